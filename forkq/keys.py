@@ -1,0 +1,69 @@
+"""The names of everything forkq keeps in Redis. No other module spells a key.
+
+Names without ``forkq`` in them are Sidekiq's, to the letter. Per-queue keys of our own carry the
+queue in braces, so that in Redis Cluster they share a slot with the list they belong to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Key names under one prefix. An empty prefix is the data that Sidekiq shares."""
+
+    prefix: str = ""
+
+    @property
+    def queues(self) -> str:
+        """Set: names of all queues ever pushed to."""
+        return f"{self.prefix}queues"
+
+    @property
+    def schedule(self) -> str:
+        """Sorted set by due time: jobs to run later."""
+        return f"{self.prefix}schedule"
+
+    @property
+    def retry(self) -> str:
+        """Sorted set by due time: failed jobs to run again."""
+        return f"{self.prefix}retry"
+
+    @property
+    def dead(self) -> str:
+        """Sorted set by time of death: jobs that forkq gave up on."""
+        return f"{self.prefix}dead"
+
+    @property
+    def processes(self) -> str:
+        """Set: identities, one per child."""
+        return f"{self.prefix}processes"
+
+    def queue(self, name: str) -> str:
+        """List: LPUSH in, taken from the right."""
+        return f"{self.prefix}queue:{name}"
+
+    def inflight(self, name: str) -> str:
+        """Hash lease -> payload: everything fetched from that queue and not yet acknowledged."""
+        return f"{self.prefix}{{queue:{name}}}:inflight"
+
+    def process(self, identity: str) -> str:
+        """Hash, expiring: one child's record."""
+        return f"{self.prefix}{identity}"
+
+    def work(self, identity: str) -> str:
+        """Hash, expiring: thread id -> what that processor runs."""
+        return f"{self.prefix}{identity}:work"
+
+    def signals(self, identity: str) -> str:
+        """List: orders that a web UI left for that child."""
+        return f"{self.prefix}{identity}-signals"
+
+    def stat(self, name: str) -> str:
+        """Counter: ``processed`` or ``failed``, of all time."""
+        return f"{self.prefix}stat:{name}"
+
+    def stat_of_day(self, name: str, day: str) -> str:
+        """Counter of one UTC day, ``YYYY-MM-DD``."""
+        return f"{self.prefix}stat:{name}:{day}"

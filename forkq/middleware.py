@@ -1,0 +1,82 @@
+"""Middleware: one protocol for both sides, ``(job, call) -> whatever call() returned``.
+
+On the client side ``call()`` goes on towards Redis and returns the job to push; returning None
+instead vetoes the push. On the server side ``call()`` goes on towards ``perform``; an exception
+that passes through is the job's failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from .errors import ForkqError
+
+
+class Middleware(Protocol):
+    """Wraps a push or a run. ``job`` is the loaded payload and may be changed in place."""
+
+    def __call__(self, job: dict[str, Any], call: Callable[[], Any], /) -> Any: ...
+
+
+class Chain:
+    """An ordered list of middleware; the first one is the outermost."""
+
+    def __init__(self) -> None:
+        self._members: list[Middleware] = []
+
+    def append(self, member: Middleware) -> Middleware:
+        """Adds ``member`` as the innermost. Returns it, so that this works as a decorator."""
+        self._members.append(member)
+        return member
+
+    def prepend(self, member: Middleware) -> Middleware:
+        """Adds ``member`` as the outermost."""
+        self._members.insert(0, member)
+        return member
+
+    def before(self, existing: Middleware, member: Middleware) -> Middleware:
+        """Adds ``member`` just outside ``existing``."""
+        self._members.insert(self._index(existing), member)
+        return member
+
+    def after(self, existing: Middleware, member: Middleware) -> Middleware:
+        """Adds ``member`` just inside ``existing``."""
+        self._members.insert(self._index(existing) + 1, member)
+        return member
+
+    def remove(self, member: Middleware) -> None:
+        """Takes ``member`` out."""
+        del self._members[self._index(member)]
+
+    def clear(self) -> None:
+        """Takes all out."""
+        self._members.clear()
+
+    def run(self, job: dict[str, Any], core: Callable[[], Any]) -> Any:
+        """Calls ``core`` through every member, outermost first."""
+        call = core
+        for member in reversed(self._members):
+            call = _wrap(member, job, call)
+        return call()
+
+    def __iter__(self) -> Iterator[Middleware]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def _index(self, existing: Middleware) -> int:
+        if existing not in self._members:
+            raise ForkqError(f"{existing!r} is not in this middleware chain; append it first")
+        return self._members.index(existing)
+
+
+def _wrap(
+    member: Middleware, job: dict[str, Any], call: Callable[[], Any]
+) -> Callable[[], Any]:
+    return lambda: member(job, call)
+
+
+client = Chain()
+server = Chain()

@@ -1,0 +1,131 @@
+"""The payload: a job as JSON text, in and out. The only module that knows the JSON library.
+
+msgspec, because it is the one fast library that keeps what it cannot represent from passing
+silently: orjson turns an integer beyond 64 bits into a float (docs/decisions/002-json.md).
+Validation is ours: msgspec would write a tuple, a datetime or NaN without a word, and the job
+would then find something else than was pushed.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from .errors import InvalidJob, MalformedPayload
+
+Job: TypeAlias = "dict[str, Any]"
+StrictArgs: TypeAlias = Literal["raise", "warn", "off"]
+
+DEFAULT_QUEUE = "default"
+# Longer than this, `retry_for` is surely a time stamp, and the job would be retried for ever.
+_RETRY_FOR_CEILING = 1e9
+
+_decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
+_encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+
+_REMEDY = {
+    "tuple": "pass a list",
+    "set": "pass a sorted list",
+    "frozenset": "pass a sorted list",
+    "datetime": "pass .isoformat() or a number of seconds",
+    "date": "pass .isoformat()",
+    "time": "pass .isoformat()",
+    "timedelta": "pass .total_seconds()",
+    "Decimal": "pass str(value)",
+    "UUID": "pass str(value)",
+    "bytes": "pass base64 text",
+    "bytearray": "pass base64 text",
+    "PosixPath": "pass str(path)",
+}
+
+
+def loads(raw: bytes) -> Job:
+    """The job in ``raw``. Raises MalformedPayload if there is none that could ever run."""
+    try:
+        job = _decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedPayload(f"not JSON that forkq can read: {error}") from None
+    if type(job) is not dict:
+        raise MalformedPayload(f"a JSON {type(job).__name__}, not an object")
+    if type(job.get("class")) is not str:
+        raise MalformedPayload("no job name: the key `class` is missing or is not a string")
+    return job
+
+
+def dumps(job: Job) -> bytes:
+    """``job`` as JSON. Raises InvalidJob for what JSON cannot carry (a lone surrogate)."""
+    try:
+        return _encode(job)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise InvalidJob(f"job {job.get('class')!r} cannot be written as JSON: {error}") from None
+
+
+def new_jid() -> str:
+    """A job id: 24 lowercase hex digits."""
+    return secrets.token_hex(12)
+
+
+def validate(job: Job, strict: StrictArgs = "raise") -> None:
+    """Raises InvalidJob, naming the job and the place, for a job that should not be pushed.
+
+    ``strict`` rules only the types inside ``args``; the shape of the job itself is always checked.
+    """
+    _check_shape(job)
+    if strict == "off":
+        return
+    problem = _first_foreign_value(job["args"])
+    if problem is None:
+        return
+    message = f"job {job['class']!r}: {problem}"
+    if strict == "raise":
+        raise InvalidJob(message)
+    warnings.warn(message, stacklevel=4)
+
+
+def _check_shape(job: Job) -> None:
+    name = job.get("class")
+    if type(name) is not str or not name:
+        raise InvalidJob(f"a job needs a name: `class` is {name!r}; pass a non-empty string")
+    _require(type(job.get("args")) is list, name, "args", job.get("args"), "a list")
+    queue = job.get("queue", DEFAULT_QUEUE)
+    _require(type(queue) is str and queue != "", name, "queue", queue, "a non-empty string")
+    retry = job.get("retry", True)
+    countable = type(retry) is bool or (type(retry) is int and retry >= 0)
+    _require(countable, name, "retry", retry, "True, False or a whole number from 0 on")
+    window = job.get("retry_for", 0)
+    sane = type(window) in (int, float) and 0 <= window <= _RETRY_FOR_CEILING
+    _require(sane, name, "retry_for", window, "a number of seconds up to 1e9")
+    if "jid" in job:
+        _require(type(job["jid"]) is str and job["jid"] != "", name, "jid", job["jid"], "a string")
+
+
+def _require(ok: bool, job: str, key: str, found: Any, expected: str) -> None:
+    if not ok:
+        raise InvalidJob(f"job {job!r}: `{key}` is {found!r}; pass {expected}")
+
+
+def _first_foreign_value(value: Any, path: str = "args") -> str | None:
+    """Why ``value`` would not come out of Redis as it went in, or None if it would."""
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return None
+    if kind is float:
+        return None if math.isfinite(value) else f"{path} is {value}; JSON has no such number"
+    if kind is list:
+        return _first_foreign(((f"{path}[{i}]", item) for i, item in enumerate(value)))
+    if kind is dict:
+        odd = next((key for key in value if type(key) is not str), None)
+        if odd is not None:
+            return f"{path} has the key {odd!r} ({type(odd).__name__}); pass a string as key"
+        return _first_foreign(((f"{path}[{key!r}]", item) for key, item in value.items()))
+    remedy = _REMEDY.get(kind.__name__, "pass an id and load the object inside the job")
+    return f"{path} is a {kind.__name__}, which JSON does not know; {remedy}"
+
+
+def _first_foreign(items: Any) -> str | None:
+    return next((p for path, item in items if (p := _first_foreign_value(item, path))), None)

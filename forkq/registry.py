@@ -1,0 +1,111 @@
+"""What the app has told forkq: its jobs by name, its hooks, its handlers.
+
+Only what stands here ever runs. A name in a payload is looked up, never imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+from .errors import ForkqError, UnknownJob
+
+Event: TypeAlias = Literal["startup", "quiet", "shutdown", "exit", "fork"]
+Payload: TypeAlias = "dict[str, Any]"
+RetryIn: TypeAlias = "Callable[[int, BaseException, Payload], Any]"
+Exhausted: TypeAlias = "Callable[[Payload, BaseException], Any]"
+DeathHandler: TypeAlias = "Callable[[Payload, BaseException], Any]"
+ErrorHandler: TypeAlias = "Callable[[BaseException, dict[str, Any]], Any]"
+
+EVENTS: Final = ("startup", "quiet", "shutdown", "exit", "fork")
+
+
+class Verdict(str):
+    """What a hook may return instead of a delay."""
+
+    __slots__ = ()
+
+
+DISCARD: Final = Verdict("DISCARD")
+KILL: Final = Verdict("KILL")
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One registered job. ``make`` takes the running job's view and returns what to call with its
+    arguments; ``options`` is what its payloads carry by default; ``where`` is who defined it;
+    ``arity`` is the fewest and the most arguments that fit."""
+
+    name: str
+    make: Callable[[Any], Callable[..., Any]]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    retry_in: RetryIn | None = None
+    retries_exhausted: Exhausted | None = None
+    where: str = ""
+    arity: tuple[int, float] = (0, float("inf"))
+
+
+_jobs: dict[str, JobSpec] = {}
+_events: dict[Event, list[Callable[[], Any]]] = {name: [] for name in EVENTS}
+death_handlers: list[DeathHandler] = []
+error_handlers: list[ErrorHandler] = []
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+
+def add(spec: JobSpec) -> None:
+    """Registers ``spec``. Two different definitions under one name are an error: which of them
+    would run must not depend on the order of imports. A reloaded module replaces its own."""
+    known = _jobs.get(spec.name)
+    if known is not None and known.where != spec.where:
+        raise ForkqError(
+            f"two jobs are named {spec.name!r}: {known.where} and {spec.where}; "
+            "give one of them another name="
+        )
+    _jobs[spec.name] = spec
+
+
+def lookup(name: str) -> JobSpec:
+    """The job called ``name``. Raises UnknownJob."""
+    spec = _jobs.get(name)
+    if spec is None:
+        raise UnknownJob(
+            f"no job is registered as {name!r}; import its module in the app that "
+            "`forkq start -r` loads"
+        )
+    return spec
+
+
+def names() -> list[str]:
+    """All registered names, sorted."""
+    return sorted(_jobs)
+
+
+def on(event: Event) -> Callable[[Handler], Handler]:
+    """Decorator: calls the function, without arguments, in the child when ``event`` happens."""
+    if event not in EVENTS:
+        raise ForkqError(f"there is no lifecycle event {event!r}; use one of {', '.join(EVENTS)}")
+
+    def register(handler: Handler) -> Handler:
+        _events[event].append(handler)
+        return handler
+
+    return register
+
+
+def handlers(event: Event) -> tuple[Callable[[], Any], ...]:
+    """What the app wants called at ``event``, in order of registration."""
+    return tuple(_events[event])
+
+
+def on_death(handler: Handler) -> Handler:
+    """Decorator: calls ``handler(job, exception)`` when a job will never be retried again."""
+    death_handlers.append(handler)
+    return handler
+
+
+def on_error(handler: Handler) -> Handler:
+    """Decorator: calls ``handler(exception, context)`` for every error a child meets."""
+    error_handlers.append(handler)
+    return handler
