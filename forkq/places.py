@@ -1,0 +1,68 @@
+"""Where forkq's own files lie by default: the pidfile, what stands beside it, the state folder.
+
+Called by ``config`` in every process that needs them, so that ``forkq stop`` in the same directory,
+with the same tag, looks exactly where ``forkq start`` wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+_LONGEST_NAME = 64  # characters of a tag or folder in a file name; the digest tells the rest apart
+
+
+def default_pidfile(environ: Mapping[str, str], cwd: Path, tag: str) -> Path:
+    """Inside systemd's RuntimeDirectory= when there is one, else per directory and tag."""
+    ours = _first_of(environ.get("RUNTIME_DIRECTORY", ""))
+    if ours is not None:
+        return ours / "forkq.pid"
+    return _runtime_dir(environ) / f"{_stem(cwd, tag)}.pid"
+
+
+def default_state_dir(environ: Mapping[str, str], cwd: Path, tag: str) -> Path:
+    """Inside systemd's StateDirectory= when there is one, else per directory and tag."""
+    ours = _first_of(environ.get("STATE_DIRECTORY", ""))
+    if ours is not None:
+        return ours
+    home = Path(environ.get("HOME") or Path.home())
+    base = _absolute(environ.get("XDG_STATE_HOME", "")) or home / ".local" / "state"
+    return base / "forkq" / _stem(cwd, tag)
+
+
+def beside(pidfile: Path, suffix: str) -> Path:
+    """``forkq.pid`` -> ``forkq.redis``; a pidfile of another ending keeps it: two never collide."""
+    if pidfile.suffix == ".pid":
+        return pidfile.with_suffix(suffix)
+    return pidfile.with_name(pidfile.name + suffix)
+
+
+def _runtime_dir(environ: Mapping[str, str]) -> Path:
+    of_user = _absolute(environ.get("XDG_RUNTIME_DIR", ""))
+    # su and sudo carry the variable of another user along: then the folder is not ours to write.
+    if of_user is not None and of_user.is_dir() and os.access(of_user, os.W_OK):
+        return of_user / "forkq"
+    if os.getuid() == 0 and os.access("/run", os.W_OK):
+        return Path("/run/forkq")
+    return Path(tempfile.gettempdir()) / f"forkq-{os.getuid()}"
+
+
+def _stem(cwd: Path, tag: str) -> str:
+    """A name to recognise and a digest to tell apart: ``shop-1f2e3d4c``."""
+    folder = cwd.resolve()
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", tag or folder.name)[:_LONGEST_NAME].strip(".-")
+    seed = os.fsencode(folder) + (b"\0" + tag.encode() if tag else b"")
+    return f"{name or 'forkq'}-{hashlib.sha256(seed).hexdigest()[:8]}"
+
+
+def _first_of(folders: str) -> Path | None:
+    """systemd lists several folders with colons between them; the first is ours."""
+    return _absolute(folders.split(":", maxsplit=1)[0])
+
+
+def _absolute(folder: str) -> Path | None:
+    return Path(folder) if folder.startswith("/") else None
