@@ -1,0 +1,292 @@
+"""The wire to Redis: redis-py's connections, driven by hand.
+
+redis-py's own client re-sends commands after a lost reply, ten times by default; an LPUSH then
+runs twice. So every retry is off here, and each caller decides what may be sent again. Driving the
+connection by hand also costs a fraction of ``Redis.execute_command``, and keeps redis-py's TLS,
+ACL, Unix sockets and URL options.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from redis import exceptions
+from redis.backoff import NoBackoff
+from redis.connection import ConnectionPool
+from redis.maint_notifications import MaintNotificationsConfig
+from redis.retry import Retry
+
+from .errors import ConfigError, ServerUnavailable
+from .redis_url import redacted_url
+from .scripts import Script
+
+Command: TypeAlias = "tuple[Any, ...]"
+
+RedisError = exceptions.RedisError
+ResponseError = exceptions.ResponseError
+ConnectionLost = (exceptions.ConnectionError, exceptions.TimeoutError)
+
+# Refused before anything was written, so sending it again cannot do it twice (failover).
+_REFUSED = ("READONLY", "NOREPLICAS", "UNBLOCKED")
+
+MINIMUM_VERSION = (6, 2)
+
+# A partition without a reset: noticed by keepalive while we wait, by the user time-out while we
+# send. Linux only; elsewhere the system's defaults hold.
+_TCP_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 10_000}
+
+
+def refused(error: BaseException) -> bool:
+    """Whether the server turned a command down without doing any of it."""
+    # redis-py makes READONLY a class of its own, without the word in the message.
+    return isinstance(error, exceptions.ReadOnlyError) or (
+        isinstance(error, ResponseError) and str(error).startswith(_REFUSED)
+    )
+
+
+class Wire:
+    """One connection to Redis. Not thread-safe; whoever drives it owns it.
+
+    ``timeout`` bounds each read, in seconds. Every method raises redis-py's ConnectionError or
+    TimeoutError (``ConnectionLost``) after closing the connection, and never connects by itself.
+    """
+
+    def __init__(self, url: str, *, timeout: float = 5.0, connect_timeout: float = 2.0) -> None:
+        self.url = url
+        self._timeout = timeout
+        self._pool = _pool(url, timeout, connect_timeout)
+        self._connection: Any = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, as far as we know."""
+        return self._connection is not None
+
+    def connect(self) -> None:
+        """Opens the connection, if it is not open. Raises ConnectionLost or RedisError."""
+        if self._connection is None:
+            connection = self._pool.make_connection()
+            connection.connect()
+            self._connection = connection
+
+    def close(self) -> None:
+        """Drops the connection."""
+        if self._connection is not None:
+            self._connection.disconnect()
+            self._connection = None
+
+    def call(self, *command: Any) -> Any:
+        """One command, one reply. Raises what the server answers as an error."""
+        self.send(command)
+        return self.read()
+
+    def pipeline(self, commands: Sequence[Command]) -> list[Any]:
+        """Several commands in one round trip; an error reply stands in its place in the list."""
+        self.send(*commands)
+        return [self._read_reply() for _ in commands]
+
+    def script(self, script: Script, keys: Sequence[Any], arguments: Sequence[Any]) -> Any:
+        """Runs ``script``, telling the server its text if it does not know it."""
+        command = ("EVALSHA", script.sha, len(keys), *keys, *arguments)
+        try:
+            return self.call(*command)
+        except exceptions.NoScriptError:
+            self.call("SCRIPT", "LOAD", script.text)
+            return self.call(*command)
+
+    def send(self, *commands: Command) -> None:
+        """Sends without waiting for the replies."""
+        connection = self._open()
+        with self._closing_on_loss():
+            packed = connection.pack_commands(commands)
+            connection.send_packed_command(packed, check_health=False)
+
+    def read(self) -> Any:
+        """The next reply. Raises it if it is an error."""
+        reply = self._read_reply()
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def wait(self, timeout: float, *wakes: int) -> bool:
+        """Waits until the server says something, or one of the descriptors ``wakes`` is readable.
+
+        Returns whether the server spoke within ``timeout`` seconds. What it said is left unread:
+        an invalidation is skipped by the next ``read``.
+        """
+        connection = self._open()
+        with self._closing_on_loss():
+            if connection.can_read(0):
+                return True
+            poller = select.poll()
+            for wake in wakes:
+                poller.register(wake, select.POLLIN)
+            poller.register(connection._get_socket(), select.POLLIN)
+            ready = poller.poll(timeout * 1000)
+            return any(fd not in wakes for fd, _ in ready)
+
+    def drain(self) -> None:
+        """Reads the invalidations that have arrived, so that the next wait really waits."""
+        connection = self._open()
+        with self._closing_on_loss():
+            while connection.can_read(0):
+                connection.read_response(push_request=True, disable_decoding=True)
+
+    def descriptors(self) -> list[int]:
+        """The open socket, for a forked child to close."""
+        return [self._connection._get_socket().fileno()] if self._connection else []
+
+    def stale(self) -> bool:
+        """Whether an idle connection must not be used: the server closed it or said something."""
+        try:
+            return bool(self._connection is None or self._connection.can_read(0))
+        except ConnectionLost:
+            return True
+
+    def _open(self) -> Any:
+        if self._connection is None:
+            raise exceptions.ConnectionError(f"no connection to {redacted_url(self.url)}")
+        return self._connection
+
+    def _read_reply(self) -> Any:
+        connection = self._open()
+        with self._closing_on_loss():
+            try:
+                return connection.read_response(disable_decoding=True)
+            except ResponseError as error:
+                return error
+
+    @contextmanager
+    def _closing_on_loss(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            # Half a command or half a reply: nothing that comes after could be told apart.
+            self.close()
+            raise
+
+
+class Wires:
+    """A pool of wires for threads that each need one for a moment. Survives a fork."""
+
+    def __init__(self, url: str, *, size: int, timeout: float, connect_timeout: float) -> None:
+        self._make = lambda: Wire(url, timeout=timeout, connect_timeout=connect_timeout)
+        self._idle: deque[Wire] = deque(maxlen=size)
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def wire(self) -> Iterator[Wire]:
+        """A connected wire, put back afterwards. Raises ConnectionLost if there is none to be had."""
+        wire = self._take()
+        try:
+            wire.connect()
+            yield wire
+        finally:
+            if wire.connected:
+                self._give(wire)
+
+    def close(self) -> None:
+        """Closes what is idle."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _take(self) -> Wire:
+        self._forget_parents_sockets()
+        while True:
+            try:
+                wire = self._idle.pop()
+            except IndexError:
+                return self._make()
+            if not wire.stale():
+                return wire
+            wire.close()
+
+    def _give(self, wire: Wire) -> None:
+        if len(self._idle) == self._idle.maxlen:
+            wire.close()
+        else:
+            self._idle.append(wire)
+
+    def _forget_parents_sockets(self) -> None:
+        if self._pid == os.getpid():
+            return
+        self._idle = deque(maxlen=self._idle.maxlen)
+        self._pid = os.getpid()
+
+
+def refuses(error: BaseException) -> bool:
+    """Whether the server is there, and does not let us in: waiting will not help.
+
+    redis-py makes an authentication error a kind of connection error.
+    """
+    return isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError)
+
+
+def check_server(wire: Wire) -> list[str]:
+    """What a careful operator should know of this server. Raises ServerUnavailable if too old."""
+    info = _info(wire)
+    version = info.get("redis_version", "0")
+    if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM_VERSION:
+        raise ServerUnavailable(
+            f"Redis {version} at {redacted_url(wire.url)} is too old; forkq needs 6.2 or later"
+        )
+    warnings = []
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        warnings.append(
+            f"maxmemory-policy is {policy}: a full server would throw jobs away; "
+            "set it to noeviction"
+        )
+    if info.get("aof_enabled") == "0" and not info.get("rdb_saves_configured"):
+        warnings.append(
+            "neither AOF nor RDB snapshots are on: a restart of Redis loses every job; "
+            "set appendonly yes"
+        )
+    return warnings
+
+
+def _info(wire: Wire) -> dict[str, str]:
+    reply: bytes = wire.call("INFO")
+    lines = reply.decode("utf-8", "replace").splitlines()
+    info = dict(line.split(":", 1) for line in lines if ":" in line)
+    try:
+        saves = wire.call("CONFIG", "GET", "save")
+    except ResponseError:
+        info["rdb_saves_configured"] = "unknown"  # CONFIG is refused by managed servers
+    else:
+        pairs = saves.values() if isinstance(saves, dict) else saves[1::2]
+        info["rdb_saves_configured"] = b"".join(pairs).decode()
+    return info
+
+
+def _pool(url: str, timeout: float, connect_timeout: float) -> ConnectionPool:
+    options: dict[str, Any] = {
+        "protocol": 3,
+        "retry": Retry(NoBackoff(), 0),
+        "socket_timeout": timeout,
+        "socket_connect_timeout": connect_timeout,
+        "health_check_interval": 0,
+        "maint_notifications_config": MaintNotificationsConfig(enabled=False),
+    }
+    if not url.startswith("unix:"):
+        options["socket_keepalive"] = True
+        options["socket_keepalive_options"] = {
+            getattr(socket, name): value
+            for name, value in _TCP_KEEPALIVE.items()
+            if hasattr(socket, name)
+        }
+    try:
+        return ConnectionPool.from_url(url, **options)
+    except ValueError as error:
+        raise ConfigError(
+            f"{redacted_url(url)!r} is not a Redis URL: {error}; "
+            "use redis://, rediss:// or unix://, or `embedded`"
+        ) from None

@@ -1,0 +1,36 @@
+"""The dead set: how a job is buried. Every burial of forkq goes through here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .connection import Wire
+from .keys import Keys
+from .scripts import BURY, RECOVER
+from .times import now
+
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cemetery:
+    """The dead set and its limits: at most ``size`` entries, none older than ``days``."""
+
+    keys: Keys
+    size: int = 10_000
+    days: float = 180.0
+
+    def bury(self, wire: Wire, queue: str, lease: str, payload: bytes) -> bool:
+        """Moves one leased job here. False if the lease is no longer there."""
+        at = now()
+        keys = (self.keys.inflight(queue), self.keys.dead)
+        limits = (at - self.days * _DAY, self.size)
+        return bool(wire.script(BURY, keys, (lease, at, payload, *limits)))
+
+    def recover(self, wire: Wire, queues: Sequence[str], moves: Sequence[object]) -> int:
+        """Runs recover.lua: gives back or buries the jobs of a dead owner. Returns how many."""
+        at = now()
+        lists = [key for q in queues for key in (self.keys.queue(q), self.keys.inflight(q))]
+        limits = (at, at - self.days * _DAY, self.size)
+        return int(wire.script(RECOVER, (self.keys.dead, *lists), (*limits, *moves)))

@@ -1,0 +1,56 @@
+"""Redis gone and back: one log line for each, per process, whoever notices first."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import Any
+
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 10.0
+
+
+class Outage:
+    """Shared by everything in one process that talks to Redis."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._since: float | None = None
+
+    def begin(self, error: BaseException) -> None:
+        """Redis failed somebody. Logged only if it had not failed already."""
+        with self._lock:
+            if self._since is not None:
+                return
+            self._since = time.monotonic()
+        self._log.error("redis lost", error=str(error) or type(error).__name__)
+
+    def end(self) -> None:
+        """Redis answered somebody."""
+        if self._since is None:
+            return
+        with self._lock:
+            since, self._since = self._since, None
+        if since is not None:
+            self._log.info("redis is back", downtime=round(time.monotonic() - since, 1))
+
+
+class Backoff:
+    """Growing pauses with jitter, so that a thousand children do not come back as one."""
+
+    def __init__(self, first: float = _FIRST_PAUSE, longest: float = _LONGEST_PAUSE) -> None:
+        self._first = first
+        self._longest = longest
+        self._failures = 0
+
+    def pause(self) -> float:
+        """Seconds to wait after one more failure."""
+        ceiling = min(self._longest, self._first * 2**self._failures)
+        self._failures = min(self._failures + 1, 16)
+        return ceiling * random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        """It worked."""
+        self._failures = 0

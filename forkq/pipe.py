@@ -1,0 +1,118 @@
+"""What master and child tell each other: orders down one pipe, facts up the other.
+
+Each message is one msgpack-encoded struct behind a four-byte length. Both are far below PIPE_BUF,
+so a write is atomic, and both ends can be read without ever blocking. EOF is a message too: the
+other side is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+
+State: TypeAlias = Literal["booting", "running", "quiet", "retiring", "stopping"]
+
+
+class Quiet(msgspec.Struct, frozen=True, tag=True):
+    """Order: fetch nothing more; running jobs go on."""
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """Order: end by ``deadline``, in seconds of the monotonic clock, which all processes share.
+
+    None is a retirement: quiet, and end when the last job has, however long that takes.
+    """
+
+    deadline: float | None
+
+
+class DumpStacks(msgspec.Struct, frozen=True, tag=True):
+    """Order: log the stack of every thread, with the job it runs."""
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """Fact: the app is loaded and the processors are fetching."""
+
+    identity: str
+
+
+class Unbootable(msgspec.Struct, frozen=True, tag=True):
+    """Fact: this child cannot start, and why."""
+
+    reason: str
+
+
+class Beat(msgspec.Struct, frozen=True, tag=True):
+    """Fact: how the child stands. Sent when that changes, at most once a second."""
+
+    busy: int
+    state: State
+    processed: int
+    failed: int
+
+
+Order = Quiet | Stop | DumpStacks
+Fact = Ready | Unbootable | Beat
+Message = TypeVar("Message")
+
+_LENGTH = struct.Struct("!I")
+_encode = msgspec.msgpack.Encoder().encode
+orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
+facts: msgspec.msgpack.Decoder[Fact] = msgspec.msgpack.Decoder(Fact)
+
+_REASON_LIMIT = 2000
+
+
+def send(fd: int, message: Order | Fact) -> bool:
+    """Writes ``message``; False if the other side is gone or has not read for a long time."""
+    body = _encode(message)
+    try:
+        os.write(fd, _LENGTH.pack(len(body)) + body)
+    except (BrokenPipeError, BlockingIOError):
+        return False
+    return True
+
+
+def unbootable(reason: str) -> Unbootable:
+    """An Unbootable that fits the pipe whole."""
+    return Unbootable(reason[:_REASON_LIMIT])
+
+
+class Reader(Generic[Message]):
+    """Takes messages off a non-blocking pipe."""
+
+    def __init__(self, fd: int, decoder: msgspec.msgpack.Decoder[Message]) -> None:
+        os.set_blocking(fd, False)
+        self.fd = fd
+        self.eof = False
+        self._decoder = decoder
+        self._buffer = bytearray()
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self.fd
+
+    def read(self) -> list[Message]:
+        """Every whole message that has arrived. Sets ``eof`` once the other side has closed."""
+        self._fill()
+        messages = []
+        while len(self._buffer) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
+            if len(self._buffer) < end:
+                break
+            messages.append(self._decoder.decode(self._buffer[_LENGTH.size : end]))
+            del self._buffer[:end]
+        return messages
+
+    def _fill(self) -> None:
+        while not self.eof:
+            try:
+                chunk = os.read(self.fd, 65536)
+            except BlockingIOError:
+                return
+            self.eof = not chunk
+            self._buffer += chunk

@@ -1,0 +1,47 @@
+"""What a forked process is told of itself, and how it listens to signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import Final
+
+from .capsule import Capsule
+
+# The terminal sends these to the whole process group; what they mean, the master says by pipe.
+_MASTERS: Final = (
+    signal.SIGINT,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+    signal.SIGHUP,
+    signal.SIGUSR2,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Where a child stands: its name, what it works on, who it is, its ends of the two pipes.
+
+    ``capsule`` is None for the clock.
+    """
+
+    name: str
+    capsule: Capsule | None
+    identity: str
+    control: int
+    report: int
+
+
+def listen_to_term() -> int:
+    """Makes a forked process deaf to the master's signals. Returns the descriptor on which the
+    number of each TERM arrives: sent to one child, it stops that child gracefully."""
+    for number in _MASTERS:
+        signal.signal(number, signal.SIG_IGN)
+    woken, wake = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    return woken

@@ -1,0 +1,115 @@
+"""Giving the jobs of a dead owner back. Used by the master for its children, by the clock for
+processes that nobody else looks after.
+
+A job whose owner crashed carries a crash record from then on, and is buried when it has seen too
+many: a job that takes its child down must not take down one child after the other for ever.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .connection import Wire
+from .dead import Cemetery
+from .errors import Crashed, InvalidJob, MalformedPayload
+from .lease import owner
+from .payload import Job, dumps, loads
+from .scripts import LEASES, REQUEUE
+from .times import now, seconds
+
+CRASHES_TOLERATED: Final = 3
+_WINDOW: Final = 72 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """How an owner died. ``rss`` is its peak memory in KiB."""
+
+    signal: int | None = None
+    exit: int | None = None
+    rss: int | None = None
+    reason: str | None = None
+
+    def record(self) -> Job:
+        """As it stands in a payload: wire.md, ``forkq``."""
+        fields = {"signal": self.signal, "exit": self.exit, "rss": self.rss}
+        reason = {"reason": self.reason} if self.reason else {}
+        return {"at": now(), **fields, "host": socket.gethostname(), **reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Gives leases back on one server."""
+
+    cemetery: Cemetery
+
+    def requeue(self, wire: Wire, queues: Sequence[str], identity: str) -> int:
+        """Puts the owner's jobs back as they are: a graceful end is no crash. Returns how many."""
+        keys = self.cemetery.keys
+        lists = [key for q in queues for key in (keys.queue(q), keys.inflight(q))]
+        return int(wire.script(REQUEUE, lists, (owner(identity),)))
+
+    def recover(self, wire: Wire, queues: Sequence[str], identity: str, crash: Crash) -> int:
+        """Puts the owner's jobs back with a crash record, or buries them. Returns how many."""
+        keys = self.cemetery.keys
+        hashes = [keys.inflight(queue) for queue in queues]
+        found: list[Any] = wire.script(LEASES, hashes, (owner(identity),))
+        moves: list[object] = []
+        for at in range(len(found) - 3, -1, -3):
+            queue, lease, payload = found[at : at + 3]
+            moves += (queue, lease, *_stamped(payload, queues[queue - 1], crash))
+        return self.cemetery.recover(wire, queues, moves) if moves else 0
+
+    def forget(self, wire: Wire, identity: str) -> None:
+        """Takes a dead process's record away."""
+        keys = self.cemetery.keys
+        wire.pipeline(
+            [
+                ("SREM", keys.processes, identity),
+                ("DEL", keys.process(identity), keys.work(identity), keys.signals(identity)),
+            ]
+        )
+
+
+def _stamped(payload: bytes, queue: str, crash: Crash) -> tuple[str, bytes]:
+    """What to do with a job that was in flight when its owner crashed, and its new payload."""
+    try:
+        job = loads(payload)
+        crashes = _crashes(job)
+        crashes.append(crash.record())
+        if _recent(crashes) < CRASHES_TOLERATED:
+            return "requeue", dumps(job)
+        _condemn(job, queue, crash)
+        return "bury", dumps(job)
+    except (MalformedPayload, InvalidJob):
+        return "requeue", payload  # a processor will find out, and bury it as it is
+
+
+def _crashes(job: Job) -> list[Any]:
+    """The crash records in ``job``; whatever a stranger wrote in their place is replaced."""
+    if type(job.get("forkq")) is not dict:
+        job["forkq"] = {}
+    if type(job["forkq"].get("crashes")) is not list:
+        job["forkq"]["crashes"] = []
+    crashes: list[Any] = job["forkq"]["crashes"]
+    return crashes
+
+
+def _recent(crashes: list[Any]) -> int:
+    stamps = [crash.get("at") for crash in crashes if type(crash) is dict]
+    since = now() - _WINDOW
+    return sum(1 for at in stamps if type(at) in (int, float) and seconds(at) > since)
+
+
+def _condemn(job: Job, queue: str, crash: Crash) -> None:
+    end = f"signal {crash.signal}" if crash.signal else crash.reason or f"exit code {crash.exit}"
+    job["queue"] = queue
+    job["error_class"] = f"{Crashed.__module__}.{Crashed.__qualname__}"
+    job["error_message"] = (
+        f"its process died {CRASHES_TOLERATED} times within {_WINDOW / 3600:.0f} hours while this "
+        f"job ran, last by {end}"
+    )
+    job.setdefault("failed_at", now())

@@ -1,0 +1,12 @@
+-- Moves one job from its lease to the dead set, and trims the set to its age and size.
+--
+-- KEYS  [1] in-flight hash of its queue   [2] the dead set
+-- ARGV  [1] lease   [2] now, epoch seconds   [3] the payload to bury
+--       [4] older than this, epoch seconds, is dropped   [5] how many entries to keep
+-- Returns 1, or 0 if the lease is gone: the job belongs to somebody else by now.
+
+if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then return 0 end
+redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. ARGV[4])
+redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -tonumber(ARGV[5]) - 1)
+return 1

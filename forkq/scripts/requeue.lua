@@ -1,0 +1,26 @@
+-- Puts an owner's jobs back to the head of their queues, unchanged, the oldest first in line.
+--
+-- KEYS  per queue: its list, its in-flight hash
+-- ARGV  [1] the owner: a lease is owner .. sequence   [2 ..] sequence numbers to leave alone
+-- Returns how many were put back.
+
+local owner, keep, moved = ARGV[1], {}, 0
+for i = 2, #ARGV do keep[ARGV[i]] = true end
+
+for k = 1, #KEYS, 2 do
+  local mine = {}
+  for _, lease in ipairs(redis.call('HKEYS', KEYS[k + 1])) do
+    local sequence = lease:sub(#owner + 1)
+    if lease:sub(1, #owner) == owner and not keep[sequence] then
+      mine[#mine + 1] = { lease = lease, sequence = tonumber(sequence) }
+    end
+  end
+  table.sort(mine, function(a, b) return a.sequence > b.sequence end)
+  for _, job in ipairs(mine) do
+    local payload = redis.call('HGET', KEYS[k + 1], job.lease)
+    redis.call('HDEL', KEYS[k + 1], job.lease)
+    redis.call('RPUSH', KEYS[k], payload)
+  end
+  moved = moved + #mine
+end
+return moved

@@ -1,0 +1,9 @@
+-- Moves one failed job from its lease to the retry set: both, or neither.
+--
+-- KEYS  [1] in-flight hash of its queue   [2] the retry set
+-- ARGV  [1] lease   [2] when to run again, epoch seconds   [3] the new payload
+-- Returns 1, or 0 if the lease is gone: the job belongs to somebody else by now.
+
+if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then return 0 end
+redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
+return 1
