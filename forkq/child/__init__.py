@@ -1,0 +1,1 @@
+"""Runs in a child only, after the fork."""

@@ -1,0 +1,260 @@
+"""A child's life: load the app, fetch and perform until told otherwise, leave nothing behind.
+
+The main thread listens to the master and keeps time; it runs no job and never waits for Redis
+while jobs run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from selectors import EVENT_READ, DefaultSelector
+from typing import Any, Final
+
+from setproctitle import setproctitle
+
+from .. import client, log, registry
+from ..app import load_app
+from ..capsule import Capsule
+from ..config import Config
+from ..connection import Wire, Wires
+from ..dead import Cemetery
+from ..errors import ForkqError, MalformedPayload
+from ..exits import CANNOT_BOOT, CLEAN, LEASES_LEFT
+from ..job import announce_stopping
+from ..keys import Keys
+from ..payload import loads
+from ..pipe import Beat, DumpStacks, Order, Quiet, Reader, Ready, State, orders, send, unbootable
+from ..post import Post, listen_to_term
+from .fetcher import Fetcher
+from .heartbeat import Heartbeat, describe
+from .manager import Manager
+from ..outage import Outage
+from .processor import Processor
+from .reporter import Reporter
+from .settle import Settler
+
+_TICK: Final = 1.0
+_BRISK_TICK: Final = 0.02
+_FAREWELL: Final = 1.0
+# How long after its deadline a child that nobody killed ends itself.
+_SELF_HELP: Final = 4.0
+
+
+def main(config: Config, post: Post) -> int:
+    """Runs a child from the fork to its exit code."""
+    woken = listen_to_term()
+    setproctitle(f"forkq child {post.name} [booting]")
+    log.bind(pid=os.getpid(), capsule=post.name)
+    try:
+        _call_handlers("fork", log.logger())
+        load_app(config.app)
+        client.use(config)
+        assert post.capsule is not None
+        child = Child(config, post, post.capsule, woken)
+        for handler in registry.handlers("startup"):
+            handler()
+    except ForkqError as error:
+        send(post.report, unbootable(str(error)))
+        return CANNOT_BOOT
+    except BaseException as error:
+        send(post.report, unbootable("".join(traceback.format_exception(error))[-2000:]))
+        return CANNOT_BOOT
+    return child.run()
+
+
+class Child:
+    """The parts of one child, and its main loop."""
+
+    def __init__(self, config: Config, post: Post, capsule: Capsule, woken: int) -> None:
+        self._post = post
+        self._capsule = capsule
+        self._woken = woken
+        self._timeout = config.timeout
+        self._log = log.logger()
+        self._orders = Reader(post.control, orders)
+        self._identity = post.identity
+        self._state: State = "running"
+        self._deadline: float | None = None
+        self._interrupted = False
+        self._told: Beat | None = None
+        self._assemble(config)
+        self._selector = DefaultSelector()
+        self._selector.register(self._orders, EVENT_READ)
+        self._selector.register(woken, EVENT_READ)
+
+    def _assemble(self, config: Config) -> None:
+        settings, capsule = config.redis, self._capsule
+        url = client.address(config)
+        limits = {"timeout": settings.timeout, "connect_timeout": settings.connect_timeout}
+        keys, outage = Keys(settings.prefix), Outage(self._log)
+        wires = Wires(url, size=capsule.concurrency, **limits)
+        cemetery = Cemetery(keys, config.dead_max, config.dead_days)
+        reporter = Reporter(self._log)
+        self._fetcher = Fetcher(
+            capsule, self._identity, keys, Wire(url, **limits), outage, self._log
+        )
+        self._settler = Settler(self._identity, keys, wires, self._fetcher, cemetery, outage)
+        self._manager = Manager(
+            capsule.concurrency,
+            self._fetcher,
+            lambda name: Processor(name, self._fetcher, self._settler, reporter),
+            self._log,
+        )
+        self._heartbeat = Heartbeat(
+            self._identity,
+            keys,
+            Wire(url, **limits),
+            outage,
+            snapshot=lambda: (
+                self._fetcher.in_flight(),
+                self._manager.tally(),
+                self._state != "running",
+            ),
+            on_signal=self._obey_web,
+            chores=self._chores,
+            info=describe(self._identity, config, capsule),
+        )
+
+    def run(self) -> int:
+        """Performs jobs until the master, a signal or the master's death ends it."""
+        self._manager.start()
+        self._heartbeat.start()
+        send(self._post.report, Ready(self._identity))
+        while not self._over():
+            self._listen()
+            self._enforce()
+            self._tell()
+        return self._leave()
+
+    def _over(self) -> bool:
+        return self._state in ("stopping", "retiring") and (self._manager.idle or self._hopeless())
+
+    def _hopeless(self) -> bool:
+        """Whether jobs ignore the stop, and the master did not end them for us."""
+        return self._deadline is not None and time.monotonic() > self._deadline + _SELF_HELP
+
+    def _listen(self) -> None:
+        """Waits for an order, a signal or the next tick, and obeys."""
+        pause = _TICK if self._state in ("running", "quiet") else _BRISK_TICK
+        for key, _ in self._selector.select(pause):
+            if key.fd == self._woken:
+                self._obey_signals()
+            else:
+                for order in self._orders.read():
+                    self._obey(order)
+                if self._orders.eof:
+                    self._orphaned()
+
+    def _obey(self, order: Order) -> None:
+        if isinstance(order, Quiet):
+            self._go_quiet("quiet")
+        elif isinstance(order, DumpStacks):
+            self._dump_stacks()
+        elif order.deadline is None:
+            self._go_quiet("retiring")
+        else:
+            self._stop(order.deadline)
+
+    def _obey_signals(self) -> None:
+        if signal.SIGTERM in os.read(self._woken, 4096):
+            self._stop(time.monotonic() + self._timeout)
+
+    def _obey_web(self, name: str) -> None:
+        """A web UI's order, found by the heartbeat: passed on as the signal that it names."""
+        self._log.info("signal from the web UI", signal=name)
+        if name == "TERM":
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif name == "TSTP":
+            self._go_quiet("quiet")
+
+    def _orphaned(self) -> None:
+        self._selector.unregister(self._orders)
+        self._log.error("the master is gone; stopping")
+        self._stop(time.monotonic() + self._timeout)
+
+    def _go_quiet(self, state: State) -> None:
+        first = self._state == "running"
+        self._state = state
+        if first:
+            announce_stopping()
+            self._manager.quiet()
+            self._heartbeat.soon()
+            _call_handlers("quiet", self._log)
+
+    def _stop(self, deadline: float) -> None:
+        """Quiet first; what still runs at ``deadline`` is interrupted. The earliest one counts."""
+        if self._deadline is not None:
+            self._deadline = min(self._deadline, deadline)
+            return
+        self._deadline = deadline
+        self._go_quiet("stopping")
+        _call_handlers("shutdown", self._log)
+
+    def _enforce(self) -> None:
+        self._manager.replace_the_dead()
+        late = self._deadline is not None and time.monotonic() >= self._deadline
+        if late and not self._interrupted:
+            self._interrupted = True
+            count = self._manager.interrupt()
+            if count:
+                self._log.warning("deadline reached; jobs interrupted", jobs=count)
+
+    def _tell(self) -> None:
+        """Tells the master, and whoever lists processes, how this child stands."""
+        tally, busy = self._manager.tally(), self._manager.busy
+        beat = Beat(busy, self._state, tally.processed, tally.failed)
+        if beat == self._told or not send(self._post.report, beat):
+            return
+        self._told = beat
+        running = f"{busy} of {self._capsule.concurrency} busy"
+        note = running if self._state == "running" else f"{running}, {self._state}"
+        setproctitle(f"forkq child {self._post.name} [{note}]")
+
+    def _chores(self) -> None:
+        self._settler.again()
+        self._fetcher.flush()
+
+    def _leave(self) -> int:
+        """Leaves nothing behind: jobs go back, counters are written, the record goes."""
+        if not self._manager.idle:
+            self._log.error("jobs ignored the stop; leaving them to the rescue")
+            return LEASES_LEFT
+        returned = self._fetcher.give_back()
+        self._heartbeat.stop(time.monotonic() + _FAREWELL, gone=returned)
+        _call_handlers("exit", self._log)
+        return CLEAN if returned else LEASES_LEFT
+
+    def _dump_stacks(self) -> None:
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        jids = {unit.thread: unit for unit in self._fetcher.in_flight()}
+        for ident, frame in sys._current_frames().items():
+            unit = jids.get(ident)
+            self._log.warning(
+                "stack",
+                thread=names.get(ident, "?"),
+                job=_job_name(unit.payload) if unit else None,
+                stack="".join(traceback.format_stack(frame)),
+            )
+
+
+def _call_handlers(event: registry.Event, logger: Any) -> None:
+    """Calls the app's handlers of a lifecycle event; their errors are logged and change nothing."""
+    for handler in registry.handlers(event):
+        try:
+            handler()
+        except Exception as error:
+            logger.error("a lifecycle handler failed", event_name=event, exc_info=error)
+
+
+def _job_name(payload: bytes) -> str:
+    """Class and jid of a payload, for a log line."""
+    try:
+        loaded = loads(payload)
+    except MalformedPayload:
+        return "malformed payload"
+    return f"{loaded['class']} {loaded.get('jid')}"

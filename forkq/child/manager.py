@@ -1,0 +1,69 @@
+"""The processors of a child, as one: start, quiet, interrupt, and are they done yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from .fetcher import Fetcher
+from .processor import Processor
+from .stats import Tally, total
+
+
+class Manager:
+    """Owned by the child's main thread."""
+
+    def __init__(
+        self, concurrency: int, fetcher: Fetcher, hire: Callable[[str], Processor], log: Any
+    ) -> None:
+        self._fetcher = fetcher
+        self._hire = hire
+        self._log = log
+        self._number = count()
+        self._processors = [self._new() for _ in range(concurrency)]
+        self._past = Tally()
+        self._quiet = False
+
+    def start(self) -> None:
+        """Starts all processors."""
+        for processor in self._processors:
+            processor.start()
+
+    def quiet(self) -> None:
+        """No processor takes another job."""
+        self._quiet = True
+        self._fetcher.quiet()
+
+    def interrupt(self) -> int:
+        """Raises Shutdown in every job that still runs. Returns in how many."""
+        return sum(processor.region.interrupt() for processor in self._processors)
+
+    @property
+    def idle(self) -> bool:
+        """Whether every processor has ended."""
+        return not any(processor.alive for processor in self._processors)
+
+    @property
+    def busy(self) -> int:
+        """How many processors perform a job now."""
+        return sum(1 for unit in self._fetcher.in_flight() if unit.thread)
+
+    def tally(self) -> Tally:
+        """What all processors have done."""
+        return total([self._past, *(processor.tally for processor in self._processors)])
+
+    def replace_the_dead(self) -> None:
+        """A processor whose thread died makes room for a new one; its job goes back."""
+        if self._quiet:
+            return
+        for place, processor in enumerate(self._processors):
+            if not processor.alive:
+                self._log.error("a processor died; replaced", processor=place)
+                self._fetcher.abandon(processor.ident)
+                self._past = total([self._past, processor.tally])
+                self._processors[place] = self._new()
+                self._processors[place].start()
+
+    def _new(self) -> Processor:
+        return self._hire(f"processor-{next(self._number)}")

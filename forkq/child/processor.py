@@ -1,0 +1,162 @@
+"""One processor: a thread that takes one job after the other, and the way of each.
+
+A job's way is ``process``: load, perform, settle. What happened in between is a value, an
+``Outcome``; exceptions of the app end at ``_perform``, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .. import middleware, registry
+from ..errors import InvalidJob, MalformedPayload, Shutdown
+from ..job import begin, end
+from ..lease import Unit
+from ..payload import Job, loads
+from ..registry import JobSpec
+from .fetcher import Fetcher
+from .region import Region
+from .reporter import Reporter
+from .retry import Bury, Decision, Drop, caused_by_shutdown, decide
+from .settle import Settler
+from .stats import Tally
+
+# Outcomes of a run that are no failure.
+DONE: Final = None
+
+
+class Interrupted(Exception):
+    """The outcome of a job that the stop cut short. Its lease stays, and goes back to its queue."""
+
+
+class Processor:
+    """Takes units from the fetcher until the child is quiet."""
+
+    def __init__(
+        self, name: str, fetcher: Fetcher, settler: Settler, reporter: Reporter
+    ) -> None:
+        self.tally = Tally()
+        self.region = Region()
+        self._fetcher = fetcher
+        self._settler = settler
+        self._reporter = reporter
+        self._local: JobSpec | None = None
+        self._thread = threading.Thread(target=self.run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread still runs."""
+        return self._thread.is_alive()
+
+    @property
+    def ident(self) -> int:
+        """The thread's identifier, as in ``Unit.thread``."""
+        return self._thread.ident or 0
+
+    def run(self) -> None:
+        """One job after the other."""
+        while (unit := self._fetcher.take()) is not None:
+            try:
+                self.process(unit)
+            except Shutdown:
+                # Python 3.10 can deliver it between two lines of ours. The lease stands: requeued.
+                self.region.leave()
+
+    def process(self, unit: Unit) -> None:
+        """One job's way through this child."""
+        unit.begin(threading.get_ident(), time.time())
+        try:
+            job = loads(unit.payload)
+        except MalformedPayload as error:
+            return self._bury_verbatim(unit, error)
+        self._reporter.started(job)
+        error = self._perform(unit, job)
+        if error is DONE:
+            self._fetcher.acknowledge(unit)
+            self.tally.processed += 1
+            self._reporter.done(job, unit)
+        elif isinstance(error, Interrupted):
+            self._reporter.interrupted(job, unit)
+        else:
+            self._fail(unit, job, error)
+
+    def _perform(self, unit: Unit, job: Job) -> BaseException | None:
+        """Runs the job inside the region. Returns what it raised, Interrupted, or None."""
+        error: BaseException | None = None
+        try:
+            self.region.enter()
+            self._run(unit, job)
+        except BaseException as raised:  # SystemExit too: a job must not end its processor
+            error = raised
+        try:
+            interrupted = self.region.leave()
+        except Shutdown:  # raised at the call itself; there is never a second one
+            interrupted = self.region.leave()
+        end()
+        if interrupted or (error is not None and caused_by_shutdown(error)):
+            return Interrupted()
+        return error
+
+    def _run(self, unit: Unit, job: Job) -> None:
+        """The global ring: the job's name, its arguments, the middleware around it."""
+        self._local = None
+        spec = registry.lookup(job["class"])
+        job.setdefault("queue", unit.queue_name)
+        if len(middleware.server):
+            middleware.server.run(job, lambda: self._call(spec, job))
+        else:
+            self._call(spec, job)
+
+    def _call(self, spec: JobSpec, job: Job) -> None:
+        """The local ring: the job's own code, whose failures its own hooks judge."""
+        args = _arguments(spec, job)
+        perform = spec.make(begin(job))
+        self._local = spec
+        perform(*args)
+        self._local = None
+
+    def _fail(self, unit: Unit, job: Job, error: BaseException) -> None:
+        self.tally.processed += 1
+        self.tally.failed += 1
+        decision = decide(unit, self._local, error, self._reporter.complain)
+        self._reporter.failed(job, unit, error, decision)
+        self._settler.settle(unit, decision)
+        self._mourn(decision, error)
+
+    def _bury_verbatim(self, unit: Unit, error: MalformedPayload) -> None:
+        self.tally.processed += 1
+        self.tally.failed += 1
+        self._reporter.malformed(unit, error)
+        self._settler.settle(unit, Bury(unit.payload, None))
+
+    def _mourn(self, decision: Decision, error: BaseException) -> None:
+        if not isinstance(decision, Bury | Drop) or decision.job is None:
+            return
+        for handler in registry.death_handlers:
+            try:
+                handler(decision.job, error)
+            except Exception as bad:
+                self._reporter.complain(bad, "a death handler failed")
+
+
+def _arguments(spec: JobSpec, job: Job) -> list[Any]:
+    """The job's arguments. Raises InvalidJob if ``perform`` cannot be called with them."""
+    args = job.get("args")
+    if args is None:
+        return []
+    if type(args) is not list:
+        raise InvalidJob(f"`args` is a JSON {type(args).__name__}, not an array")
+    fewest, most = spec.arity
+    if not fewest <= len(args) <= most:
+        raise InvalidJob(
+            f"{spec.name} takes {fewest} to {most} arguments, the payload has {len(args)}"
+        )
+    return args

@@ -1,0 +1,71 @@
+"""Settling a failed job in Redis: its lease goes and its new place is taken, or neither."""
+
+from __future__ import annotations
+
+import threading
+
+from .. import lease
+from ..connection import ConnectionLost, RedisError, Wire, Wires
+from ..dead import Cemetery
+from ..keys import Keys
+from ..lease import Unit
+from ..scripts import RETRY
+from .fetcher import Fetcher
+from ..outage import Outage
+from .retry import Bury, Decision, Drop, Retry
+
+
+class Settler:
+    """Used by all processors of a child. What Redis does not take is kept, leased, and tried again."""
+
+    def __init__(
+        self,
+        identity: str,
+        keys: Keys,
+        wires: Wires,
+        fetcher: Fetcher,
+        cemetery: Cemetery,
+        outage: Outage,
+    ) -> None:
+        self._identity = identity
+        self._keys = keys
+        self._wires = wires
+        self._fetcher = fetcher
+        self._cemetery = cemetery
+        self._outage = outage
+        self._lock = threading.Lock()
+        self._parked: list[tuple[Unit, Decision]] = []
+
+    def settle(self, unit: Unit, decision: Decision) -> None:
+        """Does what was decided. If Redis refuses, the lease stays and ``again`` will do it."""
+        if isinstance(decision, Drop):
+            self._fetcher.acknowledge(unit)
+        elif self._moved(unit, decision):
+            self._fetcher.forget(unit)
+        else:
+            with self._lock:
+                self._parked.append((unit, decision))
+
+    def again(self) -> None:
+        """Tries what Redis did not take before."""
+        with self._lock:
+            waiting, self._parked = self._parked, []
+        for unit, decision in waiting:
+            self.settle(unit, decision)
+
+    def _moved(self, unit: Unit, decision: Retry | Bury) -> bool:
+        try:
+            with self._wires.wire() as wire:
+                self._move(wire, unit, decision)
+        except (*ConnectionLost, RedisError) as error:
+            self._outage.begin(error)
+            return False
+        return True
+
+    def _move(self, wire: Wire, unit: Unit, decision: Retry | Bury) -> None:
+        name = lease.lease(self._identity, unit.sequence)
+        if isinstance(decision, Bury):
+            self._cemetery.bury(wire, unit.queue_name, name, decision.payload)
+            return
+        keys = (self._keys.inflight(unit.queue_name), self._keys.retry)
+        wire.script(RETRY, keys, (name, decision.at, decision.payload))

@@ -1,0 +1,133 @@
+"""``forkq quiet``, ``stop`` and ``status``: talking to the running master."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+import psutil
+
+from ..config import Config
+from ..errors import ForkqError, NotRunning
+from ..master.pidfile import running_pid
+from .options import configuration, finds_master
+
+_POLL: Final = 0.02
+# What a stop may take beyond the time-out: mercy, rescue, the embedded server (invariant 4: 5 s).
+_BEYOND: Final = 10.0
+
+
+@click.command()
+@finds_master
+@click.option("--wait", is_flag=True, help="Return when no job runs any more.")
+def quiet(wait: bool, **flags: Any) -> int:
+    """Fetch no more jobs; running ones go on. One way: only `stop` comes after it."""
+    config = configuration(**flags)
+    pid = _master(config)
+    os.kill(pid, signal.SIGTSTP)
+    click.echo(f"forkq {pid} goes quiet")
+    if wait:
+        _until(lambda: _all_idle(config), None)
+        click.echo("no job is running")
+    return 0
+
+
+@click.command()
+@finds_master
+def stop(**flags: Any) -> int:
+    """Stop the tree; returns when its last process is gone."""
+    config = configuration(**flags)
+    pid = _master(config)
+    tree = _tree(pid, config)
+    timeout = float((_read_status(config) or {}).get("timeout", config.timeout))
+    os.kill(pid, signal.SIGTERM)
+    if not _until(lambda: not any(_runs(p) for p in tree), timeout + _BEYOND):
+        left = ", ".join(str(p.pid) for p in tree if _runs(p))
+        raise ForkqError(f"still running after {timeout + _BEYOND:.0f} s: pid {left}")
+    click.echo(f"forkq {pid} stopped")
+    return 0
+
+
+@click.command()
+@finds_master
+@click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
+def status(as_json: bool, **flags: Any) -> int:
+    """Show the running tree: exit code 0 if there is one, 4 if not."""
+    config = configuration(**flags)
+    _master(config)
+    found = _read_status(config)
+    if found is None:
+        raise NotRunning(f"the master is just starting: {config.status_file} is not there yet")
+    click.echo(json.dumps(found, indent=2) if as_json else _table(found))
+    return 0
+
+
+def _master(config: Config) -> int:
+    """The pid of the live master. Raises NotRunning."""
+    pid = running_pid(config.pidfile)
+    if pid is None:
+        raise NotRunning(
+            f"no forkq is running here ({config.pidfile}); was it started in another directory, "
+            "or with another --tag or --pidfile?"
+        )
+    return pid
+
+
+def _tree(pid: int, config: Config) -> list[psutil.Process]:
+    """The master and everything it is responsible for, an embedded server it found included."""
+    try:
+        master = psutil.Process(pid)
+        return [master, *master.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _read_status(config: Config) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(config.status_file.read_bytes())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def _all_idle(config: Config) -> bool:
+    found = _read_status(config)
+    if found is None:
+        return True  # the tree has ended meanwhile
+    children = [child for child in found["children"] if child["concurrency"]]
+    return all(child["state"] != "running" and not child["busy"] for child in children)
+
+
+def _until(condition: Callable[[], bool], limit: float | None) -> bool:
+    """Waits for ``condition``, at most ``limit`` seconds."""
+    deadline = None if limit is None else time.monotonic() + limit
+    while not condition():
+        if deadline is not None and time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL)
+    return True
+
+
+def _table(found: dict[str, Any]) -> str:
+    tag = f" [{found['tag']}]" if found["tag"] else ""
+    lines = [f"master {found['pid']}{tag}: {found['state']}", ""]
+    lines.append(f"{'child':<20}{'pid':>8}  {'state':<9}{'busy':>9}{'done':>10}{'failed':>8}  queues")
+    for child in found["children"]:
+        busy = f"{child['busy']} of {child['concurrency']}" if child["concurrency"] else "-"
+        lines.append(
+            f"{child['name']:<20}{child['pid']:>8}  {child['state']:<9}{busy:>9}"
+            f"{child['processed']:>10}{child['failed']:>8}  {' '.join(child['queues'])}"
+        )
+    return "\n".join(lines)

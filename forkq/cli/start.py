@@ -1,0 +1,117 @@
+"""``forkq start``: becomes the master."""
+
+from __future__ import annotations
+
+import gc
+import os
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from .. import log
+from ..app import load_app
+from ..config import Config
+from ..connection import ConnectionLost, RedisError, Wire, check_server, refuses
+from ..dead import Cemetery
+from ..errors import ConfigError, ServerUnavailable
+from ..keys import Keys
+from ..master.embedded import Embedded
+from ..master.loop import Master
+from ..master.notify import Notifier
+from ..master.pidfile import Pidfile
+from ..master.rescue import TIMEOUT, Rescue
+from ..master.spawn import refuse_threads
+from ..recovery import Recovery
+from ..redis_url import EMBEDDED, redacted_url
+from .options import configuration, finds_redis
+
+
+@click.command()
+@finds_redis
+@click.option("-r", "--require", "require", multiple=True, metavar="APP",
+              help="Module, module:attr or file that defines the jobs (repeatable).")
+@click.option("-w", "--workers", type=int, metavar="N", help="Children per capsule [1].")
+@click.option("-c", "--concurrency", type=int, metavar="N", help="Processors per child [5].")
+@click.option("-q", "--queue", "queues", multiple=True, metavar="NAME[,WEIGHT]",
+              help="Queue to work on, in order (repeatable) [default].")
+@click.option("-t", "--timeout", type=float, metavar="S", help="Seconds to finish in [25].")
+@click.option("--log-format", type=click.Choice(["console", "json", "logfmt"]))
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+@click.option("-v", "--verbose", is_flag=True, help="The same as --log-level debug.")
+def start(verbose: bool, **flags: Any) -> int:
+    """Start a master and its children; ends with TERM or Ctrl-C."""
+    if verbose:
+        flags["log_level"] = "debug"
+    config = configuration(**flags)
+    log.configure(config.log.level, config.log.format)
+    log.bind(pid=os.getpid())
+    return run(config, log.logger())
+
+
+def run(config: Config, logger: Any) -> int:
+    """Runs the master until it ends. Returns its exit code; raises ForkqError before the fork."""
+    if not config.app:
+        raise ConfigError(
+            "no app to load: name the module that defines your jobs, as in `forkq start -r "
+            'app.jobs`, or set app = "app.jobs" in [forkq] of forkq.toml'
+        )
+    pidfile = Pidfile(config.pidfile)
+    pidfile.acquire()
+    try:
+        master = _assemble(config, pidfile, logger)
+    except BaseException:
+        pidfile.release()
+        raise
+    return master.run()
+
+
+def _assemble(config: Config, pidfile: Pidfile, logger: Any) -> Master:
+    embedded = None
+    if config.redis.url == EMBEDDED:
+        embedded = Embedded(config.state_dir, config.url_file, logger)
+        embedded.start()
+        config = replace(config, redis=replace(config.redis, url=embedded.url))
+    try:
+        _look_at_server(config, logger)
+        if config.preload:
+            _preload(config)
+    except BaseException:
+        if embedded is not None:
+            embedded.stop()
+        raise
+    cemetery = Cemetery(Keys(config.redis.prefix), config.dead_max, config.dead_days)
+    wire = Wire(config.redis.url, timeout=TIMEOUT, connect_timeout=TIMEOUT)
+    rescue = Rescue(wire, Recovery(cemetery), logger)
+    return Master(config, pidfile, rescue, Notifier(os.environ, logger), embedded, logger)
+
+
+def _look_at_server(config: Config, logger: Any) -> None:
+    """Warns of what would lose jobs. A server that is away is waited for; one that refuses us, or
+    is too old, is an error now and not in every child."""
+    settings, shown = config.redis, redacted_url(config.redis.url)
+    wire = Wire(settings.url, timeout=TIMEOUT, connect_timeout=settings.connect_timeout)
+    try:
+        wire.connect()
+        for warning in check_server(wire):
+            logger.warning("redis may lose jobs", url=shown, why=warning)
+    except ConnectionLost as error:
+        if refuses(error):
+            raise ServerUnavailable(f"Redis at {shown} refuses us: {error}") from None
+        logger.error(
+            "redis cannot be reached; waiting for it", url=shown, error=str(error),
+            hint="check [redis] url or --redis; `--redis embedded` needs no server",
+        )
+    except RedisError as error:
+        raise ServerUnavailable(f"Redis at {shown} refuses us: {error}") from None
+    finally:
+        wire.close()
+
+
+def _preload(config: Config) -> None:
+    """Imports the app before the fork, and freezes it: what the collector never touches again,
+    the children go on sharing."""
+    load_app(config.app)
+    refuse_threads()
+    gc.collect()
+    gc.freeze()

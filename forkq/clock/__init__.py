@@ -1,0 +1,1 @@
+"""Runs in the clock only, after the fork."""

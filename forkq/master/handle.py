@@ -1,0 +1,120 @@
+"""The master's view of its children: one slot per place to fill, one handle per process."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..capsule import Capsule
+from ..pipe import Beat, Fact, Order, Reader, State, send
+
+CLOCK: Final = "clock"
+# A child that lived this long was well: its next death starts the backoff anew.
+_WELL_AFTER: Final = 10.0
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """A place in the tree that is to be filled with a living child. No capsule: the clock's."""
+
+    name: str
+    capsule: Capsule | None
+    child: Child | None = None
+    boot_failures: int = 0
+    early_deaths: int = 0
+    respawns: int = 0
+    due: float = 0.0
+    reason: str = ""
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Whose leases a child here may hold."""
+        return self.capsule.queue_names if self.capsule else ()
+
+    def died(self, child: Child, how: str) -> None:
+        """Notes a death, and when the place may be filled again (monotonic)."""
+        self.child = None
+        self.reason = child.reason or f"it died with {how} before it was ready"
+        lived = time.monotonic() - child.born
+        if child.was_ready:
+            self.boot_failures = 0
+            self.early_deaths = 0 if lived >= _WELL_AFTER else self.early_deaths + 1
+        else:
+            self.boot_failures += 1
+            self.early_deaths += 1
+        self.respawns += 1
+        self.due = time.monotonic() + self._pause()
+
+    def _pause(self) -> float:
+        """Nothing after a long life; else growing, with jitter."""
+        if self.early_deaths == 0:
+            return 0.0
+        ceiling = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self.early_deaths - 1))
+        return ceiling * random.uniform(0.5, 1.0)
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """One child process. It stays unreaped until ``loop`` reaps it, so its pid cannot be reused."""
+
+    slot: Slot
+    pid: int
+    pidfd: int | None
+    control: int
+    report: Reader[Fact]
+    identity: str
+    born: float = field(default_factory=time.monotonic)
+    state: State = "booting"
+    was_ready: bool = False
+    reason: str = ""
+    busy: int = 0
+    processed: int = 0
+    failed: int = 0
+    frozen: bool = False
+
+    @property
+    def name(self) -> str:
+        """As in logs and process titles: ``default.0``."""
+        return self.slot.name
+
+    def note(self, beat: Beat) -> None:
+        """Takes in how the child stands."""
+        self.state = beat.state
+        self.busy, self.processed, self.failed = beat.busy, beat.processed, beat.failed
+
+    def descriptors(self) -> Iterator[int]:
+        """Our ends, for the children that come after it to close."""
+        yield self.control
+        yield self.report.fd
+        if self.pidfd is not None:
+            yield self.pidfd
+
+    def order(self, order: Order) -> None:
+        """Tells the child. One that cannot be told is dying, and will be reaped."""
+        send(self.control, order)
+
+    def freeze(self) -> None:
+        """Stops it in its tracks, so that nothing it runs can finish or go on."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self.frozen = True
+
+    def has_halted(self) -> bool:
+        """Whether a frozen child has really come to a halt (or has ended)."""
+        options = os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.pid, options) is not None
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Closes our ends, once it is dead."""
+        for fd in self.descriptors():
+            os.close(fd)

@@ -1,0 +1,206 @@
+"""The master: one thread, one loop. It looks after its children and does nothing else.
+
+It never blocks: it sleeps in the selector until a signal, a fact, a death or a deadline wakes it.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any, Final
+
+from setproctitle import setproctitle
+
+from ..config import Config
+from ..pipe import DumpStacks, Quiet
+from .embedded import Embedded
+from .family import Family
+from .notify import Notifier
+from .pidfile import Pidfile
+from .rescue import Rescue
+from .rolling import Rolling
+from .signals import Signals
+from .status import StatusFile
+from .stop import MERCY, Stopping
+
+CLEAN: Final = 0
+CANNOT_BOOT: Final = 3
+
+# How long a stopping master waits for Redis to take the last jobs back.
+_LAST_RESCUE: Final = 1.0
+_KILLS_AT_ONCE: Final = 3  # the third Ctrl-C
+_TICK: Final = 1.0
+
+
+class Master:
+    """Holds the tree together from ``run`` to its exit code."""
+
+    def __init__(
+        self,
+        config: Config,
+        pidfile: Pidfile,
+        rescue: Rescue,
+        notifier: Notifier,
+        embedded: Embedded | None,
+        log: Any,
+    ) -> None:
+        self._config = config
+        self._pidfile = pidfile
+        self._rescue = rescue
+        self._notifier = notifier
+        self._embedded = embedded
+        self._log = log
+        self._signals = Signals()
+        self._family = Family(config, rescue, self._signals, self._descriptors, log)
+        self._stopping = Stopping(self._family, rescue, log)
+        self._rolling = Rolling(self._family, log)
+        about = {"tag": config.tag, "timeout": config.timeout}
+        self._status = StatusFile(config.status_file, about)
+        self._ready = False
+        self._quiet = False
+        self._interrupts = 0
+        self._exit_code = CLEAN
+
+    def run(self) -> int:
+        """Forks the children and keeps them alive until told to stop. Returns the exit code."""
+        self._begin()
+        while self._family.children or not self._stopping.begun:
+            self._family.wait(self._next_deadline())
+            self._obey_signals()
+            self._family.hear()
+            self._family.reap()
+            self._stopping.enforce()
+            self._rescue.work()
+            self._respawn()
+            self._show()
+        self._end()
+        return self._exit_code
+
+    def _begin(self) -> None:
+        self._signals.install()
+        names = [slot.name for slot in self._family.slots]
+        self._log.info("starting", children=names, pidfile=str(self._pidfile.path))
+        self._family.fill()
+
+    def _obey_signals(self) -> None:
+        """Handlers enqueue, the loop decides: here is what each signal means."""
+        for number in self._signals.read():
+            action = _ACTIONS.get(number)
+            if action is not None:
+                action(self)
+
+    def _respawn(self) -> None:
+        """Fills the free places, goes on with a rolling restart, gives up on what cannot boot."""
+        if self._stopping.begun:
+            return
+        if self._family.hopeless is not None:
+            self._log.error("cannot boot; giving up", **self._family.hopeless)
+            self._exit_code = CANNOT_BOOT
+            self._stop()
+            return
+        self._family.fill(quiet=self._quiet)
+        self._rolling.go_on()
+
+    def _show(self) -> None:
+        """Tells how we stand: process title, systemd, status file."""
+        summary = f"{self._family.summary()}{self._note()}"
+        setproctitle(" ".join(filter(None, ("forkq master", self._config.tag, summary))))
+        self._notifier.ping()
+        if self._family.all_ready and not self._rolling.under_way and not self._stopping.begun:
+            self._announce(summary)
+        self._notifier.status(summary)
+        self._status.write(self._state(), self._family.children.values(), ready=self._ready)
+        if self._embedded is not None:
+            self._embedded.check()
+
+    def _announce(self, summary: str) -> None:
+        if not self._ready:
+            self._ready = True
+            self._log.info("ready", children=len(self._family.slots))
+        self._notifier.ready(summary)
+
+    def _end(self) -> None:
+        """Nothing is left running: the last jobs go back, then our own traces go."""
+        limit = time.monotonic() + _LAST_RESCUE
+        while not self._rescue.work() and time.monotonic() < limit:
+            self._family.wait(min(limit, self._rescue.due or limit))
+        if self._embedded is not None:
+            self._log.info("stopping the embedded server, last of all")
+            self._embedded.stop()
+        self._status.remove()
+        self._pidfile.release()
+        self._log.info("stopped", exit_code=self._exit_code)
+
+    # What the signals do
+
+    def _stop(self) -> None:
+        if self._stopping.begun:
+            return
+        self._notifier.stopping(self._config.timeout + MERCY + 2 * _LAST_RESCUE)
+        self._stopping.begin(self._config.timeout)
+
+    def _interrupt(self) -> None:
+        self._interrupts += 1
+        if self._interrupts < _KILLS_AT_ONCE:
+            self._stop()
+        else:
+            self._log.warning("third interrupt: killing; jobs in flight keep their leases")
+            self._rescue.resign()
+            self._family.kill()
+
+    def _go_quiet(self) -> None:
+        self._log.info("quiet: no new jobs; running ones go on until the stop")
+        self._quiet = True
+        self._family.order(Quiet())
+
+    def _dump_stacks(self) -> None:
+        self._family.order(DumpStacks())
+
+    def _restart(self) -> None:
+        if not self._stopping.begun and self._rolling.begin():
+            self._notifier.reloading()
+
+    def _hang_up(self) -> None:
+        self._log.info("hangup: logs go to standard error, so there is no file to reopen")
+
+    # How we stand
+
+    def _next_deadline(self) -> float:
+        """When the loop must look again, though nothing happens (monotonic)."""
+        moments = [
+            time.monotonic() + min(_TICK, self._notifier.watchdog or _TICK),
+            self._stopping.due,
+            self._rescue.due,
+            None if self._stopping.begun else self._family.due,
+        ]
+        return min(moment for moment in moments if moment is not None)
+
+    def _state(self) -> str:
+        if self._stopping.begun:
+            return "stopping"
+        if self._quiet:
+            return "quiet"
+        return "running" if self._ready else "booting"
+
+    def _note(self) -> str:
+        state = self._state()
+        return "" if state == "running" else f" ({state})"
+
+    def _descriptors(self) -> list[int]:
+        """Ours alone: what a new child must close, besides what the family knows of."""
+        return [
+            *self._signals.descriptors(),
+            self._pidfile.descriptor(),
+            *self._rescue.descriptors(),
+            *self._notifier.descriptors(),
+        ]
+
+
+_ACTIONS: Final = {
+    signal.SIGTERM: Master._stop,
+    signal.SIGINT: Master._interrupt,
+    signal.SIGTSTP: Master._go_quiet,
+    signal.SIGTTIN: Master._dump_stacks,
+    signal.SIGUSR2: Master._restart,
+    signal.SIGHUP: Master._hang_up,
+}

@@ -1,0 +1,72 @@
+"""The rolling restart: place by place a new child first, then the old one retires in its own time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..pipe import Stop
+from .family import Family
+from .handle import Child, Slot
+
+
+class Rolling:
+    """Under way from ``begin`` until the last place has its new child."""
+
+    def __init__(self, family: Family, log: Any) -> None:
+        self._family = family
+        self._log = log
+        self._waiting: list[Slot] = []
+        self._old: Child | None = None
+        self._new: Child | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether places still wait for their new child."""
+        return bool(self._waiting) or self._new is not None
+
+    def begin(self) -> bool:
+        """Starts a rolling restart. False if one is under way."""
+        if self.under_way:
+            return False
+        self._log.info("rolling restart: new children first, old ones end in their own time")
+        self._waiting = list(self._family.slots)
+        return True
+
+    def go_on(self) -> None:
+        """The next step, if its time has come."""
+        if self._new is None:
+            self._next_place()
+        elif self._new.was_ready:
+            self._hand_over(self._new)
+        elif self._new.pid not in self._family.children:
+            self._call_off(self._new)
+
+    def _next_place(self) -> None:
+        while self._waiting:
+            slot = self._waiting.pop(0)
+            if slot.child is not None:  # an empty place gets a new child anyway
+                self._old = slot.child
+                self._new = self._family.fork(slot)
+                return
+
+    def _hand_over(self, new: Child) -> None:
+        """The new child is ready: it takes the place, and the old one retires."""
+        old, slot = self._old, new.slot
+        self._old = self._new = None
+        if slot.child is not None and slot.child is not old:
+            new.order(Stop(None))  # the old one died meanwhile, and its place was filled
+            return
+        slot.child = new
+        if old is not None:
+            old.order(Stop(None))
+        if not self.under_way:
+            self._log.info("rolling restart: every place has its new child")
+
+    def _call_off(self, new: Child) -> None:
+        """The new code does not boot: the old children stay."""
+        self._log.error(
+            "rolling restart called off: the new child cannot boot; the old ones go on",
+            child=new.name,
+            reason=new.reason,
+        )
+        self._waiting, self._old, self._new = [], None, None

@@ -1,0 +1,62 @@
+"""The master's signals: handlers do nothing, a wake-up descriptor tells the loop which came."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+HANDLED: Final = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGUSR2,
+    signal.SIGHUP,
+    signal.SIGCHLD,
+)
+# What would end or stop a master that only has its output closed or its terminal gone.
+_IGNORED: Final = (signal.SIGPIPE, signal.SIGTTOU)
+
+
+class Signals:
+    """Installs the handlers, and reads what has come since."""
+
+    def __init__(self) -> None:
+        self.fd, self._write = os.pipe()
+        for end in (self.fd, self._write):
+            os.set_blocking(end, False)
+
+    def install(self) -> None:
+        """Takes over the signals of this process."""
+        for number in HANDLED:
+            signal.signal(number, _nothing)
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_IGN)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self.fd
+
+    def read(self) -> list[int]:
+        """The signals that came, oldest first."""
+        try:
+            return list(os.read(self.fd, 4096))
+        except BlockingIOError:
+            return []
+
+    def descriptors(self) -> tuple[int, int]:
+        """What a forked child must close."""
+        return self.fd, self._write
+
+
+def reset() -> None:
+    """Gives a forked child its default signals back."""
+    signal.set_wakeup_fd(-1)
+    for number in HANDLED:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _nothing(*_: object) -> None:
+    """Exists so that Python writes the signal's number to the wake-up descriptor."""

@@ -1,0 +1,77 @@
+"""The stop: one deadline for the whole tree, and what comes after it.
+
+quiet -> wait -> deadline (the children interrupt their jobs) -> mercy -> freeze -> requeue -> kill.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from ..pipe import Stop
+from .family import Family
+from .rescue import Case, Rescue
+
+# After the deadline, jobs that were interrupted may still clean up for this long.
+MERCY: Final = 3.0
+# A frozen child that has not come to a halt by then is stuck in the kernel, and runs nothing.
+_HALT: Final = 0.25
+_HALT_CHECK: Final = 0.01
+
+
+class Stopping:
+    """Begun once, for good; every phase writes one line that says what it waits for."""
+
+    def __init__(self, family: Family, rescue: Rescue, log: Any) -> None:
+        self.begun = False
+        self._family = family
+        self._rescue = rescue
+        self._log = log
+        self._deadline = 0.0
+        self._frozen_at: float | None = None
+        self._done = False
+
+    def begin(self, timeout: float) -> None:
+        """Tells every child to end within ``timeout`` seconds."""
+        self.begun = True
+        self._deadline = time.monotonic() + timeout
+        self._log.info("stopping", running_jobs=self._family.busy, waiting_at_most=timeout)
+        self._family.order(Stop(self._deadline))
+
+    @property
+    def due(self) -> float | None:
+        """When ``enforce`` has something to do (monotonic)."""
+        if not self.begun or self._done:
+            return None
+        if self._frozen_at is None:
+            return self._deadline + MERCY
+        return time.monotonic() + _HALT_CHECK
+
+    def enforce(self) -> None:
+        """After the deadline and its mercy: freezes what is left, takes its jobs back, kills it."""
+        if self.due is None or time.monotonic() < self._deadline + MERCY:
+            return
+        if self._frozen_at is None:
+            self._freeze()
+        elif time.monotonic() >= self._frozen_at + _HALT or self._all_halted():
+            self._put_down()
+
+    def _freeze(self) -> None:
+        self._frozen_at = time.monotonic()
+        if self._family.children:
+            self._log.warning("jobs ignore the stop; freezing", children=self._family.names)
+        for child in self._family.children.values():
+            child.freeze()
+
+    def _all_halted(self) -> bool:
+        return all(child.has_halted() for child in self._family.children.values())
+
+    def _put_down(self) -> None:
+        """Frozen, a job can neither finish after it went back, nor run in two places."""
+        self._done = True
+        for child in self._family.children.values():
+            self._rescue.take(Case(child.identity, child.slot.queues, crash=None))
+        self._rescue.work()
+        if self._family.children:
+            self._log.warning("killing", children=self._family.names)
+        self._family.kill()
