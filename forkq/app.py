@@ -19,8 +19,9 @@ def load_app(targets: Iterable[str]) -> None:
     The working directory is put on the import path. Raises CannotBoot, saying what was looked for
     and where, if there is no such thing; an error inside the app's own code passes through.
     """
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
     for target in targets:
         name, _, attribute = target.partition(":")
         module = _load_file(Path(name)) if _is_path(name) else _load_module(name)
@@ -39,7 +40,7 @@ def _load_module(name: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise CannotBoot(
                 f"cannot load the app {name!r}: there is no module {error.name!r} "
-                f"(looked in {os.getcwd()} and the Python path)"
+                f"(looked in {Path.cwd()} and the Python path)"
             ) from None
         raise
 
@@ -48,7 +49,7 @@ def _load_file(path: Path) -> ModuleType:
     """A file below the working directory gets the name that an ``import`` would give it, so that
     its jobs have the same names wherever they are pushed from."""
     if not path.is_file():
-        raise CannotBoot(f"cannot load the app {str(path)!r}: no such file in {os.getcwd()}")
+        raise CannotBoot(f"cannot load the app {str(path)!r}: no such file in {Path.cwd()}")
     full = path.resolve()
     parts = Path(os.path.relpath(full)).with_suffix("").parts
     if ".." not in parts and all(part.isidentifier() for part in parts):

@@ -19,7 +19,7 @@ from .errors import InvalidJob, ServerUnavailable
 from .keys import Keys
 from .payload import DEFAULT_QUEUE, Job, StrictArgs, dumps, new_jid, validate
 from .redis_url import EMBEDDED
-from .times import Moment, due, now
+from .times import due, now
 
 Command: TypeAlias = "tuple[Any, ...]"
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 import os
 import select
 import socket
+import struct
+import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+from hiredis import pack_command
 from redis import exceptions
 from redis.backoff import NoBackoff
 from redis.connection import ConnectionPool
@@ -40,7 +43,12 @@ MINIMUM_VERSION = (6, 2)
 
 # A partition without a reset: noticed by keepalive while we wait, by the user time-out while we
 # send. Linux only; elsewhere the system's defaults hold.
-_TCP_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 10_000}
+_TCP_KEEPALIVE = {
+    "TCP_KEEPIDLE": 10,
+    "TCP_KEEPINTVL": 3,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 10_000,
+}
 
 
 def refused(error: BaseException) -> bool:
@@ -72,8 +80,9 @@ class Wire:
     def connect(self) -> None:
         """Opens the connection, if it is not open. Raises ConnectionLost or RedisError."""
         if self._connection is None:
-            connection = self._pool.make_connection()
+            connection: Any = self._pool.make_connection()
             connection.connect()
+            _leave_timeouts_to_the_kernel(connection._get_socket(), self._timeout)
             self._connection = connection
 
     def close(self) -> None:
@@ -104,9 +113,12 @@ class Wire:
     def send(self, *commands: Command) -> None:
         """Sends without waiting for the replies."""
         connection = self._open()
-        with self._closing_on_loss():
-            packed = connection.pack_commands(commands)
+        try:
+            packed = [pack_command(command) for command in commands]
             connection.send_packed_command(packed, check_health=False)
+        except BaseException:
+            self.close()  # half a command: nothing that came after could be told apart
+            raise
 
     def read(self) -> Any:
         """The next reply. Raises it if it is an error."""
@@ -122,22 +134,20 @@ class Wire:
         an invalidation is skipped by the next ``read``.
         """
         connection = self._open()
-        with self._closing_on_loss():
-            if connection.can_read(0):
-                return True
-            poller = select.poll()
-            for wake in wakes:
-                poller.register(wake, select.POLLIN)
-            poller.register(connection._get_socket(), select.POLLIN)
-            ready = poller.poll(timeout * 1000)
-            return any(fd not in wakes for fd, _ in ready)
+        if self._can_read(connection):
+            return True
+        poller = select.poll()
+        for wake in wakes:
+            poller.register(wake, select.POLLIN)
+        poller.register(connection._get_socket(), select.POLLIN)
+        ready = poller.poll(timeout * 1000)
+        return any(fd not in wakes for fd, _ in ready)
 
     def drain(self) -> None:
         """Reads the invalidations that have arrived, so that the next wait really waits."""
         connection = self._open()
-        with self._closing_on_loss():
-            while connection.can_read(0):
-                connection.read_response(push_request=True, disable_decoding=True)
+        while self._can_read(connection):
+            self._read_reply(push_request=True)
 
     def descriptors(self) -> list[int]:
         """The open socket, for a forked child to close."""
@@ -155,21 +165,21 @@ class Wire:
             raise exceptions.ConnectionError(f"no connection to {redacted_url(self.url)}")
         return self._connection
 
-    def _read_reply(self) -> Any:
-        connection = self._open()
-        with self._closing_on_loss():
-            try:
-                return connection.read_response(disable_decoding=True)
-            except ResponseError as error:
-                return error
-
-    @contextmanager
-    def _closing_on_loss(self) -> Iterator[None]:
+    def _can_read(self, connection: Any) -> bool:
         try:
-            yield
+            return bool(connection.can_read(0))
         except BaseException:
-            # Half a command or half a reply: nothing that comes after could be told apart.
             self.close()
+            raise
+
+    def _read_reply(self, *, push_request: bool = False) -> Any:
+        connection = self._open()
+        try:
+            return connection.read_response(disable_decoding=True, push_request=push_request)
+        except ResponseError as error:
+            return error
+        except BaseException:
+            self.close()  # half a reply
             raise
 
 
@@ -177,14 +187,16 @@ class Wires:
     """A pool of wires for threads that each need one for a moment. Survives a fork."""
 
     def __init__(self, url: str, *, size: int, timeout: float, connect_timeout: float) -> None:
-        self._make = lambda: Wire(url, timeout=timeout, connect_timeout=connect_timeout)
+        self._make: Callable[[], Wire] = lambda: Wire(
+            url, timeout=timeout, connect_timeout=connect_timeout
+        )
         self._idle: deque[Wire] = deque(maxlen=size)
         self._pid = os.getpid()
         self._lock = threading.Lock()
 
     @contextmanager
     def wire(self) -> Iterator[Wire]:
-        """A connected wire, put back afterwards. Raises ConnectionLost if there is none to be had."""
+        """A connected wire, put back afterwards. Raises ConnectionLost if none can be had."""
         wire = self._take()
         try:
             wire.connect()
@@ -265,6 +277,18 @@ def _info(wire: Wire) -> dict[str, str]:
         pairs = saves.values() if isinstance(saves, dict) else saves[1::2]
         info["rdb_saves_configured"] = b"".join(pairs).decode()
     return info
+
+
+def _leave_timeouts_to_the_kernel(sock: socket.socket, timeout: float) -> None:
+    """Python keeps a socket's time-out by a poll() before every read and write; the kernel keeps it
+    for nothing. Plain sockets only: TLS reads more than once for one record."""
+    if sys.platform != "linux" or type(sock) is not socket.socket:
+        return
+    whole, part = divmod(timeout, 1)
+    limit = struct.pack("ll", int(whole), int(part * 1e6))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    sock.settimeout(None)
 
 
 def _pool(url: str, timeout: float, connect_timeout: float) -> ConnectionPool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, ClassVar, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from . import registry
@@ -21,7 +20,6 @@ from .registry import JobSpec
 from .times import Moment
 
 P = ParamSpec("P")
-P_contra = ParamSpec("P_contra")
 R = TypeVar("R")
 
 # What a job may say of its payloads; anything else in a definition is a typo.
@@ -30,14 +28,28 @@ OPTIONS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Running:
     """The job that this thread performs: what ``forkq.current_job()`` returns."""
 
-    jid: str
-    queue: str
-    retry_count: int | None
-    payload: Payload
+    __slots__ = ("payload",)
+
+    def __init__(self, payload: Payload) -> None:
+        self.payload = payload
+
+    @property
+    def jid(self) -> str:
+        """Its id."""
+        return cast("str", self.payload.get("jid", ""))
+
+    @property
+    def queue(self) -> str:
+        """The queue it came from."""
+        return cast("str", self.payload.get("queue", ""))
+
+    @property
+    def retry_count(self) -> int | None:
+        """How many retries have failed: None at the first run, 0 at the first retry."""
+        return cast("int | None", self.payload.get("retry_count"))
 
 
 _running: ContextVar[Running | None] = ContextVar("forkq_running", default=None)
@@ -46,9 +58,7 @@ _stopping = False
 
 def begin(payload: Payload) -> Running:
     """Makes ``payload`` this thread's current job; called by the processor, and by it alone."""
-    view = Running(
-        payload.get("jid", ""), payload.get("queue", ""), payload.get("retry_count"), payload
-    )
+    view = Running(payload)
     _running.set(view)
     return view
 
@@ -77,10 +87,10 @@ def announce_stopping() -> None:
     _stopping = True
 
 
-class Performs(Protocol[P_contra]):
+class Performs(Protocol[P]):
     """Whatever has a ``perform``: the shape by which type checkers carry its parameters."""
 
-    def perform(self, *args: P_contra.args, **kwargs: P_contra.kwargs) -> Any: ...
+    def perform(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
 
 
 class Pusher(Generic[P]):
@@ -88,9 +98,7 @@ class Pusher(Generic[P]):
 
     __slots__ = ("_options", "_signature", "name")
 
-    def __init__(
-        self, name: str, signature: inspect.Signature, options: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, name: str, signature: inspect.Signature, options: Mapping[str, Any]) -> None:
         self.name = name
         self._signature = signature
         self._options = options
@@ -135,9 +143,7 @@ class Pusher(Generic[P]):
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise InvalidJob(
-                f"job {self.name!r} takes {self._signature}: {error}"
-            ) from None
+            raise InvalidJob(f"job {self.name!r} takes {self._signature}: {error}") from None
         if bound.kwargs:
             raise InvalidJob(
                 f"job {self.name!r} takes {self._signature}: {', '.join(bound.kwargs)} can only be "
@@ -162,9 +168,7 @@ class _PerformLater:
 
 
 class _PerformBulk:
-    def __get__(
-        self, job: object, owner: Callable[[], Performs[P]]
-    ) -> Callable[..., list[str]]:
+    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> Callable[..., list[str]]:
         return _pusher(owner).perform_bulk
 
 
@@ -280,7 +284,11 @@ def _spec_of_class(cls: type[Job], name: str, arity: tuple[int, float]) -> JobSp
     def hook(attribute: str) -> Callable[..., Any] | None:
         if not hasattr(cls, attribute):
             return None
-        return lambda *arguments: getattr(cls(), attribute)(*arguments)
+
+        def call(*arguments: Any) -> Any:
+            return getattr(cls(), attribute)(*arguments)  # may be a plain, static or class method
+
+        return call
 
     return JobSpec(
         name=name,

@@ -10,14 +10,15 @@ class Unit:
     """A fetched job. Its payload stays in the in-flight hash until the unit is settled.
 
     ``queue`` is the queue's number in the capsule, from 1 as the scripts count; ``sequence`` and
-    the owner make the lease. ``thread`` and ``started`` (epoch seconds) are set by the processor
-    that performs it; a unit still waiting for one has neither.
+    the owner make the lease. ``taken`` (monotonic), ``thread`` and ``started`` (epoch seconds) are
+    set for the processor that performs it; a unit still waiting for one has none of them.
     """
 
     queue: int
     queue_name: str
     sequence: int
     payload: bytes
+    taken: float = 0.0
     thread: int = 0
     started: float = 0.0
 

@@ -72,9 +72,7 @@ class Chain:
         return self._members.index(existing)
 
 
-def _wrap(
-    member: Middleware, job: dict[str, Any], call: Callable[[], Any]
-) -> Callable[[], Any]:
+def _wrap(member: Middleware, job: dict[str, Any], call: Callable[[], Any]) -> Callable[[], Any]:
     return lambda: member(job, call)
 
 

@@ -49,7 +49,7 @@ class Backoff:
         """Seconds to wait after one more failure."""
         ceiling = min(self._longest, self._first * 2**self._failures)
         self._failures = min(self._failures + 1, 16)
-        return ceiling * random.uniform(0.5, 1.0)
+        return float(ceiling * random.uniform(0.5, 1.0))
 
     def reset(self) -> None:
         """It worked."""

@@ -13,7 +13,6 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-
 State: TypeAlias = Literal["booting", "running", "quiet", "retiring", "stopping"]
 
 

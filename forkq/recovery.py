@@ -101,7 +101,7 @@ def _crashes(job: Job) -> list[Any]:
 def _recent(crashes: list[Any]) -> int:
     stamps = [crash.get("at") for crash in crashes if type(crash) is dict]
     since = now() - _WINDOW
-    return sum(1 for at in stamps if type(at) in (int, float) and seconds(at) > since)
+    return len([at for at in stamps if isinstance(at, int | float) and seconds(at) > since])
 
 
 def _condemn(job: Job, queue: str, crash: Crash) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import datetime, timedelta
 from typing import TypeAlias
@@ -44,7 +45,7 @@ def due(moment: Moment, at: float | None = None) -> float:
                 "such as datetime.now(timezone.utc) + timedelta(hours=1)"
             )
         return moment.timestamp()
-    if isinstance(moment, bool) or not isinstance(moment, (int, float)) or moment != moment:
+    if type(moment) not in (int, float) or not math.isfinite(moment):
         raise InvalidJob(
             f"{moment!r} is not a time; pass seconds from now, epoch seconds, a timedelta "
             "or an aware datetime"

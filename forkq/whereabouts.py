@@ -6,7 +6,6 @@ say whether two processes see the same pids at all; the start time, whether a pi
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +17,7 @@ def _view() -> str:
     """Boot and pid namespace: processes with the same view see each other's pids."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        namespace = os.readlink("/proc/self/ns/pid")
+        namespace = str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""  # not Linux: only the expiry of its record tells that a process is dead
     return f"{boot}/{namespace}"

@@ -1,10 +1,9 @@
 """The one fetcher of a child: leases jobs for its processors and acknowledges what they finish.
 
 There is no fetcher thread. Processors take from a shared deque, and whichever finds it empty
-leads: it holds the lock, talks to Redis, and fills the deque for the others (leader/follower). So
-a burst of tiny jobs costs no thread switch, and whenever a processor is free, somebody is
-listening to Redis. Acknowledgements travel in the next fetch; while the last batch still runs, the
-next fetch is already under way.
+leads: it talks to Redis, and fills the deque for the others (lead.py). Whenever a processor is
+free, somebody is listening to Redis. Acknowledgements travel in the next fetch; while the last
+batch still runs, the next fetch is already under way.
 
 Never are more jobs leased than there are processors, so a job that is fetched starts at once.
 """
@@ -17,6 +16,7 @@ import select
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +26,9 @@ from ..capsule import Capsule
 from ..connection import ConnectionLost, RedisError, ResponseError, Wire
 from ..keys import Keys
 from ..lease import Unit, owner
-from ..scripts import FETCH, REQUEUE
 from ..outage import Backoff, Outage
+from ..scripts import FETCH, REQUEUE
+from .lead import Lead
 
 # A waiting child looks for itself now and then, in case a wake-up went astray.
 _LONGEST_WAIT = 15.0
@@ -55,10 +56,10 @@ class Fetcher:
         self._capsule = capsule
         self._owner = owner(identity)
         self._lists = [
-            key
-            for name in capsule.queue_names
-            for key in (keys.queue(name), keys.inflight(name))
+            key for name in capsule.queue_names for key in (keys.queue(name), keys.inflight(name))
         ]
+        self._names = capsule.queue_names
+        self._in_order = capsule.mode == "strict"
         self._weights = [weight for _, weight in capsule.queues]
         self._wire = wire
         self._outage = outage
@@ -68,9 +69,10 @@ class Fetcher:
         self._ready: deque[Unit] = deque()
         self._in_flight: dict[int, Unit] = {}
         self._done: deque[Unit] = deque()
-        self._enough = max(1, capsule.concurrency // 2)
+        self._enough = max(1, capsule.concurrency * 3 // 4)
 
-        self._leader = threading.Lock()
+        self._lead = Lead()  # who waits for Redis on behalf of all
+        self._line = threading.Lock()  # who talks to Redis just now
         self._outstanding: Request | None = None
         self._sequence = 1
         self._tracking = True
@@ -88,12 +90,24 @@ class Fetcher:
 
     def take(self) -> Unit | None:
         """The next job to perform; waits for one. None once the child is quiet."""
-        return self._pop() or self._lead()
+        leading = self._lead.regain()
+        unit = self._pop()
+        if unit is None:
+            if not leading:
+                self._lead.wait()
+            unit = self._next()
+            leading = True
+        if leading:
+            self._lead.leave(keep=unit is not None)
+        if unit is not None:
+            unit.taken = time.monotonic()
+        return unit
 
     def acknowledge(self, unit: Unit) -> None:
         """``unit`` is done: its lease is dropped with the next fetch."""
         del self._in_flight[unit.sequence]
         self._done.append(unit)
+        self._lead.performed(time.monotonic() - unit.taken)
         if self._waiting:
             self.wake()
 
@@ -124,18 +138,13 @@ class Fetcher:
 
     def flush(self) -> None:
         """Sends what is done but could not be sent when the last processor ended."""
-        if self._quiet and self._done and self._leader.acquire(blocking=False):
-            try:
-                self._exchange()
-            finally:
-                self._leader.release()
+        if self._quiet and self._done:
+            self._exchange()
 
     def wake(self) -> None:
         """Ends the leader's wait."""
-        try:
+        with suppress(BlockingIOError):  # the pipe is full of wake-ups already
             os.write(self._wake, b"!")
-        except BlockingIOError:
-            pass  # the pipe is full of wake-ups already
 
     def give_back(self) -> bool:
         """Acknowledges what is done and puts all else back to the head of its queue.
@@ -143,7 +152,7 @@ class Fetcher:
         Call it when no processor runs any more. False if Redis did not take it: the leases stay,
         and whoever finds their owner gone puts them back.
         """
-        with self._leader:
+        with self._line:
             try:
                 self._reconnect(keep=())
             except (*ConnectionLost, RedisError) as error:
@@ -156,9 +165,8 @@ class Fetcher:
     # What only the leader does
 
     def _pop(self) -> Unit | None:
-        try:
-            unit = self._ready.popleft()
-        except IndexError:
+        unit = self._pop_ready()
+        if unit is None:
             return None
         if self._done and (len(self._done) >= self._enough or self._all_busy()):
             self._send_ahead()
@@ -170,24 +178,28 @@ class Fetcher:
 
     def _send_ahead(self) -> None:
         """Sends the next fetch now; whoever leads next reads the answer."""
-        if not self._leader.acquire(blocking=False):
-            return  # somebody leads, and will send it
+        if not self._line.acquire(blocking=False):
+            return  # somebody is about to send it
         try:
             if self._outstanding is None and self._wire.connected and not self._doubtful:
                 self._request()
         except (*ConnectionLost, RedisError) as error:
             self._fail(error)
         finally:
-            self._leader.release()
+            self._line.release()
 
-    def _lead(self) -> Unit | None:
-        with self._leader:
+    def _next(self) -> Unit | None:
+        """The leader's wait for a job: on behalf of all, but its own comes first."""
+        try:
             while not self._quiet:
                 unit = self._pop_ready()
                 if unit is not None:
                     return unit
                 self._refill()
             return self._last()
+        except BaseException:
+            self._lead.leave(keep=False)  # this thread will die of it; the others must go on
+            raise
 
     def _last(self) -> Unit | None:
         """After quiet: what an earlier fetch still brings, then nothing; tells what is done."""
@@ -198,7 +210,10 @@ class Fetcher:
         return unit
 
     def _pop_ready(self) -> Unit | None:
-        return self._ready.popleft() if self._ready else None
+        try:
+            return self._ready.popleft()
+        except IndexError:
+            return None
 
     def _refill(self) -> None:
         """One exchange with Redis; when it brought nothing, waits until there may be something."""
@@ -209,15 +224,16 @@ class Fetcher:
 
     def _exchange(self) -> bool:
         """Sends a fetch unless one is under way, and takes in the answer. False if Redis failed."""
-        try:
-            if not self._wire.connected or self._doubtful:
-                self._reconnect(keep=tuple(self._in_flight))
-            if self._outstanding is None:
-                self._request()
-            self._collect()
-        except (*ConnectionLost, RedisError) as error:
-            self._fail(error)
-            return False
+        with self._line:
+            try:
+                if not self._wire.connected or self._doubtful:
+                    self._reconnect(keep=tuple(self._in_flight))
+                if self._outstanding is None:
+                    self._request()
+                self._collect()
+            except (*ConnectionLost, RedisError) as error:
+                self._fail(error)
+                return False
         self._backoff.reset()
         self._outage.end()
         return True
@@ -240,7 +256,7 @@ class Fetcher:
             request.want,
             self._owner,
             request.first,
-            0 if self._capsule.mode == "strict" else random.getrandbits(31) | 1,
+            0 if self._in_order else random.getrandbits(31) | 1,
             *self._weights,
             *_by_queue(request.done),
         )
@@ -259,11 +275,12 @@ class Fetcher:
         except NoScriptError:
             self._wire.call("SCRIPT", "LOAD", FETCH.text)
             self._send()
-            return self._collect()
+            self._collect()
+            return
         self._outstanding = None
         self._starved = len(taken) < 2 * max(1, request.want)
         self._may_wait = not taken and (request.watched or not self._tracking)
-        names = self._capsule.queue_names
+        names = self._names
         sequence = request.first
         for queue, payload in zip(taken[::2], taken[1::2], strict=True):
             unit = Unit(queue, names[queue - 1], sequence, payload)
@@ -273,6 +290,7 @@ class Fetcher:
 
     def _wait(self) -> None:
         """Until the server tells of a change, a processor of news, or the time is up."""
+        self._lead.calm()
         self._waiting = True
         try:
             if self._done or self._quiet:
@@ -290,6 +308,7 @@ class Fetcher:
 
     def _rest(self, seconds: float) -> None:
         """Waits out a pause, unless the child goes quiet."""
+        self._lead.calm()
         deadline = time.monotonic() + seconds
         while not self._quiet and (left := deadline - time.monotonic()) > 0:
             select.select([self._woken], [], [], left)

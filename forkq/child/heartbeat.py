@@ -23,9 +23,9 @@ from ..config import Config
 from ..connection import ConnectionLost, RedisError, Wire
 from ..keys import Keys
 from ..lease import Unit
-from ..whereabouts import here
-from ..times import now
 from ..outage import Outage
+from ..times import now
+from ..whereabouts import here
 from .stats import Tally
 
 INTERVAL: Final = 10.0

@@ -27,13 +27,13 @@ from ..errors import ForkqError, MalformedPayload
 from ..exits import CANNOT_BOOT, CLEAN, LEASES_LEFT
 from ..job import announce_stopping
 from ..keys import Keys
+from ..outage import Outage
 from ..payload import loads
 from ..pipe import Beat, DumpStacks, Order, Quiet, Reader, Ready, State, orders, send, unbootable
 from ..post import Post, listen_to_term
 from .fetcher import Fetcher
 from .heartbeat import Heartbeat, describe
 from .manager import Manager
-from ..outage import Outage
 from .processor import Processor
 from .reporter import Reporter
 from .settle import Settler
@@ -61,7 +61,7 @@ def main(config: Config, post: Post) -> int:
     except ForkqError as error:
         send(post.report, unbootable(str(error)))
         return CANNOT_BOOT
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - the app may raise anything, SystemExit too
         send(post.report, unbootable("".join(traceback.format_exception(error))[-2000:]))
         return CANNOT_BOOT
     return child.run()

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from .. import middleware, registry
 from ..errors import InvalidJob, MalformedPayload, Shutdown
@@ -25,9 +23,6 @@ from .retry import Bury, Decision, Drop, caused_by_shutdown, decide
 from .settle import Settler
 from .stats import Tally
 
-# Outcomes of a run that are no failure.
-DONE: Final = None
-
 
 class Interrupted(Exception):
     """The outcome of a job that the stop cut short. Its lease stays, and goes back to its queue."""
@@ -36,9 +31,7 @@ class Interrupted(Exception):
 class Processor:
     """Takes units from the fetcher until the child is quiet."""
 
-    def __init__(
-        self, name: str, fetcher: Fetcher, settler: Settler, reporter: Reporter
-    ) -> None:
+    def __init__(self, name: str, fetcher: Fetcher, settler: Settler, reporter: Reporter) -> None:
         self.tally = Tally()
         self.region = Region()
         self._fetcher = fetcher
@@ -75,11 +68,12 @@ class Processor:
         unit.begin(threading.get_ident(), time.time())
         try:
             job = loads(unit.payload)
-        except MalformedPayload as error:
-            return self._bury_verbatim(unit, error)
+        except MalformedPayload as malformed:
+            self._bury_verbatim(unit, malformed)
+            return
         self._reporter.started(job)
         error = self._perform(unit, job)
-        if error is DONE:
+        if error is None:
             self._fetcher.acknowledge(unit)
             self.tally.processed += 1
             self._reporter.done(job, unit)
@@ -94,7 +88,7 @@ class Processor:
         try:
             self.region.enter()
             self._run(unit, job)
-        except BaseException as raised:  # SystemExit too: a job must not end its processor
+        except BaseException as raised:  # noqa: BLE001 - SystemExit must not end a processor
             error = raised
         try:
             interrupted = self.region.leave()
@@ -143,7 +137,7 @@ class Processor:
         for handler in registry.death_handlers:
             try:
                 handler(decision.job, error)
-            except Exception as bad:
+            except Exception as bad:  # noqa: BLE001 - the app's own code
                 self._reporter.complain(bad, "a death handler failed")
 
 

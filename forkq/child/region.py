@@ -22,7 +22,7 @@ _take_back = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
 
 
 class Region:
-    """One per processor. ``enter`` and ``leave`` are the processor's, ``interrupt`` the manager's."""
+    """One per processor, who enters and leaves; ``interrupt`` is the manager's."""
 
     __slots__ = ("_inside", "_interrupted", "_lock", "_thread")
 

@@ -99,9 +99,7 @@ def _limit(job: Job, spec: JobSpec | None, complain: Complain) -> int | None:
         return DEFAULT_RETRIES
     if type(retry) is int:
         return retry
-    complain(
-        InvalidJob(f"retry is {retry!r}"), f"`retry` is no number; taken as {DEFAULT_RETRIES}"
-    )
+    complain(InvalidJob(f"retry is {retry!r}"), f"`retry` is no number; taken as {DEFAULT_RETRIES}")
     return DEFAULT_RETRIES
 
 
@@ -130,7 +128,7 @@ def _delay(
     if spec is not None and spec.retry_in is not None:
         try:
             wanted = spec.retry_in(count, error, job)
-        except Exception as bad:
+        except Exception as bad:  # noqa: BLE001 - the app's own code
             complain(bad, "retry_in failed; the default delay is used")
     if wanted in (DISCARD, KILL):
         return str(wanted), 0.0
@@ -155,7 +153,7 @@ def _give_up(
         try:
             if spec.retries_exhausted(job, error) == DISCARD:
                 return Drop(None)
-        except Exception as bad:
+        except Exception as bad:  # noqa: BLE001 - the app's own code
             complain(bad, "retries_exhausted failed; the job is buried all the same")
     if job.get("dead") is False:
         return Drop(job)
@@ -177,7 +175,7 @@ def _message(error: BaseException) -> str:
     """What the error says, in characters that JSON can carry."""
     try:
         text = str(error)
-    except Exception as bad:
+    except Exception as bad:  # noqa: BLE001 - the app's own code
         text = f"(its message cannot be read: {type(bad).__name__})"
     return text[:_MESSAGE_LIMIT].encode("utf-8", "replace").decode()
 

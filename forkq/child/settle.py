@@ -9,14 +9,14 @@ from ..connection import ConnectionLost, RedisError, Wire, Wires
 from ..dead import Cemetery
 from ..keys import Keys
 from ..lease import Unit
+from ..outage import Outage
 from ..scripts import RETRY
 from .fetcher import Fetcher
-from ..outage import Outage
 from .retry import Bury, Decision, Drop, Retry
 
 
 class Settler:
-    """Used by all processors of a child. What Redis does not take is kept, leased, and tried again."""
+    """Used by all processors. What Redis does not take is kept, leased, and tried again."""
 
     def __init__(
         self,

@@ -123,7 +123,9 @@ def _until(condition: Callable[[], bool], limit: float | None) -> bool:
 def _table(found: dict[str, Any]) -> str:
     tag = f" [{found['tag']}]" if found["tag"] else ""
     lines = [f"master {found['pid']}{tag}: {found['state']}", ""]
-    lines.append(f"{'child':<20}{'pid':>8}  {'state':<9}{'busy':>9}{'done':>10}{'failed':>8}  queues")
+    lines.append(
+        f"{'child':<20}{'pid':>8}  {'state':<9}{'busy':>9}{'done':>10}{'failed':>8}  queues"
+    )
     for child in found["children"]:
         busy = f"{child['busy']} of {child['concurrency']}" if child["concurrency"] else "-"
         lines.append(

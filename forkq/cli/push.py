@@ -19,7 +19,9 @@ from .options import configuration, finds_redis
 @click.option("--queue", metavar="Q", help="Queue to push to [default].")
 @click.option("--in", "delay", type=float, metavar="S", help="Run it S seconds from now.")
 @finds_redis
-def push(name: str, args: tuple[str, ...], queue: str | None, delay: float | None, **flags: Any) -> int:
+def push(
+    name: str, args: tuple[str, ...], queue: str | None, delay: float | None, **flags: Any
+) -> int:
     """Push a job and print its jid. Each argument is JSON: 7, '"text"', '[1, 2]'."""
     client = use(configuration(**flags))
     job: Job = {"class": name, "args": [_parsed(number, a) for number, a in enumerate(args, 1)]}

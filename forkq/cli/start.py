@@ -29,12 +29,24 @@ from .options import configuration, finds_redis
 
 @click.command()
 @finds_redis
-@click.option("-r", "--require", "require", multiple=True, metavar="APP",
-              help="Module, module:attr or file that defines the jobs (repeatable).")
+@click.option(
+    "-r",
+    "--require",
+    "require",
+    multiple=True,
+    metavar="APP",
+    help="Module, module:attr or file that defines the jobs (repeatable).",
+)
 @click.option("-w", "--workers", type=int, metavar="N", help="Children per capsule [1].")
 @click.option("-c", "--concurrency", type=int, metavar="N", help="Processors per child [5].")
-@click.option("-q", "--queue", "queues", multiple=True, metavar="NAME[,WEIGHT]",
-              help="Queue to work on, in order (repeatable) [default].")
+@click.option(
+    "-q",
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME[,WEIGHT]",
+    help="Queue to work on, in order (repeatable) [default].",
+)
 @click.option("-t", "--timeout", type=float, metavar="S", help="Seconds to finish in [25].")
 @click.option("--log-format", type=click.Choice(["console", "json", "logfmt"]))
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
@@ -99,7 +111,9 @@ def _look_at_server(config: Config, logger: Any) -> None:
         if refuses(error):
             raise ServerUnavailable(f"Redis at {shown} refuses us: {error}") from None
         logger.error(
-            "redis cannot be reached; waiting for it", url=shown, error=str(error),
+            "redis cannot be reached; waiting for it",
+            url=shown,
+            error=str(error),
             hint="check [redis] url or --redis; `--redis embedded` needs no server",
         )
     except RedisError as error:

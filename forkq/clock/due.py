@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..connection import Wire
+from ..connection import Command, Wire
 from ..errors import InvalidJob, MalformedPayload
 from ..keys import Keys
 from ..payload import DEFAULT_QUEUE, dumps, loads
@@ -32,17 +32,16 @@ class Mover:
     def next_due(self, *, watch: bool) -> float | None:
         """When the next job is due, epoch seconds; None if there is none. With ``watch``, the
         server tells the wire when either set has changed since."""
-        command = [("ZRANGE", name, 0, 0, "WITHSCORES") for name in self._sets()]
-        if watch:
-            command = [part for c in command for part in (("CLIENT", "CACHING", "YES"), c)]
-        replies = self.wire.pipeline(command)
+        commands: list[Command] = []
+        for name in (self.keys.schedule, self.keys.retry):
+            if watch:
+                commands.append(("CLIENT", "CACHING", "YES"))
+            commands.append(("ZRANGE", name, 0, 0, "WITHSCORES"))
+        replies = self.wire.pipeline(commands)
         for reply in replies:
             if isinstance(reply, Exception):
                 raise reply
         return min((score for r in replies for score in _scores(r)), default=None)
-
-    def _sets(self) -> tuple[str, str]:
-        return self.keys.schedule, self.keys.retry
 
     def _move(self, name: str) -> int:
         members: list[bytes] = self.wire.call(

@@ -154,7 +154,7 @@ class Family:
         """What a new child must close: above all the other children's control pipes, or they would
         never see that we are gone."""
         yield from self._ours()
-        yield self._selector.fileno()  # type: ignore[attr-defined]
+        yield self._selector.fileno()
         for child in self.children.values():
             yield from child.descriptors()
 

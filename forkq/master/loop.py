@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from setproctitle import setproctitle
@@ -17,7 +18,7 @@ from .embedded import Embedded
 from .family import Family
 from .notify import Notifier
 from .pidfile import Pidfile
-from .rescue import Rescue
+from .rescue import TIMEOUT, Rescue
 from .rolling import Rolling
 from .signals import Signals
 from .status import StatusFile
@@ -121,7 +122,7 @@ class Master:
 
     def _end(self) -> None:
         """Nothing is left running: the last jobs go back, then our own traces go."""
-        limit = time.monotonic() + _LAST_RESCUE
+        limit = min(time.monotonic() + _LAST_RESCUE, self._stopping.latest - TIMEOUT)
         while not self._rescue.work() and time.monotonic() < limit:
             self._family.wait(min(limit, self._rescue.due or limit))
         if self._embedded is not None:
@@ -171,6 +172,7 @@ class Master:
             time.monotonic() + min(_TICK, self._notifier.watchdog or _TICK),
             self._stopping.due,
             self._rescue.due,
+            self._status.due,
             None if self._stopping.begun else self._family.due,
         ]
         return min(moment for moment in moments if moment is not None)
@@ -196,7 +198,7 @@ class Master:
         ]
 
 
-_ACTIONS: Final = {
+_ACTIONS: Final[dict[int, Callable[[Master], None]]] = {
     signal.SIGTERM: Master._stop,
     signal.SIGINT: Master._interrupt,
     signal.SIGTSTP: Master._go_quiet,

@@ -78,6 +78,6 @@ def running_pid(path: Path) -> int | None:
 
 def _is_at(fd: int, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
+        return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
         return False

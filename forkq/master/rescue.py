@@ -52,7 +52,8 @@ class Rescue:
         """Rescues the jobs of ``case`` now, or as soon as Redis lets us."""
         if case.queues and not self._resigned:
             self._open.append(case)
-            self._due = 0.0
+            if not self._complained:  # else each attempt may cost a time-out: not one per case
+                self._due = 0.0
 
     def resign(self) -> None:
         """Takes no more cases: what is leased stays leased, for another host's sweep."""

@@ -1,4 +1,4 @@
-"""The rolling restart: place by place a new child first, then the old one retires in its own time."""
+"""The rolling restart: place by place a new child first, then the old one ends in its own time."""
 
 from __future__ import annotations
 

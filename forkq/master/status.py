@@ -1,4 +1,4 @@
-"""The status file: how the tree stands, for ``forkq status``. Beside the pidfile, replaced whole."""
+"""The status file beside the pidfile: how the tree stands, for ``forkq status``."""
 
 from __future__ import annotations
 
@@ -24,9 +24,15 @@ class StatusFile:
         self._about = {**about, "pid": os.getpid(), "started_at": now()}
         self._written = b""
         self._next = 0.0
+        self._behind = False
 
-    def write(self, state: str, children: Iterable[Child], *, ready: bool) -> bool:
-        """Writes the file if it is time and there is news. False if there is news for later."""
+    @property
+    def due(self) -> float | None:
+        """When news that came too soon after the last is to be written (monotonic)."""
+        return self._next if self._behind else None
+
+    def write(self, state: str, children: Iterable[Child], *, ready: bool) -> None:
+        """Writes the file if there is news and it is time; else the news is ``due``."""
         content = msgspec.json.encode(
             {
                 **self._about,
@@ -35,17 +41,15 @@ class StatusFile:
                 "children": [_described(child) for child in children],
             }
         )
-        if content == self._written:
-            return True
-        if time.monotonic() < self._next:
-            return False
+        self._behind = content != self._written and time.monotonic() < self._next
+        if self._behind or content == self._written:
+            return
         self._next = time.monotonic() + _AT_MOST_EVERY
         self._written = content
         fresh = self._path.with_name(f".{self._path.name}.new")
         fresh.touch(mode=0o600)
         fresh.write_bytes(content)
         fresh.replace(self._path)
-        return True
 
     def remove(self) -> None:
         """The tree is gone."""

@@ -14,6 +14,8 @@ from .rescue import Case, Rescue
 
 # After the deadline, jobs that were interrupted may still clean up for this long.
 MERCY: Final = 3.0
+# From the deadline to the last process gone: invariant 4 of docs/internals.md.
+_AT_MOST: Final = 5.0
 # A frozen child that has not come to a halt by then is stuck in the kernel, and runs nothing.
 _HALT: Final = 0.25
 _HALT_CHECK: Final = 0.01
@@ -46,6 +48,11 @@ class Stopping:
         if self._frozen_at is None:
             return self._deadline + MERCY
         return time.monotonic() + _HALT_CHECK
+
+    @property
+    def latest(self) -> float:
+        """When the last process must be gone, whatever Redis does (monotonic)."""
+        return self._deadline + _AT_MOST
 
     def enforce(self) -> None:
         """After the deadline and its mercy: freezes what is left, takes its jobs back, kills it."""
