@@ -1,0 +1,336 @@
+"""The units under a real systemd: what systemd/README.md says, done to them.
+
+One machine is booted for all tests of this file (tests/support/systemd_box.py); each test has the
+unit to itself, freshly started, with an embedded server and no jobs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import forkq
+from tests.support.systemd_box import Box, NoBox, Unit, obstacle
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT = 2  # seconds, in the configuration below
+WORKERS = 2
+CONFIG = f"""
+[forkq]
+app = "systemd_app"
+timeout = {TIMEOUT}
+[redis]
+url = "embedded"
+[capsules.default]
+queues = ["default"]
+concurrency = 2
+workers = {WORKERS}
+"""
+# As the README has it for an application in a folder of its own. Two seconds of watchdog are what a
+# test has time for.
+DROP_IN = ["WorkingDirectory=/srv/forkq/app", "WatchdogSec=2"]
+FORKQ = """#!/bin/sh
+export PYTHONPATH=/srv/site-packages LD_LIBRARY_PATH={python}/lib
+exec {python}/bin/python{version} /srv/forkq/bin/forkq "$@"
+"""
+
+pytestmark = [
+    pytest.mark.xdist_group("systemd"),
+    pytest.mark.skipif(obstacle() is not None, reason=f"no systemd of our own: {obstacle()}"),
+]
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    """A booted machine with forkq, its units and its user installed."""
+    checkout = checkout_copy(tmp_path_factory.mktemp("box"))
+    binds = {checkout: "/srv/forkq", Path(sysconfig.get_path("purelib")): "/srv/site-packages"}
+    python = (
+        "/usr"  # the system's own is there; any other may lie below /root, which units cannot see
+    )
+    if sys.base_prefix != python:
+        python = "/srv/python"
+        binds[Path(sys.base_prefix)] = python
+    try:
+        with Box(binds) as box:
+            install(box, python)
+            yield box
+    except NoBox as reason:
+        pytest.skip(f"no systemd came up: {reason}")
+
+
+def checkout_copy(folder: Path) -> Path:
+    """What is tested, readable for the user forkq."""
+    for name in ("bin", "forkq"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "app").mkdir()
+    shutil.copy(ROOT / "tests" / "support" / "systemd_app.py", folder / "app")
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o755)
+    return folder
+
+
+def install(box: Box, python: str) -> None:
+    """As systemd/README.md says, with the command /usr/local/bin/forkq."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    box.write("/usr/local/bin/forkq", FORKQ.format(python=python, version=version), 0o755)
+    box.write("/etc/sysusers.d/forkq.conf", (ROOT / "systemd" / "forkq.sysusers").read_text())
+    box.run("systemd-sysusers")
+    for name in ("forkq.service", "forkq@.service"):
+        box.write(f"/etc/systemd/system/{name}", (ROOT / "systemd" / name).read_text())
+    for name in ("forkq.service", "forkq@mail.service"):
+        Unit(box, name).drop_in(DROP_IN)
+
+
+@pytest.fixture
+def unit(box: Box) -> Iterator[Unit]:
+    """forkq.service, configured and not yet started; stopped and emptied afterwards."""
+    yield from configured(Unit(box, "forkq.service"), "forkq")
+
+
+@pytest.fixture
+def instance(box: Box) -> Iterator[Unit]:
+    """forkq@mail.service, as above."""
+    yield from configured(Unit(box, "forkq@mail.service"), "mail")
+
+
+def configured(unit: Unit, name: str) -> Iterator[Unit]:
+    """The unit with its forkq.toml and without jobs."""
+    unit.box.write(f"/etc/forkq/{name}.toml", CONFIG)
+    yield unit
+    unit.ask("kill", "--signal=KILL", check=False)
+    unit.ask("stop", check=False)
+    unit.ask("reset-failed", check=False)
+    shutil.rmtree(unit.box.path(state(unit)), ignore_errors=True)
+
+
+@pytest.fixture
+def running(unit: Unit) -> Unit:
+    """forkq.service, started."""
+    unit.ask("start")
+    return unit
+
+
+def state(unit: Unit) -> str:
+    """The unit's state directory."""
+    return f"/var/lib/{unit.show('StateDirectory')}"
+
+
+def runtime(unit: Unit) -> str:
+    """The unit's runtime directory."""
+    return f"/run/{unit.show('RuntimeDirectory')}"
+
+
+def notes(unit: Unit) -> list[str]:
+    """What the jobs and the application wrote down so far, line by line."""
+    file = unit.box.path(f"{state(unit)}/notes")
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def push(unit: Unit, count: int, seconds: float) -> None:
+    """Push jobs 0 to count - 1 that take so many seconds, from outside, through the socket."""
+    url = unit.box.path(f"{runtime(unit)}/forkq.redis").read_text().strip()
+    client = forkq.Client(url=url.replace("unix://", f"unix://{unit.box.path('')}"))
+    for number in range(count):
+        client.push({"class": "Note", "args": [number, seconds]})
+
+
+def ended(unit: Unit) -> set[int]:
+    """The numbers of the jobs that came to their end."""
+    return {int(line.split()[1]) for line in notes(unit) if line.startswith("end ")}
+
+
+def children(unit: Unit) -> set[int]:
+    """The pids (outside) of the children that run jobs."""
+    return {pid for pid, title in unit.processes().items() if title.startswith("forkq child")}
+
+
+def master(unit: Unit) -> int:
+    """The master's pid (outside)."""
+    (pid,) = (pid for pid, title in unit.processes().items() if title.startswith("forkq master"))
+    return pid
+
+
+def test_start_returns_when_every_child_is_ready(running: Unit) -> None:
+    """READY=1 comes after the imports, not before: right after `start`, all children are there."""
+    assert sum(line.startswith("boot ") for line in notes(running)) == WORKERS
+    assert len(children(running)) == WORKERS
+    assert running.show("ActiveState") == "active"
+
+
+def test_status_shows_the_masters_own_line(running: Unit) -> None:
+    """STATUS= tells the number of children."""
+    text = running.show("StatusText")
+    assert "children" in text
+    assert f'Status: "{text}"' in running.ask("status")
+
+
+def test_a_job_runs_in_the_sealed_box(running: Unit) -> None:
+    """The hardening leaves forkq what it needs: socket, state, pidfile; and takes the rest."""
+    push(running, 1, 0)
+    wait_until(lambda: ended(running) == {0}, what="the job")
+    pidfile = running.box.path(f"{runtime(running)}/forkq.pid")
+    assert pidfile.read_text().strip() == running.show("MainPID")
+    owner = pidfile.stat().st_uid
+    assert owner != 0
+    for pid in running.processes():
+        told = Path(f"/proc/{pid}/status").read_text().split()
+        assert told[told.index("Uid:") + 1] == str(owner)
+        assert told[told.index("CapEff:") + 1] == "0" * 16
+        assert told[told.index("NoNewPrivs:") + 1] == "1"
+        assert told[told.index("Seccomp:") + 1] == "2"
+
+
+def test_the_commands_reach_the_master_of_the_unit(running: Unit) -> None:
+    """`forkq status`, `push` and `quiet` with the unit's pidfile, as the README says."""
+    as_forkq = ["setpriv", "--reuid=forkq", "--regid=forkq", "--clear-groups", "forkq"]
+    pidfile = ["--pidfile", "/run/forkq/forkq.pid"]
+    assert "default.0" in running.box.run(*as_forkq, "status", *pidfile).stdout
+    running.box.run(*as_forkq, "quiet", *pidfile)
+    wait_until(lambda: "quiet" in running.show("StatusText"), what="a quiet master")
+    assert running.show("ActiveState") == "active"
+
+
+def test_reload_replaces_the_children_and_loses_nothing(running: Unit) -> None:
+    """USR2: new children come, the old ones end, the master stays, jobs go on being done."""
+    old, pid = children(running), master(running)
+    push(running, 40, 0.1)
+    running.ask("reload")
+    wait_until(lambda: not old & children(running), deadline=20, what="the old children's end")
+    wait_until(lambda: running.show("SubState") == "running", what="the end of the reload")
+    wait_until(lambda: ended(running) == set(range(40)), deadline=20, what="all jobs")
+    assert len(children(running)) == WORKERS
+    assert master(running) == pid
+    assert running.number("NRestarts") == 0
+    assert len([line for line in notes(running) if line.startswith("end ")]) == 40
+
+
+def test_the_watchdog_is_fed(running: Unit) -> None:
+    """The unit outlives its WatchdogSec, busy or not, because the master's loop pings."""
+    begin = running.number("WatchdogTimestampMonotonic")
+    push(running, 4, 3)
+    wait_until(
+        lambda: running.number("WatchdogTimestampMonotonic") > begin + 5_000_000,
+        deadline=15,
+        every=0.2,
+        what="pings for longer than the watchdog's time",
+    )
+    assert running.show("ActiveState") == "active"
+    assert running.number("NRestarts") == 0
+
+
+def test_a_master_that_hangs_is_replaced_and_its_jobs_run_again(running: Unit) -> None:
+    """The watchdog aborts a stopped master; what ran is lost to nobody."""
+    push(running, 2, 4)
+    wait_until(lambda: {"begin 0", "begin 1"} <= set(notes(running)), what="both jobs under way")
+    os.kill(master(running), signal.SIGSTOP)
+    wait_until(lambda: running.number("NRestarts") == 1, deadline=20, every=0.1, what="a restart")
+    wait_until(lambda: running.show("ActiveState") == "active", deadline=20, what="readiness")
+    wait_until(lambda: ended(running) == {0, 1}, deadline=20, what="all jobs")
+    assert notes(running).count("begin 0") == 2
+
+
+def test_stop_is_over_in_time_and_puts_unfinished_jobs_back(running: Unit) -> None:
+    """Within time-out + 5 s nothing is left, nothing was killed by systemd, and the jobs wait."""
+    push(running, 2, 60)
+    wait_until(lambda: {"begin 0", "begin 1"} <= set(notes(running)), what="both jobs under way")
+    begin = time.monotonic()
+    running.ask("stop")
+    assert time.monotonic() - begin < TIMEOUT + 5
+    assert running.show("Result") == "success"
+    assert running.processes() == {}
+    assert not running.box.path("/run/forkq").exists()
+
+    running.ask("start")
+    wait_until(lambda: notes(running).count("begin 0") == 2, what="the job to begin again")
+    assert ended(running) == set()
+
+
+def test_a_longer_time_out_needs_no_other_unit(unit: Unit) -> None:
+    """While it drains, the master asks for the time it needs: no kill at TimeoutStopSec."""
+    unit.drop_in([*DROP_IN, "TimeoutStopSec=1"])
+    unit.ask("start")
+    push(unit, 1, TIMEOUT - 0.5)
+    wait_until(lambda: "begin 0" in notes(unit), what="a job under way")
+    unit.ask("stop")
+    unit.drop_in(DROP_IN)
+    assert unit.show("Result") == "success"
+    assert ended(unit) == {0}
+
+
+def test_an_idle_unit_stops_at_once(running: Unit) -> None:
+    """No time-out is waited for when nothing runs; the embedded server's end included."""
+    begin = time.monotonic()
+    running.ask("stop")
+    assert time.monotonic() - begin < TIMEOUT
+    assert running.show("Result") == "success"
+
+
+def test_a_killed_child_is_replaced_and_the_unit_stays_active(running: Unit) -> None:
+    """SIGKILL of a child concerns the master, not systemd; its jobs run again elsewhere."""
+    old, pid = children(running), master(running)
+    push(running, 4, 1)
+    wait_until(lambda: len(notes(running)) >= WORKERS + 4, what="all jobs under way")
+    victim = min(old)
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: victim not in children(running), what="the child's end")
+    wait_until(lambda: len(children(running)) == WORKERS, what="a new child")
+    wait_until(lambda: ended(running) == {0, 1, 2, 3}, deadline=20, what="all jobs")
+    assert running.show("ActiveState") == "active"
+    assert master(running) == pid
+    assert running.number("NRestarts") == 0
+
+
+def test_a_killed_master_comes_back_and_no_job_is_lost(running: Unit) -> None:
+    """systemd kills the tree, the embedded server too, and starts it anew: every job is done."""
+    push(running, 60, 0.1)
+    wait_until(lambda: len(ended(running)) >= 10, what="some jobs")
+    before = running.processes()
+    os.kill(master(running), signal.SIGKILL)
+    wait_until(lambda: running.number("NRestarts") == 1, deadline=20, every=0.1, what="a restart")
+    wait_until(lambda: running.show("ActiveState") == "active", deadline=20, what="readiness")
+    wait_until(lambda: ended(running) == set(range(60)), deadline=30, what="all jobs")
+    assert not [pid for pid in before if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_wrong_configuration_fails_once_and_says_why(unit: Unit) -> None:
+    """Exit code 2 is not tried again, and the journal names the key."""
+    unit.box.write("/etc/forkq/forkq.toml", CONFIG.replace("timeout =", "timeot ="))
+    unit.ask("start", check=False)
+    assert unit.show("ActiveState") == "failed"
+    assert unit.number("ExecMainStatus") == 2
+    assert unit.number("NRestarts") == 0
+    assert "timeot" in unit.log()
+
+
+def test_an_application_that_cannot_boot_fails_and_says_why(unit: Unit) -> None:
+    """Exit code 3, after the master's own attempts, is not tried again either."""
+    unit.box.write("/etc/forkq/forkq.toml", CONFIG.replace("systemd_app", "no_such_app"))
+    unit.ask("start", check=False)
+    assert unit.show("ActiveState") == "failed"
+    assert unit.number("ExecMainStatus") == 3
+    assert unit.number("NRestarts") == 0
+    assert "no_such_app" in unit.log()
+
+
+def test_an_instance_has_folders_of_its_own(running: Unit, instance: Unit) -> None:
+    """forkq@mail runs beside forkq, with its tag, and neither minds the other's end."""
+    instance.ask("start")
+    push(instance, 1, 0)
+    wait_until(lambda: ended(instance) == {0}, what="the job")
+    assert ended(running) == set()
+    assert "mail" in instance.processes()[master(instance)]
+    running.ask("stop")
+    assert len(children(instance)) == WORKERS
+    assert instance.box.path("/run/forkq-mail/forkq.pid").exists()
+    instance.ask("stop")
+    assert instance.show("Result") == "success"

@@ -1,0 +1,1 @@
+"""What the tests share: servers, trees of forkq processes, and waiting for facts."""

@@ -1,0 +1,34 @@
+"""Run a program that cannot outlive the test process: `python bound.py PARENT-PID PROGRAM ...`.
+
+The kernel sends it SIGKILL when the thread that started it ends (Linux; elsewhere the fixtures'
+own clean-up must do). Between fork and exec there would be no room for this: `preexec_fn` warns
+under threads, and pytest-xdist has threads. The pid stays that of the program.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+def main() -> None:
+    """Bind this process to its parent, then become the program."""
+    parent, program = int(sys.argv[1]), sys.argv[2:]
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:  # it died before the call
+            sys.exit(1)
+    os.execvp(program[0], program)
+
+
+def command(program: list[str]) -> list[str]:
+    """The argument list that runs `program` bound to this very process."""
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *program]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""The application that the booted forkq of test_systemd.py runs; it writes down what happens.
+
+Copied into the box, where only forkq's own folders can be written to.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import forkq
+
+NOTES = Path(os.environ["STATE_DIRECTORY"]) / "notes"
+
+
+def write(line: str) -> None:
+    """Append one line; a single write in append mode, so that processes do not mix."""
+    with NOTES.open("a") as notes:
+        notes.write(f"{line}\n")
+
+
+@forkq.job(name="Note")
+def note(number: int, seconds: float) -> None:
+    """A job whose beginning and end can be seen from outside."""
+    write(f"begin {number}")
+    time.sleep(seconds)
+    write(f"end {number}")
+
+
+time.sleep(0.5)  # an import that takes its time: READY=1 has something to wait for
+write(f"boot {os.getpid()}")

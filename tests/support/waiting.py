@@ -1,0 +1,31 @@
+"""Waiting for facts: the only place in the tests that sleeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class NotInTime(AssertionError):
+    """A fact that a test waited for did not come true before its deadline."""
+
+
+def wait_until(
+    condition: Callable[[], T], *, deadline: float = 10.0, what: str, every: float = 0.01
+) -> T:
+    """Call `condition` until it returns something true, and return that.
+
+    `deadline` and `every` are seconds. `what` completes the sentence "waited for ...". What the
+    condition raises is raised: a wait hides no mistake.
+    """
+    end = time.monotonic() + deadline
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= end:
+            raise NotInTime(f"waited {deadline:g} s for {what}; the last value was {value!r}")
+        time.sleep(every)
