@@ -143,12 +143,6 @@ class Wire:
         ready = poller.poll(timeout * 1000)
         return any(fd not in wakes for fd, _ in ready)
 
-    def drain(self) -> None:
-        """Reads the invalidations that have arrived, so that the next wait really waits."""
-        connection = self._open()
-        while self._can_read(connection):
-            self._read_reply(push_request=True)
-
     def descriptors(self) -> list[int]:
         """The open socket, for a forked child to close."""
         return [self._connection._get_socket().fileno()] if self._connection else []
@@ -172,10 +166,10 @@ class Wire:
             self.close()
             raise
 
-    def _read_reply(self, *, push_request: bool = False) -> Any:
+    def _read_reply(self) -> Any:
         connection = self._open()
         try:
-            return connection.read_response(disable_decoding=True, push_request=push_request)
+            return connection.read_response(disable_decoding=True)
         except ResponseError as error:
             return error
         except BaseException:

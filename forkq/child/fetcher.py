@@ -30,8 +30,9 @@ from ..outage import Backoff, Outage
 from ..scripts import FETCH, REQUEUE
 from .lead import Lead
 
-# A waiting child looks for itself now and then, in case a wake-up went astray.
-_LONGEST_WAIT = 15.0
+# A waiting child looks for itself now and then, in case a wake-up went astray. A server that is
+# gone is noticed sooner, by keepalive.
+_LONGEST_WAIT = 60.0
 # Where the server does not tell us of pushes, we ask: soon after a job, ever later when idle.
 _POLL_FIRST = 0.02
 _POLL_LONGEST = 1.0
@@ -298,8 +299,8 @@ class Fetcher:
             if not self._tracking:
                 self._poll = min(self._poll * 1.5, _POLL_LONGEST)
                 self._rest(self._poll)
-            elif self._wire.wait(_LONGEST_WAIT, self._woken):
-                self._wire.drain()
+            else:
+                self._wire.wait(_LONGEST_WAIT, self._woken)
         except ConnectionLost as error:
             self._fail(error)
         finally:

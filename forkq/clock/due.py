@@ -25,9 +25,10 @@ class Mover:
     keys: Keys
     wire: Wire
 
-    def move(self) -> int:
-        """Moves one batch of each set. Returns how many jobs: more may be due if it is not 0."""
-        return sum(self._move(name) for name in (self.keys.schedule, self.keys.retry))
+    def move(self) -> None:
+        """Moves one batch of each set; more may be due."""
+        self._move(self.keys.schedule)
+        self._move(self.keys.retry)
 
     def next_due(self, *, watch: bool) -> float | None:
         """When the next job is due, epoch seconds; None if there is none. With ``watch``, the
@@ -43,12 +44,12 @@ class Mover:
                 raise reply
         return min((score for r in replies for score in _scores(r)), default=None)
 
-    def _move(self, name: str) -> int:
+    def _move(self, name: str) -> None:
         members: list[bytes] = self.wire.call(
             "ZRANGEBYSCORE", name, "-inf", now(), "LIMIT", 0, _BATCH
         )
         if not members:
-            return 0
+            return
         lists: dict[str, int] = {}
         moves: list[Any] = []
         for member in members:
@@ -60,7 +61,6 @@ class Mover:
                 moves += (number, queue, member, payload)
         keys = (name, self.keys.queues, self.keys.dead, *(self.keys.queue(q) for q in lists))
         self.wire.script(DUE, keys, (now(), *moves))
-        return len(members)
 
 
 def _woken(member: bytes) -> tuple[str | None, bytes]:

@@ -91,10 +91,12 @@ class Clock:
         if time.monotonic() >= self._next_sweep:
             self._sweep.run()
             self._next_sweep = time.monotonic() + _LONGEST_WAIT
-        if not self._mover.move():
-            due = self._mover.next_due(watch=self._tracking)
-            self._outage.end()
-            self._backoff.reset()
+        due = self._mover.next_due(watch=self._tracking)
+        self._outage.end()
+        self._backoff.reset()
+        if due is not None and due <= time.time():
+            self._mover.move()
+        else:
             self._wait(due)
         self._listen(0)
 
@@ -103,8 +105,7 @@ class Clock:
         pause = _LONGEST_WAIT if self._tracking else _POLL
         if due is not None:
             pause = min(pause, max(_SOONEST, due - time.time()))
-        if self._wire.wait(pause, self._post.control, self._woken):
-            self._wire.drain()
+        self._wire.wait(pause, self._post.control, self._woken)
 
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Final
 
@@ -65,6 +66,8 @@ class Family:
             pid, status, usage = os.wait4(child.pid, os.WNOHANG)
             if pid:
                 self._bury(child, os.waitstatus_to_exitcode(status), usage.ru_maxrss)
+        if os.getpid() == 1:
+            self._reap_strangers()
 
     def fill(self, *, quiet: bool = False) -> None:
         """Forks a child for every free place whose time has come."""
@@ -136,6 +139,15 @@ class Family:
         if child.slot.child is child:
             child.slot.died(child, _how(code))
         self._log_death(child, code)
+
+    def _reap_strangers(self) -> None:
+        """As PID 1 of a container we inherit what jobs have left behind; init would reap it."""
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        with suppress(ChildProcessError):
+            while (found := os.waitid(os.P_ALL, 0, options)) is not None:
+                if found.si_pid in self.children:
+                    return  # ours, died just now: the next round buries it with honours
+                os.waitpid(found.si_pid, 0)
 
     def _log_death(self, child: Child, code: int) -> None:
         if code == 0:
