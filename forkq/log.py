@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, TextIO
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -32,7 +33,7 @@ def configure(level: str, style: str, stream: TextIO | None = None) -> None:
     structlog.configure(
         processors=[*shared, *_renderers(style, stream)],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(stream),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _Lasting(stream))),
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(
@@ -64,6 +65,23 @@ def _renderers(style: str, stream: TextIO) -> list[Any]:
         return [*plain, structlog.processors.JSONRenderer(default=str)]
     order = ["timestamp", "level", "event"]
     return [*plain, structlog.processors.LogfmtRenderer(key_order=order, bool_as_flag=False)]
+
+
+class _Lasting:
+    """A stream that outlives its reader: a closed pipe or terminal must not end a master."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """Writes, if anybody still reads."""
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        """Flushes, if anybody still reads."""
+        with suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 class _ToStructlog(logging.Handler):

@@ -106,8 +106,8 @@ class Fetcher:
 
     def acknowledge(self, unit: Unit) -> None:
         """``unit`` is done: its lease is dropped with the next fetch."""
+        self._done.append(unit)  # first: a unit must never be in neither book
         del self._in_flight[unit.sequence]
-        self._done.append(unit)
         self._lead.performed(time.monotonic() - unit.taken)
         if self._waiting:
             self.wake()
@@ -326,12 +326,16 @@ class Fetcher:
 
     def _fail(self, error: BaseException) -> None:
         """After any failure we no longer know what the server did: ask before going on."""
+        self._doubtful = True
+        self._hang_up()
+        self._outage.begin(error)
+
+    def _hang_up(self) -> None:
+        """Closes the line. What was under way is acknowledged again: twice does no harm."""
         if self._outstanding is not None:
             self._done.extend(self._outstanding.done)
             self._outstanding = None
-        self._doubtful = True
         self._wire.close()
-        self._outage.begin(error)
 
     def _reconnect(self, keep: tuple[int, ...]) -> None:
         """Opens the connection and squares our books with Redis's.
@@ -340,10 +344,12 @@ class Fetcher:
         to the head of their queues; what is done is acknowledged first, so that it stays done.
         """
         if self._doubtful:
-            self._wire.close()
+            self._hang_up()
         if not self._wire.connected:
             self._wire.connect()
             self._track()
+        if self._outstanding is not None:
+            self._collect()
         self._outstanding = Request(self._sequence, 0, list(self._done), watched=False)
         self._done.clear()
         self._send()

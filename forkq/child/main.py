@@ -124,6 +124,7 @@ class Child:
         """Performs jobs until the master, a signal or the master's death ends it."""
         self._manager.start()
         self._heartbeat.start()
+        self._tell()
         send(self._post.report, Ready(self._identity))
         while not self._over():
             self._listen()
@@ -179,7 +180,8 @@ class Child:
 
     def _go_quiet(self, state: State) -> None:
         first = self._state == "running"
-        self._state = state
+        if self._state != "stopping":  # nothing comes after a stop
+            self._state = state
         if first:
             announce_stopping()
             self._manager.quiet()

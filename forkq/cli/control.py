@@ -29,7 +29,7 @@ def quiet(wait: bool, **flags: Any) -> int:
     """Fetch no more jobs; running ones go on. One way: only `stop` comes after it."""
     config = configuration(**flags)
     pid = _master(config)
-    os.kill(pid, signal.SIGTSTP)
+    _send(pid, signal.SIGTSTP)
     click.echo(f"forkq {pid} goes quiet")
     if wait:
         _until(lambda: _all_idle(config), None)
@@ -43,9 +43,9 @@ def stop(**flags: Any) -> int:
     """Stop the tree; returns when its last process is gone."""
     config = configuration(**flags)
     pid = _master(config)
-    tree = _tree(pid, config)
+    tree = _tree(pid)
     timeout = float((_read_status(config) or {}).get("timeout", config.timeout))
-    os.kill(pid, signal.SIGTERM)
+    _send(pid, signal.SIGTERM)
     if not _until(lambda: not any(_runs(p) for p in tree), timeout + _BEYOND):
         left = ", ".join(str(p.pid) for p in tree if _runs(p))
         raise ForkqError(f"still running after {timeout + _BEYOND:.0f} s: pid {left}")
@@ -78,8 +78,17 @@ def _master(config: Config) -> int:
     return pid
 
 
-def _tree(pid: int, config: Config) -> list[psutil.Process]:
-    """The master and everything it is responsible for, an embedded server it found included."""
+def _send(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        raise NotRunning(f"forkq {pid} has just ended") from None
+    except PermissionError:
+        raise ForkqError(f"may not signal forkq {pid}: run this as its user, or as root") from None
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    """The master and its children. It outlives an embedded server, even one that it only found."""
     try:
         master = psutil.Process(pid)
         return [master, *master.children(recursive=True)]

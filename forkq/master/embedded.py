@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from ..connection import ConnectionLost, RedisError, Wire
 from ..errors import ConfigError, ServerUnavailable
 
 _START_LIMIT: Final = 10.0
+_START_POLL: Final = 0.01
 _STOP_LIMIT: Final = 10.0
 _TIMEOUT: Final = 2.0
 # sun_path holds 108 bytes on Linux and 104 on macOS, the closing zero included.
@@ -67,14 +69,17 @@ class Embedded:
         pid = self._answering_pid()
         found = pid is not None
         self._process = psutil.Process(pid) if found else self._launch()
+        self._wait_for(self._process)
         self._note.write_text(f"{self.url}\n")
         self._note.chmod(0o600)
         self._log.info("embedded server", url=self.url, pid=self._process.pid, found=found)
 
     def check(self) -> None:
-        """Starts the server again if it has died."""
+        """Starts the server again if it has died; the children wait for it by themselves."""
         if self._process is not None and not _lives(self._process):
             self._log.error("the embedded server died; starting it again")
+            with suppress(psutil.TimeoutExpired):
+                self._process.wait(0)
             self._process = self._launch()
 
     def stop(self) -> None:
@@ -94,21 +99,22 @@ class Embedded:
         settings = {**_SETTINGS, "dir": str(self._folder), "unixsocket": str(self._socket)}
         options = [part for name, value in settings.items() for part in (f"--{name}", value)]
         with (self._folder / "server.log").open("ab") as output:
-            process = psutil.Popen(
+            return psutil.Popen(
                 [str(find_server()), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # Ctrl-C at the terminal is for the master alone
             )
+
+    def _wait_for(self, process: psutil.Process) -> None:
         deadline = time.monotonic() + _START_LIMIT
         while self._answering_pid() != process.pid:
-            if process.poll() is not None or time.monotonic() > deadline:
+            if not _lives(process) or time.monotonic() > deadline:
                 raise ServerUnavailable(
                     f"the embedded server does not start; see {self._folder / 'server.log'}"
                 )
-            time.sleep(0.01)
-        return process
+            time.sleep(_START_POLL)
 
     def _answering_pid(self) -> int | None:
         """The pid of the server behind our socket, if one answers there."""

@@ -11,7 +11,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from ..errors import AlreadyRunning, ConfigError
+from ..errors import AlreadyRunning, ConfigError, ForkqError
 
 
 class Pidfile:
@@ -36,7 +36,8 @@ class Pidfile:
 
     def release(self) -> None:
         """Removes the file, while it is still ours."""
-        self.path.unlink(missing_ok=True)
+        if _is_at(self._fd, self.path):
+            self.path.unlink(missing_ok=True)
         os.close(self._fd)
 
     def descriptor(self) -> int:
@@ -63,11 +64,15 @@ class Pidfile:
 def running_pid(path: Path) -> int | None:
     """The pid of the live master behind ``path``, or None if there is none."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    except PermissionError:
+        raise ForkqError(
+            f"may not read the pidfile {path}: run this as the master's user"
+        ) from None
     try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # a shared lock needs no right to write
     except BlockingIOError:
         text = os.read(fd, 32).decode().strip()
         return int(text) if text.isdigit() else None
