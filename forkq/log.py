@@ -59,7 +59,13 @@ _bound: dict[str, Any] = {}
 def _renderers(style: str, stream: TextIO) -> list[Any]:
     if style == "console":
         colors = stream.isatty()
-        return [structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=24, sort_keys=False)]
+        # Where rich is installed, structlog would print every frame's locals: the job's arguments.
+        plainly = structlog.dev.plain_traceback
+        return [
+            structlog.dev.ConsoleRenderer(
+                colors=colors, pad_event_to=24, sort_keys=False, exception_formatter=plainly
+            )
+        ]
     plain: list[Any] = [structlog.processors.format_exc_info]
     if style == "json":
         return [*plain, structlog.processors.JSONRenderer(default=str)]
