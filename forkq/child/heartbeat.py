@@ -36,7 +36,10 @@ _SIDEKIQ_TONGUE: Final = "7.2.4"  # the version whose records Sidekiq's UI shall
 
 class Heartbeat:
     """Beats until ``stop``. ``on_signal`` is called with what a web UI asked of this child,
-    ``chores`` after each beat: what has to be tried again with Redis now and then."""
+    ``chores`` after each beat: what has to be tried again with Redis now and then.
+
+    ``outage`` is shared with all that talks to Redis: any answer ends it. ``refusal`` is ours: a
+    full server takes no record, while fetches go on as if nothing were wrong."""
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class Heartbeat:
         keys: Keys,
         wire: Wire,
         outage: Outage,
+        refusal: Outage,
         snapshot: Callable[[], tuple[list[Unit], Tally, bool]],
         on_signal: Callable[[str], None],
         chores: Callable[[], None],
@@ -53,6 +57,7 @@ class Heartbeat:
         self._keys = keys
         self._wire = wire
         self._outage = outage
+        self._refusal = refusal
         self._snapshot = snapshot
         self._on_signal = on_signal
         self._chores = chores
@@ -92,11 +97,15 @@ class Heartbeat:
         try:
             self._wire.connect()
             action()
-        except (*ConnectionLost, RedisError) as error:
+        except ConnectionLost as error:
             self._wire.close()
             self._outage.begin(error)
+        except RedisError as error:
+            self._wire.close()
+            self._refusal.begin(error)
         else:
             self._outage.end()
+            self._refusal.end()
 
     def _beat(self) -> None:
         units, tally, quiet = self._snapshot()

@@ -110,6 +110,7 @@ class Child:
             keys,
             Wire(url, **limits),
             outage,
+            Outage(self._log),
             snapshot=lambda: (
                 self._fetcher.in_flight(),
                 self._manager.tally(),

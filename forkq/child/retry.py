@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import random
+import sys
 import traceback
 import zlib
 from collections.abc import Callable
@@ -23,6 +24,9 @@ from ..times import now, seconds
 
 DEFAULT_RETRIES: Final = 25
 _MESSAGE_LIMIT: Final = 10_000
+# Any integer may stand in a payload, but the delay that comes of it has to fit a float.
+_TRIES_CEILING: Final = 10_000
+_WINDOW_CEILING: Final = 1e9
 
 # Called with what went wrong in the app's own hook or payload, and a line on what that means.
 Complain: TypeAlias = Callable[[BaseException, str], None]
@@ -80,10 +84,12 @@ def decide(unit: Unit, spec: JobSpec | None, error: BaseException, complain: Com
     if limit is None:
         return Drop(job)
     count = _record(job, unit, error)
+    if _exhausted(job, count, limit):
+        return _give_up(job, unit, spec, error, complain)
     verdict, delay = _delay(job, spec, count, error, complain)
     if verdict == DISCARD:
         return Drop(None)
-    if verdict == KILL or _exhausted(job, count, limit):
+    if verdict == KILL:
         return _give_up(job, unit, spec, error, complain)
     return _written(unit, job, lambda payload: Retry(now() + delay, payload), complain)
 
@@ -124,26 +130,27 @@ def _delay(
     job: Job, spec: JobSpec | None, count: int, error: BaseException, complain: Complain
 ) -> tuple[str, float]:
     """The hook's verdict, or "" and the seconds to wait."""
-    wanted = None
+    wanted: Any = None
     if spec is not None and spec.retry_in is not None:
         try:
             wanted = spec.retry_in(count, error, job)
         except Exception as bad:  # noqa: BLE001 - the app's own code
             complain(bad, "retry_in failed; the default delay is used")
-    if wanted in (DISCARD, KILL):
+    if isinstance(wanted, str) and wanted in (DISCARD, KILL):
         return str(wanted), 0.0
-    usable = type(wanted) in (int, float) and 0 < wanted < float("inf")  # type: ignore[operator]
-    base = float(wanted) if usable else count**4 + 15.0  # type: ignore[arg-type]
-    return "", base + random.uniform(0, 10 * (count + 1))
+    tries = min(count, _TRIES_CEILING)
+    usable = type(wanted) in (int, float) and 0 < wanted <= sys.float_info.max
+    base = float(wanted) if usable else tries**4 + 15.0
+    return "", base + random.uniform(0, 10 * (tries + 1))
 
 
 def _exhausted(job: Job, count: int, limit: int) -> bool:
-    window = job.get("retry_for")
-    if type(window) not in (int, float) or not window:
+    window: Any = job.get("retry_for")
+    if type(window) not in (int, float) or window <= 0:
         return count >= limit
     failed_at = job.get("failed_at")
     first = seconds(failed_at) if type(failed_at) in (int, float) else now()  # type: ignore[arg-type]
-    return bool(first + window < now())
+    return bool(first + min(window, _WINDOW_CEILING) < now())
 
 
 def _give_up(

@@ -8,8 +8,10 @@ from typing import Any
 import click
 
 from ..client import use
-from ..errors import InvalidJob
+from ..connection import ConnectionLost, RedisError, refuses
+from ..errors import InvalidJob, ServerUnavailable
 from ..payload import Job
+from ..redis_url import redacted_url
 from .options import configuration, finds_redis
 
 
@@ -23,15 +25,25 @@ def push(
     name: str, args: tuple[str, ...], queue: str | None, delay: float | None, **flags: Any
 ) -> int:
     """Push a job and print its jid. Each argument is JSON: 7, '"text"', '[1, 2]'."""
-    client = use(configuration(**flags))
+    config = configuration(**flags)
+    client = use(config)
     job: Job = {"class": name, "args": [_parsed(number, a) for number, a in enumerate(args, 1)]}
     if queue is not None:
         job["queue"] = queue
     if delay is not None:
         job["at"] = delay
-    jid = client.push(job)
+    try:
+        jid = client.push(job)
+    except (*ConnectionLost, RedisError) as error:
+        raise _not_pushed(config.redis.url, error) from None
     click.echo(jid if jid is not None else "vetoed by a client middleware")
     return 0 if jid is not None else 1
+
+
+def _not_pushed(url: str, error: Exception) -> ServerUnavailable:
+    said = f"Redis at {redacted_url(url)}: {error}"
+    hint = "; a password belongs into the URL: redis://:PASSWORD@HOST" if refuses(error) else ""
+    return ServerUnavailable(f"{said}{hint}")
 
 
 def _parsed(number: int, text: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import traceback
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from ..app import load_app
 from ..config import Config
 from ..connection import ConnectionLost, RedisError, Wire, check_server, refuses
 from ..dead import Cemetery
-from ..errors import ConfigError, ServerUnavailable
+from ..errors import CannotBoot, ConfigError, ForkqError, ServerUnavailable
 from ..keys import Keys
 from ..master.embedded import Embedded
 from ..master.loop import Master
@@ -125,7 +126,16 @@ def _look_at_server(config: Config, logger: Any) -> None:
 def _preload(config: Config) -> None:
     """Imports the app before the fork, and freezes it: what the collector never touches again,
     the children go on sharing."""
-    load_app(config.app)
+    try:
+        load_app(config.app)
+    except KeyboardInterrupt:
+        raise
+    except ForkqError as error:
+        raise CannotBoot(str(error)) from None
+    except BaseException as error:  # noqa: BLE001 - SystemExit too: it looks like a clean end
+        story = "".join(traceback.format_exception(error)).rstrip()
+        apps = ", ".join(config.app)
+        raise CannotBoot(f"the app {apps} failed while it was preloaded:\n{story}") from None
     refuse_threads()
     gc.collect()
     gc.freeze()

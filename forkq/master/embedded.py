@@ -25,6 +25,8 @@ from ..errors import ConfigError, ServerUnavailable
 _START_LIMIT: Final = 10.0
 _START_POLL: Final = 0.01
 _STOP_LIMIT: Final = 10.0
+# Between two attempts to start a server again that dies at once.
+_PAUSE: Final = 2.0
 _TIMEOUT: Final = 2.0
 # sun_path holds 108 bytes on Linux and 104 on macOS, the closing zero included.
 _LONGEST_SOCKET: Final = 100
@@ -53,6 +55,7 @@ class Embedded:
         self._note = note
         self._log = log
         self._process: psutil.Process | None = None
+        self._next_try = 0.0
         self.url = f"unix://{self._socket}"
 
     def start(self) -> None:
@@ -76,11 +79,17 @@ class Embedded:
 
     def check(self) -> None:
         """Starts the server again if it has died; the children wait for it by themselves."""
-        if self._process is not None and not _lives(self._process):
-            self._log.error("the embedded server died; starting it again")
-            with suppress(psutil.TimeoutExpired):
-                self._process.wait(0)
+        if self._process is None or _lives(self._process) or time.monotonic() < self._next_try:
+            return
+        self._next_try = time.monotonic() + _PAUSE
+        output = str(self._folder / "server.log")
+        self._log.error("the embedded server died; starting it again", output=output)
+        with suppress(psutil.TimeoutExpired):
+            self._process.wait(0)
+        try:
             self._process = self._launch()
+        except (OSError, ServerUnavailable) as error:
+            self._log.error("the embedded server cannot be started", error=str(error))
 
     def stop(self) -> None:
         """Ends the server, with everything on disk."""

@@ -56,7 +56,7 @@ class Master:
         self._stopping = Stopping(self._family, rescue, log)
         self._rolling = Rolling(self._family, log)
         about = {"tag": config.tag, "timeout": config.timeout}
-        self._status = StatusFile(config.status_file, about)
+        self._status = StatusFile(config.status_file, about, log)
         self._ready = False
         self._quiet = False
         self._interrupts = 0
@@ -100,7 +100,7 @@ class Master:
             self._stop()
             return
         self._family.fill(quiet=self._quiet)
-        self._rolling.go_on()
+        self._rolling.go_on(quiet=self._quiet)
 
     def _show(self) -> None:
         """Tells how we stand: process title, systemd, status file."""

@@ -32,21 +32,21 @@ class Rolling:
         self._waiting = list(self._family.slots)
         return True
 
-    def go_on(self) -> None:
-        """The next step, if its time has come."""
+    def go_on(self, *, quiet: bool = False) -> None:
+        """The next step, if its time has come. ``quiet``: new children are to fetch nothing."""
         if self._new is None:
-            self._next_place()
+            self._next_place(quiet)
         elif self._new.was_ready:
             self._hand_over(self._new)
         elif self._new.pid not in self._family.children:
             self._call_off(self._new)
 
-    def _next_place(self) -> None:
+    def _next_place(self, quiet: bool) -> None:
         while self._waiting:
             slot = self._waiting.pop(0)
             if slot.child is not None:  # an empty place gets a new child anyway
                 self._old = slot.child
-                self._new = self._family.fork(slot)
+                self._new = self._family.fork(slot, quiet=quiet)
                 return
 
     def _hand_over(self, new: Child) -> None:

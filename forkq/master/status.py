@@ -17,10 +17,16 @@ _AT_MOST_EVERY = 0.2
 
 
 class StatusFile:
-    """Written when something changed, and not more often than five times a second."""
+    """Written when something changed, and not more often than five times a second.
 
-    def __init__(self, path: Path, about: dict[str, Any]) -> None:
+    A file that cannot be written (its folder was cleaned away, the disk is full) is a pity, said
+    once: it must not cost the children their master.
+    """
+
+    def __init__(self, path: Path, about: dict[str, Any], log: Any) -> None:
         self._path = path
+        self._log = log
+        self._complained = False
         self._about = {**about, "pid": os.getpid(), "started_at": now()}
         self._written = b""
         self._next = 0.0
@@ -45,7 +51,16 @@ class StatusFile:
         if self._behind or content == self._written:
             return
         self._next = time.monotonic() + _AT_MOST_EVERY
-        self._written = content
+        try:
+            self._replace(content)
+        except OSError as error:
+            if not self._complained:
+                self._complained = True
+                self._log.warning("cannot write the status file", error=str(error))
+        else:
+            self._written = content
+
+    def _replace(self, content: bytes) -> None:
         fresh = self._path.with_name(f".{self._path.name}.new")
         fresh.touch(mode=0o600)
         fresh.write_bytes(content)

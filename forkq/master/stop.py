@@ -14,6 +14,8 @@ from .rescue import Case, Rescue
 
 # After the deadline, jobs that were interrupted may still clean up for this long.
 MERCY: Final = 3.0
+# A child that has not said by then what it runs is too busy to say it.
+_ANSWER: Final = 0.5
 # From the deadline to the last process gone: invariant 4 of docs/internals.md.
 _AT_MOST: Final = 5.0
 # A frozen child that has not come to a halt by then is stuck in the kernel, and runs nothing.
@@ -30,14 +32,17 @@ class Stopping:
         self._rescue = rescue
         self._log = log
         self._deadline = 0.0
+        self._answers_due = 0.0
         self._frozen_at: float | None = None
+        self._told = False
         self._done = False
 
     def begin(self, timeout: float) -> None:
         """Tells every child to end within ``timeout`` seconds."""
         self.begun = True
         self._deadline = time.monotonic() + timeout
-        self._log.info("stopping", running_jobs=self._family.busy, waiting_at_most=timeout)
+        self._answers_due = time.monotonic() + _ANSWER
+        self._log.info("stopping", waiting_at_most=timeout)
         self._family.order(Stop(self._deadline))
 
     @property
@@ -56,12 +61,23 @@ class Stopping:
 
     def enforce(self) -> None:
         """After the deadline and its mercy: freezes what is left, takes its jobs back, kills it."""
+        if self.begun and not self._told:
+            self._tell()
         if self.due is None or time.monotonic() < self._deadline + MERCY:
             return
         if self._frozen_at is None:
             self._freeze()
         elif time.monotonic() >= self._frozen_at + _HALT or self._all_halted():
             self._put_down()
+
+    def _tell(self) -> None:
+        """Says what we wait for, once the children have said what they still run."""
+        children = self._family.children.values()
+        answered = all(child.state == "stopping" for child in children)
+        if answered or time.monotonic() >= self._answers_due:
+            self._told = True
+            if self._family.busy:
+                self._log.info("waiting for running jobs", jobs=self._family.busy)
 
     def _freeze(self) -> None:
         self._frozen_at = time.monotonic()

@@ -1,0 +1,15 @@
+"""Fixtures of the process tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.process.scene import Journal
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    """Where the jobs of this test tell what they do: give a tree ``env=journal.env``."""
+    return Journal(tmp_path / "journal")

@@ -1,0 +1,189 @@
+"""What the process tests share: pushing, looking into Redis, reading the journal and the log."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from redis import Redis
+
+import forkq
+from tests.support.server import Server
+from tests.support.tree import ForkqTree
+from tests.support.waiting import wait_until
+
+APP = Path(__file__).with_name("app.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the journal; ``at`` is monotonic, which all processes of a machine share."""
+
+    event: str
+    jid: str
+    pid: int
+    at: float
+
+
+class Journal:
+    """What the jobs of a test told, by whichever process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.env = {"FORKQ_TEST_JOURNAL": str(path)}
+
+    def lines(self, *events: str) -> list[Line]:
+        """All lines, or those of some kinds, oldest first."""
+        if not self.path.exists():
+            return []
+        text = self.path.read_text()
+        whole = text[: text.rfind("\n") + 1]  # the last line may be in the writing
+        found = (line.split() for line in whole.splitlines())
+        lines = (Line(event, jid, int(pid), float(at)) for event, jid, pid, at in found)
+        return [line for line in lines if not events or line.event in events]
+
+    def jids(self, event: str) -> set[str]:
+        """The jobs of which ``event`` was told."""
+        return {line.jid for line in self.lines(event)}
+
+    def runs(self) -> dict[str, list[Line]]:
+        """Every beginning of every job."""
+        found: dict[str, list[Line]] = defaultdict(list)
+        for line in self.lines("begin"):
+            found[line.jid].append(line)
+        return found
+
+    def wait(self, event: str, jids: Iterable[str], deadline: float = 15.0) -> None:
+        """Waits until ``event`` was told of each of ``jids``."""
+        wanted = set(jids)
+        wait_until(
+            lambda: wanted <= self.jids(event),
+            deadline=deadline,
+            every=0.02,
+            what=f"{event!r} of {len(wanted)} jobs in {self.path}",
+        )
+
+
+def push(server: Server | str, name: str, *args: Any, **more: Any) -> str:
+    """Pushes one job; returns its jid."""
+    jid = _client(server).push({"class": name, "args": list(args), **more})
+    assert jid is not None
+    return jid
+
+
+def push_many(
+    server: Server | str, name: str, rows: Sequence[Sequence[Any]], **more: Any
+) -> list[str]:
+    """Pushes one job per row of arguments; returns their jids, in the order they shall run."""
+    rows = [list(row) for row in rows]
+    return _client(server).push_bulk({"class": name, "args": rows, **more})
+
+
+def _client(server: Server | str) -> forkq.Client:
+    return forkq.Client(server.url if isinstance(server, Server) else server)
+
+
+def waiting(redis: Redis, queue: str = "default") -> list[str]:
+    """The jids in a queue, the next one to run first."""
+    payloads: Any = redis.lrange(f"queue:{queue}", 0, -1)
+    return [json.loads(payload)["jid"] for payload in reversed(payloads)]
+
+
+def leased(redis: Redis, queue: str = "default") -> list[str]:
+    """The jids in flight."""
+    payloads: Any = redis.hvals(f"{{queue:{queue}}}:inflight")
+    return [json.loads(payload)["jid"] for payload in payloads]
+
+
+def payloads(redis: Redis, key: str) -> list[dict[str, Any]]:
+    """The jobs in the schedule, retry or dead set."""
+    members: Any = redis.zrange(key, 0, -1)
+    return [json.loads(member) for member in members]
+
+
+def settled(redis: Redis, queue: str = "default") -> bool:
+    """Whether nothing waits and nothing is in flight."""
+    return not redis.llen(f"queue:{queue}") and not redis.hlen(f"{{queue:{queue}}}:inflight")
+
+
+def wait_settled(redis: Redis, deadline: float = 15.0) -> None:
+    """Waits until every job was run and acknowledged."""
+    wait_until(
+        lambda: settled(redis), deadline=deadline, every=0.02, what="an empty queue, nothing leased"
+    )
+
+
+def counter(redis: Redis, name: str) -> int:
+    """``stat:processed`` or ``stat:failed``."""
+    value: Any = redis.get(f"stat:{name}")
+    return int(value or 0)
+
+
+def workers(tree: ForkqTree) -> list[psutil.Process]:
+    """The tree's children that run jobs: the clock is none."""
+    return tree.children("forkq child")
+
+
+def title(process: psutil.Process) -> str:
+    """What ``ps`` shows of a process; "" once it has ended."""
+    try:
+        return " ".join(part for part in process.cmdline() if part)
+    except psutil.Error:
+        return ""
+
+
+def zombies(tree: ForkqTree) -> list[psutil.Process]:
+    """The master's children that died and were not reaped."""
+    try:
+        children = psutil.Process(tree.pid).children()
+        return [child for child in children if child.status() == psutil.STATUS_ZOMBIE]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def json_log(tree: ForkqTree) -> list[dict[str, Any]]:
+    """The log of a tree that was started with ``--log-format json``."""
+    lines = tree.log_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+
+def events(tree: ForkqTree, event: str) -> list[dict[str, Any]]:
+    """The lines of a JSON log that report ``event``."""
+    return [line for line in json_log(tree) if line["event"] == event]
+
+
+def wait_events(
+    tree: ForkqTree, event: str, count: int = 1, deadline: float = 15.0
+) -> list[dict[str, Any]]:
+    """Waits until ``event`` was logged ``count`` times."""
+    return wait_until(
+        lambda: found if len(found := events(tree, event)) >= count else [],
+        deadline=deadline,
+        every=0.02,
+        what=f"{count} x {event!r} in {tree.log}",
+    )
+
+
+def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    """The processor time that these have used in their lives."""
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+
+def measured(text: str) -> None:
+    """A figure for whoever looks (pytest -s, or a failed test's output)."""
+    sys.stdout.write(f"{text}\n")
+
+
+def pass_time(seconds: float) -> None:
+    """For promises about a stretch of time: nothing must happen in it."""
+    end = time.monotonic() + seconds
+    wait_until(
+        lambda: time.monotonic() >= end, deadline=seconds + 5, what="time to pass", every=0.02
+    )

@@ -1,0 +1,248 @@
+"""Children that cannot boot: a clear message, exit code 3, never a hot loop. And preloading."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+from redis import Redis
+
+from tests.process.scene import APP, Journal, events, push, title, wait_events, workers
+from tests.support.server import Server
+from tests.support.tree import Forest
+from tests.support.waiting import wait_until
+
+JSON = ["--log-format", "json"]
+PRELOAD = {"FORKQ_PRELOAD": "true"}
+
+
+@pytest.mark.parametrize("preload", [False, True])
+@pytest.mark.parametrize(
+    ("target", "named"),
+    [
+        ("no_such_module", "no_such_module"),
+        ("jobs.no_such_part", "jobs.no_such_part"),
+        ("jobs:no_such_name", "no_such_name"),
+        ("./no_such_file.py", "no_such_file.py"),
+    ],
+)
+def test_an_app_that_is_not_there(
+    redis_server: Server, tree: Forest, target: str, named: str, preload: bool
+) -> None:
+    """Exit code 3, and a message without a traceback that names the thing and where it looked."""
+    env = PRELOAD if preload else {}
+    forkq = tree(redis_server, app="", args=["-r", target], env=env, ready=False)
+    assert forkq.wait(deadline=15) == 3
+    log = forkq.log_text()
+    assert named in log
+    assert "cannot load the app" in log
+    assert "Traceback" not in log
+    forkq.assert_gone()
+
+
+@pytest.mark.parametrize("preload", [False, True])
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("raise RuntimeError('the moon is full')", "the moon is full"),
+        ("def broken(:\n    pass\n", "SyntaxError"),
+        ("import sys; sys.exit('not today')", "not today"),
+        ("import sys; sys.exit(0)", "SystemExit"),
+        ("import no_such_dependency", "no_such_dependency"),
+        (
+            "import forkq\n@forkq.job(quueue='x')\ndef odd() -> None: ...\n",
+            "quueue",
+        ),
+    ],
+    ids=["error", "syntax", "exit", "clean-exit", "dependency", "option"],
+)
+def test_an_app_that_fails_at_import(
+    redis_server: Server, tree: Forest, source: str, named: str, preload: bool
+) -> None:
+    """Exit code 3, saying what was raised and in which app; preloaded or not."""
+    env = PRELOAD if preload else {}
+    forkq = tree(redis_server, app=source, args=JSON, env=env, ready=False)
+    assert forkq.wait(deadline=15) == 3
+    assert named in forkq.log_text()
+    assert "jobs" in forkq.log_text()
+    forkq.assert_gone()
+
+
+def test_children_that_cannot_boot_are_tried_three_times_with_pauses(
+    redis_server: Server, tree: Forest
+) -> None:
+    """Then the master gives up and says why; it is over in seconds, but it was no hot loop."""
+    app = "import os\nos.write(2, b'trying\\n')\nraise RuntimeError('the moon is full')\n"
+    forkq = tree(redis_server, app=app, args=[*JSON, "-w", "1"], ready=False)
+    assert forkq.wait(deadline=15) == 3
+    assert forkq.log_text().count("trying") == 3
+    (line,) = events(forkq, "cannot boot; giving up")
+    assert line["child"] == "default.0"
+    assert line["attempts"] == 3
+    assert "the moon is full" in line["reason"]
+
+
+@pytest.mark.parametrize(
+    ("deed", "how"),
+    [
+        ("os.kill(os.getpid(), 9)", "SIGKILL"),
+        ("os._exit(7)", "exit code 7"),
+        ("os.abort()", "SIGABRT"),
+        ("os._exit(0)", "exit code 0"),
+    ],
+)
+def test_children_that_die_at_import(
+    redis_server: Server, tree: Forest, deed: str, how: str
+) -> None:
+    """They can say nothing any more; the master says how they died, and gives up likewise."""
+    app = f"import os\nos.write(2, b'trying\\n')\n{deed}\n"
+    forkq = tree(redis_server, app=app, args=JSON, ready=False)
+    assert forkq.wait(deadline=15) == 3
+    assert forkq.log_text().count("trying") == 3
+    (line,) = events(forkq, "cannot boot; giving up")
+    assert how in line["reason"]
+    forkq.assert_gone()
+
+
+def test_a_startup_handler_that_fails_is_a_child_that_cannot_boot(
+    redis_server: Server, tree: Forest
+) -> None:
+    """It would run jobs with half of what they need."""
+    app = """
+        import forkq
+
+        @forkq.on("startup")
+        def connect():
+            raise OSError("no database")
+    """
+    forkq = tree(redis_server, app=app, args=JSON, ready=False)
+    assert forkq.wait(deadline=15) == 3
+    (line,) = events(forkq, "cannot boot; giving up")
+    assert "no database" in line["reason"]
+
+
+def test_one_capsule_that_cannot_boot_does_not_cost_the_others_their_jobs(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """The stop that follows is a graceful one."""
+    app = APP.read_text() + (
+        "\n\n@forkq.on('startup')\n"
+        "def fail_in_one() -> None:\n"
+        "    if Path(os.environ['FORKQ_TEST_JOURNAL'] + '.fail').exists():\n"
+        "        raise OSError('no database')\n"
+    )
+    forkq = tree(redis_server, app=app, args=["-w", "2", "-c", "1", *JSON], env=journal.env)
+    jid = push(redis_server, "Nap", 4)
+    journal.wait("begin", [jid])
+    journal.path.with_name("journal.fail").touch()
+    busy = journal.lines("begin")[0].pid
+    for child in workers(forkq):
+        if child.pid != busy:
+            child.kill()
+    assert forkq.wait(deadline=20) == 3
+    assert journal.jids("end") == {jid}
+    assert not redis.hlen("{queue:default}:inflight")
+
+
+def test_a_preloaded_app_is_imported_once_for_all(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """One import, in the master; the children share it, and a replacement needs none either."""
+    app = APP.read_text() + "\n\nos.write(2, b'imported\\n')\n"
+    config = "[forkq]\npreload = true\n"
+    env = {**journal.env}
+    forkq = tree(redis_server, app=app, config=config, args=["-w", "3", *JSON], env=env)
+    workers(forkq)[0].kill()
+    wait_events(forkq, "child died")
+    wait_until(lambda: sum("busy]" in title(c) for c in workers(forkq)) == 3, what="a new child")
+    jid = push(redis_server, "Quick", 0)
+    journal.wait("end", [jid])
+    assert forkq.log_text().count("imported") == 1
+    assert forkq.stop() == 0
+
+
+def test_each_child_imports_for_itself_without_preload(redis_server: Server, tree: Forest) -> None:
+    """The default: the master runs none of the user's code."""
+    app = "import os\nos.write(2, f'imported by {os.getpid()}\\n'.encode())\n"
+    forkq = tree(redis_server, app=app, args=["-w", "2", *JSON])
+    importers = {
+        int(line.rsplit(" ", 1)[1])
+        for line in forkq.log_text().splitlines()
+        if line.startswith("imported by")
+    }
+    assert importers == {child.pid for child in workers(forkq)}
+    assert forkq.stop() == 0
+
+
+def test_a_preloaded_app_with_threads_is_refused_by_name(
+    redis_server: Server, tree: Forest
+) -> None:
+    """A lock that such a thread holds would stay locked in every child for good."""
+    app = """
+        import threading, time
+
+        threading.Thread(target=time.sleep, args=(60,), name="the-poller", daemon=True).start()
+    """
+    config = "[forkq]\npreload = true\n"
+    forkq = tree(redis_server, app=app, config=config, ready=False)
+    assert forkq.wait(deadline=15) == 3
+    log = forkq.log_text()
+    assert "the-poller" in log
+    assert "preload = false" in log
+    assert "Traceback" not in log
+    forkq.assert_gone()
+
+
+def test_an_app_that_starts_threads_is_fine_without_preload(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """They live in the child, and do not keep it from stopping."""
+    app = APP.read_text() + (
+        "\n\nimport threading\n"
+        "threading.Thread(target=time.sleep, args=(60,), name='the-poller').start()\n"
+    )
+    forkq = tree(redis_server, app=app, env=journal.env)
+    jid = push(redis_server, "Quick", 0)
+    journal.wait("end", [jid])
+    began = time.monotonic()
+    assert forkq.stop() == 0
+    assert time.monotonic() - began < 2
+
+
+def test_a_child_inherits_nothing_of_the_masters(redis_server: Server, tree: Forest) -> None:
+    """Neither its signal handlers nor its descriptors: a sibling's pipe held open would hide the
+    master's death."""
+    forkq = tree(redis_server, app="import forkq", args=["-w", "3"])
+    children = forkq.children()
+    pipes = {child.pid: _pipes(child) for child in children}
+    masters = _pipes(psutil.Process(forkq.pid))
+    for child in children:
+        for other in children:
+            if child.pid != other.pid:
+                assert not pipes[child.pid] & pipes[other.pid]
+        # Its own control and report pipe, and no other.
+        assert len(pipes[child.pid] & masters) == 2
+    assert forkq.stop() == 0
+
+
+def test_the_tree_survives_a_master_that_is_stopped_and_continued(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """A suspended laptop or a debugger: nobody mistakes it for a death."""
+    forkq = tree(redis_server, app=APP, env=journal.env)
+    before = forkq.children()
+    forkq.signal(signal.SIGSTOP)
+    jid = push(redis_server, "Quick", 0)
+    journal.wait("end", [jid])
+    forkq.signal(signal.SIGCONT)
+    assert forkq.stop() == 0
+    assert len(before) == 2
+
+
+def _pipes(process: psutil.Process) -> set[str]:
+    folder = f"/proc/{process.pid}/fd"
+    links = {os.readlink(f"{folder}/{fd}") for fd in os.listdir(folder)}  # noqa: PTH115, PTH208
+    return {link for link in links if link.startswith("pipe:")}

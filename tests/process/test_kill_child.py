@@ -1,0 +1,216 @@
+"""Invariant 1 and 2 against the death of children: nothing is lost, and nothing runs needlessly."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from itertools import pairwise
+from typing import Any
+
+import psutil
+import pytest
+from redis import Redis
+
+from tests.process.carnage import Carnage
+from tests.process.scene import (
+    APP,
+    Journal,
+    counter,
+    leased,
+    measured,
+    payloads,
+    push,
+    push_many,
+    settled,
+    title,
+    wait_settled,
+    waiting,
+    workers,
+    zombies,
+)
+from tests.support.server import Server
+from tests.support.tree import Forest, ForkqTree
+from tests.support.waiting import wait_until
+
+
+def test_children_killed_one_after_the_other_lose_no_job(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """4,000 jobs of 1 to 5 ms, a SIGKILL every 300 ms: lost 0, only what was in flight runs twice,
+    and that at once."""
+    rows = [[random.uniform(0.001, 0.005)] for _ in range(4000)]
+    jids = push_many(redis_server, "Quick", rows)
+    args = ["-w", "4", "-c", "2", "--log-level", "warning"]
+    forkq = tree(redis_server, app=APP, args=args, env=journal.env)
+    carnage = Carnage(forkq, redis, journal)
+    carnage.rage(every=0.3, until=lambda: settled(redis), deadline=60)
+    assert len(carnage.kills) >= 3
+    carnage.assert_nothing_lost(jids)
+    carnage.assert_only_the_killed_ran_twice(jids)
+    median = carnage.median_return()
+    measured(
+        f"{len(carnage.kills)} kills, {carnage.reruns()} jobs again, median {median * 1e3:.1f} ms"
+    )
+    assert median < 0.5
+    assert forkq.stop() == 0
+    forkq.assert_gone()
+
+
+def test_a_killed_childs_jobs_run_again_at_once_beside_the_living(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """The dead child's jobs come back before its replacement is up, each with the crash's record,
+    and nobody else's job is touched."""
+    args = ["-w", "2", "-c", "2", "-t", "1"]
+    forkq = tree(redis_server, app=APP, args=args, env=journal.env)
+    mine = push_many(redis_server, "Gate", [[str(journal.path.with_name("open"))]] * 4)
+    journal.wait("begin", mine)
+    victim = workers(forkq)[0]
+    lost = {line.jid for line in journal.lines("begin") if line.pid == victim.pid}
+    assert len(lost) == 2
+    killed = time.monotonic()
+    victim.kill()
+    wait_until(lambda: len(journal.lines("begin")) == 6, what="the dead child's two jobs again")
+    again = journal.lines("begin")[4:]
+    assert {line.jid for line in again} == lost
+    assert min(line.at for line in again) - killed < 1.0
+    records: dict[str, Any] = {p["jid"]: p.get("forkq") for p in _in_flight(redis)}
+    assert set(records) == set(mine)
+    for jid in mine:
+        if jid not in lost:
+            assert records[jid] is None
+            continue
+        (crash,) = records[jid]["crashes"]
+        assert (crash["signal"], crash["exit"]) == (9, None)
+        assert crash["rss"] > 1000
+        assert crash["host"]
+        assert abs(crash["at"] - time.time()) < 30
+    journal.path.with_name("open").touch()
+    wait_settled(redis)
+    assert journal.jids("end") == set(mine)
+    wait_until(lambda: len(workers(forkq)) == 2, what="the replacement")
+    assert not zombies(forkq)
+    assert forkq.stop() == 0
+    assert counter(redis, "processed") == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "reason", "crash"),
+    [
+        ("Die", [int(signal.SIGKILL)], "signal 9", (9, None)),
+        ("Exit", [7], "exit code 7", (None, 7)),
+        ("Segfault", [], "signal 11", (11, None)),
+    ],
+)
+def test_a_job_that_takes_three_children_down_is_buried_with_the_reason(
+    redis: Redis,
+    redis_server: Server,
+    tree: Forest,
+    journal: Journal,
+    name: str,
+    args: list[Any],
+    reason: str,
+    crash: tuple[int | None, int | None],
+) -> None:
+    """The third crash within 72 h ends it; the tree goes on with the next job."""
+    forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
+    bad = push(redis_server, name, *args)
+    good = push(redis_server, "Quick", 0.001)
+    journal.wait("end", [good])
+    (dead,) = payloads(redis, "dead")
+    assert dead["jid"] == bad
+    assert len(journal.runs()[bad]) == 3
+    crashes = dead["forkq"]["crashes"]
+    assert [(c["signal"], c["exit"]) for c in crashes] == [crash] * 3
+    assert reason in dead["error_message"]
+    assert "3 times" in dead["error_message"]
+    wait_settled(redis)
+    wait_until(lambda: _respawns(forkq) == 3, what="3 respawns in the status")
+    assert forkq.stop() == 0
+
+
+def test_a_child_that_crashes_again_and_again_comes_back_ever_slower(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """Respawn with backoff: a crash loop of children that do boot never gets hot."""
+    forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
+    jids = push_many(redis_server, "Die", [[9]] * 2)
+    wait_until(lambda: redis.zcard("dead") == 2, deadline=20, what="both jobs dead")
+    begun = journal.lines("begin")
+    assert [line.jid for line in begun] == [jids[0]] * 3 + [jids[1]] * 3
+    gaps = [later.at - earlier.at for earlier, later in pairwise(begun)]
+    # Pauses of 0.1, 0.2, 0.4, 0.8, 1.6 s at most, and no less than half of that.
+    for gap, ceiling in zip(gaps, (0.1, 0.2, 0.4, 0.8, 1.6), strict=True):
+        assert gap >= ceiling / 2
+    assert forkq.alive
+    wait_until(lambda: len(workers(forkq)) == 1, deadline=10, what="the child again")
+    assert forkq.stop() == 0
+
+
+def test_term_to_one_child_stops_it_gracefully_and_it_is_replaced(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """Its running job ends there, its title says so, its sibling notices nothing."""
+    forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "1"], env=journal.env)
+    door = journal.path.with_name("open")
+    jids = push_many(redis_server, "Gate", [[str(door)]] * 2)
+    journal.wait("begin", jids)
+    old, sibling = workers(forkq)
+    old.terminate()
+    wait_until(lambda: "stopping" in title(old), what="its title saying so")
+    assert sorted(leased(redis)) == sorted(jids)
+    door.touch()
+    wait_until(lambda: not psutil.pid_exists(old.pid), what="its end")
+    wait_settled(redis)
+    wait_until(lambda: len(workers(forkq)) == 2, what="its replacement")
+    assert sibling in workers(forkq)
+    assert len(journal.lines("begin")) == len(journal.lines("end")) == 2
+    assert "child died" not in forkq.log_text()
+    assert forkq.stop() == 0
+
+
+def test_term_to_one_child_gives_its_unfinished_job_back_without_a_crash_record(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """A graceful requeue is no crash, and spends no budget: not even after many rounds."""
+    forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "0.1"], env=journal.env)
+    jid = push(redis_server, "Nap", 60)
+    for count in range(1, 4):
+        wait_until(lambda n=count: len(journal.runs()[jid]) == n, what=f"run {count}")  # type: ignore[misc]
+        workers(forkq)[0].terminate()
+    wait_until(lambda: len(journal.runs()[jid]) == 4, what="the fourth run")
+    assert forkq.stop() == 0
+    assert waiting(redis) == [jid]
+    payload: Any = redis.lindex("queue:default", 0)
+    assert "forkq" not in json.loads(payload)
+    assert redis.zcard("dead") == 0
+    assert len(journal.lines("finally")) == 4
+
+
+def test_a_child_that_is_only_frozen_from_outside_is_not_replaced(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """A stopped process (SIGSTOP, a debugger) keeps its jobs: they would run in two places."""
+    forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
+    jid = push(redis_server, "Nap", 0.2)
+    journal.wait("begin", [jid])
+    (child,) = workers(forkq)
+    child.suspend()
+    wait_until(lambda: child.status() == psutil.STATUS_STOPPED, what="its halt")
+    assert leased(redis) == [jid]
+    child.resume()
+    journal.wait("end", [jid])
+    assert len(journal.runs()[jid]) == 1
+    assert forkq.stop() == 0
+
+
+def _respawns(tree: ForkqTree) -> int:
+    found = [child for child in tree.status().get("children", []) if child["concurrency"]]
+    return sum(child["respawns"] for child in found)
+
+
+def _in_flight(redis: Redis) -> list[dict[str, Any]]:
+    found: Any = redis.hvals("{queue:default}:inflight")
+    return [json.loads(payload) for payload in found]

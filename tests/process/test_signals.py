@@ -1,0 +1,287 @@
+"""What each signal to the master does: the table of docs/signals.md, tried."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+
+import psutil
+from redis import Redis
+
+from tests.process.scene import (
+    APP,
+    Journal,
+    leased,
+    pass_time,
+    push,
+    push_many,
+    title,
+    wait_settled,
+    waiting,
+    workers,
+    zombies,
+)
+from tests.support.server import Server
+from tests.support.tree import Forest, ForkqTree
+from tests.support.waiting import wait_until
+
+VERSIONED = """
+    import os, time, forkq
+
+    JOURNAL = os.open(os.environ["FORKQ_TEST_JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    VERSION = "{version}"
+    {more}
+
+    def tell(event):
+        jid = forkq.current_job().jid
+        os.write(JOURNAL, f"{{event}} {{jid}} {{os.getpid()}} {{time.monotonic()}}\\n".encode())
+
+    @forkq.job(name="Versioned")
+    def versioned(seconds):
+        tell("begin")
+        time.sleep(seconds)
+        tell("end")
+        tell(VERSION)
+"""
+
+
+def test_int_stops_and_a_second_one_changes_nothing(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """Running jobs have their time, however impatient the user is. Each phase has its line."""
+    forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
+    jid = push(redis_server, "Nap", 0.5)
+    journal.wait("begin", [jid])
+    forkq.signal(signal.SIGINT)
+    forkq.wait_log("waiting for running jobs.*jobs=1")
+    forkq.signal(signal.SIGINT)
+    forkq.signal(signal.SIGTERM)
+    assert forkq.wait() == 0
+    assert journal.jids("end") == {jid}
+    assert forkq.log_text().count("event=stopping") == 1
+    forkq.assert_gone(deadline=0.2)
+
+
+def test_a_third_int_kills_at_once_and_the_leases_stay(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """The next start recovers them."""
+    forkq = tree(redis_server, app=APP, args=["-c", "2"], env=journal.env)
+    wait_until(lambda: redis.scard("processes") == 1, what="its record")
+    jids = [push(redis_server, "Nap", 60), push(redis_server, "Stubborn")]
+    journal.wait("begin", jids)
+    began = time.monotonic()
+    for count in range(3):
+        forkq.signal(signal.SIGINT)
+        if count == 0:
+            forkq.wait_log("stopping")
+        if count == 1:  # two of the same kind may become one, unless the first was taken
+            wait_until(lambda: psutil.Process(forkq.pid).status() == "sleeping", what="its rest")
+    forkq.wait()
+    assert time.monotonic() - began < 2
+    forkq.assert_gone(deadline=0.2)
+    assert sorted(leased(redis)) == sorted(jids)
+    forkq.start()
+    wait_until(lambda: len(journal.lines("begin")) == 4, what="both jobs again")
+
+
+def test_ctrl_c_at_the_terminal_reaches_children_through_the_master_only(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """The terminal signals the whole group; a child must not take it for itself."""
+    forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
+    jid = push(redis_server, "Nap", 0.5)
+    journal.wait("begin", [jid])
+    everyone = [*forkq.children(), psutil.Process(forkq.pid)]
+    for number in (signal.SIGTTIN, signal.SIGTSTP, signal.SIGINT, signal.SIGINT):
+        for process in everyone:
+            process.send_signal(number)
+    assert forkq.wait() == 0
+    assert journal.jids("end") == {jid}
+    assert "KeyboardInterrupt" not in forkq.log_text()
+
+
+def test_tstp_is_quiet_until_term(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """Running jobs end, nothing new begins, the children stay; one that dies comes back quiet."""
+    forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "1"], env=journal.env)
+    running = push_many(redis_server, "Nap", [[0.4]] * 2)
+    journal.wait("begin", running)
+    forkq.signal(signal.SIGTSTP)
+    wait_until(lambda: all("quiet" in title(c) for c in workers(forkq)), what="quiet titles")
+    master = psutil.Process(forkq.pid)
+    wait_until(lambda: "(quiet)" in title(master), what="the master's quiet title")
+    behind = push_many(redis_server, "Quick", [[0.001]] * 3)
+    journal.wait("end", running)
+    wait_until(lambda: leased(redis) == [], what="the acknowledgements")
+    old = workers(forkq)
+    old[0].kill()
+    wait_until(lambda: len(workers(forkq)) == 2 and old[0] not in workers(forkq), what="a new one")
+    wait_until(lambda: all("quiet" in title(c) for c in workers(forkq)), what="quiet titles")
+    pass_time(0.3)
+    assert waiting(redis) == behind
+    assert forkq.status()["state"] == "quiet"
+    forkq.signal(signal.SIGTSTP)
+    assert forkq.stop() == 0
+    assert waiting(redis) == behind
+    assert len(journal.lines("begin")) == 2
+
+
+def test_a_rolling_restart_of_a_quiet_tree_stays_quiet(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """Quiet is one way."""
+    forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
+    forkq.signal(signal.SIGTSTP)
+    wait_until(lambda: "quiet" in title(workers(forkq)[0]), what="its quiet")
+    old = workers(forkq)[0]
+    forkq.signal(signal.SIGUSR2)
+    forkq.wait_log("every place has its new child")
+    wait_until(lambda: not psutil.pid_exists(old.pid), what="the old child's end")
+    jid = push(redis_server, "Quick", 0.001)
+    pass_time(0.3)
+    assert waiting(redis) == [jid]
+    assert forkq.stop() == 0
+
+
+def test_ttin_logs_every_stack_with_its_job(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """One line per thread, with class and jid, never the arguments; and nothing else happens."""
+    args = ["-w", "2", "-c", "1", "--log-format", "json"]
+    forkq = tree(redis_server, app=APP, args=args, env=journal.env)
+    door = journal.path.with_name("open-sesame")
+    jids = push_many(redis_server, "Gate", [[str(door)]] * 2)
+    journal.wait("begin", jids)
+    forkq.signal(signal.SIGTTIN)
+    for jid in jids:
+        forkq.wait_log(f"Gate {jid}")
+    lines = [json.loads(line) for line in forkq.log_text().splitlines()]
+    stacks = [line for line in lines if line["event"] == "stack"]
+    mine = [line for line in stacks if line["job"]]
+    assert {line["job"] for line in mine} == {f"Gate {jid}" for jid in jids}
+    assert all("in gate" in line["stack"] for line in mine)
+    assert len({line["pid"] for line in stacks}) == 2
+    assert "sesame" not in forkq.log_text()
+    door.touch()
+    wait_settled(redis)
+    assert forkq.stop() == 0
+
+
+def test_hup_is_harmless(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """A closed terminal or an over-eager logrotate costs nothing, to a child neither."""
+    forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
+    jid = push(redis_server, "Nap", 0.3)
+    journal.wait("begin", [jid])
+    before = forkq.children()
+    for process in [psutil.Process(forkq.pid), *before]:
+        process.send_signal(signal.SIGHUP)
+    forkq.wait_log("hangup")
+    journal.wait("end", [jid])
+    assert forkq.children() == before
+    assert forkq.stop() == 0
+
+
+def test_usr2_loads_new_code_under_load_and_loses_nothing(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """New children first, the old ones end in their own time; no job is cut short or repeated."""
+    app = VERSIONED.format(version="one", more="")
+    args = ["-w", "2", "-c", "2", "-t", "1", "--log-level", "info"]
+    forkq = tree(redis_server, app=app, args=args, env=journal.env)
+    jids = push_many(redis_server, "Versioned", [[0.004]] * 1200)
+    wait_until(lambda: len(journal.lines("end")) > 100, what="100 jobs")
+    old = forkq.children()
+    renew(forkq, VERSIONED.format(version="number-two", more=""))
+    fewest = 2
+
+    def renewed() -> bool:
+        nonlocal fewest
+        fewest = min(fewest, sum("busy]" in title(c) for c in workers(forkq)))
+        return "every place has its new child" in forkq.log_text()
+
+    wait_until(renewed, what="the rolling restart", deadline=15)
+    assert fewest == 2, "a new child must be ready before the old one goes"
+    wait_settled(redis, deadline=20)
+    assert journal.jids("end") == set(jids)
+    assert all(len(runs) == 1 for runs in journal.runs().values())
+    assert journal.jids("one")
+    assert journal.jids("number-two")
+    wait_until(lambda: len(forkq.children()) == 3, what="the old ones to go")
+    assert not set(old) & set(forkq.children())
+    assert not zombies(forkq)
+    assert forkq.stop() == 0
+    forkq.assert_gone()
+
+
+def test_usr2_leaves_an_old_child_all_the_time_its_job_needs(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """Longer than the time-out; a TERM meanwhile stops old and new within one deadline."""
+    forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "0.3"], env=journal.env)
+    door = journal.path.with_name("open")
+    first = push(redis_server, "Gate", str(door))
+    journal.wait("begin", [first])
+    (old,) = workers(forkq)
+    forkq.signal(signal.SIGUSR2)
+    wait_until(lambda: "retiring" in title(old), what="its retirement")
+    second = push(redis_server, "Quick", 0.001)
+    journal.wait("end", [second])
+    pass_time(0.5)
+    assert old.is_running()
+    assert leased(redis) == [first]
+    assert forkq.stop() == 0
+    forkq.assert_gone(deadline=0.2)
+    assert waiting(redis) == [first]
+
+
+def test_usr2_with_code_that_cannot_boot_keeps_the_old_children(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """The restart is called off with the reason; a later one, with good code, works."""
+    app = VERSIONED.format(version="one", more="")
+    forkq = tree(redis_server, app=app, args=["-w", "2", "-c", "1"], env=journal.env)
+    old = workers(forkq)
+    renew(forkq, VERSIONED.format(version="bad", more="raise RuntimeError('no such luck')"))
+    forkq.wait_log("rolling restart called off.*no such luck")
+    wait_until(lambda: workers(forkq) == old, what="the old children alone")
+    jid = push(redis_server, "Versioned", 0)
+    journal.wait("one", [jid])
+    renew(forkq, VERSIONED.format(version="number-three", more=""))
+    forkq.wait_log("every place has its new child")
+    wait_until(lambda: not set(old) & set(forkq.children()), what="the old ones to go")
+    jid = push(redis_server, "Versioned", 0)
+    journal.wait("number-three", [jid])
+    assert forkq.stop() == 0
+
+
+def test_a_storm_of_signals_does_no_harm(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """Handlers only enqueue: hundreds of signals under load, and nothing is lost or repeated."""
+    args = ["-w", "2", "-c", "2", "--log-level", "error"]
+    forkq = tree(redis_server, app=APP, args=args, env=journal.env)
+    jids = push_many(redis_server, "Quick", [[0.002]] * 500)
+
+    def storm() -> bool:
+        for number in (signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD, signal.SIGPIPE) * 10:
+            forkq.signal(number)
+        return len(journal.lines("end")) == 500
+
+    wait_until(storm, deadline=30, every=0.05, what="the jobs' end")
+    wait_settled(redis)
+    assert journal.jids("end") == set(jids)
+    assert all(len(runs) == 1 for runs in journal.runs().values())
+    assert forkq.stop() == 0
+    forkq.assert_gone()
+
+
+def renew(tree: ForkqTree, app: str) -> None:
+    """Deploys new code and tells the master."""
+    text = "\n".join(line.removeprefix("    ") for line in app.splitlines())
+    (tree.cwd / "jobs.py").write_text(text)
+    tree.signal(signal.SIGUSR2)

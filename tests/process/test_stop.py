@@ -1,0 +1,265 @@
+"""Invariants 2 and 4: from TERM to the last process gone, with jobs of every unhelpful kind."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import psutil
+import pytest
+from redis import Redis
+
+from tests.process.scene import (
+    APP,
+    Journal,
+    counter,
+    leased,
+    measured,
+    push,
+    push_many,
+    wait_settled,
+    waiting,
+    workers,
+)
+from tests.support.server import Server
+from tests.support.tree import Forest, ForkqTree
+from tests.support.waiting import wait_until
+
+BEYOND = 5.0  # what a stop may take beyond the time-out
+INTERRUPTIBLE = {"Nap", "Spin"}
+
+
+def test_an_idle_tree_stops_in_well_under_a_second(
+    redis_server: Server, redis: Redis, tree: Forest
+) -> None:
+    """Whatever its time-out."""
+    forkq = tree(redis_server, app="import forkq", args=["-w", "4", "-c", "10"])
+    began = time.monotonic()
+    assert forkq.stop() == 0
+    spent = time.monotonic() - began
+    measured(f"idle stop of 4 children: {spent * 1e3:.0f} ms")
+    assert spent < 0.9
+    forkq.assert_gone(deadline=0.5)
+    assert redis.scard("processes") == 0
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        [("Nap", [60]), ("Nap", [60]), ("Nap", [60])],
+        [("Spin", []), ("Nap", [60])],
+        [("Hold", [60])],
+        [("Regex", [])],
+        [("Nap", [60]), ("Block", [60]), ("Stubborn", []), ("Spin", [])],
+    ],
+    ids=lambda jobs: "-".join(name for name, _ in jobs),
+)
+def test_unfinished_jobs_are_back_at_the_head_in_order(
+    redis_server: Server,
+    redis: Redis,
+    tree: Forest,
+    journal: Journal,
+    jobs: list[tuple[str, list[Any]]],
+) -> None:
+    """In time, none acknowledged; `finally` ran in those that can be interrupted."""
+    args = ["-c", str(len(jobs)), "-t", "1"]
+    forkq = tree(redis_server, app=APP, args=args, env=journal.env)
+    running = [push(redis_server, name, *args) for name, args in jobs]
+    journal.wait("begin", running)
+    behind = push_many(redis_server, "Quick", [[0.001]] * 3)
+    began = time.monotonic()
+    assert forkq.stop() == 0
+    spent = time.monotonic() - began
+    measured(f"stopped after {spent:.2f} s")
+    assert spent <= 1 + BEYOND
+    forkq.assert_gone(deadline=0.2)
+    assert waiting(redis) == [*running, *behind]
+    assert leased(redis) == []
+    polite = {jid for jid, (name, _) in zip(running, jobs, strict=True) if name in INTERRUPTIBLE}
+    assert journal.jids("finally") == polite
+    assert not journal.jids("end")
+    assert (counter(redis, "processed"), counter(redis, "failed")) == (0, 0)
+    assert not redis.zcard("retry")
+    assert not redis.zcard("dead")
+    assert not any(b"crashes" in payload for payload in redis.lrange("queue:default", 0, -1))
+    assert redis.scard("processes") == 0
+
+
+def test_four_children_full_of_every_kind_end_in_time(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """One deadline for all of them, and not one job is lost or left behind."""
+    args = ["-w", "4", "-c", "3", "-t", "1", "--log-level", "warning"]
+    forkq = tree(redis_server, app=APP, args=args, env=journal.env)
+    kinds: list[tuple[str, list[Any]]] = [
+        ("Nap", [60]),
+        ("Stubborn", []),
+        ("Block", [60]),
+        ("Spin", []),
+    ]
+    running = [push(redis_server, name, *arguments) for name, arguments in kinds * 3]
+    journal.wait("begin", running, deadline=30)
+    behind = push(redis_server, "Quick", 0.001)
+    began = time.monotonic()
+    assert forkq.stop() == 0
+    spent = time.monotonic() - began
+    measured(f"stopped after {spent:.2f} s")
+    assert spent <= 1 + BEYOND
+    forkq.assert_gone(deadline=0.2)
+    assert set(waiting(redis)[:-1]) == set(running)
+    assert waiting(redis)[-1] == behind
+    assert leased(redis) == []
+
+
+def test_a_requeued_job_never_runs_in_two_places(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """Another tree takes the jobs the moment they are back: their first owner must be still by
+    then, and must never finish them."""
+    args = ["-c", "4", "-t", "0.5"]
+    first = tree(redis_server, app=APP, args=args, env=journal.env)
+    jids = [push(redis_server, name) for name in ("Stubborn", "Stubborn", "Spin")]
+    jids.append(push(redis_server, "Nap", 60))
+    journal.wait("begin", jids)
+    second = tree(redis_server, app=APP, args=args, env=journal.env)
+    (old,) = workers(first)
+    assert first.stop() == 0
+    wait_until(
+        lambda: all(len(runs) == 2 for runs in journal.runs().values()), what="all jobs again"
+    )
+    for jid, (run, rerun) in journal.runs().items():
+        assert run.pid == old.pid
+        last = max(line.at for line in journal.lines() if (line.jid, line.pid) == (jid, old.pid))
+        assert last < rerun.at, f"{jid} still ran {last - rerun.at:.3f} s after it began elsewhere"
+    assert sorted(leased(redis)) == sorted(jids)
+    assert second.alive
+
+
+def test_jobs_that_end_within_the_time_out_are_finished_and_acknowledged(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """`forkq.stopping()` tells them; no new job is taken meanwhile; the stop does not outwait
+    them."""
+    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "20"], env=journal.env)
+    jids = [push(redis_server, "Polite"), push(redis_server, "Nap", 0.5)]
+    journal.wait("begin", jids)
+    behind = push_many(redis_server, "Quick", [[0.001]] * 4)
+    began = time.monotonic()
+    assert forkq.stop() == 0
+    assert time.monotonic() - began < 3
+    assert journal.jids("end") == set(jids)
+    assert waiting(redis) == behind
+    assert leased(redis) == []
+    assert counter(redis, "processed") == 2
+
+
+def test_stop_under_load_neither_loses_nor_repeats(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """What was begun is finished and acknowledged, the rest waits in its order."""
+    args = ["-w", "2", "-c", "5", "--log-level", "warning"]
+    forkq = tree(redis_server, app=APP, args=args, env=journal.env)
+    jids = push_many(redis_server, "Quick", [[0.002]] * 2000)
+    wait_until(lambda: len(journal.lines("end")) > 300, what="300 jobs")
+    assert forkq.stop() == 0
+    done = journal.jids("end")
+    assert set(journal.runs()) == done
+    assert waiting(redis) == [jid for jid in jids if jid not in done]
+    assert leased(redis) == []
+    assert counter(redis, "processed") == len(done)
+    assert all(len(runs) == 1 for runs in journal.runs().values())
+
+
+def test_a_stop_while_the_children_still_boot(redis_server: Server, tree: Forest) -> None:
+    """An app that takes long to import does not hold the stop up beyond its limit."""
+    app = "import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
+    forkq = tree(redis_server, app=app, args=["-t", "0.5"], ready=False)
+    forkq.wait_log("importing")
+    began = time.monotonic()
+    forkq.stop()
+    assert time.monotonic() - began <= 0.5 + BEYOND
+    forkq.assert_gone(deadline=0.2)
+
+
+def test_a_stop_while_a_child_is_frozen_from_outside(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """It cannot obey, so it is killed; its jobs go back."""
+    forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "0.5"], env=journal.env)
+    jid = push(redis_server, "Nap", 60)
+    journal.wait("begin", [jid])
+    (child,) = workers(forkq)
+    child.suspend()
+    began = time.monotonic()
+    assert forkq.stop() == 0
+    assert time.monotonic() - began <= 0.5 + BEYOND
+    forkq.assert_gone(deadline=0.2)
+    assert waiting(redis) == [jid]
+
+
+@pytest.mark.parametrize("job", ["Nap", "Stubborn"])
+def test_a_stop_while_redis_hangs_is_in_time(
+    own_server: Server, tree: Forest, journal: Journal, job: str
+) -> None:
+    """Nothing answers, not even an error: the leases stay, and the next start runs the jobs."""
+    forkq = tree(own_server, app=APP, args=["-w", "2", "-c", "1", "-t", "0.5"], env=journal.env)
+    redis = own_server.client()
+    wait_until(lambda: redis.scard("processes") == 2, what="both records")
+    jids = push_many(own_server, job, [[60], [60]] if job == "Nap" else [[], []])
+    journal.wait("begin", jids)
+    own_server.pause()
+    began = time.monotonic()
+    forkq.stop()
+    spent = time.monotonic() - began
+    measured(f"stopped after {spent:.2f} s")
+    assert spent <= 0.5 + BEYOND
+    forkq.assert_gone(deadline=0.2)
+    own_server.resume()
+    assert sorted([*waiting(redis), *leased(redis)]) == sorted(jids)
+    begun = len(journal.lines("begin"))
+    forkq.start()
+    wait_until(lambda: len(journal.lines("begin")) == begun + 2, what="both jobs again")
+
+
+def test_a_killing_child_during_the_stop_changes_nothing(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """A child that dies while the tree stops is not replaced; its job goes back all the same."""
+    forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "1", "-t", "1"], env=journal.env)
+    jids = push_many(redis_server, "Nap", [[60]] * 2)
+    journal.wait("begin", jids)
+    victim = workers(forkq)[0]
+    forkq.signal(signal.SIGTERM)
+    forkq.wait_log("stopping")
+    victim.kill()
+    assert forkq.wait(deadline=1 + BEYOND) == 0
+    forkq.assert_gone(deadline=0.2)
+    assert sorted(waiting(redis)) == sorted(jids)
+    assert len(journal.lines("begin")) == 2
+
+
+def test_a_tree_stopped_and_started_runs_everything(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """Stops that cut jobs short cost a repetition, never a job."""
+    forkq = tree(redis_server, app=APP, args=["-c", "4", "-t", "0"], env=journal.env)
+    jids = push_many(redis_server, "Nap", [[0.3]] * 8)
+    wait_until(lambda: len(journal.lines("begin")) >= 4, what="running jobs")
+    assert forkq.stop() == 0
+    assert sorted(waiting(redis)) == sorted(set(jids) - journal.jids("end"))
+    forkq.start().wait_ready()
+    wait_settled(redis)
+    assert journal.jids("end") == set(jids)
+    ended = [line.jid for line in journal.lines("end")]
+    assert len(ended) == len(set(ended)), "finished twice"
+    assert forkq.stop() == 0
+
+
+def test_no_zombie_and_no_open_door_is_left(redis_server: Server, tree: Forest) -> None:
+    """The last process gone means: the whole session, and the pidfile, status and URL files."""
+    forkq: ForkqTree = tree(redis_server, app="import forkq", args=["-w", "2"])
+    everyone = [psutil.Process(forkq.pid), *forkq.children()]
+    assert forkq.stop() == 0
+    assert not [process for process in everyone if process.is_running()]
+    assert not [path for path in forkq.runtime.rglob("*") if path.is_file()]

@@ -1,0 +1,180 @@
+"""What a user gets wrong is answered with a message that names the thing and the remedy, and an
+exit code: never with a traceback, and nothing is left running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.process.scene import APP, Journal, push, wait_settled
+from tests.support.server import Server
+from tests.support.tree import Forest, ForkqTree
+
+PASSWORD = "sesame-opens"
+
+
+@pytest.fixture
+def shell() -> Iterator[ForkqTree]:
+    """A folder to run commands in; nothing runs there."""
+    tree = ForkqTree(app="import forkq\n")
+    yield tree
+    tree.close()
+
+
+@pytest.fixture(scope="module")
+def locked_server() -> Iterator[Server]:
+    """A server that wants a password."""
+    server = Server(tcp=True).start()
+    server.cli("CONFIG", "SET", "requirepass", PASSWORD)
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        (["start", "--no-such-flag"], 2, ["--no-such-flag"]),
+        (["start", "-r", "jobs", "-t", "soon"], 2, ["timeout", "soon"]),
+        (["start", "-r", "jobs", "-t", "-1"], 2, ["--timeout", "-1"]),
+        (["start", "-r", "jobs", "-c", "0"], 2, ["--concurrency", "0"]),
+        (["start", "-r", "jobs", "-c", "many"], 2, ["concurrency", "many"]),
+        (["start", "-r", "jobs", "-w", "-3"], 2, ["--workers", "-3"]),
+        (["start", "-r", "jobs", "-q", "mail,often"], 2, ["mail,often"]),
+        (["start", "-r", "jobs", "-q", "two words"], 2, ["two words"]),
+        (["start", "-r", "jobs", "--log-level", "loud"], 2, ["loud", "warning"]),
+        (["start", "-r", "jobs", "-C", "missing.toml"], 2, ["missing.toml"]),
+        (["start", "-r", "jobs", "-C", "."], 2, ["directory"]),
+        (["start", "-r", "jobs", "-C", "jobs.py"], 2, ["jobs.py"]),
+        (
+            ["start", "-r", "jobs", "--redis", "http://localhost"],
+            2,
+            ["http://localhost", "redis://"],
+        ),
+        (["start", "-r", "jobs", "--redis", "redis://localhost:port/0"], 2, ["redis"]),
+        (["start", "-r", "jobs", "--redis", "redis://localhost:99999/0"], 2, ["99999"]),
+        (["start", "-r", "jobs", "--redis", "redis://localhost/zero"], 2, ["zero"]),
+        (["start"], 2, ["no app", "-r"]),
+        (["startt"], 2, ["startt"]),
+        (["push"], 2, ["CLASS"]),
+        (["push", "Job", "{bad", "--redis", "redis://localhost:1/0"], 1, ["{bad", "JSON"]),
+        (["push", "Job", "text", "--redis", "redis://localhost:1/0"], 1, ["'\"text\"'"]),
+        (["push", "Job", "NaN", "--redis", "redis://localhost:1/0"], 1, ["NaN"]),
+        (["push", "", "--redis", "redis://localhost:1/0"], 1, ["class"]),
+        (["push", "Job", "--in", "later"], 2, ["later"]),
+        (["push", "Job", "--redis", "redis://localhost:1/0"], 6, ["localhost:1"]),
+        (["push", "Job", "--redis", "unix:///nowhere/redis.sock"], 6, ["/nowhere/redis.sock"]),
+        (["push", "Job", "--redis", "redis://no.such.host.invalid/0"], 6, ["no.such.host.invalid"]),
+        (["push", "Job", "--redis", "embedded"], 6, ["embedded"]),
+        (["config", "check", "-C", "missing.toml"], 2, ["missing.toml"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_a_mistake_on_the_command_line(
+    shell: ForkqTree, arguments: list[str], code: int, named: list[str]
+) -> None:
+    """Its exit code, and everything that a user must know to mend it, on standard error."""
+    result = shell.run(*arguments)
+    assert result.returncode == code, result.stderr
+    for name in named:
+        assert name in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not result.stdout
+    assert not shell.processes()
+    assert not list(shell.runtime.rglob("*.pid"))
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ("[forkq]\ntimout = 3\n", ["forkq.toml", "timout", "timeout"]),
+        ('[forkq]\ntimeout = "long"\n', ["forkq.toml", "forkq.timeout", "long"]),
+        ("[capsules.mail]\nconcurrency = 3\n", ["capsules.mail.queues"]),
+        ('[redis]\nurl = "${NO_SUCH_VARIABLE}"\n', ["NO_SUCH_VARIABLE", "redis.url"]),
+        ("[forkq\n", ["forkq.toml"]),
+        ("[forkq]\ntimeout = 1\ntimeout = 2\n", ["forkq.toml", "line 3"]),
+        ('[capsules.clock]\nqueues = ["a"]\n', ["clock"]),
+    ],
+    ids=["typo", "type", "missing", "variable", "syntax", "twice", "reserved"],
+)
+def test_a_mistake_in_the_configuration(shell: ForkqTree, config: str, named: list[str]) -> None:
+    """Exit code 2, and nothing started; `config check` says the same."""
+    (shell.cwd / "forkq.toml").write_text(config)
+    for command in (["start", "-r", "jobs"], ["config", "check"]):
+        result = shell.run(*command)
+        assert result.returncode == 2
+        for name in named:
+            assert name in result.stderr
+        assert "Traceback" not in result.stderr
+        assert not shell.processes()
+
+
+def test_a_mistake_in_the_environment(shell: ForkqTree) -> None:
+    """A variable that is nearly one of ours, and a value that is none."""
+    shell.env["FORKQ_TIMEOT"] = "3"
+    result = shell.run("start", "-r", "jobs")
+    assert (result.returncode, "FORKQ_TIMEOUT" in result.stderr) == (2, True)
+    del shell.env["FORKQ_TIMEOT"]
+    shell.env["FORKQ_CONCURRENCY"] = "lots"
+    result = shell.run("start", "-r", "jobs")
+    assert result.returncode == 2
+    assert "FORKQ_CONCURRENCY" in result.stderr
+    assert "lots" in result.stderr
+
+
+@pytest.mark.parametrize("given", ["", ":wrong-guess-1@"])
+def test_a_wrong_or_missing_password_is_an_error_at_once(
+    tree: Forest, locked_server: Server, given: str
+) -> None:
+    """Waiting would not help. Exit code 6; the password itself is not shown."""
+    address = f"redis://{given}127.0.0.1:{locked_server.port}/0"
+    forkq = tree(address, app="import forkq", ready=False)
+    assert forkq.wait() == 6
+    pushed = forkq.run("push", "Job", "1", "--redis", address)
+    assert pushed.returncode == 6
+    for text in (forkq.log_text(), pushed.stderr):
+        assert "Traceback" not in text
+        assert "guess" not in text
+        assert f"127.0.0.1:{locked_server.port}" in text
+        assert "password" in text.lower() or "auth" in text.lower()
+    forkq.assert_gone()
+
+
+def test_an_unreachable_redis_is_named_without_its_password(tree: Forest) -> None:
+    """The master waits for it, and says where it looks; the password is no part of that."""
+    address = f"redis://user:{PASSWORD}@127.0.0.1:1/0"
+    forkq = tree(address, app="import forkq", args=["-t", "0"], ready=False)
+    forkq.wait_log("redis cannot be reached; waiting for it")
+    forkq.wait_log("redis lost")
+    assert "127.0.0.1:1" in forkq.log_text()
+    assert PASSWORD not in forkq.log_text()
+    assert "Traceback" not in forkq.log_text()
+    forkq.stop()
+    forkq.assert_gone()
+
+
+def test_push_pushes(redis_server: Server, tree: Forest, journal: Journal) -> None:
+    """And prints the jid: now, later, and to a queue by name."""
+    address = ["--redis", redis_server.url]
+    redis = redis_server.client()
+    redis.flushall()
+    forkq = tree(redis_server, app=APP, args=["-q", "high", "-q", "default"], env=journal.env)
+    now = forkq.run("push", "Quick", "0.001", *address)
+    high = forkq.run("push", "Quick", "0", "--queue", "high", *address)
+    later = forkq.run("push", "Quick", "0", "--in", "0.3", *address)
+    jids = [result.stdout.strip() for result in (now, high, later)]
+    assert all(len(jid) == 24 for jid in jids)
+    journal.wait("end", jids)
+    wait_settled(redis)
+    assert push(redis_server, "Quick", 0)
+    assert forkq.stop() == 0
+
+
+def test_a_redis_that_is_no_redis(shell: ForkqTree, redis_server: Server) -> None:
+    """A port where something else answers: a message, no traceback, no hanging."""
+    address = f"rediss://127.0.0.1:{redis_server.port}/0"  # TLS, where none is spoken
+    (shell.cwd / "forkq.toml").write_text("[redis]\ntimeout = 0.3\nconnect_timeout = 0.3\n")
+    result = shell.run("push", "Job", "1", "--redis", address)
+    assert result.returncode == 6
+    assert address in result.stderr
+    assert "Traceback" not in result.stderr
