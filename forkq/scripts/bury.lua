@@ -5,8 +5,12 @@
 --       [4] older than this, epoch seconds, is dropped   [5] how many entries to keep
 -- Returns 1, or 0 if the lease is gone: the job belongs to somebody else by now.
 
-if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then return 0 end
+-- The lease goes last, and first nothing is removed: see retry.lua.
+
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
+redis.call('HDEL', KEYS[1], '')
 redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
+redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. ARGV[4])
 redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -tonumber(ARGV[5]) - 1)
 return 1

@@ -14,7 +14,10 @@ for i = 2, #ARGV, 4 do
       redis.call('ZADD', KEYS[3], ARGV[1], payload)
     else
       redis.call('SADD', KEYS[2], queue)
-      redis.call('LPUSH', KEYS[list], payload)
+      local pushed = redis.pcall('LPUSH', KEYS[list], payload)
+      if type(pushed) == 'table' and pushed.err then
+        redis.call('ZADD', KEYS[3], ARGV[1], payload) -- something else is in the list's place
+      end
     end
   end
 end

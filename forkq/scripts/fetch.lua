@@ -10,7 +10,8 @@
 -- Returns a flat list: queue number, payload, queue number, payload, ... in sequence order.
 --
 -- The first write is always a removal, so that it works on a server that is full.
--- LLEN comes before RPOP because only reading registers a waiting child's interest in the list.
+-- Reading comes before taking: only reading registers a waiting child's interest in a list, and a
+-- key of the wrong type stops the script while every payload is still in its list.
 
 local queues, want, owner, sequence = #KEYS / 2, tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
@@ -27,6 +28,7 @@ local taken = {}
 
 local function take(queue, count)
   if count == 0 or redis.call('LLEN', KEYS[2 * queue - 1]) == 0 then return 0 end
+  redis.call('HLEN', KEYS[2 * queue])
   local payloads = redis.call('RPOP', KEYS[2 * queue - 1], count)
   local leased = {}
   for i, payload in ipairs(payloads) do

@@ -5,18 +5,22 @@
 --       then per job: queue number, lease, 'requeue' or 'bury', the new payload
 --       The caller lists each queue's newest lease first, so that the oldest ends at the head.
 -- Returns how many jobs were moved; one whose lease is gone has been moved by somebody else.
+--
+-- Each lease goes last, and first nothing is removed: see retry.lua.
 
 local moved, buried = 0, false
 for i = 4, #ARGV, 4 do
   local queue, lease, verdict, payload = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  if redis.call('HDEL', KEYS[1 + 2 * queue], lease) == 1 then
+  if redis.call('HEXISTS', KEYS[1 + 2 * queue], lease) == 1 then
     moved = moved + 1
+    redis.call('HDEL', KEYS[1 + 2 * queue], '')
     if verdict == 'requeue' then
       redis.call('RPUSH', KEYS[2 * queue], payload)
     else
       redis.call('ZADD', KEYS[1], ARGV[1], payload)
       buried = true
     end
+    redis.call('HDEL', KEYS[1 + 2 * queue], lease)
   end
 end
 if buried then

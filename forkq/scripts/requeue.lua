@@ -3,6 +3,8 @@
 -- KEYS  per queue: its list, its in-flight hash
 -- ARGV  [1] the owner: a lease is owner .. sequence   [2 ..] sequence numbers to leave alone
 -- Returns how many were put back.
+--
+-- Each lease goes last, and first nothing is removed: see retry.lua.
 
 local owner, keep, moved = ARGV[1], {}, 0
 for i = 2, #ARGV do keep[ARGV[i]] = true end
@@ -18,8 +20,9 @@ for k = 1, #KEYS, 2 do
   table.sort(mine, function(a, b) return a.sequence > b.sequence end)
   for _, job in ipairs(mine) do
     local payload = redis.call('HGET', KEYS[k + 1], job.lease)
-    redis.call('HDEL', KEYS[k + 1], job.lease)
+    redis.call('HDEL', KEYS[k + 1], '')
     redis.call('RPUSH', KEYS[k], payload)
+    redis.call('HDEL', KEYS[k + 1], job.lease)
   end
   moved = moved + #mine
 end

@@ -4,6 +4,11 @@
 -- ARGV  [1] lease   [2] when to run again, epoch seconds   [3] the new payload
 -- Returns 1, or 0 if the lease is gone: the job belongs to somebody else by now.
 
-if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then return 0 end
+-- An error does not undo what a script has done: so the lease goes last. A full server refuses to
+-- add anything before a removal, hence the removal of nothing.
+
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
+redis.call('HDEL', KEYS[1], '')
 redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
+redis.call('HDEL', KEYS[1], ARGV[1])
 return 1
