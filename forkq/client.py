@@ -90,7 +90,7 @@ class Client:
         at = due(made["at"]) if made.get("at") is not None else None
         made.pop("at", None)
         validate(made, self._strict)
-        if at is not None and at > made["created_at"]:
+        if at is not None and at > now():
             made["at"] = at
         if len(middleware.client):
             made = middleware.client.run(made, lambda: made)

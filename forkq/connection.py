@@ -34,6 +34,7 @@ Command: TypeAlias = "tuple[Any, ...]"
 
 RedisError = exceptions.RedisError
 ResponseError = exceptions.ResponseError
+OutOfMemory = exceptions.OutOfMemoryError
 ConnectionLost = (exceptions.ConnectionError, exceptions.TimeoutError)
 
 # Refused before anything was written, so sending it again cannot do it twice (failover).

@@ -27,6 +27,8 @@ OPTIONS: Final = frozenset(
     {"queue", "retry", "dead", "backtrace", "retry_queue", "retry_for", "tags", "log_level"}
 )
 
+_NAMED: Final = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+
 
 class Running:
     """The job that this thread performs: what ``forkq.current_job()`` returns."""
@@ -107,11 +109,11 @@ class Pusher(Generic[P]):
         """Pushes the job to its queue. Returns its jid, or "" if a middleware vetoed it."""
         return self._push(args, kwargs, {})
 
-    def perform_in(self, moment: Moment, *args: P.args, **kwargs: P.kwargs) -> str:
+    def perform_in(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Schedules the job ``moment`` from now (seconds or a timedelta). Returns its jid."""
         return self._push(args, kwargs, {"at": moment})
 
-    def perform_at(self, moment: Moment, *args: P.args, **kwargs: P.kwargs) -> str:
+    def perform_at(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Schedules the job at ``moment`` (an aware datetime or epoch seconds). Returns its jid."""
         return self._push(args, kwargs, {"at": moment})
 
@@ -144,11 +146,16 @@ class Pusher(Generic[P]):
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise InvalidJob(f"job {self.name!r} takes {self._signature}: {error}") from None
-        if bound.kwargs:
+        named = [
+            name for name in bound.arguments if self._signature.parameters[name].kind in _NAMED
+        ]
+        if named:
             raise InvalidJob(
-                f"job {self.name!r} takes {self._signature}: {', '.join(bound.kwargs)} can only be "
+                f"job {self.name!r} takes {self._signature}: {', '.join(named)} can only be "
                 "given by name, but a payload carries positions; make it a positional parameter"
             )
+        if bound.kwargs:  # given by name behind one that was not given at all
+            bound.apply_defaults()
         return list(bound.args)
 
 

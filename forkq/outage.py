@@ -12,10 +12,13 @@ _LONGEST_PAUSE = 10.0
 
 
 class Outage:
-    """Shared by everything in one process that talks to Redis."""
+    """Shared by everything in one process that talks to Redis. ``lost`` and ``back`` are the lines
+    that it writes."""
 
-    def __init__(self, log: Any) -> None:
+    def __init__(self, log: Any, lost: str = "redis lost", back: str = "redis is back") -> None:
         self._log = log
+        self._lost = lost
+        self._back = back
         self._lock = threading.Lock()
         self._since: float | None = None
 
@@ -25,7 +28,7 @@ class Outage:
             if self._since is not None:
                 return
             self._since = time.monotonic()
-        self._log.error("redis lost", error=str(error) or type(error).__name__)
+        self._log.error(self._lost, error=str(error) or type(error).__name__)
 
     def end(self) -> None:
         """Redis answered somebody."""
@@ -34,7 +37,7 @@ class Outage:
         with self._lock:
             since, self._since = self._since, None
         if since is not None:
-            self._log.info("redis is back", downtime=round(time.monotonic() - since, 1))
+            self._log.info(self._back, downtime=round(time.monotonic() - since, 1))
 
 
 class Backoff:

@@ -78,7 +78,10 @@ def validate(job: Job, strict: StrictArgs = "raise") -> None:
     _check_shape(job)
     if strict == "off":
         return
-    problem = _first_foreign_value(job["args"])
+    try:
+        problem = _first_foreign_value(job["args"])
+    except RecursionError:
+        problem = "args are nested too deeply, or contain themselves; pass a flatter structure"
     if problem is None:
         return
     message = f"job {job['class']!r}: {problem}"

@@ -63,7 +63,7 @@ _encode = msgspec.msgpack.Encoder().encode
 orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
 facts: msgspec.msgpack.Decoder[Fact] = msgspec.msgpack.Decoder(Fact)
 
-_REASON_LIMIT = 2000
+_REASON_LIMIT = 2000  # bytes
 
 
 def send(fd: int, message: Order | Fact) -> bool:
@@ -77,8 +77,9 @@ def send(fd: int, message: Order | Fact) -> bool:
 
 
 def unbootable(reason: str) -> Unbootable:
-    """An Unbootable that fits the pipe whole."""
-    return Unbootable(reason[:_REASON_LIMIT])
+    """An Unbootable that fits the pipe whole, whatever characters the reason is made of."""
+    text = reason.encode("utf-8", "backslashreplace")[:_REASON_LIMIT]
+    return Unbootable(text.decode("utf-8", "ignore"))
 
 
 class Reader(Generic[Message]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 import time
 from datetime import datetime, timedelta
 from typing import TypeAlias
@@ -25,6 +25,8 @@ def now() -> float:
 
 def seconds(stamp: float) -> float:
     """Epoch seconds of a stamp read from a payload; Sidekiq 8 writes integer milliseconds."""
+    # A payload may hold an integer that no float can: it must not end the process that reads it.
+    stamp = max(0, min(stamp, sys.float_info.max))
     return stamp / 1000 if stamp >= _MILLISECONDS_FLOOR else float(stamp)
 
 
@@ -45,7 +47,7 @@ def due(moment: Moment, at: float | None = None) -> float:
                 "such as datetime.now(timezone.utc) + timedelta(hours=1)"
             )
         return moment.timestamp()
-    if type(moment) not in (int, float) or not math.isfinite(moment):
+    if type(moment) not in (int, float) or not abs(moment) <= sys.float_info.max:
         raise InvalidJob(
             f"{moment!r} is not a time; pass seconds from now, epoch seconds, a timedelta "
             "or an aware datetime"

@@ -20,23 +20,26 @@ import psutil
 
 from ..capsule import Capsule
 from ..config import Config
-from ..connection import ConnectionLost, RedisError, Wire
+from ..connection import ConnectionLost, OutOfMemory, RedisError, Wire
 from ..keys import Keys
 from ..lease import Unit
 from ..outage import Outage
+from ..scripts import RECORD
 from ..times import now
 from ..whereabouts import here
 from .stats import Tally
 
 INTERVAL: Final = 10.0
 RECORD_TTL: Final = 60
+_SOON: Final = 1.0
 _HISTORY_TTL: Final = 5 * 365 * 86_400
 _SIDEKIQ_TONGUE: Final = "7.2.4"  # the version whose records Sidekiq's UI shall take ours for
 
 
 class Heartbeat:
     """Beats until ``stop``. ``on_signal`` is called with what a web UI asked of this child,
-    ``chores`` after each beat: what has to be tried again with Redis now and then.
+    ``chores`` after each beat: it tries again what Redis would not do, and tells whether to come
+    back to it soon.
 
     ``outage`` is shared with all that talks to Redis: any answer ends it. ``refusal`` is ours: a
     full server takes no record, while fetches go on as if nothing were wrong."""
@@ -50,7 +53,7 @@ class Heartbeat:
         refusal: Outage,
         snapshot: Callable[[], tuple[list[Unit], Tally, bool]],
         on_signal: Callable[[str], None],
-        chores: Callable[[], None],
+        chores: Callable[[], bool],
         info: dict[str, Any],
     ) -> None:
         self._identity = identity
@@ -65,6 +68,7 @@ class Heartbeat:
         self._flushed = Tally()
         self._had_work = False
         self._round_trip = 0
+        self._next_beat = 0.0
         self._news = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -88,10 +92,16 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._ended:
-            self._news.clear()
             self._attempt(self._beat)
-            self._chores()
-            self._news.wait(INTERVAL)
+            self._next_beat = time.monotonic() + INTERVAL
+            self._rest()
+
+    def _rest(self) -> None:
+        """Until the next beat, or news; what is left to try is tried meanwhile."""
+        while not self._news.is_set() and (left := self._next_beat - time.monotonic()) > 0:
+            pause = min(left, _SOON) if self._chores() else left
+            self._news.wait(pause)
+        self._news.clear()
 
     def _attempt(self, action: Callable[[], None]) -> None:
         try:
@@ -116,7 +126,11 @@ class Heartbeat:
             *self._counters(tally),
             ("LPOP", self._keys.signals(self._identity)),
         ]
-        replies = self._checked(self._wire.pipeline(commands))
+        replies = self._wire.pipeline(commands)
+        if isinstance(replies[0], OutOfMemory):
+            _, key, *fields = commands[0]
+            replies[0] = self._wire.script(RECORD, (key,), (RECORD_TTL, *fields))
+        self._checked(replies)
         self._round_trip = int((time.perf_counter() - sent) * 1e6)
         self._flushed = tally
         if replies[0]:  # fields were added: the record is new, or had expired

@@ -98,7 +98,15 @@ class Child:
         self._fetcher = Fetcher(
             capsule, self._identity, keys, Wire(url, **limits), outage, self._log
         )
-        self._settler = Settler(self._identity, keys, wires, self._fetcher, cemetery, outage)
+        self._settler = Settler(
+            self._identity,
+            keys,
+            wires,
+            self._fetcher,
+            cemetery,
+            outage,
+            on_parked=self._hurry,
+        )
         self._manager = Manager(
             capsule.concurrency,
             self._fetcher,
@@ -110,7 +118,7 @@ class Child:
             keys,
             Wire(url, **limits),
             outage,
-            Outage(self._log),
+            Outage(self._log, "redis takes no heartbeat", "redis takes heartbeats again"),
             snapshot=lambda: (
                 self._fetcher.in_flight(),
                 self._manager.tally(),
@@ -218,9 +226,13 @@ class Child:
         note = running if self._state == "running" else f"{running}, {self._state}"
         setproctitle(f"forkq child {self._post.name} [{note}]")
 
-    def _chores(self) -> None:
-        self._settler.again()
+    def _hurry(self) -> None:
+        self._heartbeat.soon()
+
+    def _chores(self) -> bool:
+        """What Redis would not do before. Returns whether there is more to try soon."""
         self._fetcher.flush()
+        return self._settler.again()
 
     def _leave(self) -> int:
         """Leaves nothing behind: jobs go back, counters are written, the record goes."""

@@ -105,7 +105,8 @@ class Master:
     def _show(self) -> None:
         """Tells how we stand: process title, systemd, status file."""
         summary = f"{self._family.summary()}{self._note()}"
-        setproctitle(" ".join(filter(None, ("forkq master", self._config.tag, summary))))
+        tag = f"[{self._config.tag}] " if self._config.tag else ""
+        setproctitle(f"forkq master {tag}{summary}")
         self._notifier.ping()
         if self._family.all_ready and not self._rolling.under_way and not self._stopping.begun:
             self._announce(summary)
