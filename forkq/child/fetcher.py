@@ -241,10 +241,14 @@ class Fetcher:
 
     def _request(self) -> None:
         want = 0 if self._quiet else self._capsule.concurrency - len(self._in_flight)
-        done = [self._done.popleft() for _ in range(len(self._done))]
-        self._outstanding = Request(self._sequence, want, done, self._starved and self._tracking)
+        watch = self._starved and self._tracking
+        self._outstanding = Request(self._sequence, want, self._take_done(), watch)
         self._sequence += want
         self._send()
+
+    def _take_done(self) -> list[Unit]:
+        """What is done, one by one: others add to it meanwhile."""
+        return [self._done.popleft() for _ in range(len(self._done))]
 
     def _send(self) -> None:
         request = self._outstanding
@@ -280,6 +284,8 @@ class Fetcher:
             return
         self._outstanding = None
         self._starved = len(taken) < 2 * max(1, request.want)
+        if taken:
+            self._poll = _POLL_FIRST
         self._may_wait = not taken and (request.watched or not self._tracking)
         names = self._names
         sequence = request.first
@@ -297,8 +303,8 @@ class Fetcher:
             if self._done or self._quiet:
                 return
             if not self._tracking:
-                self._poll = min(self._poll * 1.5, _POLL_LONGEST)
                 self._rest(self._poll)
+                self._poll = min(self._poll * 1.5, _POLL_LONGEST)
             else:
                 self._wire.wait(_LONGEST_WAIT, self._woken)
         except ConnectionLost as error:
@@ -350,8 +356,7 @@ class Fetcher:
             self._track()
         if self._outstanding is not None:
             self._collect()
-        self._outstanding = Request(self._sequence, 0, list(self._done), watched=False)
-        self._done.clear()
+        self._outstanding = Request(self._sequence, 0, self._take_done(), watched=False)
         self._send()
         self._collect()
         self._wire.script(REQUEUE, self._lists, (self._owner, *keep))
