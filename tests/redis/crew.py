@@ -1,0 +1,169 @@
+"""The inside of a child without its process: real fetcher, settler and processors, in threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from forkq.capsule import Capsule, weigh
+from forkq.child.fetcher import Fetcher
+from forkq.child.manager import Manager
+from forkq.child.processor import Processor
+from forkq.child.reporter import Reporter
+from forkq.child.settle import Settler
+from forkq.connection import Wire, Wires
+from forkq.dead import Cemetery
+from forkq.keys import Keys
+from forkq.lease import Unit
+from forkq.outage import Outage
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+IDENTITY = "vm:4242:0123456789ab"
+
+
+class Log:
+    """A logger that remembers: (level, event, values)."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, dict[str, Any]]] = []
+
+    def is_enabled_for(self, level: int) -> bool:
+        """As structlog's."""
+        return level >= 20
+
+    def events(self) -> list[str]:
+        """What was said, in order."""
+        return [event for _, event, _ in self.lines]
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        return lambda event, **values: self.lines.append((level, event, values))
+
+
+class Crew:
+    """Processors that hand each unit to `work` instead of running a job."""
+
+    def __init__(
+        self,
+        url: str,
+        work: Callable[[Unit], None] = lambda unit: None,
+        *,
+        queues: dict[str, int] | None = None,
+        concurrency: int = 2,
+        identity: str = IDENTITY,
+    ) -> None:
+        self.log = Log()
+        self.capsule = Capsule("c", weigh((queues or {"q": 0}).items()), concurrency)
+        self.identity = identity
+        self.fetcher = Fetcher(
+            self.capsule, identity, Keys(), Wire(url, timeout=5), Outage(self.log), self.log
+        )
+        self.order: list[bytes] = []
+        self.errors: list[BaseException] = []
+        self._work = work
+        self._threads = [
+            threading.Thread(target=self._run, name=f"crew-{number}", daemon=True)
+            for number in range(concurrency)
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Quiet, and wait for all of them."""
+        self.fetcher.quiet()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(20)
+                assert not thread.is_alive(), f"{thread.name} did not end"
+        assert self.errors == []
+
+    def wait_runs(self, count: int, deadline: float = 20.0) -> None:
+        """Until so many jobs have been performed."""
+        wait_until(
+            lambda: len(self.order) >= count or self.errors,
+            deadline=deadline,
+            what=f"{count} runs of {self.capsule.queue_names}",
+        )
+        assert self.errors == []
+
+    def _run(self) -> None:
+        try:
+            while (unit := self.fetcher.take()) is not None:
+                unit.begin(threading.get_ident(), 1.0)
+                self._work(unit)
+                self.order.append(unit.payload)
+                self.fetcher.acknowledge(unit)
+        except BaseException as error:  # noqa: BLE001 - told by stop()
+            self.errors.append(error)
+
+
+class Shop:
+    """A whole child but for its process and heartbeat: jobs of the registry are really run."""
+
+    def __init__(
+        self, url: str, *, queue: str = "default", concurrency: int = 2, dead_max: int = 10_000
+    ) -> None:
+        self.log = Log()
+        self.keys = Keys()
+        capsule = Capsule("shop", ((queue, 0),), concurrency)
+        outage = Outage(self.log)
+        wires = Wires(url, size=concurrency, timeout=5, connect_timeout=2)
+        reporter = Reporter(self.log)
+        self.fetcher = Fetcher(capsule, IDENTITY, self.keys, Wire(url), outage, self.log)
+        self.parked = threading.Event()
+        self.settler = Settler(
+            IDENTITY,
+            self.keys,
+            wires,
+            self.fetcher,
+            Cemetery(self.keys, dead_max),
+            outage,
+            on_parked=self.parked.set,
+        )
+        self.processors: list[Processor] = []
+        self.manager = Manager(concurrency, self.fetcher, lambda name: self._hire(name, reporter),
+                               self.log)  # fmt: skip
+        self._wires = wires
+
+    def _hire(self, name: str, reporter: Reporter) -> Processor:
+        processor = Processor(name, self.fetcher, self.settler, reporter)
+        self.processors.append(processor)
+        return processor
+
+    def __enter__(self) -> Self:
+        self.manager.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> bool:
+        """Quiet, interrupt what does not end, give back what is left. Whether Redis took it."""
+        self.manager.quiet()
+        try:
+            wait_until(lambda: self.manager.idle, deadline=20, what="the end of all processors")
+        finally:
+            returned = self.fetcher.give_back()
+            self._wires.close()
+        return returned

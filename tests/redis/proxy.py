@@ -1,0 +1,111 @@
+"""A small TCP proxy that loses replies: the server has done its work, and nobody hears of it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+
+class Proxy:
+    """Forwards 127.0.0.1:`port` to `target`, a port of the same host.
+
+    After `cut(token, times)` the next `times` requests that contain `token` still reach the server,
+    but their replies are thrown away and the connection is closed. `target` may be changed; it
+    holds for connections made from then on.
+    """
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.cuts = 0
+        self._token = b""
+        self._left = 0
+        self._lock = threading.Lock()
+        self._open: list[socket.socket] = []
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._door.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """Where clients reach the server through this proxy."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def cut(self, token: bytes, times: int = 1) -> None:
+        """Loses the replies to the next requests that contain `token`."""
+        with self._lock:
+            self._token, self._left, self.cuts = token, times, 0
+
+    def close(self) -> None:
+        """Closes everything, and waits for the last thread."""
+        with contextlib.suppress(OSError):
+            self._door.shutdown(socket.SHUT_RDWR)
+        self._door.close()
+        self._thread.join(5)
+        for end in self._open:
+            _hang_up(end)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._door.accept()
+            except OSError:  # the door was closed
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self.target), 2)
+            except OSError:  # the server is away: so are we
+                client.close()
+                continue
+            self._open += (client, server)
+            deaf = threading.Event()
+            for pump in (self._requests, self._replies):
+                threading.Thread(target=pump, args=[client, server, deaf], daemon=True).start()
+
+    def _requests(
+        self, client: socket.socket, server: socket.socket, deaf: threading.Event
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := client.recv(1 << 16):
+                if self._loses(data):
+                    deaf.set()
+                server.sendall(data)
+        _hang_up(server)
+
+    def _replies(self, client: socket.socket, server: socket.socket, deaf: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while (data := server.recv(1 << 16)) and not deaf.is_set():
+                client.sendall(data)
+        _hang_up(client)
+        _hang_up(server)
+
+    def _loses(self, data: bytes) -> bool:
+        with self._lock:
+            if not self._left or self._token not in data:
+                return False
+            self._left -= 1
+            self.cuts += 1
+            return True
+
+
+def _hang_up(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()

@@ -1,0 +1,154 @@
+"""The clock's mover: what is due reaches its queue, once, whoever else is moving."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from forkq.clock.due import Mover
+from forkq.connection import Wire
+from forkq.keys import Keys
+from forkq.times import now
+from tests.support.server import Server
+
+
+@pytest.fixture
+def mover(redis: Redis, redis_server: Server) -> Iterator[Mover]:
+    wire = Wire(redis_server.url)
+    wire.connect()
+    yield Mover(Keys(), wire)
+    wire.close()
+
+
+def job(**keys: Any) -> str:
+    return json.dumps({"class": "J", "args": [], "jid": "m1", "queue": "q", **keys})
+
+
+def move_all(mover: Mover) -> None:
+    """As the clock does: batch after batch while anything is due."""
+    while (due := mover.next_due(watch=False)) is not None and due <= now():
+        mover.move()
+
+
+def queued(redis: Redis, queue: str = "q") -> list[dict[str, Any]]:
+    found: Any = redis.lrange(f"queue:{queue}", 0, -1)
+    return [json.loads(payload) for payload in reversed(found)]
+
+
+@pytest.mark.parametrize("name", ["schedule", "retry"])
+def test_what_is_due_moves_and_the_rest_stays(mover: Mover, redis: Redis, name: str) -> None:
+    redis.zadd(name, {job(jid="due"): now() - 1, job(jid="later"): now() + 60})
+    move_all(mover)
+    assert [found["jid"] for found in queued(redis)] == ["due"]
+    assert redis.zcard(name) == 1
+    assert redis.smembers("queues") == {b"q"}
+
+
+def test_a_moved_job_gets_enqueued_at_and_nothing_else_changes(mover: Mover, redis: Redis) -> None:
+    before = {"retry_count": 2, "failed_at": 1795216066.5, "custom": {"k": []}, "n": 10**30}
+    redis.zadd("retry", {job(**before, enqueued_at=1795216066123): 1})
+    at = now()
+    move_all(mover)
+    [found] = queued(redis)
+    assert at <= found.pop("enqueued_at") <= now()
+    assert found == json.loads(job(**before))
+
+
+def test_the_earliest_due_runs_first(mover: Mover, redis: Redis) -> None:
+    redis.zadd("schedule", {job(jid=str(number)): 1000 - number for number in range(500)})
+    move_all(mover)
+    assert [found["jid"] for found in queued(redis)] == [str(n) for n in reversed(range(500))]
+
+
+def test_each_job_goes_to_its_own_queue(mover: Mover, redis: Redis) -> None:
+    members = {job(queue=f"q{number % 3}", jid=str(number)): 1 for number in range(9)}
+    redis.zadd("schedule", {**members, '{"class":"J","args":[]}': 1, job(queue=None): 1})
+    move_all(mover)
+    assert [len(queued(redis, f"q{number}")) for number in range(3)] == [3, 3, 3]
+    assert len(queued(redis, "default")) == 2
+    assert redis.smembers("queues") == {b"q0", b"q1", b"q2", b"default"}
+
+
+@pytest.mark.parametrize("member", ["{nope", "", "[1]", "42", '{"args":[]}', job(queue=7)])
+def test_what_is_no_job_is_buried_as_it_is(mover: Mover, redis: Redis, member: str) -> None:
+    redis.zadd("schedule", {member: 1, job(): 2})
+    move_all(mover)
+    assert redis.zrange("dead", 0, -1) == [member.encode()]
+    assert len(queued(redis)) == 1
+    assert redis.exists("schedule") == 0
+
+
+def test_several_leaders_at_once_move_each_job_once(redis: Redis, redis_server: Server) -> None:
+    count = 2000
+    redis.zadd("schedule", {job(jid=str(number)): number for number in range(count)})
+    start = threading.Barrier(4)
+    errors: list[BaseException] = []
+
+    def lead() -> None:
+        wire = Wire(redis_server.url)
+        try:
+            wire.connect()
+            start.wait(10)
+            move_all(Mover(Keys(), wire))
+        except BaseException as error:  # noqa: BLE001 - told below
+            errors.append(error)
+        finally:
+            wire.close()
+
+    threads = [threading.Thread(target=lead) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert errors == []
+    assert Counter(found["jid"] for found in queued(redis)) == {str(n): 1 for n in range(count)}
+    assert redis.exists("schedule") == 0
+
+
+def test_the_next_due_time_is_the_earliest_of_both_sets(mover: Mover, redis: Redis) -> None:
+    assert mover.next_due(watch=False) is None
+    redis.zadd("schedule", {job(jid="1"): 2e9})
+    assert mover.next_due(watch=False) == 2e9
+    redis.zadd("retry", {job(jid="2"): 1.9e9 + 0.25})
+    assert mover.next_due(watch=False) == 1.9e9 + 0.25
+
+
+@pytest.mark.parametrize("name", ["schedule", "retry"])
+def test_a_change_of_either_set_wakes_whoever_watches(
+    mover: Mover, redis: Redis, name: str
+) -> None:
+    mover.wire.call("CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP")
+    assert mover.next_due(watch=True) is None
+    assert mover.wire.wait(0) is False
+    redis.zadd(name, {job(): 2e9})
+    assert mover.wire.wait(10) is True
+    assert mover.next_due(watch=True) == 2e9
+
+
+def test_moving_works_on_a_full_server(own_server: Server) -> None:
+    redis, wire = own_server.client(), Wire(own_server.url)
+    redis.zadd("schedule", {job(): 1, "{nope": 1})
+    own_server.cli("CONFIG", "SET", "maxmemory", 1)
+    wire.connect()
+    move_all(Mover(Keys(), wire))
+    wire.close()
+    assert len(queued(redis)) == 1
+    assert redis.zrange("dead", 0, -1) == [b"{nope"]
+
+
+def test_under_a_prefix_only_its_own_jobs_move(redis: Redis, redis_server: Server) -> None:
+    redis.zadd("schedule", {job(jid="other"): 1})
+    redis.zadd("app:schedule", {job(jid="mine"): 1})
+    wire = Wire(redis_server.url)
+    wire.connect()
+    move_all(Mover(Keys("app:"), wire))
+    wire.close()
+    assert redis.zcard("schedule") == 1
+    assert redis.llen("app:queue:q") == 1
+    assert redis.smembers("app:queues") == {b"q"}

@@ -1,0 +1,411 @@
+"""The fetcher with real threads: nothing hoarded, nothing lost, nothing doubled, nothing late."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from forkq.lease import Unit
+from tests.redis.crew import IDENTITY, Crew
+from tests.redis.proxy import Proxy
+from tests.support.server import Server
+from tests.support.waiting import wait_until
+
+LIST, INFLIGHT = "queue:q", "{queue:q}:inflight"
+# What "at once" may take on a machine that is busy with other tests. The promise is 20 ms.
+AT_ONCE = 0.5
+
+
+def push(redis: Redis, *payloads: str | int, queue: str = "q") -> None:
+    for start in range(0, len(payloads), 1000):
+        redis.lpush(f"queue:{queue}", *payloads[start : start + 1000])
+
+
+def line(redis: Redis) -> list[bytes]:
+    """The queue, next to run first."""
+    found: Any = redis.lrange(LIST, 0, -1)
+    return list(reversed(found))
+
+
+class Gate:
+    """Work that holds every unit until `open`, except those that it lets through."""
+
+    def __init__(self, *through: bytes) -> None:
+        self.waiting: list[bytes] = []
+        self._through = through
+        self._open = threading.Event()
+
+    def __call__(self, unit: Unit) -> None:
+        if unit.payload not in self._through:
+            self.waiting.append(unit.payload)
+            assert self._open.wait(30)
+
+    def open(self) -> None:
+        self._open.set()
+
+    def wait_for(self, count: int) -> None:
+        wait_until(lambda: len(self.waiting) >= count, what=f"{count} jobs at the gate")
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.open()
+
+
+def test_no_more_is_leased_than_there_are_processors(
+    redis: Redis, redis_server: Server, gate: Gate
+) -> None:
+    push(redis, *range(10))
+    with Crew(redis_server.url, gate, concurrency=3):
+        gate.wait_for(3)
+        assert (redis.hlen(INFLIGHT), redis.llen(LIST)) == (3, 7)
+        assert line(redis) == [str(number).encode() for number in range(3, 10)]
+        gate.open()
+    assert redis.hlen(INFLIGHT) == 0
+
+
+def test_one_long_job_holds_no_other_up(redis: Redis, redis_server: Server) -> None:
+    gate = Gate(*(str(number).encode() for number in range(1, 400)))
+    with Crew(redis_server.url, gate, concurrency=2) as crew:
+        push(redis, *range(1, 200), 0, *range(200, 400))
+        crew.wait_runs(399)
+        assert redis.llen(LIST) == 0
+        gate.open()
+        crew.wait_runs(400)
+
+
+def test_a_push_wakes_a_waiting_child_at_once(redis: Redis, redis_server: Server) -> None:
+    with Crew(redis_server.url, queues={"a": 0, "b": 0, "c": 0}) as crew:
+        for number, queue in enumerate(["c", "a", "b", "c"] * 5):
+            wait_until(lambda: crew.fetcher._waiting, what="the child to wait")
+            began = time.monotonic()
+            push(redis, number, queue=queue)
+            crew.wait_runs(number + 1)
+            assert time.monotonic() - began < AT_ONCE
+
+
+def test_a_waiting_child_is_woken_whatever_the_mode(redis: Redis, redis_server: Server) -> None:
+    with Crew(redis_server.url, queues={"a": 100, "b": 1}) as crew:
+        for number in range(10):
+            wait_until(lambda: crew.fetcher._waiting, what="the child to wait")
+            push(redis, number, queue="b")
+            crew.wait_runs(number + 1, deadline=5)
+
+
+def test_an_idle_child_sends_nothing(redis: Redis, redis_server: Server) -> None:
+    with Crew(redis_server.url) as crew:
+        wait_until(lambda: crew.fetcher._waiting, what="the child to wait")
+        before = commands(redis)
+        threading.Event().wait(1.0)  # the fact is that nothing happens
+        assert commands(redis) - before <= 3  # our own two, and one to spare
+
+
+def commands(redis: Redis) -> int:
+    count: int = redis.info("stats")["total_commands_processed"]
+    return count
+
+
+def test_an_acknowledgement_is_sent_soon_though_nothing_else_comes(
+    redis: Redis, redis_server: Server
+) -> None:
+    with Crew(redis_server.url) as crew:
+        push(redis, "only")
+        crew.wait_runs(1)
+        wait_until(lambda: not redis.exists(INFLIGHT), deadline=AT_ONCE, what="the acknowledgement")
+
+
+def test_an_acknowledgement_is_sent_soon_though_all_processors_are_busy(
+    redis: Redis, redis_server: Server
+) -> None:
+    gate = Gate(b"tiny")
+    with Crew(redis_server.url, gate, concurrency=2) as crew:
+        push(redis, "tiny", "long 1", "long 2")
+        gate.wait_for(2)
+        crew.wait_runs(1)
+        wait_until(
+            lambda: sorted(redis.hvals(INFLIGHT)) == [b"long 1", b"long 2"],
+            deadline=AT_ONCE,
+            what="the tiny job's acknowledgement",
+        )
+        gate.open()
+
+
+def test_strict_order_starts_no_lower_job_while_a_higher_queue_has_some(
+    redis: Redis, redis_server: Server
+) -> None:
+    for queue in ("low", "high", "mid"):
+        push(redis, *(f"{queue} {number}" for number in range(300)), queue=queue)
+    queues = {"high": 0, "mid": 0, "low": 0}
+    with Crew(redis_server.url, queues=queues, concurrency=1) as crew:
+        crew.wait_runs(900)
+    wanted = [f"{queue} {number}" for queue in queues for number in range(300)]
+    assert crew.order == [payload.encode() for payload in wanted]
+
+
+def test_weighted_shares_through_the_fetcher_come_within_two_points(
+    redis: Redis, redis_server: Server
+) -> None:
+    for queue in ("a", "b", "c"):
+        push(redis, *[queue] * 18_000, queue=queue)
+    queues = {"a": 10, "b": 5, "c": 3}
+    with Crew(redis_server.url, queues=queues, concurrency=10) as crew:
+        crew.wait_runs(18_000)
+        drawn = Counter(crew.order[:18_000])
+    shares = [100 * drawn[queue.encode()] / 18_000 for queue in queues]
+    assert shares == pytest.approx([1000 / 18, 500 / 18, 300 / 18], abs=2)
+
+
+def test_quiet_fetches_nothing_more_and_acknowledges_what_is_done(
+    redis: Redis, redis_server: Server, gate: Gate
+) -> None:
+    push(redis, *range(10))
+    crew = Crew(redis_server.url, gate, concurrency=2)
+    with crew:
+        gate.wait_for(2)
+        crew.fetcher.quiet()
+        gate.open()
+    assert len(crew.order) == 2
+    assert line(redis) == [str(number).encode() for number in range(2, 10)]
+    assert redis.hlen(INFLIGHT) == 0
+
+
+def test_a_child_that_waits_goes_quiet_at_once(redis: Redis, redis_server: Server) -> None:
+    crew = Crew(redis_server.url, concurrency=5)
+    with crew:
+        wait_until(lambda: crew.fetcher._waiting, what="the child to wait")
+        began = time.monotonic()
+        crew.stop()
+        assert time.monotonic() - began < AT_ONCE
+
+
+def test_what_is_given_back_stands_at_the_head_in_its_old_order(
+    redis: Redis, redis_server: Server
+) -> None:
+    push(redis, *range(6))
+    crew = Crew(redis_server.url, concurrency=4)
+    units = [crew.fetcher.take() for _ in range(4)]
+    assert units[1] is not None
+    crew.fetcher.acknowledge(units[1])
+    crew.fetcher.quiet()
+    assert crew.fetcher.give_back()
+    assert line(redis) == [b"0", b"2", b"3", b"4", b"5"]
+    assert redis.hlen(INFLIGHT) == 0
+    assert crew.fetcher.in_flight() == []
+
+
+def test_giving_back_to_a_server_that_is_away_says_so_and_the_leases_stay(
+    own_server: Server,
+) -> None:
+    redis = own_server.client()
+    push(redis, 1, 2)
+    crew = Crew(own_server.url, concurrency=2)
+    assert crew.fetcher.take() is not None
+    crew.fetcher.quiet()
+    own_server.stop()
+    assert crew.fetcher.give_back() is False
+    own_server.start()
+    assert own_server.cli("HLEN", INFLIGHT) == 2
+
+
+def test_the_job_of_a_dead_processor_goes_back_and_runs_again(
+    redis: Redis, redis_server: Server
+) -> None:
+    push(redis, "orphan")
+    crew = Crew(redis_server.url, concurrency=2)
+    unit = crew.fetcher.take()
+    assert unit is not None
+    unit.begin(thread=1, started=1.0)
+    crew.fetcher.abandon(1)
+    with crew:
+        crew.wait_runs(1)
+    assert crew.order == [b"orphan"]
+
+
+def test_leases_name_their_owner_and_count_up(redis: Redis, redis_server: Server) -> None:
+    push(redis, "1", "2", "3")
+    crew = Crew(redis_server.url, concurrency=3)
+    assert crew.fetcher.take() is not None
+    assert set(redis.hkeys(INFLIGHT)) == {f"{IDENTITY}/{n}".encode() for n in (1, 2, 3)}
+    crew.fetcher.quiet()
+    assert crew.fetcher.give_back()
+
+
+# Connections lost
+
+
+def drained(redis: Redis, crew: Crew, count: int) -> None:
+    """Every job was run exactly once, and nothing is left."""
+    crew.wait_runs(count, deadline=40)
+    crew.stop()
+    runs = Counter(crew.order)
+    assert {payload: times for payload, times in runs.items() if times > 1} == {}
+    assert len(runs) == count
+    assert (redis.llen(LIST), redis.hlen(INFLIGHT)) == (0, 0)
+
+
+def a_little_work(unit: Unit) -> None:
+    """Half a millisecond, so that the jobs last until the server is back."""
+    threading.Event().wait(0.0005)
+
+
+def brief_pauses(crew: Crew) -> None:
+    """The fetcher's pauses after a failure are for production; a test has no second to lose."""
+    crew.fetcher._backoff._first = 0.02
+
+
+def test_killed_connections_lose_and_double_nothing(redis: Redis, redis_server: Server) -> None:
+    push(redis, *range(6000))
+    crew = Crew(redis_server.url, concurrency=4)
+    brief_pauses(crew)
+    with crew:
+        for cut in range(1, 11):
+            crew.wait_runs(cut * 400)
+            redis.client_kill_filter(_type="normal", skipme=True)
+        drained(redis, crew, 6000)
+    assert 1 <= crew.log.events().count("redis lost") <= 10
+    assert crew.log.events().count("redis lost") == crew.log.events().count("redis is back")
+
+
+def test_a_waiting_child_whose_connection_is_killed_waits_on_the_next(
+    redis: Redis, redis_server: Server
+) -> None:
+    crew = Crew(redis_server.url)
+    brief_pauses(crew)
+    with crew:
+        for number in range(5):
+            wait_until(lambda: crew.fetcher._waiting, what="the child to wait")
+            redis.client_kill_filter(_type="normal", skipme=True)
+            push(redis, number)
+            crew.wait_runs(number + 1)
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_lost_replies_lose_and_double_nothing(
+    redis: Redis, redis_server: Server, concurrency: int
+) -> None:
+    """The server has leased the jobs, or dropped the leases, and the child never hears of it."""
+    push(redis, *range(3000))
+    with Proxy(redis_server.port) as proxy:
+        crew = Crew(proxy.url, concurrency=concurrency)
+        brief_pauses(crew)
+        cuts = 0
+        with crew:
+            for cut in range(1, 9):
+                crew.wait_runs(cut * 300)
+                proxy.cut(b"EVALSHA", times=1 + cut % 2)
+                wait_until(lambda: proxy.cuts >= 1 or crew.errors, what="a reply to be lost")
+                cuts += proxy.cuts
+            drained(redis, crew, 3000)
+    assert cuts >= 8
+
+
+def test_a_restarted_server_loses_and_doubles_nothing(own_server: Server) -> None:
+    redis = own_server.client()
+    push(redis, *range(3000))
+    crew = Crew(own_server.url, a_little_work, concurrency=4)
+    brief_pauses(crew)
+    with crew:
+        for restart in range(1, 4):
+            crew.wait_runs(restart * 500)
+            own_server.restart()
+        drained(redis, crew, 3000)
+    events = crew.log.events()
+    assert 1 <= events.count("redis lost") <= 3
+    assert events.count("redis lost") == events.count("redis is back")
+
+
+def test_jobs_run_on_while_the_server_is_away_and_are_acknowledged_when_it_is_back(
+    own_server: Server, gate: Gate
+) -> None:
+    push(own_server.client(), "1", "2")
+    crew = Crew(own_server.url, gate, concurrency=2)
+    brief_pauses(crew)
+    with crew:
+        gate.wait_for(2)
+        own_server.stop()
+        gate.open()
+        crew.wait_runs(2)
+        own_server.start()
+        wait_until(lambda: own_server.cli("EXISTS", INFLIGHT) == 0, what="the acknowledgements")
+    assert sorted(crew.order) == [b"1", b"2"]
+    assert own_server.cli("EXISTS", LIST) == 0
+
+
+class Meddler(deque[Unit]):
+    """A deque in which another processor puts a unit just after the leader has looked at it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meddle: Any = None
+
+    def _act(self) -> None:
+        meddle, self.meddle = self.meddle, None
+        if meddle is not None:
+            meddle()
+
+    def __iter__(self) -> Iterator[Unit]:
+        yield from list(super().__iter__())
+        self._act()
+
+    def popleft(self) -> Unit:
+        self._act()
+        return super().popleft()
+
+
+def test_an_acknowledgement_during_a_reconnection_is_not_forgotten(
+    redis: Redis, redis_server: Server
+) -> None:
+    """Else its lease would stay until the child stops, and the job would then run again."""
+    push(redis, "1", "2")
+    crew = Crew(redis_server.url, concurrency=3)
+    fetcher = crew.fetcher
+    one, two = fetcher.take(), fetcher.take()
+    assert one is not None
+    assert two is not None
+    fetcher._done = done = Meddler()
+    fetcher.acknowledge(one)
+    fetcher._wire.close()
+    fetcher._doubtful = True
+    done.meddle = lambda: fetcher.acknowledge(two)
+    with crew:
+        wait_until(
+            lambda: fetcher._waiting and not redis.exists(INFLIGHT),
+            deadline=3,
+            what="both acknowledgements",
+        )
+    assert crew.order == []
+    assert redis.llen(LIST) == 0
+
+
+# Without tracking
+
+
+def test_where_tracking_is_refused_it_polls_and_says_so_once(own_server: Server) -> None:
+    own_server.cli("ACL", "SETUSER", "default", "-client|tracking")
+    redis = own_server.client()
+    with Crew(own_server.url) as crew:
+        for number in range(10):
+            push(redis, number)
+            crew.wait_runs(number + 1)
+    refusals = [event for event in crew.log.events() if "polling" in event]
+    assert len(refusals) == 1
+
+
+def test_polling_is_brisk_again_after_a_job(own_server: Server) -> None:
+    """The pauses grow while there is nothing to do, and only then."""
+    own_server.cli("ACL", "SETUSER", "default", "-client|tracking")
+    redis = own_server.client()
+    with Crew(own_server.url) as crew:
+        began = time.monotonic()
+        for number in range(20):
+            push(redis, number)
+            crew.wait_runs(number + 1)
+        assert time.monotonic() - began < 20 * 0.15

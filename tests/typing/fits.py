@@ -1,0 +1,76 @@
+"""Calls that fit: this file must pass mypy --strict. Nobody runs it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import forkq
+
+
+class Thumbnail(forkq.Job, queue="images", retry=5):
+    """A job class."""
+
+    def perform(self, path: str, width: int = 100) -> None:
+        """Uses what a running job knows of itself."""
+        name: str = f"{self.jid} {self.queue} {path} {width}"
+        count: int | None = self.retry_count
+        assert name
+        assert count != 3
+        assert not forkq.stopping()
+        assert forkq.current_job().jid
+
+    def retry_in(self, count: int, exception: BaseException, job: dict[str, Any]) -> object:
+        """Seconds, or a verdict."""
+        return forkq.KILL if count > 3 else 60 * count
+
+
+@forkq.job(queue="mail", name="WelcomeMail")
+def welcome(user_id: int, subject: str = "hello") -> bool:
+    """A function job."""
+    return bool(user_id and subject)
+
+
+def push() -> list[str]:
+    """Every way of pushing, and the types that come back."""
+    at = datetime.now(timezone.utc) + timedelta(hours=1)
+    jids: list[str] = [
+        Thumbnail.perform_async("a.png", 200),
+        Thumbnail.perform_async("a.png", width=200),
+        Thumbnail.perform_async("a.png"),
+        Thumbnail.perform_in(60, "a.png", 200),
+        Thumbnail.perform_in(timedelta(minutes=1), "a.png"),
+        Thumbnail.perform_at(at, "a.png", 200),
+        Thumbnail.set(queue="low", retry=False).perform_async("a.png", 200),
+        Thumbnail.set(queue="low").perform_in(60, "a.png"),
+        welcome.perform_async(7),
+        welcome.perform_in(1.5, 7, subject="hi"),
+        welcome.perform_at(2e9, 7),
+        welcome.set(retry=3).perform_async(7, "hi"),
+    ]
+    jids += Thumbnail.perform_bulk([("a.png", 200), ("b.png", 200)])
+    called: bool = welcome(7)
+    jid: str | None = forkq.Client("redis://localhost").push({"class": "HardJob", "args": [1]})
+    return [*jids, str(called), jid or ""]
+
+
+@forkq.middleware.client.append
+def tenant(job: dict[str, Any], call: Any) -> Any:
+    """Middleware."""
+    job["tenant"] = 7
+    return call()
+
+
+@forkq.on("startup")
+def started() -> None:
+    """A lifecycle handler."""
+
+
+@forkq.on_death
+def died(job: dict[str, Any], error: BaseException) -> None:
+    """A death handler."""
+
+
+@forkq.on_error
+def failed(error: BaseException, context: dict[str, Any]) -> None:
+    """An error handler."""

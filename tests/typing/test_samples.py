@@ -1,0 +1,56 @@
+"""The parameters of `perform` reach the callers: one sample must pass mypy, one must fail."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from mypy import api
+
+from tests.support.tree import CHECKOUT
+
+HERE = Path(__file__).parent
+EXPECTED = re.compile(r"# E: ([\w-]+)")
+REPORTED = re.compile(r"^(.+?):(\d+): error: .* \[([\w-]+)\]$")
+
+
+def errors(sample: Path, cache: Path) -> list[tuple[int, str]]:
+    """(line, code) of every error that mypy --strict finds in `sample`; none may be elsewhere."""
+    settings = ("--strict", "--python-version=3.10", "--config-file=", "--no-error-summary")
+    where = (f"--cache-dir={cache}", "--follow-imports=silent", "--hide-error-context")
+    output, complaint, _ = api.run([*settings, *where, str(sample)])
+    assert not complaint
+    lines = [line for line in output.splitlines() if ": note: " not in line]
+    found = [REPORTED.match(line) for line in lines]
+    assert all(found), output
+    assert {Path(match[1]).name for match in found if match} <= {sample.name}, output
+    return [(int(match[2]), match[3]) for match in found if match]
+
+
+@pytest.fixture
+def cache(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """mypy's cache, kept between runs; and forkq is found in this checkout."""
+    monkeypatch.setenv("MYPYPATH", str(CHECKOUT))
+    monkeypatch.chdir(CHECKOUT)
+    assert pytestconfig.cache is not None
+    return pytestconfig.cache.mkdir("mypy")
+
+
+@pytest.mark.xdist_group("mypy")
+def test_calls_that_fit_pass_strict_checking(cache: Path) -> None:
+    assert errors(HERE / "fits.py", cache) == []
+
+
+@pytest.mark.xdist_group("mypy")
+def test_each_call_that_does_not_fit_is_found_in_its_line(cache: Path, tmp_path: Path) -> None:
+    text = (HERE / "does_not_fit.py.txt").read_text()
+    sample = tmp_path / "does_not_fit.py"
+    sample.write_text(text)
+    marks = [
+        (number, match[1])
+        for number, line in enumerate(text.splitlines(), 1)
+        if (match := EXPECTED.search(line)) and not line.startswith("`")
+    ]
+    assert len(marks) == 18
+    assert errors(sample, cache) == marks

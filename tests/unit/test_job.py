@@ -1,0 +1,342 @@
+"""Defining jobs: names, options, hooks, and calls that do not fit refused when they are pushed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+import forkq
+from forkq import client, registry
+from forkq.errors import ForkqError, InvalidJob
+from forkq.job import Running, begin, end
+from forkq.times import Moment
+
+
+class Notebook:
+    """Stands in for the process's client; keeps what is pushed."""
+
+    def __init__(self) -> None:
+        self.pushed: list[dict[str, Any]] = []
+
+    def push(self, job: dict[str, Any]) -> str | None:
+        self.pushed.append(job)
+        return "j" * 24
+
+    def push_bulk(self, job: dict[str, Any]) -> list[str]:
+        self.pushed.append(job)
+        return ["j"] * len(job["args"])
+
+    @property
+    def last(self) -> dict[str, Any]:
+        return self.pushed[-1]
+
+
+@pytest.fixture(autouse=True)
+def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    notebook = Notebook()
+    monkeypatch.setattr(client, "_default", notebook)
+    monkeypatch.setattr(registry, "_jobs", {})
+    return notebook
+
+
+def running(**keys: Any) -> Running:
+    return begin({"class": "X", "args": [], **keys})
+
+
+def test_a_class_is_registered_as_module_and_qualname_unless_named() -> None:
+    class Plain(forkq.Job):
+        def perform(self) -> None: ...
+
+    class Named(forkq.Job, name="HardJob"):
+        def perform(self) -> None: ...
+
+    assert registry.names() == ["HardJob", f"{__name__}.{Plain.__qualname__}"]
+
+
+def test_a_push_carries_class_arguments_and_options(notebook: Notebook) -> None:
+    class Thumbnail(forkq.Job, name="T", queue="images", retry=5, tags=["a"]):
+        def perform(self, path: str, width: int) -> None: ...
+
+    assert Thumbnail.perform_async("a.png", width=200) == "j" * 24
+    assert notebook.last == {
+        "class": "T",
+        "args": ["a.png", 200],
+        "queue": "images",
+        "retry": 5,
+        "tags": ["a"],
+    }
+
+
+def test_later_means_at(notebook: Notebook) -> None:
+    class Late(forkq.Job, name="L"):
+        def perform(self, n: int) -> None: ...
+
+    Late.perform_in(60, 1)
+    assert (notebook.last["at"], notebook.last["args"]) == (60, [1])
+    Late.perform_at(2e9, 2)
+    assert (notebook.last["at"], notebook.last["args"]) == (2e9, [2])
+
+
+def test_bulk_pushes_rows_in_one_go(notebook: Notebook) -> None:
+    class Bulk(forkq.Job, name="B", queue="q"):
+        def perform(self, a: str, b: int = 0) -> None: ...
+
+    assert Bulk.perform_bulk([("a", 1), ["b"]]) == ["j", "j"]
+    assert notebook.last == {"class": "B", "queue": "q", "args": [["a", 1], ["b"]]}
+    Bulk.perform_bulk([("a", 1)], at=60)
+    assert notebook.last["at"] == 60
+
+
+def test_set_changes_this_push_only_and_takes_foreign_keys(notebook: Notebook) -> None:
+    class Set(forkq.Job, name="S", queue="q"):
+        def perform(self, n: int) -> None: ...
+
+    Set.set(queue="low", retry=False).set(custom="x").perform_async(1)
+    assert notebook.last == {
+        "class": "S", "args": [1], "queue": "low", "retry": False, "custom": "x"
+    }  # fmt: skip
+    Set.perform_async(2)
+    assert notebook.last == {"class": "S", "args": [2], "queue": "q"}
+
+
+def test_set_refuses_an_impossible_value_at_once() -> None:
+    class Set(forkq.Job, name="S"):
+        def perform(self) -> None: ...
+
+    with pytest.raises(InvalidJob, match="`retry` is '3'"):
+        Set.set(retry="3")
+
+
+def test_options_are_inherited_and_overridden(notebook: Notebook) -> None:
+    class Base(forkq.Job, queue="low", retry=3):
+        """No perform: a base for others."""
+
+    class Derived(Base, name="D", retry=7):
+        def perform(self) -> None: ...
+
+    Derived.perform_async()
+    assert (notebook.last["queue"], notebook.last["retry"]) == ("low", 7)
+    assert registry.names() == ["D"]
+
+
+def test_a_base_without_perform_cannot_be_pushed() -> None:
+    class Base(forkq.Job):
+        pass
+
+    with pytest.raises(ForkqError, match=r"Base has no perform"):
+        _ = Base.perform_async
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"que": "x"}, "no job option 'que'; use one of backtrace, dead"),
+        ({"retry": "3"}, "`retry` is '3'"),
+        ({"retry_for": 2e9}, "`retry_for`"),
+        ({"queue": ""}, "`queue` is ''"),
+    ],
+)
+def test_a_wrong_option_is_refused_in_the_definition(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidJob, match=message):
+        type("Odd", (forkq.Job,), {"perform": lambda self: None}, **options)
+    with pytest.raises(InvalidJob, match=message):
+        forkq.job(**options)(lambda: None)
+
+
+def test_a_function_stays_callable_and_is_a_job(notebook: Notebook) -> None:
+    @forkq.job(queue="mail", name="WelcomeMail", retry=2)
+    def welcome(user_id: int) -> int:
+        return user_id + 1
+
+    assert welcome(7) == 8
+    assert welcome.perform_async(7) == "j" * 24
+    assert notebook.last == {"class": "WelcomeMail", "args": [7], "queue": "mail", "retry": 2}
+    assert registry.lookup("WelcomeMail").make(running())(1) == 2
+    assert "WelcomeMail" in repr(welcome)
+
+
+@pytest.fixture(params=["class", "function"])
+def push(request: pytest.FixtureRequest) -> Any:
+    """perform_async of a job (a: int, b: int = 1, c: int = 2)."""
+    if request.param == "function":
+
+        @forkq.job(name="F")
+        def job(a: int, b: int = 1, c: int = 2) -> None: ...
+
+        return job.perform_async
+
+    class Job(forkq.Job, name="F"):
+        def perform(self, a: int, b: int = 1, c: int = 2) -> None: ...
+
+    return Job.perform_async
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((), {}), ((1, 2, 3, 4), {}), ((), {"b": 1}), ((1,), {"a": 1}), ((1,), {"d": 1})],
+)
+def test_a_call_that_does_not_fit_is_refused_when_pushed(
+    push: Callable[..., str], notebook: Notebook, args: Any, kwargs: Any
+) -> None:
+    with pytest.raises(InvalidJob, match=r"job 'F' takes \(a: 'int', b: 'int' = 1"):
+        push(*args, **kwargs)
+    assert notebook.pushed == []
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "sent"),
+    [
+        ((1,), {}, [1]),
+        ((1, 5), {}, [1, 5]),
+        ((), {"a": 4}, [4]),
+        ((), {"c": 3, "b": 2, "a": 1}, [1, 2, 3]),
+        ((1,), {"b": 9}, [1, 9]),
+        ((1,), {"c": 9}, [1, 1, 9]),
+    ],
+)
+def test_arguments_given_by_name_travel_by_position(
+    push: Callable[..., str], notebook: Notebook, args: Any, kwargs: Any, sent: list[int]
+) -> None:
+    push(*args, **kwargs)
+    assert notebook.last["args"] == sent
+
+
+def test_bulk_and_later_pushes_are_checked_too(notebook: Notebook) -> None:
+    class Job(forkq.Job, name="J"):
+        def perform(self, n: int) -> None: ...
+
+    with pytest.raises(InvalidJob, match="'J' takes"):
+        Job.perform_bulk([(1,), (1, 2)])
+    with pytest.raises(InvalidJob, match="'J' takes"):
+        cast("Any", Job.perform_in)(60)
+    with pytest.raises(InvalidJob, match="'J' takes"):
+        cast("Any", Job.set(queue="x").perform_async)()
+    assert notebook.pushed == []
+
+
+def test_a_parameter_that_only_has_a_name_cannot_travel(notebook: Notebook) -> None:
+    @forkq.job(name="K")
+    def job(a: int, *, loud: bool = False) -> None: ...
+
+    job.perform_async(1)
+    assert notebook.last["args"] == [1]
+    with pytest.raises(InvalidJob, match="loud can only be given by name"):
+        job.perform_async(1, loud=True)
+
+
+def test_any_number_of_positions_travels(notebook: Notebook) -> None:
+    @forkq.job(name="V")
+    def job(*numbers: int) -> None: ...
+
+    job.perform_async(1, 2, 3)
+    assert notebook.last["args"] == [1, 2, 3]
+    assert registry.lookup("V").arity == (0, float("inf"))
+
+
+def test_a_parameter_may_be_called_moment(notebook: Notebook) -> None:
+    @forkq.job(name="M")
+    def remind(moment: str) -> None: ...
+
+    remind.perform_in(60, moment="noon")
+    assert (notebook.last["at"], notebook.last["args"]) == (60, ["noon"])
+
+
+def test_static_and_class_methods_can_perform(notebook: Notebook) -> None:
+    class Static(forkq.Job, name="static"):
+        @staticmethod
+        def perform(n: int) -> None: ...
+
+    class Class(forkq.Job, name="class"):
+        @classmethod
+        def perform(cls, n: int) -> None: ...
+
+    for job in (Static, Class):
+        cast("Any", job).perform_async(1)
+        assert notebook.last["args"] == [1]
+        with pytest.raises(InvalidJob):
+            cast("Any", job).perform_async()
+
+
+def test_inside_perform_a_job_knows_itself() -> None:
+    seen: list[Any] = []
+
+    class Curious(forkq.Job, name="C"):
+        def perform(self) -> None:
+            seen.extend([self.jid, self.queue, self.retry_count, forkq.current_job().jid])
+
+    spec = registry.lookup("C")
+    spec.make(running(jid="abc", queue="q", retry_count=2))()
+    assert seen == ["abc", "q", 2, "abc"]
+    seen.clear()
+    spec.make(running(jid="def", queue="q"))()
+    assert seen == ["def", "q", None, "def"]
+
+
+def test_outside_of_a_job_there_is_no_current_job() -> None:
+    end()
+    with pytest.raises(ForkqError, match="outside of a running job"):
+        forkq.current_job()
+
+
+def test_a_job_is_not_told_to_stop_unless_it_is() -> None:
+    assert forkq.stopping() is False
+
+
+def test_every_run_has_an_instance_of_its_own() -> None:
+    class Stateful(forkq.Job, name="S"):
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        def perform(self, n: int) -> list[int]:
+            self.seen.append(n)
+            return self.seen
+
+    spec = registry.lookup("S")
+    assert spec.make(running())(1) == [1]
+    assert spec.make(running())(2) == [2]
+
+
+def test_hooks_of_a_class_and_of_a_function_reach_the_registry() -> None:
+    class Hooked(forkq.Job, name="class"):
+        def perform(self) -> None: ...
+
+        def retry_in(self, count: int, exception: BaseException, job: dict[str, Any]) -> Moment:
+            return count + 100
+
+        def retries_exhausted(self, job: dict[str, Any], exception: BaseException) -> object:
+            return forkq.DISCARD
+
+    @forkq.job(name="function", retry_in=lambda count, exc, job: forkq.KILL)
+    def function() -> None: ...
+
+    error = ValueError()
+    spec = registry.lookup("class")
+    assert spec.retry_in is not None
+    assert spec.retries_exhausted is not None
+    assert spec.retry_in(5, error, {}) == 105
+    assert spec.retries_exhausted({}, error) is forkq.DISCARD
+    other = registry.lookup("function")
+    assert other.retry_in is not None
+    assert other.retry_in(0, error, {}) is forkq.KILL
+    assert other.retries_exhausted is None
+
+
+def test_a_vetoed_push_returns_the_empty_string(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @forkq.job(name="V")
+    def job() -> None: ...
+
+    monkeypatch.setattr(notebook, "push", lambda job: None)
+    assert job.perform_async() == ""
+
+
+def test_what_is_pushed_is_json(notebook: Notebook) -> None:
+    class Default(forkq.Job, name="D"):
+        def perform(self, a: int = 1) -> None: ...
+
+    Default.perform_async()
+    assert json.loads(json.dumps(notebook.last)) == {"class": "D", "args": []}

@@ -1,0 +1,75 @@
+"""The registry: names are looked up, never imported; one name means one job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from forkq import registry
+from forkq.errors import ForkqError, UnknownJob
+from forkq.registry import EVENTS, JobSpec
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry of this test's own."""
+    monkeypatch.setattr(registry, "_jobs", {})
+    monkeypatch.setattr(registry, "_events", {name: [] for name in EVENTS})
+    monkeypatch.setattr(registry, "death_handlers", [])
+    monkeypatch.setattr(registry, "error_handlers", [])
+
+
+def spec(name: str, where: str = "app.jobs.A") -> JobSpec:
+    return JobSpec(name, lambda running: print, where=where)
+
+
+def test_a_registered_job_is_found_by_its_name() -> None:
+    registry.add(spec("B"))
+    registry.add(spec("A", "app.jobs.C"))
+    assert registry.lookup("A").where == "app.jobs.C"
+    assert registry.names() == ["A", "B"]
+
+
+def test_an_unknown_name_is_never_imported() -> None:
+    sys.modules.pop("antigravity", None)
+    for name in ("antigravity", "antigravity.fly", "os.system", "", "no\nname"):
+        with pytest.raises(UnknownJob, match="no job is registered as"):
+            registry.lookup(name)
+    assert "antigravity" not in sys.modules
+
+
+def test_two_jobs_of_one_name_are_refused_and_both_named() -> None:
+    registry.add(spec("Mail", "app.one.Mail"))
+    with pytest.raises(ForkqError, match=r"app\.one\.Mail and app\.two\.Mail"):
+        registry.add(spec("Mail", "app.two.Mail"))
+
+
+def test_a_reloaded_module_replaces_its_own_job() -> None:
+    registry.add(spec("Mail"))
+    again = spec("Mail")
+    registry.add(again)
+    assert registry.lookup("Mail") is again
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_lifecycle_handlers_are_kept_in_order(event: registry.Event) -> None:
+    calls: list[Callable[[], Any]] = [lambda: 1, lambda: 2]
+    for call in calls:
+        assert registry.on(event)(call) is call
+    assert registry.handlers(event) == tuple(calls)
+
+
+def test_a_misspelt_event_is_refused_with_the_valid_ones() -> None:
+    with pytest.raises(ForkqError, match=r"'start'.*startup, quiet, shutdown, exit, fork"):
+        registry.on("start")  # type: ignore[arg-type]
+
+
+def test_death_and_error_handlers_are_kept_in_order() -> None:
+    registry.on_death(max)
+    registry.on_death(min)
+    registry.on_error(print)
+    assert registry.death_handlers == [max, min]
+    assert registry.error_handlers == [print]
