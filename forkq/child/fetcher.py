@@ -204,10 +204,9 @@ class Fetcher:
 
     def _last(self) -> Unit | None:
         """After quiet: what an earlier fetch still brings, then nothing; tells what is done."""
-        unit = self._pop_ready()
-        if unit is None and (self._outstanding is not None or self._done):
-            self._exchange()
-            unit = self._pop_ready()
+        while (unit := self._pop_ready()) is None and (self._outstanding or self._done):
+            if not self._exchange():
+                break  # Redis is away: flush and give_back come later
         return unit
 
     def _pop_ready(self) -> Unit | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import middleware, registry
 from ..errors import InvalidJob, MalformedPayload, Shutdown
-from ..job import begin, end
+from ..job import begin, end, stopping
 from ..lease import Unit
 from ..payload import Job, loads
 from ..registry import JobSpec
@@ -95,7 +95,7 @@ class Processor:
         except Shutdown:  # raised at the call itself; there is never a second one
             interrupted = self.region.leave()
         end()
-        if interrupted or (error is not None and caused_by_shutdown(error)):
+        if interrupted or (error is not None and stopping() and caused_by_shutdown(error)):
             return Interrupted()
         return error
 
@@ -137,7 +137,7 @@ class Processor:
         for handler in registry.death_handlers:
             try:
                 handler(decision.job, error)
-            except Exception as bad:  # noqa: BLE001 - the app's own code
+            except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
                 self._reporter.complain(bad, "a death handler failed")
 
 

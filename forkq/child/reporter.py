@@ -57,7 +57,7 @@ class Reporter:
         for handler in registry.error_handlers:
             try:
                 handler(error, context)
-            except Exception as bad:  # noqa: BLE001 - the app's own code
+            except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
                 self._log.error("an error handler failed", exc_info=bad)
 
 

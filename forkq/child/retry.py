@@ -111,7 +111,8 @@ def _limit(job: Job, spec: JobSpec | None, complain: Complain) -> int | None:
 
 def _record(job: Job, unit: Unit, error: BaseException) -> int:
     """Writes the failure into the job; returns its retry count, 0 at the first failure."""
-    job["queue"] = job.get("retry_queue") or unit.queue_name
+    elsewhere = job.get("retry_queue")
+    job["queue"] = elsewhere if elsewhere and type(elsewhere) is str else unit.queue_name
     job["error_message"] = _message(error)
     job["error_class"] = _class_name(type(error))
     count = job.get("retry_count")
@@ -134,7 +135,7 @@ def _delay(
     if spec is not None and spec.retry_in is not None:
         try:
             wanted = spec.retry_in(count, error, job)
-        except Exception as bad:  # noqa: BLE001 - the app's own code
+        except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
             complain(bad, "retry_in failed; the default delay is used")
     if isinstance(wanted, str) and wanted in (DISCARD, KILL):
         return str(wanted), 0.0
@@ -160,7 +161,7 @@ def _give_up(
         try:
             if spec.retries_exhausted(job, error) == DISCARD:
                 return Drop(None)
-        except Exception as bad:  # noqa: BLE001 - the app's own code
+        except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
             complain(bad, "retries_exhausted failed; the job is buried all the same")
     if job.get("dead") is False:
         return Drop(job)
@@ -182,7 +183,7 @@ def _message(error: BaseException) -> str:
     """What the error says, in characters that JSON can carry."""
     try:
         text = str(error)
-    except Exception as bad:  # noqa: BLE001 - the app's own code
+    except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
         text = f"(its message cannot be read: {type(bad).__name__})"
     return text[:_MESSAGE_LIMIT].encode("utf-8", "replace").decode()
 

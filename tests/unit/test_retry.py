@@ -268,13 +268,18 @@ def test_anything_else_means_the_default(case: Case, wanted: Any) -> None:
     assert 14 <= delay(case.decide(job(), spec=spec(lambda *_: wanted))) <= 25
 
 
-def test_an_error_in_retry_in_is_logged_and_means_the_default(case: Case) -> None:
+@pytest.mark.parametrize("raised", [KeyError("typo"), SystemExit(1)])
+def test_an_error_in_retry_in_is_logged_and_means_the_default(
+    case: Case, raised: BaseException
+) -> None:
+    """SystemExit too: it would end the processor, and the job would come back without end."""
+
     def broken(*_: Any) -> float:
-        raise KeyError("typo")
+        raise raised
 
     assert 14 <= delay(case.decide(job(), spec=spec(broken))) <= 25
     [(error, meaning)] = case.complaints
-    assert isinstance(error, KeyError)
+    assert error is raised
     assert "default delay" in meaning
 
 
@@ -304,6 +309,10 @@ def test_an_exhausted_job_is_not_asked_for_a_delay(case: Case) -> None:
 
 
 # 5. retry_queue
+
+
+def test_a_retry_queue_that_is_no_name_is_passed_over(case: Case) -> None:
+    assert retried(case.decide(job(retry_queue=7)))["queue"] == "default"
 
 
 def test_a_retry_goes_to_the_retry_queue(case: Case) -> None:
