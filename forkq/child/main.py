@@ -33,6 +33,7 @@ from ..pipe import Beat, DumpStacks, Order, Quiet, Reader, Ready, State, orders,
 from ..post import Post, listen_to_term
 from .fetcher import Fetcher
 from .heartbeat import Heartbeat, describe
+from .line import Line
 from .manager import Manager
 from .processor import Processor
 from .reporter import Reporter
@@ -88,24 +89,15 @@ class Child:
         self._selector.register(woken, EVENT_READ)
 
     def _assemble(self, config: Config) -> None:
-        settings, capsule = config.redis, self._capsule
-        url = client.address(config)
-        limits = {"timeout": settings.timeout, "connect_timeout": settings.connect_timeout}
-        keys, outage = Keys(settings.prefix), Outage(self._log)
-        wires = Wires(url, size=capsule.concurrency, **limits)
+        """Makes the parts and hands each what it needs of the others."""
+        capsule, keys, outage = self._capsule, Keys(config.redis.prefix), Outage(self._log)
         cemetery = Cemetery(keys, config.dead_max, config.dead_days)
         reporter = Reporter(self._log)
-        self._fetcher = Fetcher(
-            capsule, self._identity, keys, Wire(url, **limits), outage, self._log
-        )
+        wires = Wires(size=capsule.concurrency, **_connecting(config))
+        line = Line(capsule, self._identity, keys, Wire(**_connecting(config)), self._log)
+        self._fetcher = Fetcher(capsule, line, outage)
         self._settler = Settler(
-            self._identity,
-            keys,
-            wires,
-            self._fetcher,
-            cemetery,
-            outage,
-            on_parked=self._hurry,
+            self._identity, keys, wires, self._fetcher, cemetery, outage, on_parked=self._hurry
         )
         self._manager = Manager(
             capsule.concurrency,
@@ -113,10 +105,13 @@ class Child:
             lambda name: Processor(name, self._fetcher, self._settler, reporter),
             self._log,
         )
-        self._heartbeat = Heartbeat(
+        self._heartbeat = self._make_heartbeat(config, keys, outage)
+
+    def _make_heartbeat(self, config: Config, keys: Keys, outage: Outage) -> Heartbeat:
+        return Heartbeat(
             self._identity,
             keys,
-            Wire(url, **limits),
+            Wire(**_connecting(config)),
             outage,
             Outage(self._log, "redis takes no heartbeat", "redis takes heartbeats again"),
             snapshot=lambda: (
@@ -126,7 +121,7 @@ class Child:
             ),
             on_signal=self._obey_web,
             chores=self._chores,
-            info=describe(self._identity, config, capsule),
+            info=describe(self._identity, config, self._capsule),
         )
 
     def run(self) -> int:
@@ -255,6 +250,15 @@ class Child:
                 job=_job_name(unit.payload) if unit else None,
                 stack="".join(traceback.format_stack(frame)),
             )
+
+
+def _connecting(config: Config) -> dict[str, Any]:
+    """How this child's connections are made."""
+    return {
+        "url": client.address(config),
+        "timeout": config.redis.timeout,
+        "connect_timeout": config.redis.connect_timeout,
+    }
 
 
 def _call_handlers(event: registry.Event, logger: Any) -> None:

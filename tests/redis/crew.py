@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forkq.capsule import Capsule, weigh
 from forkq.child.fetcher import Fetcher
+from forkq.child.line import Line
 from forkq.child.manager import Manager
 from forkq.child.processor import Processor
 from forkq.child.reporter import Reporter
@@ -60,9 +61,8 @@ class Crew:
         self.log = Log()
         self.capsule = Capsule("c", weigh((queues or {"q": 0}).items()), concurrency)
         self.identity = identity
-        self.fetcher = Fetcher(
-            self.capsule, identity, Keys(), Wire(url, timeout=5), Outage(self.log), self.log
-        )
+        line = Line(self.capsule, identity, Keys(), Wire(url, timeout=5), self.log)
+        self.fetcher = Fetcher(self.capsule, line, Outage(self.log))
         self.order: list[bytes] = []
         self.errors: list[BaseException] = []
         self._work = work
@@ -125,7 +125,8 @@ class Shop:
         outage = Outage(self.log)
         wires = Wires(url, size=concurrency, timeout=5, connect_timeout=2)
         reporter = Reporter(self.log)
-        self.fetcher = Fetcher(capsule, IDENTITY, self.keys, Wire(url), outage, self.log)
+        line = Line(capsule, IDENTITY, self.keys, Wire(url), self.log)
+        self.fetcher = Fetcher(capsule, line, outage)
         self.parked = threading.Event()
         self.settler = Settler(
             IDENTITY,

@@ -372,8 +372,7 @@ def test_an_acknowledgement_during_a_reconnection_is_not_forgotten(
     assert two is not None
     fetcher._done = done = Meddler()
     fetcher.acknowledge(one)
-    fetcher._wire.close()
-    fetcher._doubtful = True
+    fetcher._doubtful = True  # as after a lost connection
     done.meddle = lambda: fetcher.acknowledge(two)
     with crew:
         wait_until(
