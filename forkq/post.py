@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from dataclasses import dataclass
 from typing import Final
 
+from . import lease
 from .capsule import Capsule
 
 # The terminal sends these to the whole process group; what they mean, the master says by pipe.
@@ -22,16 +24,22 @@ _MASTERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Where a child stands: its name, what it works on, who it is, its ends of the two pipes.
+    """Where a child stands: its name, what it works on, its ends of the two pipes.
 
-    ``capsule`` is None for the clock.
+    ``capsule`` is None for the clock. ``quiet``: it is born into a quiet tree, and fetches nothing.
     """
 
     name: str
     capsule: Capsule | None
-    identity: str
+    nonce: str
     control: int
     report: int
+    quiet: bool
+
+    @property
+    def identity(self) -> str:
+        """Who this process is; asked for in the child, whose pid is part of it."""
+        return lease.identity(socket.gethostname(), os.getpid(), self.nonce)
 
 
 def listen_to_term() -> int:

@@ -126,6 +126,8 @@ class Child:
 
     def run(self) -> int:
         """Performs jobs until the master, a signal or the master's death ends it."""
+        if self._post.quiet:
+            self._go_quiet("quiet")
         self._manager.start()
         self._heartbeat.start()
         self._tell()

@@ -20,6 +20,8 @@ from .signals import Signals
 from .spawn import Spawner
 
 _BOOT_ATTEMPTS: Final = 3
+# Seconds until the next try when the system has no process or descriptor left.
+_FORK_PAUSE: Final = 1.0
 
 
 class Family:
@@ -73,10 +75,14 @@ class Family:
         """Forks a child for every free place whose time has come."""
         for slot in self.slots:
             if slot.child is None and time.monotonic() >= slot.due:
-                slot.child = self.fork(slot, quiet=quiet)
+                try:
+                    slot.child = self.fork(slot, quiet=quiet)
+                except OSError as error:
+                    slot.due = time.monotonic() + _FORK_PAUSE
+                    self._log.error("cannot fork; trying again", child=slot.name, error=str(error))
 
     def fork(self, slot: Slot, *, quiet: bool = False) -> Child:
-        """Forks a child for ``slot``, without putting it there."""
+        """Forks a child for ``slot``, without putting it there. Raises OSError."""
         child = self._spawner.spawn(slot, quiet=quiet)
         self.children[child.pid] = child
         self._selector.register(child.report, EVENT_READ)

@@ -46,7 +46,11 @@ class Rolling:
             slot = self._waiting.pop(0)
             if slot.child is not None:  # an empty place gets a new child anyway
                 self._old = slot.child
-                self._new = self._family.fork(slot, quiet=quiet)
+                try:
+                    self._new = self._family.fork(slot, quiet=quiet)
+                except OSError as error:
+                    self._waiting.clear()
+                    self._log.error("rolling restart called off: cannot fork", error=str(error))
                 return
 
     def _hand_over(self, new: Child) -> None:

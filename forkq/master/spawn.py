@@ -10,6 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +20,7 @@ from ..clock import main as clock
 from ..config import Config
 from ..errors import CannotBoot
 from ..exits import BLIND
-from ..pipe import Fact, Quiet, Reader, facts
+from ..pipe import Fact, Reader, facts
 from ..post import Post
 from .handle import Child, Slot
 from .signals import reset
@@ -34,18 +35,26 @@ class Spawner:
         self._log = log
 
     def spawn(self, slot: Slot, *, quiet: bool = False) -> Child:
-        """Forks the child that fills ``slot``. Raises CannotBoot if threads are running."""
+        """Forks the child that fills ``slot``. Raises CannotBoot if threads are running, OSError if
+        the system has no process or descriptor left."""
         refuse_threads()
         their_control, our_control = os.pipe()
         our_report, their_report = os.pipe()
         for end in (our_control, their_report):
             os.set_blocking(end, False)
         nonce = secrets.token_hex(6)
-        pid = self._fork(slot, nonce, their_control, their_report, (our_control, our_report))
-        os.close(their_control)
-        os.close(their_report)
+        post = Post(slot.name, slot.capsule, nonce, their_control, their_report, quiet)
+        try:
+            pid = self._fork(post, (our_control, our_report))
+        except OSError:
+            os.close(our_control)
+            os.close(our_report)
+            raise
+        finally:
+            os.close(their_control)
+            os.close(their_report)
         self._log.debug("spawned", child=slot.name, pid=pid)
-        born = Child(
+        return Child(
             slot=slot,
             pid=pid,
             pidfd=_pidfd(pid),
@@ -53,32 +62,27 @@ class Spawner:
             report=Reader[Fact](our_report, facts),
             identity=lease.identity(socket.gethostname(), pid, nonce),
         )
-        if quiet:
-            born.order(Quiet())
-        return born
 
-    def _fork(
-        self, slot: Slot, nonce: str, control: int, report: int, masters: tuple[int, int]
-    ) -> int:
+    def _fork(self, post: Post, masters: tuple[int, int]) -> int:
         """Forks with all signals blocked, so that none meets a child with the master's handlers."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             pid = os.fork()
             if pid == 0:
-                reset()
-                for fd in (*masters, *self._ours()):
-                    os.close(fd)
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-                identity = lease.identity(socket.gethostname(), os.getpid(), nonce)
-                self._become(Post(slot.name, slot.capsule, identity, control, report))
+                self._become(post, (*masters, *self._ours()), before)
             return pid
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def _become(self, post: Post) -> NoReturn:
-        """The rest of a child's life. Never returns: inherited exit hooks are the master's."""
+    def _become(self, post: Post, masters: Iterable[int], mask: Iterable[int]) -> NoReturn:
+        """The rest of a child's life. Nothing gets past it: what comes after, and inherited exit
+        hooks, are the master's."""
         code = BLIND
         try:
+            reset()
+            for fd in masters:
+                os.close(fd)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             with Path(os.devnull).open(encoding="utf-8") as nothing:
                 os.dup2(nothing.fileno(), 0)  # a job that reads must not steal from the terminal
             run = clock.main if post.capsule is None else child.main
@@ -86,8 +90,9 @@ class Spawner:
         except BaseException:  # noqa: BLE001 - nothing may return into the master's code
             traceback.print_exc()
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            with suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
             os._exit(code)
 
 
