@@ -74,7 +74,7 @@ def malformed() -> list[bytes]:
         b"\xef\xbb\xbf" + whole, b"\xff\xfe" + whole, whole + b"\x00",
         whole.decode().encode("utf-16"),
         b"\x80\x04\x95\x0c\x00\x00\x00\x00\x00\x00\x00}\x94.", b"\x82\xa5class\xa4Good",
-        b'{"class":"Good","args":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"class":"Good","args":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
         b'{"class":"Good","args":[' + b"1" * 5000 + b"]}", b"\xff" * 1000, b"x" * (1 << 20),
         b"<job>Good</job>", b"class=Good&args=1", b"*1\r\n$4\r\nPING\r\n",
     ]  # fmt: skip

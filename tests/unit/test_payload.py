@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from forkq.errors import InvalidJob, MalformedPayload
 from forkq.payload import dumps, loads, new_jid, validate
 
-DEEP = 5000
+DEEP = 50_000  # beyond what any Python's C code recurses into
 
 JSON_VALUES = st.recursive(
     st.none()
