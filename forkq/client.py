@@ -15,10 +15,10 @@ from typing import Any, Final, TypeAlias, cast
 
 from . import middleware
 from .config import Config, load
-from .errors import InvalidJob, ServerUnavailable
+from .errors import ConfigError, InvalidJob, ServerUnavailable
 from .keys import Keys
 from .payload import DEFAULT_QUEUE, Job, StrictArgs, dumps, new_jid, validate
-from .redis_url import EMBEDDED
+from .redis_url import EMBEDDED, redacted_url
 from .times import due, now
 
 Command: TypeAlias = "tuple[Any, ...]"
@@ -42,6 +42,8 @@ class Client:
         connect_timeout: float = 2.0,
         strict_args: StrictArgs = "raise",
     ) -> None:
+        if url == EMBEDDED:
+            raise ConfigError('for the embedded server call forkq.configure("embedded")')
         self.keys = Keys(prefix)
         self._strict = strict_args
         self._transport = _Transport(
@@ -52,8 +54,8 @@ class Client:
         """Pushes ``{"class": ..., "args": [...], ...}`` and returns its jid.
 
         ``at`` (see times.Moment) schedules it. Returns None if a middleware vetoed it. Raises
-        InvalidJob for what could never run, and redis-py's errors if Redis did not take it; after
-        a ConnectionError the job may or may not have arrived.
+        InvalidJob for what could never run, ServerUnavailable if Redis cannot be reached (its text
+        says whether the job may have arrived), and redis-py's ResponseError if Redis refuses it.
         """
         pushed = self._prepare(job, new_jid())
         if pushed is None:
@@ -144,11 +146,19 @@ class _Transport:
             self._wires.close()
 
     def _attempt(self, commands: Sequence[Command]) -> list[Any]:
-        with self._open().wire() as wire:
-            replies: list[Any] = wire.pipeline(commands)
-            if any(self._refused(reply) for reply in replies):
-                wire.close()
-            return replies
+        fate = "nothing was pushed"
+        try:
+            with self._open().wire() as wire:
+                fate = "whether the job was pushed is not known"
+                replies: list[Any] = wire.pipeline(commands)
+                if any(self._refused(reply) for reply in replies):
+                    wire.close()
+                return replies
+        except self._connection.ConnectionLost as error:
+            said = f"{str(error).rstrip('.')}{self._connection.password_hint(error)}"
+            raise ServerUnavailable(
+                f"Redis at {redacted_url(self._url)}: {said}; {fate}"
+            ) from error
 
     def _refused(self, reply: Any) -> bool:
         return isinstance(reply, Exception) and bool(self._connection.refused(reply))

@@ -237,6 +237,12 @@ def refuses(error: BaseException) -> bool:
     return isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError)
 
 
+def password_hint(error: BaseException) -> str:
+    """The remedy to add to a refusal, or nothing."""
+    locked_out = refuses(error) or "authenticated" in str(error)
+    return "; the password belongs into the URL: redis://:PASSWORD@HOST" if locked_out else ""
+
+
 def check_server(wire: Wire) -> list[str]:
     """What a careful operator should know of this server. Raises ServerUnavailable if too old."""
     info = _info(wire)
@@ -306,6 +312,5 @@ def _pool(url: str, timeout: float, connect_timeout: float) -> ConnectionPool:
         return ConnectionPool.from_url(url, **options)
     except ValueError as error:
         raise ConfigError(
-            f"{redacted_url(url)!r} is not a Redis URL: {error}; "
-            "use redis://, rediss:// or unix://, or `embedded`"
+            f"{redacted_url(url)!r} is not a Redis URL: {error}; use redis://, rediss:// or unix://"
         ) from None

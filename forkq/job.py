@@ -9,7 +9,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, ClassVar, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import (
+    Any,
+    ClassVar,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from . import registry
 from .client import default
@@ -17,7 +28,7 @@ from .errors import ForkqError, InvalidJob
 from .payload import Job as Payload
 from .payload import validate
 from .registry import JobSpec
-from .times import Moment
+from .times import Moment, due
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,6 +48,9 @@ class Running:
 
     def __init__(self, payload: Payload) -> None:
         self.payload = payload
+
+    def __repr__(self) -> str:
+        return f"<forkq job {self.payload.get('class')} {self.jid}>"
 
     @property
     def jid(self) -> str:
@@ -111,17 +125,17 @@ class Pusher(Generic[P]):
 
     def perform_in(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Schedules the job ``moment`` from now (seconds or a timedelta). Returns its jid."""
-        return self._push(args, kwargs, {"at": moment})
+        return self._push(args, kwargs, {"at": _moment(moment)})
 
     def perform_at(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Schedules the job at ``moment`` (an aware datetime or epoch seconds). Returns its jid."""
-        return self._push(args, kwargs, {"at": moment})
+        return self._push(args, kwargs, {"at": _moment(moment)})
 
     def perform_bulk(
         self, rows: Iterable[Sequence[Any]], *, at: Moment | Sequence[Moment] | None = None
     ) -> list[str]:
         """Pushes one job per argument list, 1,000 a round trip. Returns their jids."""
-        checked = [self._bind(tuple(row), {}) for row in rows]
+        checked = [self._bind(_row(self.name, row), {}) for row in rows]
         when = {} if at is None else {"at": at}
         return default().push_bulk({**self._options, "class": self.name, "args": checked, **when})
 
@@ -210,8 +224,15 @@ class Job:
     perform_bulk = _PerformBulk()
     set = _Set()
 
-    job: Running
+    _running: Running | None = None
     _options: ClassVar[Mapping[str, Any]] = {}
+
+    @property
+    def job(self) -> Running:
+        """The job being performed. Raises ForkqError on an instance that forkq did not make."""
+        if self._running is None:
+            raise ForkqError(f"this {type(self).__qualname__} performs no job; forkq gives it one")
+        return self._running
 
     @property
     def jid(self) -> str:
@@ -257,16 +278,33 @@ class FunctionJob(Pusher[P], Generic[P, R]):
         return f"<forkq job {self.name}>"
 
 
+@overload
+def job(function: Callable[P, R], /) -> FunctionJob[P, R]: ...
+
+
+@overload
 def job(
     *,
     name: str | None = None,
     retry_in: registry.RetryIn | None = None,
     retries_exhausted: registry.Exhausted | None = None,
     **options: Any,
-) -> Callable[[Callable[P, R]], FunctionJob[P, R]]:
-    """Decorator: makes a function a job, registered as ``name`` (default: module.qualname)."""
+) -> Callable[[Callable[P, R]], FunctionJob[P, R]]: ...
 
-    def register(function: Callable[P, R]) -> FunctionJob[P, R]:
+
+def job(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    retry_in: registry.RetryIn | None = None,
+    retries_exhausted: registry.Exhausted | None = None,
+    **options: Any,
+) -> Any:
+    """Decorator, with or without options: makes a function a job, registered as ``name`` (default:
+    module.qualname)."""
+
+    def register(function: Callable[..., Any]) -> FunctionJob[..., Any]:
         spec = JobSpec(
             name=name or _full_name(function),
             make=lambda _running: function,
@@ -274,18 +312,18 @@ def job(
             retry_in=retry_in,
             retries_exhausted=retries_exhausted,
             where=_full_name(function),
-            arity=_arity(inspect.signature(function)),
+            arity=_arity(_signature(function, skip_self=False)),
         )
         registry.add(spec)
         return FunctionJob(function, spec)
 
-    return register
+    return register if function is None else register(function)
 
 
 def _spec_of_class(cls: type[Job], name: str, arity: tuple[int, float]) -> JobSpec:
     def make(view: Running) -> Callable[..., Any]:
         instance = cls()
-        instance.job = view
+        instance._running = view
         return instance.perform
 
     def hook(attribute: str) -> Callable[..., Any] | None:
@@ -320,7 +358,37 @@ def _checked(options: Mapping[str, Any], thing: Any) -> dict[str, Any]:
     return dict(options)
 
 
+def _moment(moment: Moment) -> Moment:
+    """``moment`` itself. Raises InvalidJob if it is none: one that was not set must not mean now."""
+    due(moment)
+    return moment
+
+
+def _row(name: str, row: Any) -> tuple[Any, ...]:
+    if not isinstance(row, list | tuple):
+        raise InvalidJob(
+            f"job {name!r}: perform_bulk takes one list of arguments a job, not {row!r}"
+        )
+    return tuple(row)
+
+
+def _refuse_lazy(function: Callable[..., Any]) -> None:
+    """Calling a coroutine or generator function runs nothing of it: the job would be done without
+    having begun."""
+    for test, kind in (
+        (inspect.iscoroutinefunction, "async"),
+        (inspect.isasyncgenfunction, "an async generator"),
+        (inspect.isgeneratorfunction, "a generator"),
+    ):
+        if test(function):
+            raise InvalidJob(
+                f"{function.__qualname__} is {kind}: forkq would call it, and nothing would run; "
+                "make it a plain function (with asyncio.run(...) inside, if it needs async code)"
+            )
+
+
 def _signature(function: Callable[..., Any], *, skip_self: bool) -> inspect.Signature:
+    _refuse_lazy(function)
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())[1 if skip_self else 0 :]
     return signature.replace(parameters=parameters)

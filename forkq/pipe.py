@@ -45,8 +45,12 @@ class Unbootable(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
+class Left(msgspec.Struct, frozen=True, tag=True):
+    """Fact: the child ends in good order. Without it, an exit code says nothing: any job can exit."""
+
+
 class Beat(msgspec.Struct, frozen=True, tag=True):
-    """Fact: how the child stands. Sent when that changes, at most once a second."""
+    """Fact: how the child stands. Sent when that has changed, once a tick at most."""
 
     busy: int
     state: State
@@ -55,7 +59,7 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
 
 
 Order = Quiet | Stop | DumpStacks
-Fact = Ready | Unbootable | Beat
+Fact = Ready | Unbootable | Left | Beat
 Message = TypeVar("Message")
 
 _LENGTH = struct.Struct("!I")
@@ -63,6 +67,7 @@ _encode = msgspec.msgpack.Encoder().encode
 orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
 facts: msgspec.msgpack.Decoder[Fact] = msgspec.msgpack.Decoder(Fact)
 
+_LONGEST = 65_536
 _REASON_LIMIT = 2000  # bytes
 
 
@@ -97,15 +102,20 @@ class Reader(Generic[Message]):
         return self.fd
 
     def read(self) -> list[Message]:
-        """Every whole message that has arrived. Sets ``eof`` once the other side has closed."""
+        """Every whole message that has arrived. Sets ``eof`` once the other side has closed, or
+        has written what is no message (a job may write to any descriptor)."""
         self._fill()
-        messages = []
-        while len(self._buffer) >= _LENGTH.size:
-            end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
-            if len(self._buffer) < end:
-                break
-            messages.append(self._decoder.decode(self._buffer[_LENGTH.size : end]))
-            del self._buffer[:end]
+        messages: list[Message] = []
+        try:
+            while len(self._buffer) >= _LENGTH.size:
+                end = _LENGTH.size + _checked(_LENGTH.unpack_from(self._buffer)[0])
+                if len(self._buffer) < end:
+                    break
+                messages.append(self._decoder.decode(self._buffer[_LENGTH.size : end]))
+                del self._buffer[:end]
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            self.eof = True
+            self._buffer.clear()
         return messages
 
     def _fill(self) -> None:
@@ -116,3 +126,9 @@ class Reader(Generic[Message]):
                 return
             self.eof = not chunk
             self._buffer += chunk
+
+
+def _checked(length: int) -> int:
+    if length > _LONGEST:
+        raise msgspec.DecodeError("no message is as long as this")
+    return length

@@ -22,6 +22,9 @@ from .times import now, seconds
 
 CRASHES_TOLERATED: Final = 3
 _WINDOW: Final = 72 * 3600.0
+# What recover.lua understands.
+_REQUEUE: Final = "requeue"
+_BURY: Final = "bury"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +44,49 @@ class Crash:
 
 
 @dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a recovery did: how many jobs it moved, and which of them it buried."""
+
+    moved: int
+    buried: list[str]
+
+    def tell(self, log: Any, event: str, **details: Any) -> None:
+        """One line for the jobs that go back, one for each that was buried. No death handler runs:
+        they are the app's, and neither master nor clock runs the app's code."""
+        back = self.moved - len(self.buried)
+        if back > 0:
+            log.warning(event, jobs=back, **details)
+        for job in self.buried:
+            log.error("job buried: its process died too often under it", job=job)
+
+
+@dataclass(frozen=True, slots=True)
 class Recovery:
     """Gives leases back on one server."""
 
     cemetery: Cemetery
 
-    def requeue(self, wire: Wire, queues: Sequence[str], identity: str) -> int:
-        """Puts the owner's jobs back as they are: a graceful end is no crash. Returns how many."""
+    def requeue(self, wire: Wire, queues: Sequence[str], identity: str) -> Recovered:
+        """Puts the owner's jobs back as they are: a graceful end is no crash."""
         keys = self.cemetery.keys
         lists = [key for q in queues for key in (keys.queue(q), keys.inflight(q))]
-        return int(wire.script(REQUEUE, lists, (owner(identity),)))
+        return Recovered(int(wire.script(REQUEUE, lists, (owner(identity),))), [])
 
-    def recover(self, wire: Wire, queues: Sequence[str], identity: str, crash: Crash) -> int:
-        """Puts the owner's jobs back with a crash record, or buries them. Returns how many."""
+    def recover(self, wire: Wire, queues: Sequence[str], identity: str, crash: Crash) -> Recovered:
+        """Puts the owner's jobs back with a crash record, or buries them."""
         keys = self.cemetery.keys
         hashes = [keys.inflight(queue) for queue in queues]
         found: list[Any] = wire.script(LEASES, hashes, (owner(identity),))
         moves: list[object] = []
+        buried: list[str] = []
         for at in range(len(found) - 3, -1, -3):
             queue, lease, payload = found[at : at + 3]
-            moves += (queue, lease, *_stamped(payload, queues[queue - 1], crash))
-        return self.cemetery.recover(wire, queues, moves) if moves else 0
+            verdict, stamped = _stamped(payload, queues[queue - 1], crash)
+            moves += (queue, lease, verdict, stamped)
+            if verdict == _BURY:
+                buried.append(_named(stamped))
+        moved = self.cemetery.recover(wire, queues, moves) if moves else 0
+        return Recovered(moved, buried)
 
     def forget(self, wire: Wire, identity: str) -> None:
         """Takes a dead process's record away."""
@@ -81,11 +106,16 @@ def _stamped(payload: bytes, queue: str, crash: Crash) -> tuple[str, bytes]:
         crashes = _crashes(job)
         crashes.append(crash.record())
         if _recent(crashes) < CRASHES_TOLERATED:
-            return "requeue", dumps(job)
+            return _REQUEUE, dumps(job)
         _condemn(job, queue, crash)
-        return "bury", dumps(job)
+        return _BURY, dumps(job)
     except (MalformedPayload, InvalidJob):
-        return "requeue", payload  # a processor will find out, and bury it as it is
+        return _REQUEUE, payload  # a processor will find out, and bury it as it is
+
+
+def _named(payload: bytes) -> str:
+    job = loads(payload)
+    return f"{job['class']} {job.get('jid')}"
 
 
 def _crashes(job: Job) -> list[Any]:

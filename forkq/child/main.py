@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Final
 
@@ -29,7 +30,19 @@ from ..job import announce_stopping
 from ..keys import Keys
 from ..outage import Outage
 from ..payload import loads
-from ..pipe import Beat, DumpStacks, Order, Quiet, Reader, Ready, State, orders, send, unbootable
+from ..pipe import (
+    Beat,
+    DumpStacks,
+    Left,
+    Order,
+    Quiet,
+    Reader,
+    Ready,
+    State,
+    orders,
+    send,
+    unbootable,
+)
 from ..post import Post, listen_to_term
 from .fetcher import Fetcher
 from .heartbeat import Heartbeat, describe
@@ -39,6 +52,7 @@ from .processor import Processor
 from .reporter import Reporter
 from .settle import Settler
 
+_PACKAGE: Final = str(Path(__file__).parents[1])
 _TICK: Final = 1.0
 _BRISK_TICK: Final = 0.02
 _FAREWELL: Final = 1.0
@@ -53,8 +67,10 @@ def main(config: Config, post: Post) -> int:
     log.bind(pid=os.getpid(), capsule=post.name)
     try:
         _call_handlers("fork", log.logger())
+        client.use(config)  # before the app, which may have its own say
         load_app(config.app)
-        client.use(config)
+        if not registry.names():
+            log.logger().warning("the app has registered no job", app=list(config.app))
         assert post.capsule is not None
         child = Child(config, post, post.capsule, woken)
         for handler in registry.handlers("startup"):
@@ -63,7 +79,7 @@ def main(config: Config, post: Post) -> int:
         send(post.report, unbootable(str(error)))
         return CANNOT_BOOT
     except BaseException as error:  # noqa: BLE001 - the app may raise anything, SystemExit too
-        send(post.report, unbootable("".join(traceback.format_exception(error))[-2000:]))
+        send(post.report, unbootable(_story(error)))
         return CANNOT_BOOT
     return child.run()
 
@@ -128,10 +144,10 @@ class Child:
         """Performs jobs until the master, a signal or the master's death ends it."""
         if self._post.quiet:
             self._go_quiet("quiet")
-        self._manager.start()
-        self._heartbeat.start()
         self._tell()
-        send(self._post.report, Ready(self._identity))
+        send(self._post.report, Ready(self._identity))  # before a job can end this process
+        self._heartbeat.start()
+        self._manager.start()
         while not self._over():
             self._listen()
             self._enforce()
@@ -235,10 +251,12 @@ class Child:
         """Leaves nothing behind: jobs go back, counters are written, the record goes."""
         if not self._manager.idle:
             self._log.error("jobs ignored the stop; leaving them to the rescue")
+            send(self._post.report, Left())
             return LEASES_LEFT
         returned = self._fetcher.give_back()
         self._heartbeat.stop(time.monotonic() + _FAREWELL, gone=returned)
         _call_handlers("exit", self._log)
+        send(self._post.report, Left())
         return CLEAN if returned else LEASES_LEFT
 
     def _dump_stacks(self) -> None:
@@ -252,6 +270,18 @@ class Child:
                 job=_job_name(unit.payload) if unit else None,
                 stack="".join(traceback.format_stack(frame)),
             )
+
+
+def _story(error: BaseException) -> str:
+    """The traceback of an app that cannot be loaded, from the app's own first frame on."""
+    trace = error.__traceback__
+    while trace is not None and _is_plumbing(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+
+
+def _is_plumbing(filename: str) -> bool:
+    return filename.startswith(("<frozen importlib", _PACKAGE))
 
 
 def _connecting(config: Config) -> dict[str, Any]:

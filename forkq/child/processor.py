@@ -1,7 +1,8 @@
 """One processor: a thread that takes one job after the other, and the way of each.
 
-A job's way is ``process``: load, perform, settle. What happened in between is a value, an
-``Outcome``; exceptions of the app end at ``_perform``, and nowhere else.
+A job's way is ``process``: load, perform, settle. What ``perform`` raised is a value from
+``_perform`` on; the app's hooks and handlers, which run after it, are each fenced where they are
+called.
 """
 
 from __future__ import annotations
@@ -150,7 +151,6 @@ def _arguments(spec: JobSpec, job: Job) -> list[Any]:
         raise InvalidJob(f"`args` is a JSON {type(args).__name__}, not an array")
     fewest, most = spec.arity
     if not fewest <= len(args) <= most:
-        raise InvalidJob(
-            f"{spec.name} takes {fewest} to {most} arguments, the payload has {len(args)}"
-        )
+        takes = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        raise InvalidJob(f"{spec.name} takes {takes} arguments, the payload has {len(args)}")
     return args

@@ -141,8 +141,18 @@ def _delay(
         return str(wanted), 0.0
     tries = min(count, _TRIES_CEILING)
     usable = type(wanted) in (int, float) and 0 < wanted <= sys.float_info.max
+    if wanted is not None and not usable:
+        odd = InvalidJob(f"retry_in returned {_shown(wanted)}")
+        complain(odd, "retry_in returned no positive number; the default delay is used")
     base = float(wanted) if usable else tries**4 + 15.0
     return "", base + random.uniform(0, 10 * (tries + 1))
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:100]
+    except BaseException:  # noqa: BLE001 - the app's own code
+        return f"a {type(value).__name__}"
 
 
 def _exhausted(job: Job, count: int, limit: int) -> bool:

@@ -27,6 +27,7 @@ _INTERRUPTED = 130
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 the children cannot "
     "boot, 4 no master is running, 5 one is running already, 6 Redis cannot be used.",
 )
+@click.version_option(__version__, message="forkq %(version)s")
 def cli() -> None:
     """Sidekiq's job model for Python, run by a pre-forking supervisor."""
 

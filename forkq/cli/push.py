@@ -8,14 +8,15 @@ from typing import Any
 import click
 
 from ..client import use
-from ..connection import ConnectionLost, RedisError, refuses
-from ..errors import InvalidJob, ServerUnavailable
-from ..payload import Job
+from ..config import Config
+from ..connection import RedisError
+from ..errors import ServerUnavailable
+from ..payload import DEFAULT_QUEUE, Job
 from ..redis_url import redacted_url
 from .options import configuration, finds_redis
 
 
-@click.command()
+@click.command(context_settings={"ignore_unknown_options": True})  # -7 is a number
 @click.argument("name", metavar="CLASS")
 @click.argument("args", nargs=-1, metavar="[ARGS-AS-JSON]...")
 @click.option("--queue", metavar="Q", help="Queue to push to [default].")
@@ -34,23 +35,30 @@ def push(
         job["at"] = delay
     try:
         jid = client.push(job)
-    except (*ConnectionLost, RedisError) as error:
-        raise _not_pushed(config.redis.url, error) from None
+    except RedisError as error:
+        shown = redacted_url(config.redis.url)
+        raise ServerUnavailable(f"Redis at {shown} refuses the job: {error}") from None
+    _warn_of_idle_queue(config, queue or DEFAULT_QUEUE)
     click.echo(jid if jid is not None else "vetoed by a client middleware")
     return 0 if jid is not None else 1
 
 
-def _not_pushed(url: str, error: Exception) -> ServerUnavailable:
-    said = f"Redis at {redacted_url(url)}: {error}"
-    hint = "; a password belongs into the URL: redis://:PASSWORD@HOST" if refuses(error) else ""
-    return ServerUnavailable(f"{said}{hint}")
+def _warn_of_idle_queue(config: Config, queue: str) -> None:
+    """A job in a queue that nobody works on waits for ever, and nothing else would say so."""
+    worked = [name for capsule in config.capsules for name in capsule.queue_names]
+    if config.source is not None and queue not in worked:
+        click.echo(
+            f"forkq: no capsule in {config.source} works on the queue {queue!r}; "
+            f"--queue {' or '.join(worked)}?",
+            err=True,
+        )
 
 
 def _parsed(number: int, text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
     except ValueError:
-        raise InvalidJob(
+        raise click.BadParameter(
             f"argument {number} is not JSON: {text}; a string needs its quotes, as in "
             f"'{json.dumps(text)}'"
         ) from None

@@ -13,7 +13,7 @@ import click
 from .. import log
 from ..app import load_app
 from ..config import Config
-from ..connection import ConnectionLost, RedisError, Wire, check_server, refuses
+from ..connection import ConnectionLost, RedisError, Wire, check_server, password_hint, refuses
 from ..dead import Cemetery
 from ..errors import CannotBoot, ConfigError, ForkqError, ServerUnavailable
 from ..keys import Keys
@@ -110,7 +110,7 @@ def _look_at_server(config: Config, logger: Any) -> None:
             logger.warning("redis may lose jobs", url=shown, why=warning)
     except ConnectionLost as error:
         if refuses(error):
-            raise ServerUnavailable(f"Redis at {shown} refuses us: {error}") from None
+            raise _refused(shown, error) from None
         logger.error(
             "redis cannot be reached; waiting for it",
             url=shown,
@@ -118,9 +118,14 @@ def _look_at_server(config: Config, logger: Any) -> None:
             hint="check [redis] url or --redis; `--redis embedded` needs no server",
         )
     except RedisError as error:
-        raise ServerUnavailable(f"Redis at {shown} refuses us: {error}") from None
+        raise _refused(shown, error) from None
     finally:
         wire.close()
+
+
+def _refused(shown: str, error: Exception) -> ServerUnavailable:
+    said = str(error).rstrip(".")
+    return ServerUnavailable(f"Redis at {shown} refuses us: {said}{password_hint(error)}")
 
 
 def _preload(config: Config) -> None:

@@ -21,7 +21,7 @@ from ..errors import ForkqError
 from ..exits import CANNOT_BOOT, CLEAN
 from ..keys import Keys
 from ..outage import Backoff, Outage
-from ..pipe import Beat, Order, Reader, Ready, Stop, orders, send, unbootable
+from ..pipe import Beat, Left, Order, Reader, Ready, Stop, orders, send, unbootable
 from ..post import Post, listen_to_term
 from ..recovery import Recovery
 from .due import Mover
@@ -81,6 +81,7 @@ class Clock:
                 self._wire.close()
                 self._outage.begin(error)
                 self._pause(self._backoff.pause())
+        send(self._post.report, Left())
         return CLEAN
 
     def _turn(self) -> None:

@@ -57,6 +57,6 @@ class Sweep:
         return "" if place is None else str(place.decode())
 
     def _recover(self, identity: str, queues: list[str], reason: str) -> None:
-        moved = self._recovery.recover(self._wire, queues, identity, Crash(reason=reason))
+        done = self._recovery.recover(self._wire, queues, identity, Crash(reason=reason))
         self._recovery.forget(self._wire, identity)
-        self._log.warning("jobs of a dead process recovered", jobs=moved, owner=identity)
+        done.tell(self._log, "jobs of a dead process recovered", owner=identity)

@@ -75,7 +75,8 @@ class Embedded:
         self._wait_for(self._process)
         self._note.write_text(f"{self.url}\n")
         self._note.chmod(0o600)
-        self._log.info("embedded server", url=self.url, pid=self._process.pid, found=found)
+        event = "embedded server found running" if found else "embedded server started"
+        self._log.info(event, url=self.url, pid=self._process.pid)
 
     def check(self) -> None:
         """Starts the server again if it has died; the children wait for it by themselves."""

@@ -11,8 +11,8 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Final
 
 from ..config import Config
-from ..exits import LEASES_LEFT
-from ..pipe import Order, Ready, Unbootable
+from ..exits import CLEAN
+from ..pipe import Order
 from ..recovery import Crash
 from .handle import CLOCK, Child, Slot
 from .rescue import Case, Rescue
@@ -52,13 +52,7 @@ class Family:
     def hear(self) -> None:
         """Takes in what the children report."""
         for child in self.children.values():
-            for fact in child.report.read():
-                if isinstance(fact, Ready):
-                    child.was_ready, child.state = True, "running"
-                elif isinstance(fact, Unbootable):
-                    child.reason = fact.reason
-                else:
-                    child.note(fact)
+            child.hear()
             if child.report.eof:
                 self._ignore(child.report.fd)
 
@@ -136,12 +130,15 @@ class Family:
 
     def _bury(self, child: Child, code: int, rss: int) -> None:
         """``code`` is the exit code, or minus the signal; ``rss`` the peak in KiB."""
+        child.hear()  # its last words may have come since
         del self.children[child.pid]
         for fd in (child.report.fd, child.pidfd):
             self._ignore(fd)
         child.close()
-        if code and not child.frozen:
-            self._rescue.take(Case(child.identity, child.slot.queues, _crash(code, rss)))
+        well = child.said_goodbye and code == CLEAN
+        if not well and not child.frozen:
+            crash = None if child.said_goodbye else _crash(code, rss)
+            self._rescue.take(Case(child.identity, child.slot.queues, crash))
         if child.slot.child is child:
             child.slot.died(child, _how(code))
         self._log_death(child, code)
@@ -156,13 +153,16 @@ class Family:
                 os.waitpid(found.si_pid, 0)
 
     def _log_death(self, child: Child, code: int) -> None:
-        if code == 0:
+        if child.said_goodbye and code == CLEAN:
             self._log.info("child ended", child=child.name, pid=child.pid)
         elif child.frozen:
             self._log.info("child killed", child=child.name, pid=child.pid)
+        elif child.said_goodbye:
+            self._log.warning("child ended, redis did not take its jobs back", child=child.name)
+        elif child.reason:  # told whole when the last attempt has failed
+            self._log.error("child cannot boot", child=child.name, attempt=child.slot.boot_failures)
         else:
-            why = {"reason": child.reason} if child.reason else {}
-            self._log.error("child died", child=child.name, pid=child.pid, how=_how(code), **why)
+            self._log.error("child died", child=child.name, pid=child.pid, how=_how(code))
 
     def _ignore(self, fd: int | None) -> None:
         if fd is not None and fd in self._selector.get_map():
@@ -184,10 +184,8 @@ def _slots(config: Config) -> Iterator[Slot]:
     yield Slot(CLOCK, None)
 
 
-def _crash(code: int, rss: int) -> Crash | None:
-    """How a child died, for its jobs' records; None if it ended by itself and only left leases."""
-    if code == LEASES_LEFT:
-        return None
+def _crash(code: int, rss: int) -> Crash:
+    """How a child died, for its jobs' records."""
     return Crash(signal=-code, rss=rss) if code < 0 else Crash(exit=code, rss=rss)
 
 

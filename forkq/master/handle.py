@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..capsule import Capsule
-from ..pipe import Beat, Fact, Order, Reader, State, send
+from ..pipe import Fact, Left, Order, Reader, Ready, State, Unbootable, send
 
 CLOCK: Final = "clock"
 # A child that lived this long was well: its next death starts the backoff anew.
@@ -78,16 +78,25 @@ class Child:
     processed: int = 0
     failed: int = 0
     frozen: bool = False
+    said_goodbye: bool = False
 
     @property
     def name(self) -> str:
         """As in logs and process titles: ``default.0``."""
         return self.slot.name
 
-    def note(self, beat: Beat) -> None:
-        """Takes in how the child stands."""
-        self.state = beat.state
-        self.busy, self.processed, self.failed = beat.busy, beat.processed, beat.failed
+    def hear(self) -> None:
+        """Takes in what the child reports."""
+        for fact in self.report.read():
+            if isinstance(fact, Ready):
+                self.was_ready, self.state = True, "running"
+            elif isinstance(fact, Unbootable):
+                self.reason = fact.reason
+            elif isinstance(fact, Left):
+                self.said_goodbye = True
+            else:
+                self.state = fact.state
+                self.busy, self.processed, self.failed = fact.busy, fact.processed, fact.failed
 
     def descriptors(self) -> Iterator[int]:
         """Our ends, for the children that come after it to close."""

@@ -74,15 +74,16 @@ class Rescue:
 
     def _close(self, case: Case) -> None:
         started = time.monotonic()
+        if self._wire.stale():
+            self._wire.close()
         self._wire.connect()
         if case.crash is None:
-            moved = self._recovery.requeue(self._wire, case.queues, case.identity)
+            done = self._recovery.requeue(self._wire, case.queues, case.identity)
         else:
-            moved = self._recovery.recover(self._wire, case.queues, case.identity, case.crash)
+            done = self._recovery.recover(self._wire, case.queues, case.identity, case.crash)
         self._recovery.forget(self._wire, case.identity)
-        if moved:
-            spent = round((time.monotonic() - started) * 1000, 1)
-            self._log.warning("jobs rescued", jobs=moved, owner=case.identity, ms=spent)
+        spent = round((time.monotonic() - started) * 1000, 1)
+        done.tell(self._log, "jobs rescued", owner=case.identity, ms=spent)
 
     def _postpone(self, error: BaseException) -> None:
         self._wire.close()

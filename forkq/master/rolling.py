@@ -36,10 +36,10 @@ class Rolling:
         """The next step, if its time has come. ``quiet``: new children are to fetch nothing."""
         if self._new is None:
             self._next_place(quiet)
+        elif not self._lives(self._new):
+            self._call_off(self._new)
         elif self._new.was_ready:
             self._hand_over(self._new)
-        elif self._new.pid not in self._family.children:
-            self._call_off(self._new)
 
     def _next_place(self, quiet: bool) -> None:
         while self._waiting:
@@ -61,15 +61,19 @@ class Rolling:
             new.order(Stop(None))  # the old one died meanwhile, and its place was filled
             return
         slot.child = new
-        if old is not None:
+        if old is not None and self._lives(old):
             old.order(Stop(None))
         if not self.under_way:
             self._log.info("rolling restart: every place has its new child")
 
+    def _lives(self, child: Child) -> bool:
+        """Whether it has not been reaped: the descriptors of one that has may be another's now."""
+        return self._family.children.get(child.pid) is child
+
     def _call_off(self, new: Child) -> None:
         """The new code does not boot: the old children stay."""
         self._log.error(
-            "rolling restart called off: the new child cannot boot; the old ones go on",
+            "rolling restart called off: the new child died; the old ones go on",
             child=new.name,
             reason=new.reason,
         )

@@ -38,8 +38,7 @@ class Spawner:
         """Forks the child that fills ``slot``. Raises CannotBoot if threads are running, OSError if
         the system has no process or descriptor left."""
         refuse_threads()
-        their_control, our_control = os.pipe()
-        our_report, their_report = os.pipe()
+        their_control, our_control, our_report, their_report = _two_pipes()
         for end in (our_control, their_report):
             os.set_blocking(end, False)
         nonce = secrets.token_hex(6)
@@ -94,6 +93,17 @@ class Spawner:
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(code)
+
+
+def _two_pipes() -> tuple[int, int, int, int]:
+    """Read and write ends of the control pipe, then of the report pipe: all four, or OSError."""
+    control = os.pipe()
+    try:
+        return (*control, *os.pipe())
+    except OSError:
+        for end in control:
+            os.close(end)
+        raise
 
 
 def refuse_threads() -> None:

@@ -16,7 +16,7 @@ from forkq.clock.sweep import Sweep
 from forkq.connection import Wire
 from forkq.dead import Cemetery
 from forkq.keys import Keys
-from forkq.recovery import Crash, Recovery
+from forkq.recovery import Crash, Recovered, Recovery
 from forkq.times import now
 from forkq.whereabouts import here, surely_dead
 from tests.redis.crew import Log
@@ -196,7 +196,8 @@ def test_a_job_recovered_for_the_third_time_is_buried_with_the_reason(
     recovery = Recovery(Cemetery(Keys()))
     lease(redis, DEAD, job(jid="bad"))
     for crash in range(1, 4):
-        assert recovery.recover(wire, ["q"], DEAD, Crash(signal=11)) == 1
+        done = recovery.recover(wire, ["q"], DEAD, Crash(signal=11))
+        assert done == Recovered(1, ["J bad"] if crash == 3 else [])
         if crash < 3:
             payload = redis.rpop("queue:q")
             assert isinstance(payload, bytes)
@@ -210,13 +211,15 @@ def test_a_job_recovered_for_the_third_time_is_buried_with_the_reason(
 def test_a_graceful_requeue_is_no_crash(wire: Wire, redis: Redis) -> None:
     payloads = [job(jid="1"), "{nope"]
     lease(redis, DEAD, *payloads)
-    assert Recovery(Cemetery(Keys())).requeue(wire, ["q"], DEAD) == 2
+    assert Recovery(Cemetery(Keys())).requeue(wire, ["q"], DEAD) == Recovered(2, [])
     assert redis.lrange("queue:q", 0, -1)[::-1] == [payload.encode() for payload in payloads]
 
 
 def test_malformed_payloads_are_recovered_as_they_are(wire: Wire, redis: Redis) -> None:
     lease(redis, DEAD, "{nope", "", job(jid="1"))
-    assert Recovery(Cemetery(Keys())).recover(wire, ["q"], DEAD, Crash(signal=9)) == 3
+    assert Recovery(Cemetery(Keys())).recover(wire, ["q"], DEAD, Crash(signal=9)) == Recovered(
+        3, []
+    )
     assert redis.lrange("queue:q", 1, -1)[::-1] == [b"{nope", b""]
 
 
