@@ -13,7 +13,6 @@ import select
 import socket
 import struct
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -187,7 +186,6 @@ class Wires:
         )
         self._idle: deque[Wire] = deque(maxlen=size)
         self._pid = os.getpid()
-        self._lock = threading.Lock()
 
     @contextmanager
     def wire(self) -> Iterator[Wire]:

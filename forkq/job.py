@@ -359,16 +359,14 @@ def _checked(options: Mapping[str, Any], thing: Any) -> dict[str, Any]:
 
 
 def _moment(moment: Moment) -> Moment:
-    """``moment`` itself. Raises InvalidJob if it is none: one that was not set must not mean now."""
+    """``moment`` itself. Raises InvalidJob if it is none: None must not mean now."""
     due(moment)
     return moment
 
 
 def _row(name: str, row: Any) -> tuple[Any, ...]:
     if not isinstance(row, list | tuple):
-        raise InvalidJob(
-            f"job {name!r}: perform_bulk takes one list of arguments a job, not {row!r}"
-        )
+        raise InvalidJob(f"job {name!r}: perform_bulk takes a list of arguments each, not {row!r}")
     return tuple(row)
 
 

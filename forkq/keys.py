@@ -52,6 +52,11 @@ class Keys:
         """Hash, expiring: one child's record."""
         return f"{self.prefix}{identity}"
 
+    def place(self, identity: str) -> str:
+        """String, expiring after a day: where that child lives (whereabouts.py). It outlasts the
+        record, so that a child that cannot beat is not taken for dead by those who see it live."""
+        return f"{self.prefix}forkq:place:{identity}"
+
     def work(self, identity: str) -> str:
         """Hash, expiring: thread id -> what that processor runs."""
         return f"{self.prefix}{identity}:work"

@@ -46,7 +46,7 @@ class Unbootable(msgspec.Struct, frozen=True, tag=True):
 
 
 class Left(msgspec.Struct, frozen=True, tag=True):
-    """Fact: the child ends in good order. Without it, an exit code says nothing: any job can exit."""
+    """Fact: the child ends in good order. An exit code alone says nothing: any job can exit."""
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):

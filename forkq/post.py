@@ -42,6 +42,33 @@ class Post:
         return lease.identity(socket.gethostname(), os.getpid(), self.nonce)
 
 
+_copy = False
+
+
+def is_a_copy() -> bool:
+    """Whether a job has forked this process: it must end with its job, and take no other."""
+    return _copy
+
+
+def _hold_term() -> None:
+    """Before a job's own fork: a TERM for the copy must wait until it has handlers of its own."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _let_term() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def _become_a_copy() -> None:
+    """After a job's own fork: our signals, and above all our wake-up descriptor, are not its."""
+    global _copy  # noqa: PLW0603 - true for a whole process, from its first moment on
+    _copy = True
+    signal.set_wakeup_fd(-1)
+    for number in (*_MASTERS, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    _let_term()
+
+
 def listen_to_term() -> int:
     """Makes a forked process deaf to the master's signals. Returns the descriptor on which the
     number of each TERM arrives: sent to one child, it stops that child gracefully."""
@@ -52,4 +79,5 @@ def listen_to_term() -> int:
     os.set_blocking(wake, False)
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    os.register_at_fork(before=_hold_term, after_in_parent=_let_term, after_in_child=_become_a_copy)
     return woken

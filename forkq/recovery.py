@@ -70,7 +70,7 @@ class Recovery:
         """Puts the owner's jobs back as they are: a graceful end is no crash."""
         keys = self.cemetery.keys
         lists = [key for q in queues for key in (keys.queue(q), keys.inflight(q))]
-        return Recovered(int(wire.script(REQUEUE, lists, (owner(identity),))), [])
+        return Recovered(int(wire.script(REQUEUE, lists, (owner(identity), 0))), [])
 
     def recover(self, wire: Wire, queues: Sequence[str], identity: str, crash: Crash) -> Recovered:
         """Puts the owner's jobs back with a crash record, or buries them."""
@@ -95,6 +95,7 @@ class Recovery:
             [
                 ("SREM", keys.processes, identity),
                 ("DEL", keys.process(identity), keys.work(identity), keys.signals(identity)),
+                ("DEL", keys.place(identity)),
             ]
         )
 

@@ -1,15 +1,38 @@
 """Where a process lives, so that another one can tell whether it is dead.
 
 A pid alone says nothing to another container or after a reboot. The boot id and the pid namespace
-say whether two processes see the same pids at all; the start time, whether a pid has been reused.
+say whether two processes see the same pids at all; the start time in clock ticks since the boot,
+which no change of the wall clock moves, says whether a pid has been reused.
 """
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
+from typing import Literal, TypeAlias
 
-import psutil
+Fate: TypeAlias = Literal["alive", "dead", "unknown"]
+
+_START_TIME = 19  # of the fields of /proc/PID/stat that come after the command's name
+
+
+def here(pid: int | None = None) -> str:
+    """The place of process ``pid`` (default: this one); "" where there is no /proc."""
+    pid = os.getpid() if pid is None else pid
+    return f"{_view()}/{pid}/{_started(pid)}" if _view() else ""
+
+
+def fate(place: str) -> Fate:
+    """Whether the process of that place lives; unknown from another host or container."""
+    view, _, rest = place.rpartition("]/")
+    if not view or f"{view}]" != _view():
+        return "unknown"
+    pid, _, started = rest.partition("/")
+    try:
+        return "alive" if _started(int(pid)) == started else "dead"
+    except OSError:
+        return "dead" if _is_gone(int(pid)) else "unknown"
 
 
 @cache
@@ -23,20 +46,19 @@ def _view() -> str:
     return f"{boot}/{namespace}"
 
 
-def here(pid: int | None = None) -> str:
-    """The place of process ``pid`` (default: this one), as it stands in its record."""
-    process = psutil.Process(pid)
-    return f"{_view()}/{process.pid}/{process.create_time():.2f}"
+def _started(pid: int) -> str:
+    """When a process started, in ticks since the boot. A zombie has ended. Raises OSError."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    fields = stat.rpartition(")")[2].split()
+    return "ended" if fields[0] in ("Z", "X") else fields[_START_TIME]
 
 
-def surely_dead(place: str) -> bool:
-    """Whether the process of that place must have ended. False if we cannot know."""
-    view, _, rest = place.rpartition("]/")
-    if not view or f"{view}]" != _view():
-        return False
-    pid, _, started = rest.partition("/")
+def _is_gone(pid: int) -> bool:
+    """/proc may hide other users' processes (hidepid, ProtectProc); kill does not lie."""
     try:
-        process = psutil.Process(int(pid))
-        return f"{process.create_time():.2f}" != started or process.status() == "zombie"
-    except psutil.NoSuchProcess:
+        os.kill(pid, 0)
+    except ProcessLookupError:
         return True
+    except PermissionError:
+        return False
+    return False

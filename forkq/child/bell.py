@@ -22,7 +22,9 @@ class Bell:
 
     def sleep(self, seconds: float) -> None:
         """Sleeps until somebody rings, at most ``seconds``."""
-        select.select([self.fd], [], [], seconds)
+        poller = select.poll()  # select() cannot look at descriptors from 1024 on
+        poller.register(self.fd, select.POLLIN)
+        poller.poll(seconds * 1000)
         self.hush()
 
     def hush(self) -> None:

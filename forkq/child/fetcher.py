@@ -26,6 +26,8 @@ from .line import Line
 # A waiting child looks for itself now and then, in case a wake-up went astray. A server that is
 # gone is noticed sooner, by keepalive.
 _LONGEST_WAIT: Final = 60.0
+# How often the leases in Redis are held against our own.
+_LOOK_OVER: Final = 60.0
 # Where the server does not tell of pushes, we ask: soon after a job, ever later when idle.
 _POLL_FIRST: Final = 0.02
 _POLL_LONGEST: Final = 1.0
@@ -57,6 +59,7 @@ class Fetcher:
         self._starved = False  # the last fetch brought less than it wanted
         self._told = False  # it brought nothing, and the server will tell when there is something
         self._doubtful = False  # our books and Redis's may differ
+        self._look_over_due = time.monotonic() + _LOOK_OVER
         self._poll = _POLL_FIRST
 
     # What processors call
@@ -79,14 +82,14 @@ class Fetcher:
     def acknowledge(self, unit: Unit) -> None:
         """``unit`` is done: its lease is dropped with the next fetch."""
         self._done.append(unit)  # first: a unit must never be in neither book
-        del self._in_flight[unit.sequence]
+        self._in_flight.pop(unit.sequence, None)  # or it was abandoned meanwhile
         self._lead.performed(time.monotonic() - unit.taken)
         if self._waiting:
             self._bell.ring()
 
     def forget(self, unit: Unit) -> None:
         """``unit`` was settled by another script, or belongs to somebody else by now."""
-        del self._in_flight[unit.sequence]
+        self._in_flight.pop(unit.sequence, None)
         if self._waiting:
             self._bell.ring()
 
@@ -96,7 +99,7 @@ class Fetcher:
         """The processor of that thread died: its job goes back to its queue."""
         for unit in self.in_flight():
             if unit.thread == thread:
-                del self._in_flight[unit.sequence]
+                self._in_flight.pop(unit.sequence, None)
                 self._doubtful = True  # the next exchange gives back what nobody here knows of
                 self._bell.ring()
 
@@ -229,12 +232,22 @@ class Fetcher:
                 if not self._line.busy:
                     self._request()
                 self._take_in()
+                self._look_over()
             except (*ConnectionLost, RedisError) as error:
                 self._fail(error)
                 return False
         self._backoff.reset()
         self._outage.end()
         return True
+
+    def _look_over(self) -> None:
+        """Once in a while: a command of a connection that was given up may still have arrived, and
+        have leased jobs that nobody here knows of."""
+        if time.monotonic() < self._look_over_due:
+            return
+        self._look_over_due = time.monotonic() + _LOOK_OVER
+        known = tuple(self._in_flight)  # before what is done: a unit goes from there to here
+        self._line.requeue((*known, *(unit.sequence for unit in list(self._done))))
 
     def _request(self) -> None:
         want = 0 if self._quiet else self._concurrency - len(self._in_flight)

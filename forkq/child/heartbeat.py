@@ -20,7 +20,7 @@ import psutil
 
 from ..capsule import Capsule
 from ..config import Config
-from ..connection import ConnectionLost, OutOfMemory, RedisError, Wire
+from ..connection import Command, ConnectionLost, OutOfMemory, RedisError, Wire
 from ..keys import Keys
 from ..lease import Unit
 from ..outage import Outage
@@ -32,6 +32,8 @@ from .stats import Tally
 INTERVAL: Final = 10.0
 RECORD_TTL: Final = 60
 _SOON: Final = 1.0
+_PLACE_TTL: Final = 86_400
+_PLACE_EVERY: Final = 3600.0  # seconds; written twice at least before it expires
 _HISTORY_TTL: Final = 5 * 365 * 86_400
 _SIDEKIQ_TONGUE: Final = "7.2.4"  # the version whose records Sidekiq's UI shall take ours for
 
@@ -55,6 +57,7 @@ class Heartbeat:
         on_signal: Callable[[str], None],
         chores: Callable[[], bool],
         info: dict[str, Any],
+        log: Any,
     ) -> None:
         self._identity = identity
         self._keys = keys
@@ -65,10 +68,13 @@ class Heartbeat:
         self._on_signal = on_signal
         self._chores = chores
         self._info = info
+        self._log = log
         self._flushed = Tally()
         self._had_work = False
         self._round_trip = 0
         self._next_beat = 0.0
+        self._place = here()
+        self._place_due = 0.0
         self._news = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -115,6 +121,9 @@ class Heartbeat:
         except RedisError as error:
             self._wire.close()
             self._refusal.begin(error)
+        except Exception as error:  # noqa: BLE001 - a dead heartbeat would cost running jobs
+            self._wire.close()
+            self._log.error("a heartbeat failed; the next one follows", exc_info=error)
         else:
             self._outage.end()
             self._refusal.end()
@@ -122,10 +131,11 @@ class Heartbeat:
     def _beat(self) -> None:
         units, tally, quiet = self._snapshot()
         sent = time.perf_counter()
-        commands = [
+        commands: list[Command] = [
             *self._record(units, quiet),
             *self._work(units),
             *self._counters(tally),
+            *self._whereabouts(),
             ("LPOP", self._keys.signals(self._identity)),
         ]
         replies = self._wire.pipeline(commands)
@@ -133,12 +143,14 @@ class Heartbeat:
             _, key, *fields = commands[0]
             replies[0] = self._wire.script(RECORD, (key,), (RECORD_TTL, *fields))
         self._checked(replies)
+        if time.monotonic() >= self._place_due:
+            self._place_due = time.monotonic() + _PLACE_EVERY
         self._round_trip = int((time.perf_counter() - sent) * 1e6)
         self._flushed = tally
         if replies[0]:  # fields were added: the record is new, or had expired
             self._wire.call("SADD", self._keys.processes, self._identity)
         if replies[-1] is not None:
-            self._on_signal(replies[-1].decode())
+            self._on_signal(replies[-1].decode("utf-8", "replace"))
 
     def _leave(self) -> None:
         _, tally, _ = self._snapshot()
@@ -146,6 +158,7 @@ class Heartbeat:
             *self._counters(tally),
             ("SREM", self._keys.processes, self._identity),
             ("DEL", self._keys.process(self._identity), self._keys.work(self._identity)),
+            ("DEL", self._keys.place(self._identity)),
         ]
         self._checked(self._wire.pipeline(commands))
         self._flushed = tally
@@ -166,7 +179,6 @@ class Heartbeat:
             "rtt_us": self._round_trip,
             "quiet": "true" if quiet else "false",
             "rss": psutil.Process().memory_info().rss // 1024,
-            "place": here(),
         }
         flat = [part for pair in fields.items() for part in pair]
         return [("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL)]
@@ -180,6 +192,11 @@ class Heartbeat:
             flat = [part for pair in running.items() for part in pair]
             commands += [("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL)]
         return commands
+
+    def _whereabouts(self) -> list[tuple[Any, ...]]:
+        if time.monotonic() < self._place_due:
+            return []
+        return [("SET", self._keys.place(self._identity), self._place, "EX", _PLACE_TTL)]
 
     def _counters(self, tally: Tally) -> list[tuple[Any, ...]]:
         today = datetime.now(timezone.utc).strftime("%Y-%m-%d")

@@ -96,7 +96,7 @@ class Line:
 
     def requeue(self, keep: Iterable[int]) -> None:
         """Puts back every lease of this child but those with the sequence numbers ``keep``."""
-        self._wire.script(REQUEUE, self._lists, (self._owner, *keep))
+        self._wire.script(REQUEUE, self._lists, (self._owner, self._sequence, *keep))
 
     def wait(self, seconds: float, wake: int) -> None:
         """Waits until the server tells of a change, or the descriptor ``wake`` is readable."""

@@ -138,6 +138,7 @@ class Child:
             on_signal=self._obey_web,
             chores=self._chores,
             info=describe(self._identity, config, self._capsule),
+            log=self._log,
         )
 
     def run(self) -> int:

@@ -7,6 +7,7 @@ called.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import Any
@@ -16,6 +17,7 @@ from ..errors import InvalidJob, MalformedPayload, Shutdown
 from ..job import begin, end, stopping
 from ..lease import Unit
 from ..payload import Job, loads
+from ..post import is_a_copy
 from ..registry import JobSpec
 from .fetcher import Fetcher
 from .region import Region
@@ -74,6 +76,8 @@ class Processor:
             return
         self._reporter.started(job)
         error = self._perform(unit, job)
+        if is_a_copy():
+            os._exit(0 if error is None else 1)  # the job forked, and this is not the child
         if error is None:
             self._fetcher.acknowledge(unit)
             self.tally.processed += 1

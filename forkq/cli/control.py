@@ -88,10 +88,11 @@ def _send(pid: int, number: signal.Signals) -> None:
 
 
 def _tree(pid: int) -> list[psutil.Process]:
-    """The master and its children. It outlives an embedded server, even one that it only found."""
+    """The master and its children. It outlives an embedded server, even one that it only found.
+    What a job has left running is the job's business."""
     try:
         master = psutil.Process(pid)
-        return [master, *master.children(recursive=True)]
+        return [master, *master.children()]
     except psutil.NoSuchProcess:
         return []
 

@@ -90,8 +90,8 @@ class Clock:
             self._wire.connect()
             self._track()
         if time.monotonic() >= self._next_sweep:
-            self._sweep.run()
             self._next_sweep = time.monotonic() + _LONGEST_WAIT
+            self._look_around()
         due = self._mover.next_due(watch=self._tracking)
         self._outage.end()
         self._backoff.reset()
@@ -100,6 +100,13 @@ class Clock:
         else:
             self._wait(due)
         self._listen(0)
+
+    def _look_around(self) -> None:
+        """Sweeps. What the server refuses of that must not hold up the jobs that are due."""
+        try:
+            self._sweep.run()
+        except ResponseError as error:
+            self._log.error("the sweep failed", error=str(error))
 
     def _wait(self, due: float | None) -> None:
         """Until the next job is due, a set changes, or the master speaks."""
@@ -115,7 +122,10 @@ class Clock:
 
     def _listen(self, seconds: float) -> None:
         """Obeys what the master or a signal says within ``seconds``."""
-        ready, _, _ = select.select([self._post.control, self._woken], [], [], seconds)
+        poller = select.poll()  # select() cannot look at descriptors from 1024 on
+        for fd in (self._post.control, self._woken):
+            poller.register(fd, select.POLLIN)
+        ready = [fd for fd, _ in poller.poll(seconds * 1000)]
         if self._woken in ready:
             self._over = True
         if self._post.control in ready:

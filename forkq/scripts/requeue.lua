@@ -1,19 +1,23 @@
 -- Puts an owner's jobs back to the head of their queues, unchanged, the oldest first in line.
 --
 -- KEYS  per queue: its list, its in-flight hash
--- ARGV  [1] the owner: a lease is owner .. sequence   [2 ..] sequence numbers to leave alone
+-- ARGV  [1] the owner: a lease is owner .. sequence
+--       [2] leases from this sequence number on are left alone: should this script arrive late, they
+--           are younger than it; 0 leaves none
+--       [3 ..] sequence numbers to leave alone
 -- Returns how many were put back.
 --
 -- Each lease goes last, and first nothing is removed: see retry.lua.
 
-local owner, keep, moved = ARGV[1], {}, 0
-for i = 2, #ARGV do keep[ARGV[i]] = true end
+local owner, bound, keep, moved = ARGV[1], tonumber(ARGV[2]), {}, 0
+for i = 3, #ARGV do keep[ARGV[i]] = true end
 
 for k = 1, #KEYS, 2 do
   local mine = {}
   for _, lease in ipairs(redis.call('HKEYS', KEYS[k + 1])) do
     local sequence = lease:sub(#owner + 1)
-    if lease:sub(1, #owner) == owner and not keep[sequence] then
+    local old = bound == 0 or (tonumber(sequence) or 0) < bound
+    if lease:sub(1, #owner) == owner and old and not keep[sequence] then
       mine[#mine + 1] = { lease = lease, sequence = tonumber(sequence) }
     end
   end

@@ -6,7 +6,9 @@ killed has told already. A line is written in one piece, so any number of proces
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import multiprocessing
 import os
 import re
 import signal
@@ -146,3 +148,36 @@ def buried(secret: str) -> None:
     """Raises, and is not retried."""
     tell("begin")
     raise ValueError(f"failed with {len(secret)} characters")
+
+
+@forkq.job(name="Fork")
+def fork(raises: bool) -> None:
+    """Forks, and lets the copy come back from the job like the child itself."""
+    tell("begin")
+    pid = os.fork()
+    if pid and os.waitpid(pid, 0):
+        tell("end")
+    elif raises:
+        raise ValueError("in the copy")
+
+
+@forkq.job(name="Pool")
+def pool() -> None:
+    """Ends a process of its own with SIGTERM, as multiprocessing's Pool does."""
+    tell("begin")
+    worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    worker.start()
+    worker.terminate()
+    worker.join(10)
+    tell("end" if worker.exitcode == -signal.SIGTERM else "survived")
+
+
+@forkq.job(name="Scribble")
+def scribble() -> None:
+    """Writes into every pipe that it finds open."""
+    tell("begin")
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):
+            if str(entry.readlink()).startswith("pipe:"):
+                os.write(int(entry.name), b"\xff" * 64)
+    tell("end")

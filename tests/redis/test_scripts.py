@@ -188,9 +188,9 @@ def test_a_thousand_processors_fetch_and_acknowledge_at_once(wire: Wire, redis: 
 # requeue, leases
 
 
-def requeue(wire: Wire, *keep: int, queues: tuple[str, ...] = ("q",)) -> int:
+def requeue(wire: Wire, *keep: int, queues: tuple[str, ...] = ("q",), bound: int = 0) -> int:
     keys = [key for name in queues for key in (f"queue:{name}", f"{{queue:{name}}}:inflight")]
-    moved: int = wire.script(REQUEUE, keys, (OWNER, *keep))
+    moved: int = wire.script(REQUEUE, keys, (OWNER, bound, *keep))
     return moved
 
 
@@ -212,6 +212,15 @@ def test_requeue_leaves_what_it_is_told_to_and_what_others_hold(wire: Wire, redi
     assert line(redis) == [b"1", b"3"]
     assert sorted(inflight(redis).values()) == [b"2", b"4"]
     assert requeue(wire, 2) == 0
+
+
+def test_a_requeue_that_arrives_late_leaves_what_was_fetched_after_it(
+    wire: Wire, redis: Redis
+) -> None:
+    push(redis, "1", "2", "3")
+    fetch(wire, 3)
+    assert requeue(wire, bound=3) == 2
+    assert list(inflight(redis)) == [f"{OWNER}3".encode()]
 
 
 def test_requeue_returns_each_job_to_its_own_queue(wire: Wire, redis: Redis) -> None:

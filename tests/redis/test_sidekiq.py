@@ -341,6 +341,7 @@ def test_a_busy_child_is_listed_with_its_work_and_counts(
         on_signal=orders.append,
         chores=lambda: False,
         info=describe(IDENTITY, config, capsule),
+        log=log,
     )
     wire.connect()
     heart._beat()

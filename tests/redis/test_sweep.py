@@ -12,13 +12,14 @@ import psutil
 import pytest
 from redis import Redis
 
+from forkq import whereabouts
 from forkq.clock.sweep import Sweep
 from forkq.connection import Wire
 from forkq.dead import Cemetery
 from forkq.keys import Keys
 from forkq.recovery import Crash, Recovered, Recovery
 from forkq.times import now
-from forkq.whereabouts import here, surely_dead
+from forkq.whereabouts import fate, here
 from tests.redis.crew import Log
 from tests.support.server import Server
 
@@ -58,7 +59,7 @@ def record(redis: Redis, identity: str, place: str | None = None) -> None:
     redis.sadd("processes", identity)
     redis.hset(identity, items=["beat", now(), "info", "{}"])
     if place is not None:
-        redis.hset(identity, "place", place)
+        redis.set(Keys().place(identity), place)
 
 
 def queued(redis: Redis, queue: str = "q") -> list[dict[str, Any]]:
@@ -77,21 +78,33 @@ def grave() -> str:
 
 @linux
 def test_a_process_of_this_machine_that_ended_is_surely_dead(grave: str) -> None:
-    assert surely_dead(grave)
-    assert not surely_dead(here())
+    assert fate(grave) == "dead"
+    assert fate(here()) == "alive"
 
 
 @linux
 def test_a_pid_that_another_process_has_now_is_as_good_as_dead() -> None:
     place, _, started = here().rpartition("/")
-    assert surely_dead(f"{place}/{float(started) - 1:.2f}")
+    assert fate(f"{place}/{int(started) - 1}") == "dead"
+
+
+@linux
+def test_a_process_that_proc_hides_is_not_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """hidepid and ProtectProc hide the processes of other users; kill() tells that they live."""
+
+    def hidden(pid: int) -> str:
+        raise FileNotFoundError(f"/proc/{pid}/stat")
+
+    place = here()
+    monkeypatch.setattr(whereabouts, "_started", hidden)
+    assert fate(place) == "unknown"
 
 
 @pytest.mark.parametrize(
     "place", ["", "x", "another-boot/pid:[1]/4242/1.00", "/", "a/b/c/d", "]/x/y"]
 )
 def test_a_place_elsewhere_says_nothing(place: str) -> None:
-    assert not surely_dead(place)
+    assert fate(place) == "unknown"
 
 
 @linux
@@ -104,7 +117,7 @@ def test_a_zombie_is_dead() -> None:
     end = now() + 10
     while status() != psutil.STATUS_ZOMBIE:
         assert now() < end
-    assert surely_dead(place)
+    assert fate(place) == "dead"
     process.wait()
 
 
@@ -134,6 +147,30 @@ def test_jobs_of_an_owner_without_a_record_come_back_when_it_is_missed_twice(
     [found] = queued(redis)
     assert found["forkq"]["crashes"][0]["reason"] == "host lost"
     assert redis.exists("{queue:q}:inflight") == 0
+
+
+@linux
+def test_an_owner_that_lives_here_keeps_its_jobs_though_it_cannot_beat(
+    sweep: Sweep, redis: Redis
+) -> None:
+    """A job may hold the interpreter for minutes, or the child be stopped: it is not dead."""
+    redis.set(Keys().place(ALIVE), here())
+    lease(redis, ALIVE, job(jid="1"))
+    for _ in range(3):
+        sweep.run()
+    assert queued(redis) == []
+
+
+def test_a_queue_that_cannot_be_looked_at_keeps_no_other_from_it(
+    sweep: Sweep, redis: Redis, log: Log
+) -> None:
+    redis.sadd("queues", b"\xff\xfe", "odd")
+    redis.set("{queue:odd}:inflight", "no hash")
+    lease(redis, DEAD, job(jid="1"))
+    sweep.run()
+    sweep.run()
+    assert [entry["jid"] for entry in queued(redis)] == ["1"]
+    assert log.events().count("queue left out of the sweep") == 2
 
 
 def test_an_owner_that_beats_again_in_between_is_left_alone(sweep: Sweep, redis: Redis) -> None:
