@@ -1,7 +1,7 @@
 """Pushing jobs. Any process: this module and what it imports must stay light.
 
 redis-py takes longer to import than the whole of forkq may (150 ms), so the connection module is
-loaded with the first push; it is the one import in the package that is not at the top.
+loaded with the first push; it is one of two imports that are not at the top (docs/decisions/006).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from .payload import Job, dumps, loads
 from .scripts import LEASES, REQUEUE
 from .times import now, seconds
 
-CRASHES_TOLERATED: Final = 3
+DEADLY_CRASHES: Final = 3
 _WINDOW: Final = 72 * 3600.0
 # What recover.lua understands.
 _REQUEUE: Final = "requeue"
@@ -37,7 +37,7 @@ class Crash:
     reason: str | None = None
 
     def record(self) -> Job:
-        """As it stands in a payload: wire.md, ``forkq``."""
+        """As it stands in a payload: docs/wire.md, ``forkq``."""
         fields = {"signal": self.signal, "exit": self.exit, "rss": self.rss}
         reason = {"reason": self.reason} if self.reason else {}
         return {"at": now(), **fields, "host": socket.gethostname(), **reason}
@@ -106,7 +106,7 @@ def _stamped(payload: bytes, queue: str, crash: Crash) -> tuple[str, bytes]:
         job = loads(payload)
         crashes = _crashes(job)
         crashes.append(crash.record())
-        if _recent(crashes) < CRASHES_TOLERATED:
+        if _recent(crashes) < DEADLY_CRASHES:
             return _REQUEUE, dumps(job)
         _condemn(job, queue, crash)
         return _BURY, dumps(job)
@@ -140,7 +140,7 @@ def _condemn(job: Job, queue: str, crash: Crash) -> None:
     job["queue"] = queue
     job["error_class"] = f"{Crashed.__module__}.{Crashed.__qualname__}"
     job["error_message"] = (
-        f"its process died {CRASHES_TOLERATED} times within {_WINDOW / 3600:.0f} hours while this "
+        f"its process died {DEADLY_CRASHES} times within {_WINDOW / 3600:.0f} hours while this "
         f"job ran, last by {end}"
     )
     job.setdefault("failed_at", now())

@@ -11,7 +11,7 @@ from .errors import InvalidJob
 
 Moment: TypeAlias = "int | float | datetime | timedelta"
 
-# Below this a number given as a time means "seconds from now"; above it, an epoch (wire.md).
+# Below this a number given as a time means "seconds from now"; above it, an epoch (docs/wire.md).
 _EPOCH_FLOOR = 1e9
 # Epoch milliseconds of 1973 and epoch seconds of the year 5138: no stamp of ours is ambiguous.
 _MILLISECONDS_FLOOR = 1e11

@@ -1,4 +1,4 @@
-"""What becomes of a job that failed: wire.md, "Retry", as values.
+"""What becomes of a job that failed: docs/wire.md, "Retry", as values.
 
 ``decide`` touches nothing but the app's hooks; the processor settles what it returns.
 """

@@ -10,7 +10,7 @@ import pytest
 
 from forkq import recovery
 from forkq.payload import dumps
-from forkq.recovery import CRASHES_TOLERATED, Crash
+from forkq.recovery import DEADLY_CRASHES, Crash
 from forkq.times import now
 
 HOUR = 3600.0
@@ -53,7 +53,7 @@ def test_everything_else_in_the_payload_is_unchanged() -> None:
 
 
 def test_the_third_crash_within_72_hours_buries_with_the_reason() -> None:
-    assert CRASHES_TOLERATED == 3
+    assert DEADLY_CRASHES == 3
     assert stamped(job(forkq=crashes(HOUR)))[0] == "requeue"
     verdict, payload = stamped(job(forkq=crashes(71 * HOUR, HOUR)))
     assert verdict == "bury"

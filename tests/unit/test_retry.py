@@ -1,4 +1,4 @@
-"""What becomes of a job that failed: wire.md, "Retry", point by point."""
+"""What becomes of a job that failed: docs/wire.md, "Retry"."""
 
 from __future__ import annotations
 
