@@ -27,7 +27,7 @@ from .line import Line
 # gone is noticed sooner, by keepalive.
 _LONGEST_WAIT: Final = 60.0
 # How often the leases in Redis are held against our own.
-_LOOK_OVER: Final = 60.0
+_LOOK_OVER: Final = 120.0
 # Where the server does not tell of pushes, we ask: soon after a job, ever later when idle.
 _POLL_FIRST: Final = 0.02
 _POLL_LONGEST: Final = 1.0

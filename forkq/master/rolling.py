@@ -75,6 +75,6 @@ class Rolling:
         self._log.error(
             "rolling restart called off: the new child died; the old ones go on",
             child=new.name,
-            reason=new.reason,
+            reason=new.reason or "it was killed",
         )
         self._waiting, self._old, self._new = [], None, None
