@@ -172,6 +172,7 @@ class _Transport:
 
 
 _default: Client | None = None
+_server: Config | None = None
 _default_lock = threading.Lock()
 
 
@@ -185,10 +186,13 @@ def configure(
     """Sets where job classes of this process push to, and returns that client.
 
     What is not given here comes from the environment (``FORKQ_REDIS``, ``REDIS_URL``, ...), the
-    forkq.toml of the working directory, and the defaults, as for the server. Raises ConfigError.
+    forkq.toml of the working directory, and the defaults, as for the server; in a child, it is as
+    the server has it. Raises ConfigError.
     """
-    flags = {"redis": url} if url else {}
-    config = load(None, flags, os.environ if environ is None else environ, Path.cwd())
+    config = _server
+    if url is not None or config is None:
+        flags = {"redis": url} if url else {}
+        config = load(None, flags, os.environ if environ is None else environ, Path.cwd())
     return use(config, prefix=prefix, strict_args=strict_args)
 
 
@@ -208,6 +212,13 @@ def use(
     )
     _default = client
     return client
+
+
+def serve(config: Config) -> None:
+    """In a child: jobs push where the server fetches, unless the app says otherwise."""
+    global _server  # noqa: PLW0603 - what the master has given this process
+    _server = config
+    use(config)
 
 
 def default() -> Client:

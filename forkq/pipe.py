@@ -83,7 +83,7 @@ def send(fd: int, message: Order | Fact) -> bool:
 
 def unbootable(reason: str) -> Unbootable:
     """An Unbootable that fits the pipe whole, whatever characters the reason is made of."""
-    text = reason.encode("utf-8", "backslashreplace")[:_REASON_LIMIT]
+    text = reason.encode("utf-8", "backslashreplace")[-_REASON_LIMIT:]  # the error stands last
     return Unbootable(text.decode("utf-8", "ignore"))
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
 
 from . import lease
 from .capsule import Capsule
@@ -50,23 +53,44 @@ def is_a_copy() -> bool:
     return _copy
 
 
+def end_copy(error: BaseException | None) -> NoReturn:
+    """Ends a copy as Python would have ended it, but without the child's exit hooks."""
+    code = 0 if error is None else 1
+    if isinstance(error, SystemExit):
+        code = error.code if type(error.code) is int else int(error.code is not None)
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+# The signal masks of threads that are about to fork.
+_masks = threading.local()
+
+
 def _hold_term() -> None:
     """Before a job's own fork: a TERM for the copy must wait until it has handlers of its own."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    if not _copy:
+        _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 def _let_term() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    """After it, in the child: the mask is as the job had it."""
+    if not _copy:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
 
 
 def _become_a_copy() -> None:
-    """After a job's own fork: our signals, and above all our wake-up descriptor, are not its."""
+    """After it, in the copy: our signals, and above all our wake-up descriptor, are not its. What
+    the copy forks in its turn is its own business."""
     global _copy  # noqa: PLW0603 - true for a whole process, from its first moment on
-    _copy = True
+    if _copy:
+        return
     signal.set_wakeup_fd(-1)
     for number in (*_MASTERS, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     _let_term()
+    _copy = True
 
 
 def listen_to_term() -> int:

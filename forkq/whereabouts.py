@@ -29,6 +29,8 @@ def fate(place: str) -> Fate:
     if not view or f"{view}]" != _view():
         return "unknown"
     pid, _, started = rest.partition("/")
+    if not pid.isdecimal():
+        return "unknown"
     try:
         return "alive" if _started(int(pid)) == started else "dead"
     except OSError:
@@ -48,8 +50,8 @@ def _view() -> str:
 
 def _started(pid: int) -> str:
     """When a process started, in ticks since the boot. A zombie has ended. Raises OSError."""
-    stat = Path(f"/proc/{pid}/stat").read_text()
-    fields = stat.rpartition(")")[2].split()
+    stat = Path(f"/proc/{pid}/stat").read_bytes()  # the name in it may be cut within a character
+    fields = stat.rpartition(b")")[2].decode("ascii").split()
     return "ended" if fields[0] in ("Z", "X") else fields[_START_TIME]
 
 

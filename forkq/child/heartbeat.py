@@ -110,9 +110,9 @@ class Heartbeat:
         self._news.clear()
 
     def _attempt(self, action: Callable[[], None]) -> None:
-        if self._wire.stale():
-            self._wire.close()  # it died in an outage that is over: no news
         try:
+            if self._wire.stale():
+                self._wire.close()  # it died in an outage that is over: no news
             self._wire.connect()
             action()
         except ConnectionLost as error:

@@ -67,7 +67,7 @@ def main(config: Config, post: Post) -> int:
     log.bind(pid=os.getpid(), capsule=post.name)
     try:
         _call_handlers("fork", log.logger())
-        client.use(config)  # before the app, which may have its own say
+        client.serve(config)  # before the app, which may have its own say
         load_app(config.app)
         if not registry.names():
             log.logger().warning("the app has registered no job", app=list(config.app))
@@ -145,10 +145,15 @@ class Child:
         """Performs jobs until the master, a signal or the master's death ends it."""
         if self._post.quiet:
             self._go_quiet("quiet")
-        self._tell()
         send(self._post.report, Ready(self._identity))  # before a job can end this process
-        self._heartbeat.start()
-        self._manager.start()
+        self._tell()
+        try:
+            self._heartbeat.start()
+            self._manager.start()
+        except RuntimeError as error:
+            reason = f"the system gives no more threads: {error}; lower the concurrency"
+            send(self._post.report, unbootable(reason))
+            return CANNOT_BOOT
         while not self._over():
             self._listen()
             self._enforce()
@@ -282,7 +287,7 @@ def _story(error: BaseException) -> str:
 
 
 def _is_plumbing(filename: str) -> bool:
-    return filename.startswith(("<frozen importlib", _PACKAGE))
+    return filename.startswith(("<frozen importlib", _PACKAGE + os.sep))
 
 
 def _connecting(config: Config) -> dict[str, Any]:

@@ -7,7 +7,6 @@ called.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from typing import Any
@@ -17,7 +16,7 @@ from ..errors import InvalidJob, MalformedPayload, Shutdown
 from ..job import begin, end, stopping
 from ..lease import Unit
 from ..payload import Job, loads
-from ..post import is_a_copy
+from ..post import end_copy, is_a_copy
 from ..registry import JobSpec
 from .fetcher import Fetcher
 from .region import Region
@@ -77,7 +76,7 @@ class Processor:
         self._reporter.started(job)
         error = self._perform(unit, job)
         if is_a_copy():
-            os._exit(0 if error is None else 1)  # the job forked, and this is not the child
+            end_copy(error)  # the job forked, and this is not the child
         if error is None:
             self._fetcher.acknowledge(unit)
             self.tally.processed += 1

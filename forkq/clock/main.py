@@ -107,6 +107,9 @@ class Clock:
             self._sweep.run()
         except ResponseError as error:
             self._log.error("the sweep failed", error=str(error))
+        except ConnectionLost:
+            self._next_sweep = 0.0  # a server that comes back is when there is most to sweep
+            raise
 
     def _wait(self, due: float | None) -> None:
         """Until the next job is due, a set changes, or the master speaks."""

@@ -91,7 +91,7 @@ class Child:
             if isinstance(fact, Ready):
                 self.was_ready, self.state = True, "running"
             elif isinstance(fact, Unbootable):
-                self.reason = fact.reason
+                self.reason, self.was_ready = fact.reason, False
             elif isinstance(fact, Left):
                 self.said_goodbye = True
             else:

@@ -64,11 +64,12 @@ class Spawner:
 
     def _fork(self, post: Post, masters: tuple[int, int]) -> int:
         """Forks with all signals blocked, so that none meets a child with the master's handlers."""
+        closing = (*masters, *self._ours())
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             pid = os.fork()
             if pid == 0:
-                self._become(post, (*masters, *self._ours()), before)
+                self._become(post, closing, before)
             return pid
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

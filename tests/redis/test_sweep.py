@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -22,6 +23,7 @@ from forkq.times import now
 from forkq.whereabouts import fate, here
 from tests.redis.crew import Log
 from tests.support.server import Server
+from tests.support.waiting import wait_until
 
 DEAD, ALIVE = "vm:1:dddddddddddd", "vm:2:aaaaaaaaaaaa"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells where a pid lives")
@@ -266,3 +268,18 @@ def test_forgetting_takes_the_whole_record_away(wire: Wire, redis: Redis) -> Non
     redis.lpush(f"{DEAD}-signals", "TSTP")
     Recovery(Cemetery(Keys())).forget(wire, DEAD)
     assert redis.dbsize() == 0
+
+
+@linux
+def test_a_name_cut_within_a_character_hides_no_process(request: pytest.FixtureRequest) -> None:
+    """The kernel cuts a process's name at 15 bytes, wherever that falls."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import setproctitle as s; s.setproctitle('é' * 20); input()"],
+        stdin=subprocess.PIPE,
+    )
+    request.addfinalizer(process.communicate)
+    comm = Path(f"/proc/{process.pid}/comm")
+    wait_until(lambda: comm.read_bytes().startswith("éé".encode()), what="its title")
+    assert fate(here(process.pid)) == "alive"
+    view = here().rpartition("]/")[0]
+    assert fate(f"{view}]/x/1") == "unknown"
