@@ -110,6 +110,11 @@ class Wire:
             self.call("SCRIPT", "LOAD", script.text)
             return self.call(*command)
 
+    def track(self) -> None:
+        """Asks the server to tell this connection of changes to what it reads after CLIENT CACHING
+        YES. Raises ResponseError where that is refused (some proxies)."""
+        self.call("CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP")
+
     def send(self, *commands: Command) -> None:
         """Sends without waiting for the replies."""
         connection = self._open()

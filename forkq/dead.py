@@ -31,6 +31,6 @@ class Cemetery:
     def recover(self, wire: Wire, queues: Sequence[str], moves: Sequence[object]) -> int:
         """Runs recover.lua: gives back or buries the jobs of a dead owner. Returns how many."""
         at = now()
-        lists = [key for q in queues for key in (self.keys.queue(q), self.keys.inflight(q))]
+        lists = self.keys.lists_and_leases(queues)
         limits = (at, at - self.days * _DAY, self.size)
         return int(wire.script(RECOVER, (self.keys.dead, *lists), (*limits, *moves)))

@@ -1,4 +1,4 @@
-"""The exit codes of forked processes, as the master reads them."""
+"""The exit codes of the master and of its children."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ queue in braces, so that in Redis Cluster they share a slot with the list they b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -47,6 +48,11 @@ class Keys:
     def inflight(self, name: str) -> str:
         """Hash lease -> payload: everything fetched from that queue and not yet acknowledged."""
         return f"{self.prefix}{{queue:{name}}}:inflight"
+
+    def lists_and_leases(self, queues: Iterable[str]) -> list[str]:
+        """Each queue's list and in-flight hash in turn: the KEYS of every script that moves jobs
+        between the two."""
+        return [key for name in queues for key in (self.queue(name), self.inflight(name))]
 
     def process(self, identity: str) -> str:
         """Hash, expiring: one child's record."""

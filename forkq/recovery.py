@@ -68,8 +68,7 @@ class Recovery:
 
     def requeue(self, wire: Wire, queues: Sequence[str], identity: str) -> Recovered:
         """Puts the owner's jobs back as they are: a graceful end is no crash."""
-        keys = self.cemetery.keys
-        lists = [key for q in queues for key in (keys.queue(q), keys.inflight(q))]
+        lists = self.cemetery.keys.lists_and_leases(queues)
         return Recovered(int(wire.script(REQUEUE, lists, (owner(identity), 0))), [])
 
     def recover(self, wire: Wire, queues: Sequence[str], identity: str, crash: Crash) -> Recovered:

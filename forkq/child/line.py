@@ -51,9 +51,7 @@ class Line:
         self._names = capsule.queue_names
         self._weights = [weight for _, weight in capsule.queues]
         self._in_order = capsule.mode == "strict"
-        self._lists = [
-            key for name in self._names for key in (keys.queue(name), keys.inflight(name))
-        ]
+        self._lists = keys.lists_and_leases(self._names)
         self._sequence = 1
         self._under_way: Request | None = None
 
@@ -146,7 +144,7 @@ class Line:
         if not self.tracks:
             return
         try:
-            self._wire.call("CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP")
+            self._wire.track()
         except ResponseError as error:
             self.tracks = False
             self._log.warning(

@@ -14,6 +14,7 @@ import psutil
 
 from ..config import Config
 from ..errors import ForkqError, NotRunning
+from ..master.embedded import lives
 from ..master.pidfile import running_pid
 from .options import configuration, finds_master
 
@@ -46,8 +47,8 @@ def stop(**flags: Any) -> int:
     tree = _tree(pid)
     timeout = float((_read_status(config) or {}).get("timeout", config.timeout))
     _send(pid, signal.SIGTERM)
-    if not _until(lambda: not any(_runs(p) for p in tree), timeout + _BEYOND):
-        left = ", ".join(str(p.pid) for p in tree if _runs(p))
+    if not _until(lambda: not any(lives(p) for p in tree), timeout + _BEYOND):
+        left = ", ".join(str(p.pid) for p in tree if lives(p))
         raise ForkqError(f"still running after {timeout + _BEYOND:.0f} s: pid {left}")
     click.echo(f"forkq {pid} stopped")
     return 0
@@ -95,13 +96,6 @@ def _tree(pid: int) -> list[psutil.Process]:
         return [master, *master.children()]
     except psutil.NoSuchProcess:
         return []
-
-
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _read_status(config: Config) -> dict[str, Any] | None:

@@ -136,8 +136,10 @@ class Clock:
             self._over |= self._orders.eof or any(isinstance(order, Stop) for order in told)
 
     def _track(self) -> None:
+        if not self._tracking:
+            return  # refused before, and said so
         try:
-            self._wire.call("CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP")
+            self._wire.track()
         except ResponseError as error:
             self._tracking = False
             self._log.warning("redis does not tell of changes; polling", error=str(error))

@@ -80,7 +80,7 @@ class Embedded:
 
     def check(self) -> None:
         """Starts the server again if it has died; the children wait for it by themselves."""
-        if self._process is None or _lives(self._process) or time.monotonic() < self._next_try:
+        if self._process is None or lives(self._process) or time.monotonic() < self._next_try:
             return
         self._next_try = time.monotonic() + _PAUSE
         output = str(self._folder / "server.log")
@@ -96,7 +96,7 @@ class Embedded:
         """Ends the server, with everything on disk."""
         self._note.unlink(missing_ok=True)
         process, self._process = self._process, None
-        if process is None or not _lives(process):
+        if process is None or not lives(process):
             return
         process.terminate()  # SIGTERM: the server syncs its AOF, then ends
         try:
@@ -120,7 +120,7 @@ class Embedded:
     def _wait_for(self, process: psutil.Process) -> None:
         deadline = time.monotonic() + _START_LIMIT
         while self._answering_pid() != process.pid:
-            if not _lives(process) or time.monotonic() > deadline:
+            if not lives(process) or time.monotonic() > deadline:
                 raise ServerUnavailable(
                     f"the embedded server does not start; see {self._folder / 'server.log'}"
                 )
@@ -172,7 +172,8 @@ def _bundled() -> Path | None:
     return next((path for path in candidates if path.exists()), None)
 
 
-def _lives(process: psutil.Process) -> bool:
+def lives(process: psutil.Process) -> bool:
+    """Whether ``process`` runs; one that has only not been reaped yet does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

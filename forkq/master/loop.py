@@ -13,6 +13,7 @@ from typing import Any, Final
 from setproctitle import setproctitle
 
 from ..config import Config
+from ..exits import CANNOT_BOOT, CLEAN
 from ..pipe import DumpStacks, Quiet
 from .embedded import Embedded
 from .family import Family
@@ -23,9 +24,6 @@ from .rolling import Rolling
 from .signals import Signals
 from .status import StatusFile
 from .stop import MERCY, Stopping
-
-CLEAN: Final = 0
-CANNOT_BOOT: Final = 3
 
 # How long a stopping master waits for Redis to take the last jobs back.
 _LAST_RESCUE: Final = 1.0
