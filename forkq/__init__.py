@@ -8,8 +8,9 @@ from __future__ import annotations
 from . import middleware
 from .client import Client, configure
 from .errors import ForkqError, InvalidJob, Shutdown
-from .job import Job, current_job, job, stopping
+from .job import Job, current_job, job
 from .registry import DISCARD, KILL, on, on_death, on_error
+from .standing import is_leader, stopping
 
 __version__ = "0.1.0"
 
@@ -24,6 +25,7 @@ __all__ = [
     "__version__",
     "configure",
     "current_job",
+    "is_leader",
     "job",
     "middleware",
     "on",

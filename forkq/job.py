@@ -69,7 +69,6 @@ class Running:
 
 
 _running: ContextVar[Running | None] = ContextVar("forkq_running", default=None)
-_stopping = False
 
 
 def begin(payload: Payload) -> Running:
@@ -90,17 +89,6 @@ def current_job() -> Running:
     if found is None:
         raise ForkqError("current_job() was called outside of a running job")
     return found
-
-
-def stopping() -> bool:
-    """Whether this child has been told to quiet or stop: a long job should come to its end."""
-    return _stopping
-
-
-def announce_stopping() -> None:
-    """Makes ``stopping()`` true. Called by the child, once, for good."""
-    global _stopping  # noqa: PLW0603 - one flag for the whole process, read by every job
-    _stopping = True
 
 
 class Performs(Protocol[P]):

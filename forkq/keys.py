@@ -78,3 +78,72 @@ class Keys:
     def stat_of_day(self, name: str, day: str) -> str:
         """Counter of one UTC day, ``YYYY-MM-DD``."""
         return f"{self.prefix}stat:{name}:{day}"
+
+    @property
+    def ran_twice(self) -> str:
+        """Counter: jobs that ended here after another host had been given them."""
+        return f"{self.prefix}forkq:stat:ran_twice"
+
+    def flushed(self, identity: str) -> str:
+        """Hash, expiring after a day: what of that child's counts has been added already."""
+        return f"{self.prefix}forkq:flushed:{identity}"
+
+    def lost(self, identity: str) -> str:
+        """Hash, expiring after a day: sequence number -> class and jid of each lease that was taken
+        from that child because its host seemed lost."""
+        return f"{self.prefix}forkq:lost:{identity}"
+
+    def host(self, view: str) -> str:
+        """String, expiring: a clock watches over the processes of that host or container."""
+        return f"{self.prefix}forkq:host:{view}"
+
+    @property
+    def leader(self) -> str:
+        """String, expiring: the identity and the place of the clock that leads."""
+        return f"{self.prefix}forkq:leader"
+
+    @property
+    def leader_left(self) -> str:
+        """Counter, expiring: changes when a leader stops in good order, and so wakes the others."""
+        return f"{self.prefix}forkq:leader:left"
+
+    @property
+    def cron(self) -> str:
+        """Hash: name -> definition of a periodic job (cron.Entry as JSON)."""
+        return f"{self.prefix}forkq:cron"
+
+    @property
+    def cron_paused(self) -> str:
+        """Set: names of the periodic jobs that somebody has paused."""
+        return f"{self.prefix}forkq:cron:paused"
+
+    @property
+    def cron_last(self) -> str:
+        """Hash: name -> the last tick that was dealt with, whole epoch seconds."""
+        return f"{self.prefix}forkq:cron:last"
+
+    @property
+    def cron_pending(self) -> str:
+        """Hash: name -> jid of its latest job, until that has ended."""
+        return f"{self.prefix}forkq:cron:pending"
+
+    def cron_runs(self, name: str) -> str:
+        """List, newest first, expiring: what became of that periodic job's last ticks."""
+        return f"{self.prefix}forkq:cron:runs:{name}"
+
+    def metrics(self, minute: str) -> str:
+        """Hash: ``CLASS|p``, ``CLASS|f``, ``CLASS|ms`` of a minute, ``YYMMDD|H:MM``, or without its
+        last digit of ten minutes. Sidekiq 8's."""
+        return f"{self.prefix}j|{minute}"
+
+    def histogram(self, job: str, minute: str) -> str:
+        """Bitfield: run times of one job class in a minute, ``D-H:M``. Sidekiq 8's."""
+        return f"{self.prefix}h|{job}-{minute}"
+
+    def marks(self, day: str) -> str:
+        """Hash: minute, ISO 8601 -> label of a deploy on that UTC day, ``YYYYMMDD``."""
+        return f"{self.prefix}{day}-marks"
+
+    def deploy_lock(self, label: str) -> str:
+        """String, expiring: this deploy has just been marked, by another host perhaps."""
+        return f"{self.prefix}deploylock-{label}"

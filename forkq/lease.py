@@ -5,6 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job says it is: ``done`` of ``total`` (None: it does not know), ``at`` epoch
+    seconds."""
+
+    done: float
+    total: float | None
+    note: str
+    at: float
+
+
 @dataclass(slots=True, eq=False)
 class Unit:
     """A fetched job. Its payload stays in the in-flight hash until the unit is settled.
@@ -12,6 +23,8 @@ class Unit:
     ``queue`` is the queue's number in the capsule, from 1 as the scripts count; ``sequence`` and
     the owner make the lease. ``taken`` (monotonic), ``thread`` and ``started`` (epoch seconds) are
     set for the processor that performs it; a unit still waiting for one has none of them.
+    ``lost``: the lease was taken from us, and the job given to others, because this host seemed
+    lost; ``progress`` is what the job last said of itself.
     """
 
     queue: int
@@ -21,6 +34,8 @@ class Unit:
     taken: float = 0.0
     thread: int = 0
     started: float = 0.0
+    lost: bool = False
+    progress: Progress | None = None
 
     def begin(self, thread: int, started: float) -> None:
         """Notes who performs this unit, since when."""

@@ -33,6 +33,12 @@ class DumpStacks(msgspec.Struct, frozen=True, tag=True):
     """Order: log the stack of every thread, with the job it runs."""
 
 
+class Lead(msgspec.Struct, frozen=True, tag=True):
+    """Order: lead in this host's name until then (monotonic); 0 ends it."""
+
+    until: float
+
+
 class Ready(msgspec.Struct, frozen=True, tag=True):
     """Fact: the app is loaded and the processors are fetching."""
 
@@ -58,8 +64,14 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     failed: int
 
 
-Order = Quiet | Stop | DumpStacks
-Fact = Ready | Unbootable | Left | Beat
+class Leading(msgspec.Struct, frozen=True, tag=True):
+    """Fact, the clock's: it holds the leader's lease until then (monotonic); 0: no more."""
+
+    until: float
+
+
+Order = Quiet | Stop | DumpStacks | Lead
+Fact = Ready | Unbootable | Left | Beat | Leading
 Message = TypeVar("Message")
 
 _LENGTH = struct.Struct("!I")

@@ -11,14 +11,14 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from .errors import ForkqError, UnknownJob
 
-Event: TypeAlias = Literal["startup", "quiet", "shutdown", "exit", "fork"]
+Event: TypeAlias = Literal["startup", "quiet", "shutdown", "exit", "fork", "leader"]
 Payload: TypeAlias = "dict[str, Any]"
 RetryIn: TypeAlias = "Callable[[int, BaseException, Payload], Any]"
 Exhausted: TypeAlias = "Callable[[Payload, BaseException], Any]"
 DeathHandler: TypeAlias = "Callable[[Payload, BaseException], Any]"
 ErrorHandler: TypeAlias = "Callable[[BaseException, dict[str, Any]], Any]"
 
-EVENTS: Final = ("startup", "quiet", "shutdown", "exit", "fork")
+EVENTS: Final = ("startup", "quiet", "shutdown", "exit", "fork", "leader")
 
 
 class Verdict(str):

@@ -26,13 +26,13 @@ from ..connection import Wire, Wires
 from ..dead import Cemetery
 from ..errors import ForkqError, MalformedPayload
 from ..exits import CANNOT_BOOT, CLEAN, LEASES_LEFT
-from ..job import announce_stopping
 from ..keys import Keys
 from ..outage import Outage
 from ..payload import loads
 from ..pipe import (
     Beat,
     DumpStacks,
+    Lead,
     Left,
     Order,
     Quiet,
@@ -44,6 +44,7 @@ from ..pipe import (
     unbootable,
 )
 from ..post import Post, listen_to_term
+from ..standing import announce_stopping, lead
 from .fetcher import Fetcher
 from .heartbeat import Heartbeat, describe
 from .line import Line
@@ -184,10 +185,17 @@ class Child:
             self._go_quiet("quiet")
         elif isinstance(order, DumpStacks):
             self._dump_stacks()
+        elif isinstance(order, Lead):
+            self._lead(order.until)
         elif order.deadline is None:
             self._go_quiet("retiring")
         else:
             self._stop(order.deadline)
+
+    def _lead(self, until: float) -> None:
+        if lead(until):
+            self._log.info("leading: this child is the leader of all")
+            _call_handlers("leader", self._log)
 
     def _obey_signals(self) -> None:
         if signal.SIGTERM in os.read(self._woken, 4096):

@@ -13,11 +13,12 @@ from typing import Any
 
 from .. import middleware, registry
 from ..errors import InvalidJob, MalformedPayload, Shutdown
-from ..job import begin, end, stopping
+from ..job import begin, end
 from ..lease import Unit
 from ..payload import Job, loads
 from ..post import end_copy, is_a_copy
 from ..registry import JobSpec
+from ..standing import stopping
 from .fetcher import Fetcher
 from .region import Region
 from .reporter import Reporter

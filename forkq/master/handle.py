@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..capsule import Capsule
-from ..pipe import Fact, Left, Order, Reader, Ready, State, Unbootable, send
+from ..pipe import Fact, Leading, Left, Order, Reader, Ready, State, Unbootable, send
 
 CLOCK: Final = "clock"
 # A child that lived this long was well: its next death starts the backoff anew.
@@ -79,6 +79,7 @@ class Child:
     failed: int = 0
     frozen: bool = False
     said_goodbye: bool = False
+    leads_until: float = 0.0
 
     @property
     def name(self) -> str:
@@ -94,6 +95,8 @@ class Child:
                 self.reason, self.was_ready = fact.reason, False
             elif isinstance(fact, Left):
                 self.said_goodbye = True
+            elif isinstance(fact, Leading):
+                self.leads_until = fact.until
             else:
                 self.state = fact.state
                 self.busy, self.processed, self.failed = fact.busy, fact.processed, fact.failed

@@ -17,6 +17,7 @@ from ..exits import CANNOT_BOOT, CLEAN
 from ..pipe import DumpStacks, Quiet
 from .embedded import Embedded
 from .family import Family
+from .leadership import Leadership
 from .notify import Notifier
 from .pidfile import Pidfile
 from .rescue import TIMEOUT, Rescue
@@ -53,6 +54,7 @@ class Master:
         self._family = Family(config, rescue, self._signals, self._descriptors, log)
         self._stopping = Stopping(self._family, rescue, log)
         self._rolling = Rolling(self._family, log)
+        self._leadership = Leadership()
         about = {"tag": config.tag, "timeout": config.timeout}
         self._status = StatusFile(config.status_file, about, log)
         self._ready = False
@@ -71,6 +73,7 @@ class Master:
             self._stopping.enforce()
             self._rescue.work()
             self._respawn()
+            self._leadership.go_on(self._family.slots, self._family.children)
             self._show()
         self._end()
         return self._exit_code

@@ -1,0 +1,42 @@
+"""Which child leads in this host's name, while the clock holds the leader's lease."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from ..pipe import Lead
+from .handle import Child, Slot
+
+
+class Leadership:
+    """Passed on by the master's loop. Never two children at once: a new one is told only when the
+    last one is dead, or what it was told has run out."""
+
+    def __init__(self) -> None:
+        self._leader: Child | None = None
+        self._until = 0.0
+
+    def go_on(self, slots: Iterable[Slot], children: Mapping[int, Child]) -> None:
+        """Tells one child until when the clock holds the lease, if there is news."""
+        held = max((child.leads_until for child in children.values()), default=0.0)
+        if self._over(children):
+            self._leader, self._until = _heir(slots), 0.0
+        leader = self._leader
+        if leader is not None and held != self._until and _fit(leader):
+            leader.order(Lead(held))
+            self._until = held
+
+    def _over(self, children: Mapping[int, Child]) -> bool:
+        leader = self._leader
+        gone = leader is None or children.get(leader.pid) is not leader
+        return gone or time.monotonic() >= self._until
+
+
+def _heir(slots: Iterable[Slot]) -> Child | None:
+    """The first child that runs jobs."""
+    return next((slot.child for slot in slots if slot.child and _fit(slot.child)), None)
+
+
+def _fit(child: Child) -> bool:
+    return child.slot.capsule is not None and child.state == "running"
