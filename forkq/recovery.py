@@ -22,6 +22,8 @@ from .times import now, seconds
 
 DEADLY_CRASHES: Final = 3
 _WINDOW: Final = 72 * 3600.0
+_LAST_COUNTS: Final = 3600  # seconds
+_NOTE_TTL: Final = 86_400  # seconds; a host that was cut off for longer counts nothing
 # What recover.lua understands.
 _REQUEUE: Final = "requeue"
 _BURY: Final = "bury"
@@ -71,8 +73,17 @@ class Recovery:
         lists = self.cemetery.keys.lists_and_leases(queues)
         return Recovered(int(wire.script(REQUEUE, lists, (owner(identity), 0))), [])
 
-    def recover(self, wire: Wire, queues: Sequence[str], identity: str, crash: Crash) -> Recovered:
-        """Puts the owner's jobs back with a crash record, or buries them."""
+    def recover(
+        self,
+        wire: Wire,
+        queues: Sequence[str],
+        identity: str,
+        crash: Crash,
+        *,
+        may_return: bool = False,
+    ) -> Recovered:
+        """Puts the owner's jobs back with a crash record, or buries them. An owner that
+        ``may_return``, being perhaps only cut off, finds a note of it (child/losses.py)."""
         keys = self.cemetery.keys
         hashes = [keys.inflight(queue) for queue in queues]
         found: list[Any] = wire.script(LEASES, hashes, (owner(identity),))
@@ -81,22 +92,46 @@ class Recovery:
         for at in range(len(found) - 3, -1, -3):
             queue, lease, payload = found[at : at + 3]
             verdict, stamped = _stamped(payload, queues[queue - 1], crash)
-            moves += (queue, lease, verdict, stamped)
+            moves += (queue, lease, verdict, stamped, named(payload) if may_return else "")
             if verdict == _BURY:
-                buried.append(_named(stamped))
-        moved = self.cemetery.recover(wire, queues, moves) if moves else 0
+                buried.append(named(stamped))
+        if not moves:
+            return Recovered(0, [])
+        note_for = _NOTE_TTL if may_return else 0
+        moved = self.cemetery.recover(wire, queues, identity, moves, note_for=note_for)
         return Recovered(moved, buried)
 
     def forget(self, wire: Wire, identity: str) -> None:
-        """Takes a dead process's record away."""
+        """Takes all that a dead process said of itself away."""
         keys = self.cemetery.keys
         wire.pipeline(
             [
                 ("SREM", keys.processes, identity),
                 ("DEL", keys.process(identity), keys.work(identity), keys.signals(identity)),
                 ("DEL", keys.place(identity)),
+                # Not at once: the rescue may come later to count what was not flushed.
+                ("EXPIRE", keys.flushed(identity), _LAST_COUNTS),
             ]
         )
+
+    def strike(self, wire: Wire, identity: str) -> None:
+        """Takes a process that seems lost off the list of processes. The rest of what it said of
+        itself expires, and is needed if it returns."""
+        keys = self.cemetery.keys
+        replies = wire.pipeline(
+            [("SREM", keys.processes, identity), ("EXISTS", keys.process(identity))]
+        )
+        if replies[1] == 1:  # it returned this very moment
+            wire.call("SADD", keys.processes, identity)
+
+
+def named(payload: bytes) -> str:
+    """Class and jid of a job, for people."""
+    try:
+        job = loads(payload)
+    except MalformedPayload:
+        return "malformed payload"
+    return f"{job['class']} {job.get('jid')}"
 
 
 def _stamped(payload: bytes, queue: str, crash: Crash) -> tuple[str, bytes]:
@@ -111,11 +146,6 @@ def _stamped(payload: bytes, queue: str, crash: Crash) -> tuple[str, bytes]:
         return _BURY, dumps(job)
     except (MalformedPayload, InvalidJob):
         return _REQUEUE, payload  # a processor will find out, and bury it as it is
-
-
-def _named(payload: bytes) -> str:
-    job = loads(payload)
-    return f"{job['class']} {job.get('jid')}"
 
 
 def _crashes(job: Job) -> list[Any]:

@@ -6,9 +6,10 @@ Not thread-safe: the fetcher sees to it that one thread at a time uses it.
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from redis.exceptions import NoScriptError
 
@@ -17,6 +18,9 @@ from ..connection import ResponseError, Wire
 from ..keys import Keys
 from ..lease import Unit, owner
 from ..scripts import FETCH, REQUEUE
+
+# How many fetches without an answer are remembered: one for each connection that was lost.
+_UNHEARD: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +33,22 @@ class Request:
     done: Sequence[Unit]
     watched: bool
 
+    @property
+    def sequences(self) -> range:
+        """Under which numbers it may have leased jobs."""
+        return range(self.first, self.first + self.want)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a fetch brought: ``short`` if less than it wanted, ``told`` if it brought nothing and
-    we shall hear of it when there is something."""
+    we shall hear of it when there is something; ``gone`` if it acknowledged what had no lease any
+    more: done a second time after a lost reply, or given to others."""
 
     units: Sequence[Unit]
     short: bool
     told: bool
+    gone: bool
 
 
 class Line:
@@ -54,6 +65,12 @@ class Line:
         self._lists = keys.lists_and_leases(self._names)
         self._sequence = 1
         self._under_way: Request | None = None
+        self._unheard: deque[range] = deque(maxlen=_UNHEARD)
+
+    @property
+    def wire(self) -> Wire:
+        """The connection, for other commands while no fetch is under way."""
+        return self._wire
 
     @property
     def is_open(self) -> bool:
@@ -83,6 +100,9 @@ class Line:
         assert request is not None
         taken = self._reply(request)
         self._under_way = None
+        gone = len(taken) % 2 == 1
+        if gone:
+            taken.pop()
         pairs = zip(taken[::2], taken[1::2], strict=True)
         names = self._names
         units = [
@@ -90,7 +110,15 @@ class Line:
             for sequence, (queue, payload) in enumerate(pairs, request.first)
         ]
         short = len(units) < max(1, request.want)
-        return Answer(units, short, told=not units and request.watched)
+        return Answer(units, short, told=not units and request.watched, gone=gone)
+
+    def has_heard(self, sequence: int) -> bool:
+        """Whether all is known that may have been leased under that number; False while the fetch
+        that took it is under way, and for ever if its answer was lost. Any thread may ask."""
+        request = self._under_way
+        if request is not None and sequence in request.sequences:
+            return False
+        return not any(sequence in unheard for unheard in list(self._unheard))
 
     def requeue(self, keep: Iterable[int]) -> None:
         """Puts back every lease of this child but those with the sequence numbers ``keep``."""
@@ -103,9 +131,14 @@ class Line:
     def hang_up(self) -> Sequence[Unit]:
         """Closes the connection. Returns what the fetch under way, if any, was to acknowledge: to
         do that again does no harm."""
-        request, self._under_way = self._under_way, None
         self._wire.close()
-        return request.done if request is not None else ()
+        request = self._under_way
+        if request is None:
+            return ()
+        if request.want:
+            self._unheard.append(request.sequences)  # first: it must never be in neither
+        self._under_way = None
+        return request.done
 
     def _transmit(self, request: Request) -> None:
         fetch = (

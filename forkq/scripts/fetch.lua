@@ -7,19 +7,21 @@
 --       [4] seed of the draw between weighted queues; 0 takes strictly in order
 --       [5 ..] one weight per queue
 --       then, for each queue with jobs to acknowledge: its number, how many, their sequence numbers
--- Returns a flat list: queue number, payload, queue number, payload, ... in sequence order.
+-- Returns a flat list: queue number, payload, queue number, payload, ... in sequence order, and one
+-- element more if any of the leases to acknowledge was gone.
 --
 -- The first write is always a removal, so that it works on a server that is full.
 -- Reading comes before taking: only reading registers a waiting child's interest in a list, and a
 -- key of the wrong type stops the script while every payload is still in its list.
 
 local queues, want, owner, sequence = #KEYS / 2, tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local gone = false
 
 local function acknowledge(from)
   while from <= #ARGV do
     local queue, count, leases = tonumber(ARGV[from]), tonumber(ARGV[from + 1]), {}
     for i = 1, count do leases[i] = owner .. ARGV[from + 1 + i] end
-    redis.call('HDEL', KEYS[2 * queue], unpack(leases))
+    if redis.call('HDEL', KEYS[2 * queue], unpack(leases)) < count then gone = true end
     from = from + 2 + count
   end
 end
@@ -80,4 +82,5 @@ end
 
 acknowledge(5 + queues)
 if ARGV[4] == '0' then take_in_order() else take_by_weight(tonumber(ARGV[4])) end
+if gone then taken[#taken + 1] = 0 end
 return taken
