@@ -33,6 +33,8 @@ _LONGEST_GAP: Final = 30.0
 # After a failure everybody is back by then: children beat and clocks try again within 10 s.
 _SETTLING: Final = 20.0
 _SHORTEST: Final = 0.1
+# A child that died is rescued by its own master, who tries once a second and knows how it died.
+_RESCUE: Final = 3.0
 
 Monotonic = Callable[[], float]
 
@@ -101,6 +103,8 @@ class Sweep:
         self._monotonic = monotonic
         self._lookout = Lookout(keys, wire, monotonic)
         self._missing: dict[str, float] = {}
+        self._dead: dict[str, float] = {}
+        self._begun = False  # the first sweep of a tree that is started anew waits for nobody
         self._excused: set[str] = set()
         self._told: set[bytes] = set()
 
@@ -108,24 +112,38 @@ class Sweep:
         """Looks at every owner once. Returns in how many seconds it wants to look again."""
         self._lookout.renew()
         owners = self._look(self._owners())
-        self._remember({owner.identity for owner in owners if owner.expires is None})
+        self._remember(owners)
         pauses = [self._judge(owner) for owner in owners]
+        self._begun = True
         return max(_SHORTEST, min([_PERIOD, *pauses]))
 
-    def _remember(self, missing: set[str]) -> None:
+    def _remember(self, owners: Sequence[Owner]) -> None:
         now = self._monotonic()
+        missing = {owner.identity for owner in owners if owner.expires is None}
         self._missing = {identity: self._missing.get(identity, now) for identity in missing}
         self._excused &= missing
+        holding = {owner.identity for owner in owners}
+        self._dead = {who: since for who, since in self._dead.items() if who in holding}
 
     def _judge(self, owner: Owner) -> float:
         """Recovers the jobs of one owner if it is dead. Returns when to look at it again."""
         seen = fate(owner.place)
         if seen == "dead":
-            self._bury(owner)
-        elif seen == "unknown" and owner.expires is not None:
+            return self._find_dead(owner)
+        if seen == "unknown" and owner.expires is not None:
             return owner.expires
-        elif seen == "unknown":
+        if seen == "unknown":
             return self._miss(owner)
+        return _PERIOD
+
+    def _find_dead(self, owner: Owner) -> float:
+        """One whose process is gone: its master's business, unless that is gone too."""
+        since = self._dead.setdefault(owner.identity, self._monotonic())
+        patience = since + _RESCUE - self._monotonic()
+        if self._begun and patience > 0:
+            return patience
+        self._bury(owner)
+        del self._dead[owner.identity]
         return _PERIOD
 
     def _miss(self, owner: Owner) -> float:

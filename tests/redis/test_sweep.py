@@ -185,6 +185,20 @@ def test_jobs_of_a_dead_process_come_back_at_once_with_a_crash_record(
     assert log.events() == ["jobs of a dead process recovered"]
 
 
+@linux
+def test_a_child_that_dies_later_is_its_masters_first(
+    patrol: Sweep, redis: Redis, time: Time, grave: str
+) -> None:
+    """The master knows how it died; only one that has gone itself leaves the jobs to the sweep."""
+    lease(redis, DEAD, job(jid="a"))
+    record(redis, DEAD, grave)
+    pause = patrol.run()
+    assert (queued(redis), pause) == ([], 3.0)
+    time.now += pause
+    patrol.run()
+    assert [found["jid"] for found in queued(redis)] == ["a"]
+
+
 def test_jobs_of_an_owner_without_a_record_come_back_when_it_is_missed_twice(
     patrol: Sweep, redis: Redis, time: Time, log: Log
 ) -> None:
