@@ -201,7 +201,8 @@ def test_usr2_loads_new_code_under_load_and_loses_nothing(
 
     def renewed() -> bool:
         nonlocal fewest
-        fewest = min(fewest, sum("busy]" in title(c) for c in workers(forkq)))
+        known = [c for c in forkq.status().get("children", []) if c["concurrency"]]
+        fewest = min(fewest, sum(c["state"] == "running" for c in known) if known else fewest)
         return "every place has its new child" in forkq.log_text()
 
     wait_until(renewed, what="the rolling restart", deadline=15)
