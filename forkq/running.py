@@ -68,7 +68,7 @@ class Running:
             before = unit.progress.done if unit.progress is not None else 0
             told = _number(done)
             done, total = before if told is None else told, _number(total)
-        if note != "":
+        if type(note) is not str or note:
             note = _text(note)
         unit.progress = Progress(done, total, note, time.time())
 
@@ -122,7 +122,7 @@ def _number(value: Any) -> float | None:
         return cast("float", value)
     try:
         number = float(value)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # noqa: BLE001 - nothing that a value does must fail the job that tells of it
         return None
     return number if _is_number(number) else None
 

@@ -68,7 +68,7 @@ def stats() -> Stats:
         ("ZCARD", names.dead),
         ("SMEMBERS", names.queues),
     )
-    processed, failed, ran_twice = (int(count or 0) for count in counters)
+    processed, failed, ran_twice = map(_count, counters)
     return Stats(
         processed=processed,
         failed=failed,
@@ -94,7 +94,7 @@ def history(days: int = 7) -> list[Day]:
         for day in dates
     ]
     [counts] = ask(("MGET", *names))
-    figures = [int(count or 0) for count in counts]
+    figures = [_count(count) for count in counts]
     return [Day(*row) for row in zip(dates, figures[:days], figures[days:], strict=True)]
 
 
@@ -119,3 +119,8 @@ def _latency(oldest: bytes | None) -> float:
     except MalformedPayload:
         return 0.0
     return max(0.0, now() - seconds(stamp)) if isinstance(stamp, int | float) else 0.0
+
+
+def _count(found: bytes | None) -> int:
+    """A counter; 0 if it is not there, or holds something else."""
+    return int(found) if found and found.removeprefix(b"-").isdigit() else 0

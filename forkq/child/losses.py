@@ -53,8 +53,8 @@ class Losses:
 
     def _take_note(self, wire: Wire) -> None:
         note: dict[bytes, bytes] = wire.call("HGETALL", self._key)
-        oldest_first = sorted(note.items(), key=lambda item: int(item[0]))
-        known = [field for field, job in oldest_first if self._take(int(field), job.decode())]
+        ours = {int(field): job for field, job in note.items() if field.isdigit()}
+        known = [n for n in sorted(ours) if self._take(n, ours[n].decode("utf-8", "replace"))]
         if known:
             wire.call("HDEL", self._key, *known)
 

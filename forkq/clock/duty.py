@@ -6,7 +6,7 @@ import math
 import time
 from typing import Any, Final, Protocol
 
-from ..connection import ResponseError, refused
+from ..connection import ConnectionLost, RedisError, refused
 from ..outage import Backoff, Outage
 from ..times import now
 from .watch import News
@@ -34,13 +34,13 @@ class Duty:
     """One piece of work, and how fresh is what it knows of its ``keys``. Redis is asked again only
     when the server has told of a change.
 
-    What the server refuses of one piece is logged once and tried again later: it must not hold up
-    the others."""
+    What the server refuses of one piece, or a value that nobody foresaw makes of it, is logged once
+    and tried again later: it must neither hold up the others nor end the clock."""
 
     def __init__(self, name: str, work: Work, keys: tuple[str, ...], log: Any) -> None:
         self._work = work
         self._keys = keys
-        self._refusal = Outage(log, f"redis refuses the {name}", f"redis takes the {name} again")
+        self._trouble = Outage(log, f"{name} are held up", f"{name} go on again")
         self._backoff = Backoff()
         self._stale = True
         self._next_look = 0.0
@@ -64,12 +64,14 @@ class Duty:
             due = self._work.next_due()
             if due is not None and due <= now():
                 self._work.work()
-            self._refusal.end()
+            self._trouble.end()
             self._backoff.reset()
-        except ResponseError as error:
-            if refused(error):
+        except ConnectionLost:
+            raise
+        except Exception as error:
+            if isinstance(error, RedisError) and refused(error):
                 raise
-            self._refusal.begin(error)
+            self._trouble.begin(error)
             self.forget()
             self._rests_until = time.monotonic() + self._backoff.pause()
 

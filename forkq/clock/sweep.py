@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..connection import OutOfMemory, Wire
+from ..connection import ConnectionLost, OutOfMemory, RedisError, Wire
 from ..keys import Keys
 from ..recovery import Crash, Recovery
 from ..whereabouts import fate, view, view_of
@@ -106,14 +106,14 @@ class Sweep:
         self._dead: dict[str, float] = {}
         self._begun = False  # the first sweep of a tree that is started anew waits for nobody
         self._excused: set[str] = set()
-        self._told: set[bytes] = set()
+        self._told: set[str] = set()
 
     def run(self) -> float:
         """Looks at every owner once. Returns in how many seconds it wants to look again."""
         self._lookout.renew()
         owners = self._look(self._owners())
         self._remember(owners)
-        pauses = [self._judge(owner) for owner in owners]
+        pauses = [self._attend(owner) for owner in owners]
         self._begun = True
         return max(_SHORTEST, min([_PERIOD, *pauses]))
 
@@ -124,6 +124,16 @@ class Sweep:
         self._excused &= missing
         holding = {owner.identity for owner in owners}
         self._dead = {who: since for who, since in self._dead.items() if who in holding}
+
+    def _attend(self, owner: Owner) -> float:
+        """One whose jobs cannot be moved must not keep the others from it."""
+        try:
+            return self._judge(owner)
+        except ConnectionLost:
+            raise
+        except RedisError as error:
+            self._tell_once("jobs of a dead process cannot be moved", owner.identity, error)
+            return _PERIOD
 
     def _judge(self, owner: Owner) -> float:
         """Recovers the jobs of one owner if it is dead. Returns when to look at it again."""
@@ -193,7 +203,7 @@ class Sweep:
         replies = self._wire.pipeline(commands) if commands else []
         for queue, leases in zip(queues, replies, strict=True):
             if isinstance(leases, Exception):
-                self._tell_once(queue.encode(), str(leases))
+                self._tell_once("queue left out of the sweep", queue, leases)
                 continue
             identities = {lease.decode("utf-8", "replace").rpartition("/")[0] for lease in leases}
             for identity in identities - {""}:
@@ -206,14 +216,14 @@ class Sweep:
             try:
                 names.append(name.decode())
             except UnicodeDecodeError as error:
-                self._tell_once(name, str(error))
+                self._tell_once("queue left out of the sweep", repr(name), error)
         return sorted(names)
 
-    def _tell_once(self, queue: bytes, why: str) -> None:
-        """A queue that cannot be looked at must not keep the others from it."""
-        if queue not in self._told:
-            self._told.add(queue)
-            self._log.error("queue left out of the sweep", queue=repr(queue), error=why)
+    def _tell_once(self, event: str, which: str, error: Exception) -> None:
+        """Something odd is said once; it is looked at again with every sweep."""
+        if which not in self._told:
+            self._told.add(which)
+            self._log.error(event, which=which, error=str(error))
 
     def _look(self, owners: Mapping[str, list[str]]) -> list[Owner]:
         """Looks at all of them in one round trip."""
@@ -226,18 +236,22 @@ class Sweep:
             )
         ]
         replies = self._wire.pipeline(commands) if commands else []
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
         pairs = zip(owners.items(), replies[::2], replies[1::2], strict=True)
         return [
-            Owner(identity, queues, (place or b"").decode("utf-8", "replace"), _expires(left))
+            Owner(identity, queues, _place(place), _expires(left))
             for (identity, queues), place, left in pairs
         ]
 
 
-def _expires(left: int) -> float | None:
+def _place(found: Any) -> str:
+    """Where it lives, as far as it has said; an error (another type) says nothing."""
+    return found.decode("utf-8", "replace") if isinstance(found, bytes) else ""
+
+
+def _expires(left: int | Exception) -> float | None:
     """PTTL's answer in seconds: -2 stands for a key that is missing, -1 for one that stays."""
+    if isinstance(left, Exception):
+        raise left
     if left == -2:
         return None
     return left / 1000 if left >= 0 else _PERIOD

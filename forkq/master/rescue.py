@@ -102,6 +102,7 @@ class Rescue:
 
     def _postpone(self, error: BaseException) -> None:
         self._wire.close()
+        self._open.append(self._open.pop(0))  # one that Redis refuses must not hold up the others
         self._due = time.monotonic() + _PAUSE
         if not self._complained:
             self._complained = True

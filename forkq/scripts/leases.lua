@@ -9,7 +9,7 @@ for k = 1, #KEYS do
   local mine = {}
   for _, lease in ipairs(redis.call('HKEYS', KEYS[k])) do
     if lease:sub(1, #owner) == owner then
-      mine[#mine + 1] = { lease = lease, sequence = tonumber(lease:sub(#owner + 1)) }
+      mine[#mine + 1] = { lease = lease, sequence = tonumber(lease:sub(#owner + 1)) or 0 }
     end
   end
   table.sort(mine, function(a, b) return a.sequence < b.sequence end)

@@ -18,7 +18,7 @@ for k = 1, #KEYS, 2 do
     local sequence = lease:sub(#owner + 1)
     local old = bound == 0 or (tonumber(sequence) or 0) < bound
     if lease:sub(1, #owner) == owner and old and not keep[sequence] then
-      mine[#mine + 1] = { lease = lease, sequence = tonumber(sequence) }
+      mine[#mine + 1] = { lease = lease, sequence = tonumber(sequence) or 0 }
     end
   end
   table.sort(mine, function(a, b) return a.sequence > b.sequence end)

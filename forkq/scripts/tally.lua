@@ -6,10 +6,15 @@
 --       [3] seconds that the counters of a day are kept
 -- Returns how many processed jobs were added.
 --
--- Without a note nothing is known to be missing: nothing is added. First nothing is removed: see
--- flush.lua.
+-- Without a note nothing is known to be missing: nothing is added. A flush of that child that arrives
+-- only now adds nothing any more. First nothing is removed: see flush.lua.
+
+local LAST = 2 ^ 53
 
 redis.call('HDEL', KEYS[1], '')
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  redis.call('HSET', KEYS[1], 'number', string.format('%d', LAST))
+end
 local added = { 0, 0 }
 for n, name in ipairs({ 'processed', 'failed' }) do
   local known = tonumber(redis.call('HGET', KEYS[1], name))

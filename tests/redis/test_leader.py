@@ -211,7 +211,7 @@ def test_the_lease_of_a_process_that_died_here_is_taken_at_once(make: Make, redi
 def test_a_standby_sees_the_leader_die_without_asking_redis(make: Make, redis: Redis) -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        redis.set(LEASE, f"vm:7:dddddddddddd {here(process.pid)}", px=60_000)
+        redis.set(LEASE, f"vm:7:dddddddddddd {here(process.pid)}", px=10_000)
         second = make()
         assert not second.attend()
         before = commands(redis)
@@ -228,10 +228,10 @@ def test_only_the_lease_of_the_dead_itself_is_taken_over(make: Make, redis: Redi
     """Somebody else may have been quicker, between the look and the taking."""
     second = make()
     assert second.leader._claim(b"")[0] == f"{second.identity} {here()}".encode()
-    redis.set(LEASE, ELSEWHERE, px=60_000)
+    redis.set(LEASE, ELSEWHERE, px=10_000)
     holder, left = second.leader._claim(b"vm:7:dddddddddddd a-place-of-the-dead")
     assert holder == ELSEWHERE.encode()
-    assert left > 50
+    assert left > 5
 
 
 def test_one_that_resigns_is_followed_as_soon_as_its_app_has_heard(make: Make) -> None:
@@ -264,7 +264,7 @@ def test_a_resignation_wakes_a_standby_that_has_woken_before(make: Make) -> None
 def test_to_resign_a_lease_that_another_has_changes_nothing(make: Make, redis: Redis) -> None:
     first = make()
     assert first.attend()
-    redis.set(LEASE, ELSEWHERE, px=60_000)
+    redis.set(LEASE, ELSEWHERE, px=10_000)
     first.leader.retire()
     assert redis.get(LEASE) == ELSEWHERE.encode()
     assert not redis.exists(LEFT)
@@ -354,3 +354,11 @@ def test_the_lease_outlives_two_renewals_that_fail() -> None:
     """One lost renewal must not cost the lead; and the bound of 15 s holds."""
     assert 2 * RENEW < TTL - MARGIN
     assert TTL + 1 < 15
+
+
+def test_a_lease_that_lasts_longer_than_any_of_ours_is_nobodys(make: Make, redis: Redis) -> None:
+    """The server's wall clock was set back: Redis keeps the moment of expiry, not the time left."""
+    redis.set(LEASE, ELSEWHERE, px=3_600_000)
+    second = make()
+    second.leader.attend(watch=False)
+    assert second.leader.leads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -511,3 +511,37 @@ def test_a_name_cut_within_a_character_hides_no_process(request: pytest.FixtureR
     assert fate(here(process.pid)) == "alive"
     view = here().rpartition("]/")[0]
     assert fate(f"{view}]/x/1") == "unknown"
+
+
+@linux
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda redis: redis.set("queue:bad", "x"), id="no list"),
+        pytest.param(
+            lambda redis: redis.hset("{queue:bad}:inflight", f"{DEAD[:-1]}e/x", "{}"),
+            id="no number",
+        ),
+        pytest.param(
+            lambda redis: (
+                redis.delete(Keys().place(f"{DEAD[:-1]}e")),
+                redis.lpush(Keys().place(f"{DEAD[:-1]}e"), "x"),
+            ),
+            id="place of a wrong type",
+        ),
+    ],
+)
+def test_one_odd_owner_keeps_nobody_elses_jobs(
+    sweep: Sweep, redis: Redis, grave: str, spoil: Callable[[Redis], object]
+) -> None:
+    odd = f"{DEAD[:-1]}e"
+    lease(redis, odd, job(jid="odd"), queue="bad")
+    redis.set(Keys().place(odd), grave)
+    spoil(redis)
+    lease(redis, DEAD, job(jid="a"), job(jid="b"))
+    record(redis, DEAD, grave)
+    sweep.run()
+    assert [found["jid"] for found in queued(redis)] == ["a", "b"]
+    everything = int(redis.hlen("{queue:bad}:inflight"))
+    left = int(redis.llen("queue:bad")) if redis.type("queue:bad") == b"list" else 0
+    assert everything + left >= 1, "nothing is lost of the odd one either"

@@ -159,11 +159,11 @@ def test_what_redis_refuses_is_told_once_and_tried_again_without_haste(
         duty.attend(watch=True)
         clocks.go(max(0.01, min(1.0, duty.pause())))
     assert 10 < len(work.done) < 1000
-    assert log.events() == ["redis refuses the letters"]
+    assert log.events() == ["letters are held up"]
     work.error = None
     clocks.go(10)
     duty.attend(watch=True)
-    assert log.events() == ["redis refuses the letters", "redis takes the letters again"]
+    assert log.events() == ["letters are held up", "letters go on again"]
 
 
 @pytest.mark.parametrize("error", [Lost("gone"), ReadOnlyError("a replica")])
@@ -173,3 +173,15 @@ def test_a_lost_server_and_a_failover_are_everybodys_business(
     work.error = error
     with pytest.raises(type(error)):
         duty.attend(watch=True)
+
+
+def test_what_nobody_foresaw_holds_up_one_piece_and_does_not_end_the_clock(
+    duty: Duty, work: Work, log: Log, clocks: Clocks
+) -> None:
+    work.error = ValueError("year -3166904 is out of range")
+    duty.attend(watch=True)
+    assert log.events() == ["letters are held up"]
+    work.error = None
+    clocks.go(11)
+    duty.attend(watch=True)
+    assert log.events() == ["letters are held up", "letters go on again"]
