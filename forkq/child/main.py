@@ -43,6 +43,7 @@ from ..pipe import (
 )
 from ..post import Post, listen_to_term
 from ..standing import announce_stopping, lead
+from .events import Election, call_handlers
 from .fetcher import Fetcher
 from .heartbeat import Heartbeat, Household, Snapshot
 from .ledger import Ledger
@@ -71,7 +72,7 @@ def main(config: Config, post: Post) -> int:
     setproctitle(f"forkq child {post.name} [booting]")
     log.bind(pid=os.getpid(), capsule=post.name)
     try:
-        _call_handlers("fork", log.logger())
+        call_handlers("fork", log.logger())
         client.serve(config)  # before the app, which may have its own say
         load_app(config.app)
         if not registry.names():
@@ -104,6 +105,7 @@ class Child:
         self._deadline: float | None = None
         self._interrupted = False
         self._told: Beat | None = None
+        self._election = Election(self._log)
         self._assemble(config)
         self._selector = DefaultSelector()
         self._selector.register(self._orders, EVENT_READ)
@@ -205,7 +207,7 @@ class Child:
     def _lead(self, until: float) -> None:
         if lead(until):
             self._log.info("leading: this child is the leader of all")
-            _call_handlers("leader", self._log)
+            self._election.won()
 
     def _obey_signals(self) -> None:
         if signal.SIGTERM in os.read(self._woken, 4096):
@@ -232,7 +234,7 @@ class Child:
             announce_stopping()
             self._manager.quiet()
             self._heartbeat.soon()
-            _call_handlers("quiet", self._log)
+            call_handlers("quiet", self._log)
 
     def _stop(self, deadline: float) -> None:
         """Quiet first; what still runs at ``deadline`` is interrupted. The earliest one counts."""
@@ -241,7 +243,7 @@ class Child:
             return
         self._deadline = deadline
         self._go_quiet("stopping")
-        _call_handlers("shutdown", self._log)
+        call_handlers("shutdown", self._log)
 
     def _enforce(self) -> None:
         self._manager.replace_the_dead()
@@ -280,7 +282,7 @@ class Child:
         returned = self._fetcher.give_back()
         self._tell()  # should the last flush fail, the master adds what it knows from here
         left = self._heartbeat.stop(time.monotonic() + _FAREWELL, gone=returned)
-        _call_handlers("exit", self._log)
+        call_handlers("exit", self._log)
         send(self._post.report, Left())
         return CLEAN if returned and left else LEASES_LEFT
 
@@ -310,12 +312,3 @@ def _connecting(config: Config) -> dict[str, Any]:
         "timeout": config.redis.timeout,
         "connect_timeout": config.redis.connect_timeout,
     }
-
-
-def _call_handlers(event: registry.Event, logger: Any) -> None:
-    """Calls the app's handlers of a lifecycle event; their errors are logged and change nothing."""
-    for handler in registry.handlers(event):
-        try:
-            handler()
-        except Exception as error:
-            logger.error("a lifecycle handler failed", event_name=event, exc_info=error)

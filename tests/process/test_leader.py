@@ -13,7 +13,7 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.process.scene import measured, workers
+from tests.process.scene import measured, push, workers
 from tests.support.server import Server
 from tests.support.tree import Forest, ForkqTree
 from tests.support.waiting import wait_until
@@ -226,3 +226,31 @@ def test_a_rolling_restart_hands_the_lead_on(pair: Pair, diary: Diary) -> None:
     wait_until(lambda: not old & {child.pid for child in workers(pair.leading)},
                deadline=20, what="the new children")  # fmt: skip
     diary.wait_leader([*workers(pair.leading), *workers(pair.other)])
+
+
+NASTY = APP + """
+@forkq.on("leader")
+def leave():
+    raise SystemExit(3)
+
+@forkq.on("leader")
+def stay():
+    tell("stays")
+    while True:
+        time.sleep(0.1)
+"""
+
+
+def test_whatever_a_leaders_handler_does_the_child_goes_on_and_stops_in_time(
+    redis: Redis, redis_server: Server, tree: Forest, diary: Diary
+) -> None:
+    """It runs in a thread of its own, and SystemExit ends that handler alone."""
+    forkq = tree(redis_server, app=NASTY, args=["-t", "10"], env=diary.env)
+    (child,) = workers(forkq)
+    wait_until(lambda: diary.told("stays"), what="the handler that stays")
+    push(redis_server, "Noop")
+    wait_until(lambda: redis.get("stat:processed") == b"1", deadline=25, what="a job")
+    assert workers(forkq) == [child]
+    stopped = time.monotonic()
+    assert forkq.stop() == 0
+    assert time.monotonic() - stopped < 8, "no handler is waited for"

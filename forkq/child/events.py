@@ -1,0 +1,35 @@
+"""Calling the app's handlers of lifecycle events: what they raise is logged and changes nothing."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from .. import registry
+
+
+def call_handlers(event: registry.Event, log: Any) -> None:
+    """Calls all that the app has registered for ``event``, in this thread."""
+    for handler in registry.handlers(event):
+        try:
+            handler()
+        except BaseException as error:  # SystemExit must not end the child either
+            log.error("a lifecycle handler failed", event_name=event, exc_info=error)
+
+
+class Election:
+    """Calls the handlers of ``leader``, in which apps do their leader's work: in a thread of its
+    own, which may take its time. Handlers that have not noticed that this child led no more for a
+    moment are not called a second time."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self._thread: threading.Thread | None = None
+
+    def won(self) -> None:
+        """This child leads from now on."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(
+                target=call_handlers, args=("leader", self._log), name="leader", daemon=True
+            )
+            self._thread.start()
