@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import tzinfo
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -12,12 +13,15 @@ import msgspec
 from .errors import InvalidJob, InvalidSchedule
 from .payload import dumps, validate
 from .schedule import Schedule
+from .zones import zone_name
 
 __all__ = ["Entry", "Missed", "Overlap", "Schedule", "check_name", "missed_ticks"]
 
 Overlap: TypeAlias = Literal["skip", "allow"]
 Missed: TypeAlias = Literal["skip", "once"] | int
 
+# Where a tree's entries are defined; an origin is one of these and the service: ``code:shop``.
+ORIGIN_KINDS: Final = ("code", "file")
 MOST_MISSED: Final = 1000
 LONGEST_JITTER: Final = 86400
 LONGEST_NAME: Final = 128
@@ -49,7 +53,7 @@ class Entry:
         name: str,
         cron: str,
         job: Mapping[str, Any],
-        tz: str = "UTC",
+        tz: str | tzinfo = "UTC",
         overlap: Overlap = "allow",
         missed: Missed = "once",
         jitter: float = 0,
@@ -63,14 +67,21 @@ class Entry:
         dumps(template)
         return cls(
             name=name,
-            schedule=Schedule.parse(cron, tz),
+            schedule=Schedule.parse(cron, zone_name(tz)),
             job=template,
             overlap=_checked_overlap(overlap),
             missed=missed_ticks(missed),
             jitter=_checked_jitter(jitter),
-            enabled=bool(enabled),
+            enabled=_checked_enabled(enabled),
             origin=origin,
         )
+
+    @property
+    def service(self) -> str | None:
+        """Whose trees it belongs to: it ticks only while one of them runs. None if to nobody's: it
+        was added at run time."""
+        kind, colon, service = self.origin.partition(":")
+        return service if colon and kind in ORIGIN_KINDS else None
 
     def due(self, tick: int) -> float:
         """When the job of ``tick`` is to be pushed: up to ``jitter`` seconds later, by a hash of
@@ -146,6 +157,12 @@ def _checked_overlap(overlap: Overlap) -> Overlap:
     if overlap not in get_args(Overlap):
         raise InvalidSchedule(f'overlap: expected "skip" or "allow", found {overlap!r}')
     return overlap
+
+
+def _checked_enabled(enabled: object) -> bool:
+    if type(enabled) is not bool:
+        raise InvalidSchedule(f"enabled: expected true or false, found {enabled!r}")
+    return enabled
 
 
 def _checked_jitter(jitter: float) -> float:

@@ -127,6 +127,10 @@ class Keys:
         """Hash: name -> jid of its latest job, until that has ended."""
         return f"{self.prefix}forkq:cron:pending"
 
+    def cron_origin(self, service: str) -> str:
+        """String, expiring after a minute: a tree of that service runs (periodic.service_of)."""
+        return f"{self.prefix}forkq:cron:origin:{service}"
+
     def cron_runs(self, name: str) -> str:
         """List, newest first, expiring: what became of that periodic job's last ticks."""
         return f"{self.prefix}forkq:cron:runs:{name}"

@@ -8,25 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from datetime import tzinfo
+from typing import Any, Final, TypeGuard, TypeVar
 
 from . import registry
 from .config import Config
 from .cron import Entry, Missed, Overlap
 from .errors import InvalidJob, InvalidSchedule, UnknownJob
-from .job import FunctionJob, Job
+from .job import OPTIONS, FunctionJob, Job
 from .payload import DEFAULT_QUEUE
 from .registry import JobSpec, PeriodicSpec
+from .schema import nearest
 
 Target = TypeVar("Target", bound="type[Job] | FunctionJob[..., Any]")
 
-_DEFAULTS: Mapping[str, Any] = {"retry": True, "queue": DEFAULT_QUEUE}
+# What a payload says where neither its job nor the definition says it.
+DEFAULTS: Final[Mapping[str, Any]] = {"retry": True, "queue": DEFAULT_QUEUE}
+# What ``api.cron.add`` may be told by keyword, but for payload keys of one's own.
+_KEYWORDS: Final = [*OPTIONS, "args", "tz", "overlap", "missed", "jitter", "enabled"]
 
 
 def every(
     expression: str,
     *,
-    tz: str = "UTC",
+    tz: str | tzinfo = "UTC",
     name: str | None = None,
     args: Sequence[Any] = (),
     queue: str | None = None,
@@ -45,21 +50,25 @@ def every(
     so many. ``jitter``: seconds by which a push may come later, spread evenly. A clock pushes these
     jobs, so client middleware does not see them.
 
-    Raises InvalidSchedule, or InvalidJob for arguments that the job could not take.
+    Raises InvalidSchedule, or InvalidJob for arguments that the job could not take; both name it.
     """
+    _refuse_bare(expression)
 
     def register(target: Target) -> Target:
         spec = _spec_of(target)
-        entry = Entry.make(
-            name=spec.name if name is None else name,
-            cron=expression,
-            tz=tz,
-            job=_template(spec, _listed(spec, args), {} if queue is None else {"queue": queue}),
-            overlap=overlap,
-            missed=missed,
-            jitter=jitter,
-            enabled=enabled,
-        )
+        try:
+            entry = Entry.make(
+                name=spec.name if name is None else name,
+                cron=expression,
+                tz=tz,
+                job=template(spec, args, {} if queue is None else {"queue": queue}),
+                overlap=overlap,
+                missed=missed,
+                jitter=jitter,
+                enabled=enabled,
+            )
+        except (InvalidSchedule, InvalidJob) as error:
+            raise type(error)(f"@forkq.every on {spec.where}: {error}") from None
         registry.add_periodic(PeriodicSpec(entry.name, entry, spec.where, target))
         return target
 
@@ -86,13 +95,72 @@ def entries_by_origin(config: Config) -> dict[str, list[Entry]]:
 
 
 def origin_of(kind: str, config: Config) -> str:
-    """Who publishes: ``code:shop``, ``file:shop``. With the tag, or without one the app, in it: two
-    services on one Redis must not remove each other's entries."""
-    return f"{kind}:{config.tag or ','.join(config.app)}"
+    """Who publishes: ``code:shop``, ``file:shop``."""
+    return f"{kind}:{service_of(config)}"
+
+
+def service_of(config: Config) -> str:
+    """Which service a tree belongs to: its tag, or without one its app. Two services on one Redis
+    must not remove each other's entries; and those of one that does not run sleep."""
+    return config.tag or ",".join(config.app)
+
+
+def template(spec: JobSpec, args: object, own: Mapping[str, Any]) -> dict[str, Any]:
+    """The payload that a tick pushes: the job's options under what the definition says itself.
+    Raises InvalidJob for arguments that do not fit the job."""
+    if not isinstance(args, list | tuple):
+        raise InvalidJob(f"periodic job {spec.name!r}: args is {args!r}; pass a list")
+    fewest, most = spec.arity
+    if not fewest <= len(args) <= most:
+        takes = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        raise InvalidJob(
+            f"job {spec.name!r} takes {takes} arguments, but args has {len(args)}: {[*args]!r}"
+        )
+    return {**DEFAULTS, **spec.options, **own, "class": spec.name, "args": [*args]}
+
+
+def template_of(job: object, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """As ``template``, for a job class or function, or a registered name; any name, if the job is
+    another app's. Raises InvalidJob also for what is no job, and for a misspelt option."""
+    _refuse_misspelt(options)
+    if isinstance(job, str):
+        name = job
+    elif _is_job(job):
+        name = job.set().name
+    else:
+        raise InvalidJob(
+            f"{getattr(job, '__qualname__', repr(job))} is no job: pass a function under "
+            "@forkq.job, a class that derives from forkq.Job, or a registered name"
+        )
+    try:
+        spec = registry.lookup(name)
+    except UnknownJob:
+        return {**DEFAULTS, **options, "class": name, "args": [*args]}
+    return template(spec, args, options)
+
+
+def _refuse_misspelt(options: Mapping[str, Any]) -> None:
+    """A payload may have keys of one's own; but one that looks like a keyword is that, misspelt."""
+    for key in options.keys() - OPTIONS:
+        near = nearest(key, _KEYWORDS, 0.75)
+        if near is not None:
+            raise InvalidJob(f"there is no option {key!r}; the nearest is {near!r}")
+
+
+def _is_job(target: object) -> TypeGuard[type[Job] | FunctionJob[..., Any]]:
+    return isinstance(target, FunctionJob) or (isinstance(target, type) and issubclass(target, Job))
+
+
+def _refuse_bare(expression: object) -> None:
+    if callable(expression):
+        raise InvalidSchedule(
+            f"@forkq.every on {getattr(expression, '__qualname__', repr(expression))} does not say "
+            'when: write @forkq.every("*/5 * * * *") above @forkq.job, or on the Job class'
+        )
 
 
 def _spec_of(target: object) -> JobSpec:
-    if isinstance(target, FunctionJob) or (isinstance(target, type) and issubclass(target, Job)):
+    if _is_job(target):
         return registry.lookup(target.set().name)
     found = getattr(target, "__qualname__", repr(target))
     raise InvalidJob(
@@ -101,32 +169,15 @@ def _spec_of(target: object) -> JobSpec:
     )
 
 
-def _listed(spec: JobSpec, args: object) -> list[Any]:
-    if not isinstance(args, list | tuple):
-        raise InvalidJob(f"periodic job {spec.name!r}: args is {args!r}; pass a list")
-    return list(args)
-
-
-def _template(spec: JobSpec, args: list[Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The payload that a tick pushes: the job's options under what the definition says itself."""
-    fewest, most = spec.arity
-    if not fewest <= len(args) <= most:
-        takes = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        raise InvalidJob(
-            f"job {spec.name!r} takes {takes} arguments, but args has {len(args)}: {args!r}"
-        )
-    return {**_DEFAULTS, **spec.options, **own, "class": spec.name, "args": args}
-
-
 def _completed(entry: Entry, config: Config) -> Entry:
     """A file's entry with the options of its job, if this app has that job; one that it has not may
     be another app's, or a Ruby class."""
     try:
         spec = registry.lookup(entry.job["class"])
     except UnknownJob:
-        return replace(entry, job={**_DEFAULTS, **entry.job})
+        return replace(entry, job={**DEFAULTS, **entry.job})
     try:
-        return replace(entry, job=_template(spec, entry.job["args"], entry.job))
+        return replace(entry, job=template(spec, entry.job["args"], entry.job))
     except InvalidJob as error:
         raise InvalidJob(f"{config.source}: [[cron]] {entry.name!r}: {error}") from None
 

@@ -8,6 +8,7 @@ rule is for five only, and takes each change for one of whole hours, which Lord 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -40,6 +41,20 @@ _FIELDS: Final = {
     "month": "1 to 12 or JAN to DEC",
     "day-of-week": "0 to 7 or SUN to SAT (0 and 7: Sunday), 1#2 (second Monday), 5L (last Friday)",
 }
+# The first and the last value of each field; as numbers, and by name where there are names.
+_ENDS: Final = {
+    "second": ("0", "59"),
+    "minute": ("0", "59"),
+    "hour": ("0", "23"),
+    "day-of-month": ("1", "31"),
+    "month": ("1", "12", "JAN", "DEC"),
+    "day-of-week": ("0", "6", "SUN", "SAT"),
+}
+_NAMES: Final = {
+    "month": ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"],
+    "day-of-week": ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"],
+}
+_RANGE: Final = re.compile(r"(\w+)-(\w+)(?:/\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +144,25 @@ class Schedule:
             CronSim(self._fields, _EPOCH)
         except (CronSimError, ValueError) as error:
             raise self._refused(self._why(error)) from None
+        self._check_steps()
         if self._first_local(0) is None:
             raise self._refused("no date ever matches its day-of-month, month and day-of-week")
+
+    def _check_steps(self) -> None:
+        """A step that is wider than its field is another way to write its first value, and surely
+        meant otherwise: ``*/90`` minutes."""
+        for name, text in self._named_fields():
+            first, last = (int(end) for end in _ENDS[name][:2])
+            for step in (int(item.partition("/")[2] or 0) for item in text.split(",")):
+                if step > last - first:
+                    raise self._refused(
+                        f"{name} is {text!r}: a step of {step} never comes to a second tick within "
+                        f"{first} to {last}; for longer pauses use the fields to the right"
+                    )
+
+    def _named_fields(self) -> list[tuple[str, str]]:
+        texts = self._fields.split()
+        return list(zip(list(_FIELDS)[-len(texts) :], texts, strict=True))
 
     def _refused(self, why: str) -> InvalidSchedule:
         return InvalidSchedule(f"cron expression {self.expression!r}: {why}")
@@ -140,11 +172,32 @@ class Schedule:
         name = str(error).removeprefix("Bad ")
         if name not in _FIELDS:
             return str(error)
-        position = list(_FIELDS)[-len(self._fields.split()) :].index(name)
+        text = dict(self._named_fields())[name]
         return (
-            f"{name} is {self._fields.split()[position]!r}; expected {_FIELDS[name]}, or a list, "
-            'range or step of these ("1,15", "1-5", "*/2")'
+            f"{name} is {text!r}; expected {_FIELDS[name]}, or a list, "
+            f'range or step of these ("1,15", "1-5", "*/2"){_descent(name, text)}'
         )
+
+
+def _descent(name: str, text: str) -> str:
+    """What to write instead of the first range in a field that runs backwards; "" if none does."""
+    for item in text.split(","):
+        found = _RANGE.fullmatch(item)
+        if found is None:
+            continue
+        begin, end = found.groups()
+        if int(_ENDS[name][1]) >= _number(name, begin) > _number(name, end) >= 0:
+            first, last = _ENDS[name][:2] if begin.isdecimal() else _ENDS[name][-2:]
+            return f"; a range must ascend: for {item} write {begin}-{last},{first}-{end}"
+    return ""
+
+
+def _number(name: str, text: str) -> int:
+    """A value as a number, whether it is one or a name; -1 if it is neither."""
+    names = _NAMES.get(name, [])
+    if text.upper() in names:
+        return names.index(text.upper()) + (name == "month")
+    return int(text) if text.isdecimal() else -1
 
 
 def _text(expression: object) -> str:

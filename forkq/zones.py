@@ -76,6 +76,16 @@ class Zone:
         return int(offset.total_seconds())
 
 
+def zone_name(tz: str | tzinfo) -> str:
+    """The name of a zone that is given by its name or as a ``ZoneInfo``. Raises InvalidSchedule."""
+    name = getattr(tz, "key", None) if isinstance(tz, tzinfo) else tz
+    if not isinstance(name, str):
+        raise InvalidSchedule(
+            f'tz: {tz!r} has no name; pass an IANA name such as "Europe/Berlin", or "UTC"'
+        )
+    return name
+
+
 @cache
 def zone_of(name: str) -> Zone:
     """The zone called ``name``. Raises InvalidSchedule, with the nearest name that there is."""

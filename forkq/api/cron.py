@@ -7,38 +7,43 @@ and their forkq.toml, and those that were added here.
 from __future__ import annotations
 
 import builtins
+import difflib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import tzinfo
 from typing import Any, Final
 
 from .. import history as lines
-from .. import registry
 from ..client import default
 from ..cron import Entry, Missed, Overlap
-from ..errors import ForkqError, InvalidJob, InvalidSchedule, ServerUnavailable, UnknownJob
-from ..payload import DEFAULT_QUEUE, Job
-from ..schema import nearest
+from ..errors import ForkqError, InvalidSchedule, ServerUnavailable
+from ..payload import Job
+from ..periodic import template_of
 from ..scripts import PUBLISH, REBASE
 from ..times import now
-from .asking import ask, keys
+from .asking import ask, ask_leniently, keys
 from .runs import Run, merged
 
 ORIGIN: Final = "api"
 
 _DAY: Final = 86_400
 _ATTEMPTS: Final = 5
+_MOST_NAMES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Periodic:
-    """A periodic job as it stands: its definition, whether somebody has paused it, and the last
-    tick that was dealt with (whole epoch seconds; None before the first)."""
+    """A periodic job as it stands: its definition, whether somebody has ``paused`` it, the ``last``
+    tick that was dealt with (whole epoch seconds; None before the first), whether it is ``asleep``
+    because nobody runs the app that defines it, and the ``latest`` that is known of its runs."""
 
     entry: Entry
     paused: bool
     last: int | None
+    asleep: bool = False
+    latest: Run | None = None
 
     @property
     def name(self) -> str:
@@ -47,8 +52,9 @@ class Periodic:
 
     @property
     def resting(self) -> bool:
-        """Whether no tick of it is enqueued: it is paused, or defined with ``enabled = False``."""
-        return self.paused or not self.entry.enabled
+        """Whether no tick of it is enqueued: it is paused, asleep, or defined with ``enabled =
+        False``."""
+        return self.paused or self.asleep or not self.entry.enabled
 
     def ticks(self, count: int) -> builtins.list[int]:
         """Its next ticks from now on, were it not resting."""
@@ -59,7 +65,14 @@ class Periodic:
 def list() -> builtins.list[Periodic]:  # noqa: A001 - cron.list() says it best
     """Every periodic job, by name. A definition that this forkq cannot read is left out; the clock
     names it in its log."""
-    return [one for one in (_readable(*found) for found in _definitions()) if one is not None]
+    found = (_readable(*defined) for defined in _definitions())
+    return _looked_after([one for one in found if one is not None])
+
+
+def led() -> bool:
+    """Whether a clock leads: if none does, nothing is enqueued."""
+    [there] = ask(("EXISTS", keys().leader))
+    return bool(there)
 
 
 def get(name: str) -> Periodic:
@@ -69,7 +82,8 @@ def get(name: str) -> Periodic:
     if name not in found:
         raise ForkqError(_unknown(name, builtins.list(found)))
     raw, paused, last = found[name]
-    return Periodic(Entry.decode(raw), paused, last)
+    [one] = _looked_after([Periodic(Entry.decode(raw), paused, last)])
+    return one
 
 
 def add(
@@ -78,7 +92,7 @@ def add(
     job: str | Any,
     *,
     args: Sequence[Any] = (),
-    tz: str = "UTC",
+    tz: str | tzinfo = "UTC",
     overlap: Overlap = "allow",
     missed: Missed = "once",
     jitter: float = 0,
@@ -88,14 +102,14 @@ def add(
     """Adds a periodic job, or replaces one that was added here; no tick before now counts.
 
     ``job`` is a job class or function, or a registered name (any name, if the job is another
-    app's); ``options`` are those of a job (``queue``, ``retry``, ...); the rest is as for
-    ``forkq.every``. Raises InvalidSchedule or InvalidJob for what could never run, ForkqError for a
-    name that is defined in code or in a forkq.toml.
+    app's); ``options`` are those of a job (``queue``, ``retry``, ...) and payload keys of your
+    own; the rest is as for ``forkq.every``. Raises InvalidSchedule or InvalidJob for what could
+    never run, ForkqError for a name that is defined in code or in a forkq.toml.
     """
     entry = Entry.make(
         name=name,
         cron=cron,
-        job=_template(job, args, options),
+        job=template_of(job, args, options),
         tz=tz,
         overlap=overlap,
         missed=missed,
@@ -103,17 +117,14 @@ def add(
         enabled=enabled,
         origin=ORIGIN,
     )
-    _change(name, entry, force=False)
+    _change(name, entry)
     return get(name)
 
 
-def remove(name: str, *, force: bool = False) -> None:
-    """Removes a periodic job that was added here, with its pause and its history.
-
-    With ``force`` any: for what an app has left behind that is no more. One that an app still
-    defines comes back with that app's next start.
-    """
-    _change(name, None, force=force)
+def remove(name: str) -> None:
+    """Removes a periodic job that was added here, or was left behind by an app that does not run,
+    with its pause and its history. Raises ForkqError for one of an app that runs."""
+    _change(name, None)
     ask(("SREM", keys().cron_paused, name), ("DEL", keys().cron_runs(name)))
 
 
@@ -180,6 +191,28 @@ def _readable(name: str, raw: bytes, paused: bool, last: int | None) -> Periodic
         return None
 
 
+def _looked_after(found: builtins.list[Periodic]) -> builtins.list[Periodic]:
+    """These, with what two more keys each say: whether their app runs, and their latest run."""
+    services = {one.entry.service for one in found if one.entry.service is not None}
+    asleep = services - _running(services)
+    lines = ask_leniently(*(("LINDEX", keys().cron_runs(one.name), 0) for one in found))
+    return [
+        replace(one, asleep=one.entry.service in asleep, latest=_run(raw))
+        for one, raw in zip(found, lines, strict=True)
+    ]
+
+
+def _running(services: Collection[str]) -> set[str]:
+    """Which of these services run, as their clocks say."""
+    names = sorted(services)
+    replies = ask(*(("EXISTS", keys().cron_origin(name)) for name in names))
+    return {name for name, there in zip(names, replies, strict=True) if there}
+
+
+def _run(raw: bytes | None) -> Run | None:
+    return next(iter(merged([raw] if raw else [])), None)
+
+
 def _whole(stamp: bytes | None) -> int | None:
     return int(stamp) if stamp is not None and stamp.isdigit() else None
 
@@ -192,15 +225,14 @@ def _rebased(periodic: Periodic, moment: int) -> bool:
         return bool(wire.script(REBASE, [keys().cron_last], (periodic.name, before, after)))
 
 
-def _change(name: str, entry: Entry | None, *, force: bool) -> None:
+def _change(name: str, entry: Entry | None) -> None:
     """Writes or removes a definition, unless it changes under our hands. Raises ForkqError."""
     for _ in range(_ATTEMPTS):
         [before] = ask(("HGET", keys().cron, name))
         if before is None and entry is None:
             raise ForkqError(_unknown(name, [found.name for found in list()]))
-        known = None if before is None else _origin(before)
-        if not force and known not in (None, ORIGIN):
-            raise ForkqError(_not_ours(name, str(known)))
+        if before is not None:
+            _refuse_others(name, before, removes=entry is None)
         if _written(name, before, entry):
             return
     raise ForkqError(_restless(name))
@@ -229,37 +261,23 @@ def _other_times(before: bytes, entry: Entry | None) -> bool:
         return True
 
 
-def _origin(raw: bytes) -> str:
-    """Whose definition it is; what nobody can read is nobody's, and may be replaced."""
+def _refuse_others(name: str, before: bytes, *, removes: bool) -> None:
+    """Raises ForkqError if it is an app's definition, unless that is gone and this ``removes`` it.
+    What nobody can read is nobody's, and may be replaced."""
     try:
-        return Entry.decode(raw).origin
+        old = Entry.decode(before)
     except InvalidSchedule:
-        return ORIGIN
-
-
-def _template(job: Any, args: Sequence[Any], options: dict[str, Any]) -> Job:
-    """The payload that each tick pushes, with the job's own options if it is known here."""
-    name = job if isinstance(job, str) else job.set().name
-    try:
-        spec = registry.lookup(name)
-    except UnknownJob:
-        return {"retry": True, "queue": DEFAULT_QUEUE, **options, "class": name, "args": [*args]}
-    fewest, most = spec.arity
-    if not fewest <= len(args) <= most:
-        takes = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        raise InvalidJob(f"job {name!r} takes {takes} arguments, but args has {len(args)}")
-    base = {"retry": True, "queue": DEFAULT_QUEUE, **spec.options}
-    return {**base, **options, "class": name, "args": [*args]}
-
-
-def _not_ours(name: str, origin: str) -> str:
-    kind, _, app = origin.partition(":")
-    where = {"code": "the code", "file": "the forkq.toml"}.get(kind, origin or "somebody else")
-    of_app = f" of {app}" if app else ""
-    return (
-        f"the periodic job {name!r} is defined by {where}{of_app}: change it there, pause it, or "
-        "choose another name"
-    )
+        return
+    if old.service is None:
+        return
+    kind, _, _ = old.origin.partition(":")
+    where = "the code" if kind == "code" else "the forkq.toml"
+    defined = f"the periodic job {name!r} is defined by {where} of {old.service or 'an app'}"
+    if _running([old.service]):
+        other = "" if removes else ", or choose another name"
+        raise ForkqError(f"{defined}, which runs: change it there or pause it{other}")
+    if not removes:
+        raise ForkqError(f"{defined}, which does not run: remove it first")
 
 
 def _restless(name: str) -> str:
@@ -267,8 +285,14 @@ def _restless(name: str) -> str:
 
 
 def _unknown(name: str, names: builtins.list[str]) -> str:
-    near = nearest(name, names)
-    if near is not None:
-        return f"there is no periodic job {name!r}; the nearest is {near!r}"
-    known = f"there are: {', '.join(names[:10])}" if names else "there are none at all"
+    near = difflib.get_close_matches(name, names, len(names) or 1)
+    if near:
+        verb = "nearest is" if len(near) == 1 else "nearest are"
+        return f"there is no periodic job {name!r}; the {verb} {_listed(near)}"
+    known = f"there are: {_listed(names)}" if names else "there are none at all"
     return f"there is no periodic job {name!r}; {known}"
+
+
+def _listed(names: builtins.list[str]) -> str:
+    shown = ", ".join(map(repr, names[:_MOST_NAMES]))
+    return f"{shown} and {len(names) - _MOST_NAMES} more" if names[_MOST_NAMES:] else shown

@@ -40,13 +40,14 @@ class Household:
 
     ``on_signal`` gets what a web UI asked of this child. ``on_gap`` is called when the record was
     gone although it had been written, ``publish`` with the first beat and after each gap, until it
-    succeeds. ``chores`` tries again what Redis would not do, and tells whether to come back soon.
+    succeeds and tells that nothing is left. ``chores`` tries again what Redis would not do, and
+    tells whether to come back soon.
     """
 
     snapshot: Callable[[], Snapshot]
     on_signal: Callable[[str], None]
     on_gap: Callable[[Wire], None]
-    publish: Callable[[Wire], None]
+    publish: Callable[[Wire], bool | None]
     chores: Callable[[], bool]
 
 
@@ -151,7 +152,7 @@ class Heartbeat:
             self._refused(self._take_order, now),
             self._refused(self._flush, now),
         ]
-        self._publish()
+        self._publish(now)
         for refusal in filter(None, refusals):
             raise refusal
 
@@ -191,14 +192,16 @@ class Heartbeat:
     def _flush(self, now: Snapshot) -> None:
         self._ledger.flush(self._wire, now.totals)
 
-    def _publish(self) -> None:
-        if not self._published:
+    def _publish(self, now: Snapshot) -> None:
+        """An old version that retires must not bring back what the new one has changed."""
+        if not self._published and not now.quiet:
             self._published = self._call(self._household.publish, "periodic jobs not published")
 
-    def _call(self, callback: Callable[[Wire], None], meaning: str) -> bool:
-        """Calls the rest of the child. Its failure costs the heartbeat nothing but a connection."""
+    def _call(self, callback: Callable[[Wire], bool | None], meaning: str) -> bool:
+        """Calls the rest of the child. Its failure costs the heartbeat nothing but a connection.
+        Returns whether all is done: it may also tell that something is left for the next beat."""
         try:
-            callback(self._wire)
+            left = callback(self._wire)
         except ConnectionLost:
             raise
         except Exception as error:  # noqa: BLE001 - the beat must go on
@@ -209,7 +212,7 @@ class Heartbeat:
             self._wire.connect()
             return False
         self._complaints.pop(meaning, None)
-        return True
+        return not left
 
     def _chores(self) -> bool:
         try:

@@ -1,7 +1,7 @@
 """Publishing the periodic jobs that the app defines: what stands in Redis is all that clocks know.
 
 An *origin* is who defined an entry: this app's code, its file, the API. Each replaces its own, and
-leaves the others' alone.
+leaves the others' alone, as long as a tree of theirs runs (clock/announce.py).
 """
 
 from __future__ import annotations
@@ -25,23 +25,40 @@ _ATTEMPTS: Final = 5
 # wrong.
 _AHEAD: Final = 86_400
 
+_REMOVED: Final = (
+    "periodic jobs removed: this app no longer defines them; if another service does whose app has "
+    "the same name, give the two different tags"
+)
+_HELD: Final = (
+    "periodic jobs not published: another app has defined these names, and runs; they are taken "
+    "over within a minute after it has ended, as after a change of this app's name or tag; if both "
+    "shall run, rename them"
+)
+_ADDED_BY_HAND: Final = (
+    "periodic jobs not published: these names were added at run time; rename them, or remove those "
+    "(forkq cron remove NAME)"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """One definition's: ``before`` as it stood, ``after`` as it shall (empty: not at all).
-    ``afresh``: its past ticks are not made up for."""
+    ``afresh``: its past ticks are not made up for. ``taken``: it was another origin's."""
 
     name: str
     before: bytes
     after: bytes
     afresh: bool = False
+    taken: bool = False
 
     @property
-    def kind(self) -> str:
+    def event(self) -> str:
         """What it does, for the log."""
         if not self.after:
-            return "removed"
-        return "changed" if self.before else "added"
+            return _REMOVED
+        if self.taken:
+            return "periodic jobs taken over from an app that does not run"
+        return "periodic jobs changed" if self.before else "periodic jobs added"
 
 
 class Publisher:
@@ -61,49 +78,63 @@ class Publisher:
     ) -> None:
         self._keys = keys
         self._origins = frozenset(entries_by_origin)
-        self._entries = [entry for entries in entries_by_origin.values() for entry in entries]
+        ours = (entry for entries in entries_by_origin.values() for entry in entries)
+        self._entries = {entry.name: entry for entry in ours}
         self._worked_on = worked_on
         self._log = log
         self._told: set[str] = set()
 
-    def publish(self, wire: Wire) -> None:
+    def publish(self, wire: Wire) -> bool:
         """Makes the definitions in Redis what this app says. Writes nothing, and so wakes no clock,
-        if they are that already. Called by the heartbeat; raises ConnectionLost or RedisError."""
+        if they are that already. Returns whether it should be tried again: a name is held by an app
+        that runs. Called by the heartbeat; raises ConnectionLost or RedisError."""
         self._warn_of_unknown_jobs()
         for _ in range(_ATTEMPTS):
-            changes = list(self._changes(wire.call("HGETALL", self._keys.cron)))
-            if not changes:
-                return
-            outdone = self._apply(wire, changes)
+            standing = wire.call("HGETALL", self._keys.cron)
+            held = self._held(wire, standing)
+            changes = list(self._changes(standing, held))
+            outdone = self._apply(wire, changes) if changes else set()
             self._tell([change for change in changes if change.name not in outdone])
             if not outdone:
-                return
+                self._warn_of_held(held)
+                return bool(held)
+        return True
 
-    def _changes(self, standing: Mapping[bytes, bytes]) -> Iterator[Change]:
+    def _held(self, wire: Wire, standing: Mapping[bytes, bytes]) -> dict[str, str]:
+        """Those of our names which somebody else has defined who is there: name -> origin."""
+        others = {
+            name: old
+            for name in self._entries
+            if (old := _decoded(standing.get(name.encode(), b""))) is not None
+            and old.origin not in self._origins
+        }
+        services = {old.service for old in others.values() if old.service is not None}
+        gone = services - self._running(wire, sorted(services))
+        return {name: old.origin for name, old in others.items() if old.service not in gone}
+
+    def _running(self, wire: Wire, services: Sequence[str]) -> set[str]:
+        """Which of these services run, as their clocks say."""
+        if not services:
+            return set()
+        found = wire.call("MGET", *map(self._keys.cron_origin, services))
+        return {name for name, value in zip(services, found, strict=True) if value is not None}
+
+    def _changes(
+        self, standing: Mapping[bytes, bytes], held: Mapping[str, str]
+    ) -> Iterator[Change]:
         """What must change; each name once."""
-        ours = self._ours()
-        for name, entry in ours.items():
+        for name, entry in self._entries.items():
             raw = standing.get(name.encode(), b"")
             old = _decoded(raw)
-            if old is not None and old.origin not in self._origins:
-                self._warn_of_two(entry, old)
-            elif old != entry:
-                yield Change(name, raw, entry.encode(), afresh=_begins_now(old, entry))
+            if name not in held and old != entry:
+                taken = old is not None and old.origin not in self._origins
+                yield Change(name, raw, entry.encode(), _begins_now(old, entry), taken)
         for raw_name, raw in standing.items():
             old = _decoded(raw)
-            if old is None or old.name.encode() != raw_name or old.name in ours:
+            if old is None or old.name.encode() != raw_name or old.name in self._entries:
                 continue
             if old.origin in self._origins:
                 yield Change(old.name, raw, b"")
-
-    def _ours(self) -> dict[str, Entry]:
-        """Our entries by name; of two with one name, the first."""
-        ours: dict[str, Entry] = {}
-        for entry in self._entries:
-            first = ours.setdefault(entry.name, entry)
-            if first is not entry:
-                self._warn_of_two(entry, first)
-        return ours
 
     def _apply(self, wire: Wire, changes: Sequence[Change]) -> set[str]:
         """Writes the changes in one step. Returns the names that somebody else changed first."""
@@ -117,25 +148,23 @@ class Publisher:
         return {name.decode() for name in outdone}
 
     def _tell(self, changes: Sequence[Change]) -> None:
-        for kind in ("added", "changed", "removed"):
-            names = sorted(change.name for change in changes if change.kind == kind)
-            if names:
-                self._log.info(f"periodic jobs {kind}", names=names)
+        for event, names in _by_event(changes).items():
+            say = self._log.warning if event == _REMOVED else self._log.info
+            say(event, names=names)
 
-    def _warn_of_two(self, entry: Entry, older: Entry) -> None:
-        self._warn_once(
-            "two periodic jobs have one name, and the older one stays; rename one of them, or take "
-            "the older one out with forkq.api.cron.remove(name, force=True)",
-            name=entry.name,
-            older=older.origin,
-            newer=entry.origin,
-        )
+    def _warn_of_held(self, held: Mapping[str, str]) -> None:
+        """One line for each of those who hold names of ours."""
+        for origin in sorted(set(held.values())):
+            names = sorted(name for name, holder in held.items() if holder == origin)
+            self._warn_once(
+                _ADDED_BY_HAND if origin == "api" else _HELD, names=names, origin=origin
+            )
 
     def _warn_of_unknown_jobs(self) -> None:
         known = set(registry.names())
         unknown = sorted(
             entry.name
-            for entry in self._entries
+            for entry in self._entries.values()
             if entry.job["class"] not in known
             and entry.job.get("queue", DEFAULT_QUEUE) in self._worked_on
         )
@@ -159,6 +188,14 @@ def _decoded(raw: bytes) -> Entry | None:
         return Entry.decode(raw)
     except InvalidSchedule:
         return None
+
+
+def _by_event(changes: Sequence[Change]) -> dict[str, list[str]]:
+    """The names for each line of the log."""
+    found: dict[str, list[str]] = {}
+    for change in sorted(changes, key=lambda change: change.name):
+        found.setdefault(change.event, []).append(change.name)
+    return found
 
 
 def _begins_now(old: Entry | None, new: Entry) -> bool:

@@ -40,5 +40,5 @@ class Runs:
         try:
             with self._wires.wire() as wire:
                 wire.script(ENDED, keys, (name, jid, line, history.KEEP, history.EXPIRES))
-        except (*ConnectionLost, RedisError) as error:
+        except (*ConnectionLost, RedisError, ValueError) as error:
             self._log.debug("the end of a periodic job was not noted", name=name, error=str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +19,7 @@ from .tables import as_json, length, moment, relative, show
 _NOTHING = (
     "no periodic job is known: an app publishes its own (@forkq.every, [[cron]]) at its start"
 )
+_UNLED = "no clock leads: nothing is enqueued until a tree runs"
 _JSON = click.option("--json", "wants_json", is_flag=True, help="As JSON, for programs.")
 
 
@@ -37,10 +39,11 @@ def list_(wants_json: bool, **flags: Any) -> int:
         click.echo(as_json([_facts(periodic) for periodic in found]))
         return 0
     rows = [
-        (one.name, one.entry.schedule.expression, *_next(one), one.entry.job["class"])
+        (one.name, one.entry.schedule.expression, *_next(one), _latest(one), _job(one))
         for one in found
     ]
-    show(rows, ("NAME", "SCHEDULE", "NEXT", "", "JOB"), _NOTHING)
+    show(rows, ("NAME", "SCHEDULE", "NEXT", "", "LAST", "JOB"), _NOTHING)
+    _tell_of_the_lead(found)
     return 0
 
 
@@ -63,6 +66,7 @@ def next_(name: str | None, count: int, wants_json: bool, **flags: Any) -> int:
         click.echo(f"{name} is {_rest(chosen[0])}: none of these will be enqueued", err=True)
     rows = [(moment(tick, one.entry.schedule.tz), relative(tick), one.name) for tick, one in ticks]
     show(rows, ("TICK", "", "NAME"), "no tick is coming" if chosen else _NOTHING)
+    _tell_of_the_lead(chosen)
     return 0
 
 
@@ -90,9 +94,7 @@ def resume(names: tuple[str, ...], **flags: Any) -> int:
         periodic_jobs.get(name)
     for name in names:
         changed = periodic_jobs.resume(name)
-        periodic = periodic_jobs.get(name)
-        state = "goes on" if changed else "was not paused"
-        click.echo(f"{name} {state}; next: {' '.join(_next(periodic))}")
+        click.echo(f"{name} {_resumed(periodic_jobs.get(name), changed)}")
     return 0
 
 
@@ -136,12 +138,11 @@ def history(name: str, count: int, wants_json: bool, **flags: Any) -> int:
 
 @cron.command()
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Also if an app has defined it, which is no more.")
 @finds_redis
-def remove(name: str, force: bool, **flags: Any) -> int:
-    """Remove a periodic job that was added at run time, or was left behind."""
+def remove(name: str, **flags: Any) -> int:
+    """Remove a periodic job that was added at run time, or was left by an app that does not run."""
     use(configuration(**flags))
-    periodic_jobs.remove(name, force=force)
+    periodic_jobs.remove(name)
     click.echo(f"{name} is removed")
     return 0
 
@@ -153,11 +154,47 @@ def _next(periodic: Periodic) -> tuple[str, str]:
     tick = next(iter(periodic.ticks(1)), None)
     if tick is None:
         return "never", ""
-    return moment(tick, periodic.entry.schedule.tz), relative(tick)
+    return _brief(tick, periodic), relative(tick)
+
+
+def _brief(tick: int, periodic: Periodic) -> str:
+    """A tick without its seconds, where an expression has none."""
+    shown = moment(tick, periodic.entry.schedule.tz)
+    day, clock, zone = shown.split(" ", 2)
+    return f"{day} {clock.removesuffix(':00')} {zone}"
 
 
 def _rest(periodic: Periodic) -> str:
-    return "paused" if periodic.paused else "disabled"
+    if periodic.paused:
+        return "paused"
+    return "asleep" if periodic.entry.enabled else "disabled"
+
+
+def _latest(periodic: Periodic) -> str:
+    """What was last heard of it, and how long ago."""
+    run = periodic.latest
+    return "-" if run is None else f"{run.event} {relative(run.ended_at or run.at)}"
+
+
+def _job(periodic: Periodic) -> str:
+    name: str = periodic.entry.job["class"]
+    return "-" if name == periodic.name else name
+
+
+def _resumed(periodic: Periodic, changed: bool) -> str:
+    """How it stands after ``resume``."""
+    if not periodic.resting:
+        state = "goes on" if changed else "was not paused"
+        return f"{state}; next: {' '.join(_next(periodic))}"
+    state = "is no longer paused" if changed else "was not paused"
+    if not periodic.entry.enabled:
+        return f"{state}, but it is disabled where it is defined: nothing is enqueued"
+    return f"{state}, but it is asleep: nobody runs the app that defines it"
+
+
+def _tell_of_the_lead(found: Sequence[Periodic]) -> None:
+    if found and not periodic_jobs.led():
+        click.echo(_UNLED)
 
 
 def _became(run: Run) -> str:
@@ -185,7 +222,8 @@ def _facts(periodic: Periodic) -> dict[str, Any]:
         "jitter": entry.jitter,
         "enabled": entry.enabled,
         "paused": periodic.paused,
+        "asleep": periodic.asleep,
         "origin": entry.origin,
-        "last": periodic.last,
+        "last": None if periodic.latest is None else asdict(periodic.latest),
         "next": None if periodic.resting else next(iter(periodic.ticks(1)), None),
     }

@@ -19,13 +19,17 @@ from .options import configuration, finds_redis
 def mark_deploy(label: str | None, **flags: Any) -> int:
     """Mark a deploy for the graphs of metrics; LABEL is the latest commit's by default.
 
-    Hosts that deploy together make one mark: the same label is not marked again for a minute.
+    Hosts that deploy together make one mark: the same label is not marked again for a minute. Other
+    labels of the same minute are shown together. Exit code 0 in either case.
     """
     client = use(configuration(**flags))
     label = label or _latest_commit()
     with client.wire() as wire:
-        marked = mark(wire, client.keys, label)
-    click.echo(f"marked: {label}" if marked else f"this minute has its mark already, not: {label}")
+        told = mark(wire, client.keys, label)
+    if told is None:
+        click.echo(f"marked already, less than a minute ago, perhaps by another host: {label}")
+    else:
+        click.echo(f"marked: {label}" + ("" if told == label else f" (this minute says: {told})"))
     return 0
 
 

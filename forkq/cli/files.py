@@ -27,8 +27,23 @@ def config() -> None:
 @click.option("-e", "--environment", metavar="E", help="Which environment's tables apply.")
 def check(**flags: Any) -> int:
     """Check the configuration and show what it comes to. Exit code 2 if it is wrong."""
-    click.echo(_shown(configuration(**flags)))
+    found = configuration(**flags)
+    click.echo(_shown(found))
+    for entry in found.cron:
+        _warn_of_idle_queue(found, entry)
     return 0
+
+
+def _warn_of_idle_queue(found: Config, entry: Entry) -> None:
+    """A queue that is not in the file may still be the job's own, which only the app knows."""
+    queue = entry.job.get("queue")
+    worked = [name for capsule in found.capsules for name in capsule.queue_names]
+    if queue is not None and queue not in worked:
+        click.echo(
+            f"forkq: no capsule in {found.source} works on the queue {queue!r} of the periodic job "
+            f"{entry.name!r}; {' or '.join(worked)}?",
+            err=True,
+        )
 
 
 def _shown(found: Config) -> str:

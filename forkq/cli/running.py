@@ -60,13 +60,13 @@ def find(jid: str, wants_json: bool, **flags: Any) -> int:
     """Show where a job is. Exit code 0 if it is somewhere, 1 if it is nowhere."""
     use(configuration(**flags))
     found = api.find(jid)
-    facts = None if found is None else _facts(found)
+    facts = None if found is None else {**_facts(found), **_run_of(found, jid)}
     if wants_json:
         click.echo(as_json(facts))
     elif facts is None:
         click.echo(f"{jid} is nowhere: it is done, was discarded or deleted, or was never pushed")
     else:
-        click.echo("\n".join(f"{name:<12} {_told(name, value)}" for name, value in facts.items()))
+        click.echo("\n".join(f"{name:<13} {_told(name, value)}" for name, value in facts.items()))
     return 1 if found is None else 0
 
 
@@ -117,8 +117,22 @@ def _facts(found: Found) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if value is not None}
 
 
+def _run_of(found: Found, jid: str) -> dict[str, Any]:
+    """Since when a running job runs, and how far it is, as its process's last heartbeat said."""
+    if found.place != "running":
+        return {}
+    job = next((job for job in api.running() if job.jid == jid), None)
+    if job is None:
+        return {}  # it has begun since the last heartbeat
+    progress = {} if job.progress is None else {"progress": asdict(job.progress)}
+    return {"running_since": job.started_at, **progress}
+
+
 def _told(name: str, value: Any) -> str:
-    if name == "at" or name.endswith("_at"):
+    if name == "progress":
+        progress = Progress(**value)
+        return f"{_progress(progress)} ({relative(progress.at)})"
+    if name == "at" or name.endswith(("_at", "_since")):
         stamp = seconds(value) if isinstance(value, int | float) else 0.0
         return f"{moment(stamp)} ({relative(stamp)})"
     return "".join(c if c.isprintable() else "?" for c in str(value))

@@ -43,7 +43,8 @@ def _counts(found: api.Stats) -> str:
         "dead": found.dead,
         "processes": found.processes,
     }
-    return "\n".join(f"{name:<10}{count:>14,}" for name, count in rows.items())
+    shown = "\n".join(f"{name:<10}{count:>14,}" for name, count in rows.items())
+    return f"{shown}\nbusy and processes: as of the last heartbeats, up to ten seconds ago"
 
 
 def _queues(found: api.Stats) -> str:

@@ -1,8 +1,11 @@
-"""Tables and times on a terminal: no wider than 100 columns, and the same when piped."""
+"""Tables and times: no wider than the terminal, and whole when piped."""
 
 from __future__ import annotations
 
 import json
+import math
+import shutil
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -12,15 +15,15 @@ import click
 
 from ..zones import zone_of
 
-_WIDTH: Final = 100
 _GAP: Final = 2
-_WHOLE: Final = frozenset({"JID", "TICK", "NEXT"})
+_WHOLE: Final = frozenset({"JID", "NAME", "TICK", "NEXT"})
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """``rows`` under ``titles``, numbers to the right. Where that is too wide, the widest columns
-    are cut, but not those that somebody will copy or compare."""
+    """``rows`` under ``titles``, numbers to the right. Where the terminal is too narrow for that,
+    the widest columns are cut, but not those that somebody will copy or compare; for a file or
+    another program none is."""
     lines = [list(titles), *([_printable(cell) for cell in row] for row in rows)]
     numeric = [all(_is_number(line[at]) for line in lines[1:]) for at in range(len(titles))]
     natural = [max(len(line[at]) for line in lines) for at in range(len(titles))]
@@ -62,12 +65,18 @@ def _fitted(widths: list[int], whole: list[bool]) -> list[int]:
     """Column widths that fit, if cutting the others can make them."""
     widths = list(widths)
     free = [at for at in range(len(widths)) if not whole[at]]
-    while free and sum(widths) + _GAP * (len(widths) - 1) > _WIDTH:
+    room = _room()
+    while free and sum(widths) + _GAP * (len(widths) - 1) > room:
         widest = max(free, key=lambda at: widths[at])
         if widths[widest] <= 1:
             break
         widths[widest] -= 1
     return widths
+
+
+def _room() -> float:
+    """How many columns there are."""
+    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else math.inf
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:

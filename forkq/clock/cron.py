@@ -18,6 +18,7 @@ from ..keys import Keys
 from ..payload import DEFAULT_QUEUE, dumps, new_jid
 from ..scripts import TICK
 from ..times import now
+from .announce import Origins
 from .overlap import Overlap
 from .ticks import Enqueue, Miss, Timed, steps
 from .timetable import Timetable, astray
@@ -39,20 +40,30 @@ class Ticker:
     """
 
     def __init__(
-        self, keys: Keys, wire: Wire, log: Any, clock: Callable[[], float] = time.time
+        self,
+        keys: Keys,
+        wire: Wire,
+        origins: Origins,
+        log: Any,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._keys = keys
         self._wire = wire
         self._log = log
         self._clock = clock
-        self._timetable = Timetable(keys, wire, log, clock)
+        self._timetable = Timetable(keys, wire, origins, log, clock)
         self._overlap = Overlap(keys, wire)
         self._set_aside: dict[str, float] = {}
 
     def load(self, watch: bool) -> None:
-        """Reads what stands in Redis: one round trip. With ``watch`` the server tells the wire when
+        """Reads what stands in Redis. With ``watch`` the server tells the wire when
         definitions or pauses have changed since. Raises ConnectionLost."""
         self._timetable.load(watch)
+
+    def outdated(self) -> bool:
+        """Whether it is time to ``load`` again: a service has begun or ended to run, of which the
+        server does not tell. Raises ConnectionLost."""
+        return self._timetable.outdated()
 
     def next_due(self) -> float | None:
         """When there is something to do next, epoch seconds; None: never. No round trip."""

@@ -27,8 +27,8 @@ RENEW: Final = 5.0
 # How much earlier than the lease our leadership ends: hosts' clocks run at slightly different
 # speed, and our child hears of the end by pipe.
 MARGIN: Final = 1.0
-# How long nobody has the lease after a resignation: in a child whose jobs compute, it takes that long
-# until its main thread has had the interpreter often enough to hear of it.
+# How long nobody has the lease after a resignation: in a child whose jobs compute, it takes that
+# long until its main thread has had the interpreter often enough to hear of it.
 HANDOVER: Final = 1.0
 # How often a standby looks whether the leader, a process that it can see, still lives: no command.
 _GLANCE: Final = 1.0

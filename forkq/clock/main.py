@@ -24,9 +24,11 @@ from ..errors import ForkqError
 from ..exits import CANNOT_BOOT, CLEAN
 from ..keys import Keys
 from ..outage import Backoff, Outage
+from ..periodic import service_of
 from ..pipe import Beat, Leading, Left, Order, Quiet, Reader, Ready, Stop, orders, send, unbootable
 from ..post import Post, listen_to_term
 from ..recovery import Recovery
+from .announce import Origins
 from .cron import Ticker
 from .due import Mover
 from .duty import Duty
@@ -77,11 +79,13 @@ class Clock:
         recovery = Recovery(Cemetery(keys, config.dead_max, config.dead_days))
         self._sweep = Sweep(keys, wire, recovery, self._log)
         self._leader = Leader(self._post.identity, keys, wire, self._lead, self._log)
-        mover, ticker = Mover(keys, wire), Ticker(keys, wire, self._log)
-        self._duties = (
-            Duty("due jobs", mover, (keys.schedule, keys.retry), self._log),
-            Duty("periodic jobs", ticker, (keys.cron, keys.cron_paused), self._log),
+        self._origins = Origins(keys, wire, service_of(config), self._log)
+        self._ticker = Ticker(keys, wire, self._origins, self._log)
+        self._ticking = Duty(
+            "periodic jobs", self._ticker, (keys.cron, keys.cron_paused), self._log
         )
+        moving = Duty("due jobs", Mover(keys, wire), (keys.schedule, keys.retry), self._log)
+        self._duties = (moving, self._ticking)
         self._left = keys.leader_left
 
     def run(self) -> int:
@@ -125,16 +129,20 @@ class Clock:
         self._wire.connect()
         self._track()
         self._next_sweep = 0.0  # it also says that somebody watches over this host
+        self._origins.forget()
         self._leader.look_again()
         for duty in self._duties:
             duty.forget()
 
     def _look_around(self) -> None:
-        """Sweeps. What the server refuses of that must not hold up the jobs that are due."""
+        """Says that this app runs, and sweeps. What the server refuses of that must not hold up the
+        jobs that are due."""
         if time.monotonic() < self._next_sweep:
             return
         self._next_sweep = 0.0  # a server that comes back is when there is most to sweep
         pause = _SWEEP_AGAIN
+        if self._origins.announce() and self._leader.acts and self._ticker.outdated():
+            self._ticking.forget()
         try:
             pause = self._sweep.run()
         except ResponseError as error:

@@ -8,45 +8,56 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ..connection import Command, ResponseError, Wire, refused
+from ..connection import Command, Wire
 from ..cron import Entry
 from ..errors import InvalidSchedule
 from ..keys import Keys
 from ..scripts import REBASE
+from .announce import Origins
 from .ticks import Timed
 
 # A last tick that lies further ahead than this was noted by a clock that was wrong.
 _AHEAD: Final = 86_400
+# One that lies so far ahead is worth a word: hosts' clocks differ by less.
+_NOTABLE: Final = 60
 
 
 class Timetable:
-    """The entries that tick: those that are neither disabled nor paused. ``clock`` tells the wall
-    time."""
+    """The entries that tick: those that are neither disabled nor paused, and whose service runs.
+    ``clock`` tells the wall time."""
 
-    def __init__(self, keys: Keys, wire: Wire, log: Any, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, keys: Keys, wire: Wire, origins: Origins, log: Any, clock: Callable[[], float]
+    ) -> None:
         self._keys = keys
         self._wire = wire
+        self._origins = origins
         self._log = log
         self._clock = clock
         self._entries: dict[str, Timed] = {}
         self._known: dict[tuple[bytes, bytes], Entry | None] = {}
-        self._asleep: set[str] = set()
+        self._resting: set[str] = set()
+        self._services: set[str] = set()
+        self._running: frozenset[str] = frozenset()
         self._told: set[str] = set()
+        self._silent: set[str] = set()
 
     def load(self, watch: bool) -> None:
-        """Reads everything anew, in one round trip. With ``watch`` the server tells the wire when
-        definitions or pauses have changed since. Raises ConnectionLost."""
-        try:
-            definitions, paused, lasts = self._read(watch)
-            entries = self._understood(definitions)
-            awake = [e for e in entries if e.enabled and e.name.encode() not in paused]
-            self._entries = self._placed(awake, lasts)
-            self._asleep = {e.name for e in entries} - set(self._entries)
-        except ResponseError as error:
-            if refused(error):
-                raise
-            self._entries = {}
-            self.tell_once("periodic jobs cannot be read", error=str(error))
+        """Reads everything anew, in one round trip; in two if others' entries are there. With
+        ``watch`` the server tells the wire when definitions or pauses have changed since. Raises
+        ConnectionLost, and ResponseError if something else is in their place."""
+        definitions, paused, lasts = self._read(watch)
+        entries = self._understood(definitions)
+        awake = [e for e in entries if e.enabled and e.name.encode() not in paused]
+        self._services = {e.service for e in entries if e.service is not None}
+        self._running = self._origins.running(self._services)
+        self._entries = self._placed([e for e in awake if self._has_a_tree(e)], lasts)
+        self._resting = {e.name for e in entries} - {e.name for e in awake}
+
+    def outdated(self) -> bool:
+        """Whether a service has begun or ended to run since ``load``. One command, and none if all
+        entries are our own service's. Raises ConnectionLost."""
+        return self._origins.running(self._services) != self._running
 
     def entries(self) -> Sequence[Timed]:
         """All that tick."""
@@ -100,6 +111,11 @@ class Timetable:
         self._log.error("periodic job left out: cannot be read", name=_text(name), error=why)
         return None
 
+    def _has_a_tree(self, entry: Entry) -> bool:
+        """Whether somebody runs the app that defines it. While nobody does, its last tick stays: it
+        is missed ticks that it will meet again, not a pause."""
+        return entry.service is None or entry.service in self._running
+
     def _placed(self, awake: Sequence[Entry], lasts: Mapping[bytes, bytes]) -> dict[str, Timed]:
         """The entries with their last ticks. Those that begin only now get this moment for one."""
         at = int(self._clock())
@@ -111,13 +127,33 @@ class Timetable:
             if last is None or self._begins_now(entry.name, last, at):
                 begun += (entry.name, noted, at)
                 last = at
-            placed[entry.name] = Timed(entry, last)
+            if last > at + _NOTABLE:
+                self._tell_of_silence(entry.name, last - at)
+            placed[entry.name] = self._timed(entry, last)
         if begun:
             self._wire.script(REBASE, (self._keys.cron_last,), begun)
         return placed
 
+    def _timed(self, entry: Entry, last: int) -> Timed:
+        """With its next tick; not computed again if nothing has changed."""
+        known = self._entries.get(entry.name)
+        if known is not None and known.entry is entry and known.last == last:
+            return known
+        return Timed(entry, last)
+
+    def _tell_of_silence(self, name: str, ahead: int) -> None:
+        """Rather a silent entry than ticks that come twice; but somebody should know."""
+        if name not in self._silent:
+            self._silent.add(name)
+            self._log.warning(
+                "a clock was wrong: its ticks of the future are done already; "
+                "none comes until then; pause and resume it to begin now",
+                name=name,
+                seconds=ahead,
+            )
+
     def _begins_now(self, name: str, last: int, at: int) -> bool:
-        """Whether the entry has just woken, or would not tick for more than a day because the clock
+        """Whether the entry has just woken, or would not tick for long because the clock
         that noted its last tick was wrong."""
         if astray(last, at):
             self._log.warning(
@@ -126,7 +162,7 @@ class Timetable:
                 ahead=last - at,
             )
             return True
-        return name in self._asleep and last < at
+        return name in self._resting and last < at
 
 
 def astray(last: int, at: float) -> bool:
@@ -137,9 +173,10 @@ def astray(last: int, at: float) -> bool:
 def _whole(stamp: bytes | None) -> int | None:
     """A last tick as it was read; None if there is none, or something else in its place."""
     try:
-        return int(stamp or b"")
+        last = int(stamp or b"")
     except ValueError:
         return None
+    return last if last >= 0 else None
 
 
 def _text(name: bytes) -> str:

@@ -13,6 +13,7 @@
 -- First nothing is removed: a full server takes what comes after a removal. The note comes next, so
 -- that no error further down makes the same flush count again.
 
+if redis.call('TYPE', KEYS[1]).ok ~= 'hash' then redis.call('DEL', KEYS[1]) end -- a stranger's
 redis.call('HDEL', KEYS[1], '')
 if tonumber(redis.call('HGET', KEYS[1], 'number') or -1) >= tonumber(ARGV[1]) then return {} end
 redis.call('HSET', KEYS[1], 'number', ARGV[1], 'processed', ARGV[3], 'failed', ARGV[4])

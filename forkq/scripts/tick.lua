@@ -18,7 +18,7 @@
 
 local name, tick = ARGV[1], tonumber(ARGV[2])
 local last = tonumber(redis.call('HGET', KEYS[1], name) or '')
-if last and last >= tick then return { 'late', tostring(last) } end
+if last and last >= tick and last < 2 ^ 53 then return { 'late', string.format('%.0f', last) } end
 
 if redis.call('HEXISTS', KEYS[4], name) == 0 then return { 'gone', '' } end
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from forkq.cron import Entry
+from forkq.history import line
 from tests.process.scene import push, wait_settled
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT, Forest, ForkqTree
@@ -47,13 +49,13 @@ def shell(redis: Redis, redis_server: Server) -> Iterator[ForkqTree]:
     tree.close()
 
 
-def told(shell: ForkqTree, *arguments: str, code: int = 0) -> str:
-    """What a command prints; nothing is wider than a terminal."""
+def told(shell: ForkqTree, *arguments: str, code: int = 0, width: int = WIDTH) -> str:
+    """What a command prints; what has names of usual length is no wider than a terminal."""
     result = shell.run(*arguments)
     assert result.returncode == code, result.stderr
     assert "Traceback" not in result.stderr
     assert SECRET not in result.stdout + result.stderr
-    assert all(len(line) <= WIDTH for line in result.stdout.splitlines())
+    assert all(len(line) <= width for line in result.stdout.splitlines())
     return result.stdout.strip()
 
 
@@ -113,7 +115,11 @@ def test_running_and_stuck_show_a_real_job(
     assert told(forkq, "running", "--longer-than", "1d") == "no job is running for more than 24 h"
     assert told(forkq, "stuck", "--minutes", "5") == "no job has been silent for more than 5 min"
     assert jid in told(forkq, "stuck", "--minutes", "0", code=1)
-    assert re.search(r"place +running", told(forkq, "find", jid))
+    shown = told(forkq, "find", jid)
+    assert re.search(r"place +running", shown)
+    assert re.search(r"running_since +\d{4}-.* ago\)", shown)
+    assert re.search(r"progress +\d+/1e\+06 \d+% pages \(.* ago\)", shown)
+    assert told_json(forkq, "find", jid)["progress"]["done"] > 0
     assert "busy                   1" in told(forkq, "stats")
     assert forkq.stop() == 0
 
@@ -134,7 +140,9 @@ def test_stats_show_counts_queues_and_days(shell: ForkqTree, redis: Redis) -> No
     redis.mset({"stat:processed": 12345, "stat:failed": 67})
     redis.sadd("queues", "mail", "m" * 150)
     redis.lpush("queue:mail", "{}", "{}")
-    shown = told(shell, "stats", "--days", "3")
+    shown = told(shell, "stats", "--days", "3", width=200)
+    assert "m" * 150 in shown
+    assert "as of the last heartbeats" in shown
     assert "12,345" in shown
     assert re.search(r"^mail +2 ", shown, re.MULTILINE)
     assert len(re.findall(r"^\d{4}-\d\d-\d\d +0 +0$", shown, re.MULTILINE)) == 3
@@ -149,15 +157,15 @@ def test_cron_list_and_next_show_ticks_in_their_own_zone(
     add(shell, redis_server, tz="America/New_York")
     add(shell, redis_server, name="often", cron="*/10 * * * * *", enabled=False)
     listed = told(shell, "cron", "list")
-    assert re.search(r"^nightly .*03:30:00 E[SD]T  in ", listed, re.MULTILINE)
+    assert re.search(r"^nightly .* 03:30 E[SD]T  in .*  -  +Report$", listed, re.MULTILINE)
     assert re.search(r"^often .*disabled", listed, re.MULTILINE)
-    ticks = told(shell, "cron", "next", "nightly", "-n", "3").splitlines()[1:]
+    ticks = told(shell, "cron", "next", "nightly", "-n", "3").splitlines()[1:-1]
     assert len(ticks) == 3
     assert all(re.fullmatch(r"\S+ 03:30:00 E[SD]T  in .*  nightly", tick) for tick in ticks)
     assert "often" not in told(shell, "cron", "next")
     asleep = shell.run("cron", "next", "often", "-n", "2")
     assert "disabled" in asleep.stderr
-    assert len(asleep.stdout.splitlines()) == 3
+    assert len(asleep.stdout.splitlines()) == 4
     coming = told_json(shell, "cron", "next", "-n", "4")
     assert [tick["tick"] for tick in coming] == sorted(tick["tick"] for tick in coming)
     [nightly, often] = told_json(shell, "cron", "list")
@@ -173,9 +181,71 @@ def test_cron_pause_and_resume(shell: ForkqTree, redis_server: Server) -> None:
     )
     assert told(shell, "cron", "pause", "nightly") == "nightly was paused already"
     assert re.search(r"^nightly .*paused", told(shell, "cron", "list"), re.MULTILINE)
-    assert told(shell, "cron", "next") == "no tick is coming"
+    assert told(shell, "cron", "next").splitlines()[0] == "no tick is coming"
     assert told(shell, "cron", "resume", "nightly").startswith("nightly goes on; next: 2")
     assert told(shell, "cron", "resume", "nightly").startswith("nightly was not paused")
+
+
+def test_cron_list_tells_of_the_latest_run_and_cuts_no_name(
+    shell: ForkqTree, redis: Redis, redis_server: Server
+) -> None:
+    long = "refresh the prices of all " + "shops " * 10 + "on earth"
+    add(shell, redis_server, name=long, job=long)
+    add(shell, redis_server, name="shop.jobs.refresh", job="shop.jobs.refresh")
+    redis.lpush("forkq:cron:runs:shop.jobs.refresh", line("dead", jid="a", elapsed=1.0))
+    listed = told(shell, "cron", "list", width=200)
+    assert re.search(rf"^{long} .*  -  +-$", listed, re.MULTILINE)
+    assert re.search(r"^shop.jobs.refresh .*  dead \d.* s ago  +-$", listed, re.MULTILINE)
+    [_, latest] = told_json(shell, "cron", "list")
+    assert (latest["last"]["event"], latest["last"]["jid"]) == ("dead", "a")
+
+
+def test_without_a_leader_cron_says_that_nothing_will_happen(
+    shell: ForkqTree, redis: Redis, redis_server: Server
+) -> None:
+    add(shell, redis_server)
+    for command in ("list", "next"):
+        assert "no clock leads" in told(shell, "cron", command).splitlines()[-1]
+    redis.set("forkq:leader", "somebody", ex=60)
+    for command in ("list", "next"):
+        assert "no clock leads" not in told(shell, "cron", command)
+
+
+def test_an_entry_whose_app_nobody_runs_is_asleep_and_may_be_removed(
+    shell: ForkqTree, redis: Redis
+) -> None:
+    for name, enabled in (("left", True), ("off", False)):
+        job = {"class": "Old", "args": []}
+        entry = Entry.make(name=name, cron="@daily", job=job, enabled=enabled, origin="code:old")
+        redis.hset("forkq:cron", name, entry.encode())
+    redis.set("forkq:cron:origin:old", "runs", ex=60)
+    refused = shell.run("cron", "remove", "left")
+    assert refused.returncode == 1
+    assert "defined by the code of old, which runs: change it there or pause it" in refused.stderr
+    redis.delete("forkq:cron:origin:old")
+    assert re.search(r"^left +@daily +asleep", told(shell, "cron", "list"), re.MULTILINE)
+    assert told(shell, "cron", "resume", "left") == (
+        "left was not paused, but it is asleep: nobody runs the app that defines it"
+    )
+    told(shell, "cron", "pause", "off")
+    assert told(shell, "cron", "resume", "off") == (
+        "off is no longer paused, but it is disabled where it is defined: nothing is enqueued"
+    )
+    assert told(shell, "cron", "remove", "left") == "left is removed"
+    assert redis.hkeys("forkq:cron") == [b"off"]
+
+
+def test_config_check_names_an_entry_whose_queue_nobody_works_on(shell: ForkqTree) -> None:
+    (shell.cwd / "forkq.toml").write_text(
+        '[capsules.default]\nqueues = ["mail"]\n'
+        '[[cron]]\njob = "A"\ncron = "@daily"\nqueue = "mail"\n'
+        '[[cron]]\njob = "B"\ncron = "@daily"\nqueue = "mial"\n'
+        '[[cron]]\njob = "C"\ncron = "@daily"\n'
+    )
+    result = shell.run("config", "check")
+    assert result.returncode == 0
+    [warning] = result.stderr.splitlines()
+    assert "works on the queue 'mial' of the periodic job 'B'; mail?" in warning
 
 
 def test_a_misspelt_name_changes_nothing(
@@ -206,9 +276,16 @@ def test_cron_run_and_history(shell: ForkqTree, redis: Redis, redis_server: Serv
 def test_mark_deploy_marks_once(shell: ForkqTree, redis: Redis) -> None:
     """By its label, or by the latest commit where there is one."""
     assert told(shell, "mark-deploy", "v1.2") == "marked: v1.2"
-    assert "already" in told(shell, "mark-deploy", "v1.2")
+    assert told(shell, "mark-deploy", "v1.2").startswith("marked already, less than a minute ago")
     [key] = redis.keys("*-marks")
-    assert b"v1.2" in redis.hvals(key)
+    assert redis.hvals(key) == [b"v1.2"]
+    told_again = told(shell, "mark-deploy", "v1.3")
+    marks: Any = redis.hvals(key)
+    shown = b" ".join(marks)
+    if len(marks) == 1:  # but for a minute that has just ended
+        assert told_again == "marked: v1.3 (this minute says: v1.2, v1.3)"
+    assert b"v1.2" in shown
+    assert b"v1.3" in shown
     refused = shell.run("mark-deploy")
     assert refused.returncode == 1
     assert "forkq mark-deploy LABEL" in refused.stderr

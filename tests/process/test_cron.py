@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.process.scene import Journal, events, json_log, workers
+from tests.process.scene import Journal, events, json_log, wait_events, workers
 from tests.support.server import Server
 from tests.support.tree import Forest, ForkqTree
 from tests.support.waiting import wait_until
@@ -51,6 +51,13 @@ cron = "* * * * * *"
 job = "Tell"
 args = ["somebody"]
 """
+
+_NOT_PUBLISHED = (
+    "periodic jobs not published: another app has defined these names, and runs; they are taken "
+    "over within a minute after it has ended, as after a change of this app's name or tag; if both "
+    "shall run, rename them"
+)
+_TAKEN_OVER = "periodic jobs taken over from an app that does not run"
 
 
 def ticks(journal: Journal, name: str, event: str | None = None) -> list[int]:
@@ -171,7 +178,38 @@ def test_an_entry_that_a_deploy_has_dropped_ticks_no_more(
     assert set(redis.hkeys("forkq:cron")) == {b"code", b"slow"}
     last = ticks(journal, "file")[-1]
     assert last < ticks(journal, "code")[-2]
-    assert [line["names"] for line in json_log(running) if line["event"].endswith("removed")]
+    [removed] = [line for line in json_log(running) if "jobs removed" in line["event"]]
+    assert (removed["names"], removed["level"]) == (["file"], "warning")
+
+
+def test_an_app_that_was_renamed_goes_on_with_its_own_entries(
+    tree: Forest, own_server: Server, journal: Journal
+) -> None:
+    """And what it no longer defines sleeps, instead of ticking for ever under the old name."""
+    running = start(tree, own_server, journal)
+    wait_ticks(journal, "file", 2)
+    redis = own_server.client()
+    found: Any = redis.keys("forkq:cron:origin:*")
+    [announced] = found
+    running.stop()
+    (running.cwd / "forkq.toml").write_text('[forkq]\ntag = "renamed"\n')
+    running.start().wait_ready()
+    [told] = wait_events(running, _NOT_PUBLISHED, deadline=20)
+    assert told["names"] == ["code", "slow"]
+    redis.delete(announced)  # as a minute's end does
+    [told] = wait_events(running, _TAKEN_OVER, deadline=30)
+    assert told["names"] == ["code", "slow"]
+    wait_ticks(journal, "code", 3)
+    assert consecutive(ticks(journal, "code"))
+    definitions: Any = redis.hgetall("forkq:cron")
+    origins = {name: json.loads(raw)["origin"] for name, raw in definitions.items()}
+    assert origins == {
+        b"code": "code:renamed",
+        b"slow": "code:renamed",
+        b"file": announced.decode().replace("forkq:cron:origin", "file"),
+    }
+    assert ticks(journal, "file")[-1] < ticks(journal, "code")[-3]
+    assert running.run("cron", "remove", "file", "--redis", own_server.url).returncode == 0
 
 
 def test_ticks_that_passed_while_all_was_down_are_made_up_for_by_the_latest(

@@ -228,7 +228,9 @@ def test_a_rolling_restart_hands_the_lead_on(pair: Pair, diary: Diary) -> None:
     diary.wait_leader([*workers(pair.leading), *workers(pair.other)])
 
 
-NASTY = APP + """
+NASTY = (
+    APP
+    + """
 @forkq.on("leader")
 def leave():
     raise SystemExit(3)
@@ -239,6 +241,7 @@ def stay():
     while True:
         time.sleep(0.1)
 """
+)
 
 
 def test_whatever_a_leaders_handler_does_the_child_goes_on_and_stops_in_time(

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from redis import Redis
@@ -228,6 +229,12 @@ def test_history_goes_back_from_today(redis: Redis) -> None:
 # Periodic jobs
 
 
+def runs(redis: Redis, *services: str) -> None:
+    """As the clocks of these say."""
+    for service in services:
+        redis.set(f"forkq:cron:origin:{service}", "runs", ex=60)
+
+
 def define(redis: Redis, name: str = "nightly", origin: str = "code:shop", **more: Any) -> Entry:
     """A periodic job that an app has published."""
     entry = Entry.make(
@@ -287,7 +294,14 @@ def test_an_unknown_name_is_answered_with_the_nearest(
     define(redis)
     with pytest.raises(ForkqError, match="no periodic job 'nightli'; the nearest is 'nightly'"):
         ask("nightli")
-    with pytest.raises(ForkqError, match="there are: nightly"):
+    with pytest.raises(ForkqError, match="there are: 'nightly'"):
+        ask("unlike")
+    define(redis, "nightly-2")
+    with pytest.raises(ForkqError, match="the nearest are 'nightly', 'nightly-2'"):
+        ask("nightli")
+    for number in range(12):
+        define(redis, f"job {number:02}")
+    with pytest.raises(ForkqError, match="'job 09' and 4 more"):
         ask("unlike")
     assert sorted(redis.keys("*")) == [b"forkq:cron"]
 
@@ -335,6 +349,12 @@ def test_what_was_added_may_be_changed_and_keeps_its_last_tick(redis: Redis) -> 
         (("a", "* * * * *", "Report"), {"args": [(1, 2)]}, InvalidJob, "tuple"),
         (("a", "* * * * *", "Report"), {"retry": "3"}, InvalidJob, "retry"),
         (("a", "* * * * *", "Known"), {"args": [1, 2]}, InvalidJob, "takes 1 arguments"),
+        (("a", "* * * * *", "Known"), {"jittr": 4}, InvalidJob, "'jittr'; the nearest is 'jitter'"),
+        (("a", "* * * * *", "Ruby"), {"quue": "a"}, InvalidJob, "'quue'; the nearest is 'queue'"),
+        (("a", "* * * * *", lambda: None), {}, InvalidJob, "lambda> is no job: pass a function"),
+        (("a", "* * * * *", int), {}, InvalidJob, "int is no job"),
+        (("a", "* * * * *", None), {}, InvalidJob, "None is no job"),
+        (("a", "* * * * *", "R"), {"tz": timezone.utc}, InvalidSchedule, "pass an IANA name"),
     ],
 )
 def test_what_could_never_run_is_not_added(
@@ -348,17 +368,62 @@ def test_what_could_never_run_is_not_added(
     assert redis.dbsize() == 0
 
 
-def test_what_an_app_defines_is_its_own(redis: Redis) -> None:
-    """It is neither replaced nor removed here, but for what was left behind."""
+def test_what_an_app_defines_is_its_own_while_it_runs(redis: Redis) -> None:
+    """It is neither replaced nor removed here; removed, if it was left behind."""
     entry = define(redis)
     define(redis, "filed", "file:books")
-    with pytest.raises(ForkqError, match="'nightly' is defined by the code of shop"):
+    runs(redis, "shop", "books")
+    with pytest.raises(ForkqError, match="'nightly' is defined by the code of shop, which runs"):
         api.cron.add("nightly", "@daily", "Report")
-    with pytest.raises(ForkqError, match=r"defined by the forkq\.toml of books: change it there"):
+    with pytest.raises(ForkqError, match=r"forkq\.toml of books, which runs: change it there or"):
         api.cron.remove("filed")
     assert api.cron.get("nightly").entry == entry
-    api.cron.remove("nightly", force=True)
+    redis.delete("forkq:cron:origin:shop")
+    with pytest.raises(ForkqError, match="which does not run: remove it first"):
+        api.cron.add("nightly", "@daily", "Report")
+    api.cron.remove("nightly")
     assert [periodic.name for periodic in api.cron.list()] == ["filed"]
+
+
+def test_an_entry_whose_app_nobody_runs_is_asleep(redis: Redis) -> None:
+    define(redis)
+    define(redis, "filed", "file:books")
+    api.cron.add("weekly", "@weekly", "Report")
+    runs(redis, "books")
+    found = {one.name: (one.asleep, one.resting) for one in api.cron.list()}
+    assert found == {
+        "nightly": (True, True),
+        "filed": (False, False),
+        "weekly": (False, False),
+    }
+
+
+def test_each_tells_of_its_latest_run(redis: Redis) -> None:
+    define(redis)
+    define(redis, "fresh")
+    define(redis, "odd")
+    redis.set("forkq:cron:runs:odd", "no list")
+    redis.lpush("forkq:cron:runs:nightly", line("done", jid="a", elapsed=2.0), line("skipped"))
+    found = {one.name: one.latest for one in api.cron.list()}
+    assert (found["fresh"], found["odd"]) == (None, None)
+    assert found["nightly"] is not None
+    assert found["nightly"].event == "skipped"
+
+
+def test_a_zone_may_be_given_as_such(redis: Redis) -> None:
+    added = api.cron.add("weekly", "@weekly", "Report", tz=ZoneInfo("Europe/Berlin"))
+    assert added.entry.schedule.tz == "Europe/Berlin"
+
+
+def test_whether_a_clock_leads_is_told(redis: Redis) -> None:
+    assert api.cron.led() is False
+    redis.set("forkq:leader", "somebody", ex=12)
+    assert api.cron.led() is True
+
+
+def test_payload_keys_of_ones_own_may_be_added(redis: Redis) -> None:
+    added = api.cron.add("weekly", "@weekly", "Report", cattr={"tenant": 7}, expires_at=9)
+    assert added.entry.job["cattr"] == {"tenant": 7}
 
 
 def test_a_removed_periodic_job_leaves_nothing_behind(redis: Redis) -> None:
@@ -381,6 +446,7 @@ def test_definitions_of_a_name_that_change_at_the_same_time_are_not_mixed_up(
     def late(*arguments: Any) -> bool:
         monkeypatch.setattr(cron, "_written", written)
         define(redis, "weekly")
+        runs(redis, "shop")
         return written(*arguments)
 
     monkeypatch.setattr(cron, "_written", late)

@@ -10,7 +10,8 @@ import pytest
 from redis import Redis
 
 from forkq import times
-from forkq.clock import due, duty, leader
+from forkq.clock import announce, due, duty, leader, sweep
+from forkq.cron import Entry
 from forkq.exits import CLEAN
 from forkq.pipe import Leading, Left, Quiet, Ready
 from tests.redis.clockwork import Clockwork
@@ -153,6 +154,43 @@ def test_without_tracking_it_polls(own_server: Server) -> None:
         wait_arrived(redis, "1", deadline=3)
 
 
+@pytest.fixture
+def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep and what goes with it, every fifth of a second."""
+    monkeypatch.setattr(sweep, "_PERIOD", 0.2)
+    monkeypatch.setattr(announce, "_APART", 0.1)
+
+
+@pytest.mark.usefixtures("frequent")
+def test_the_leader_notices_when_an_app_begins_and_ends_to_run(
+    redis: Redis, redis_server: Server
+) -> None:
+    """And it says that its own runs, which is why that one's entries tick from the beginning."""
+    for name, service in (("ours", ""), ("theirs", "shop")):
+        one = Entry.make(
+            name=name, cron="* * * * * *", origin=f"code:{service}",
+            job={"class": "J", "args": [], "queue": name},
+        )  # fmt: skip
+        redis.hset("forkq:cron", name, one.encode())
+    with Clockwork(redis_server.url) as clock:
+        wait_until(lambda: redis.llen("queue:ours") >= 2, what="two ticks of ours", deadline=15)
+        assert redis.exists("forkq:cron:origin:") == 1
+        assert redis.exists("queue:theirs") == 0
+        redis.set("forkq:cron:origin:shop", "runs", ex=60)
+        wait_until(lambda: redis.llen("queue:theirs") >= 1, what="a tick of theirs", deadline=15)
+        redis.delete("forkq:cron:origin:shop")
+        wait_until(lambda: _standstill(redis, "theirs", "ours"), what="the end of theirs",
+                   deadline=20, every=1.5)  # fmt: skip
+        clock.stop()
+
+
+def _standstill(redis: Redis, name: str, other: str) -> bool:
+    """Whether one queue gets no more jobs while the other one gets two."""
+    before, length = redis.llen(f"queue:{name}"), redis.llen(f"queue:{other}")
+    wait_until(lambda: redis.llen(f"queue:{other}") >= length + 2, what="two ticks", deadline=10)
+    return redis.llen(f"queue:{name}") == before
+
+
 def test_only_the_leader_moves_and_its_heir_when_it_has_stopped(
     redis: Redis, redis_server: Server
 ) -> None:
@@ -196,7 +234,7 @@ def test_a_clock_that_is_born_quiet_does_not_lead(redis: Redis, redis_server: Se
 
 def test_a_standby_asks_redis_for_nothing_but_the_lease(redis: Redis, redis_server: Server) -> None:
     """A thousand clocks that stand by must cost nothing when jobs are scheduled."""
-    redis.set(LEASE, "vm2:7:eeeeeeeeeeee another-boot/pid:[1]/4242/1.00", px=60_000)
+    redis.set(LEASE, "vm2:7:eeeeeeeeeeee another-boot/pid:[1]/4242/1.00", px=12_000)
     redis.config_resetstat()
     with Clockwork(redis_server.url):
         wait_until(lambda: calls(redis, "pttl") == 1, what="its look at the lease")

@@ -53,6 +53,7 @@ class Heart:
         self.orders: list[str] = []
         self.called: list[str] = []
         self.failures: dict[str, BaseException] = {}
+        self.left = False  # what a publish tells: something is to be tried again
         self.wire = Wire(url, timeout=timeout)
         self.heartbeat = Heartbeat(
             self.wire,
@@ -61,7 +62,7 @@ class Heart:
             Household(
                 snapshot=lambda: Snapshot(self.units, self.totals, self.quiet),
                 on_signal=self.orders.append,
-                on_gap=lambda wire: self._call("gap", wire),
+                on_gap=self._gap,
                 publish=lambda wire: self._call("publish", wire),
                 chores=lambda: False,
             ),
@@ -83,11 +84,15 @@ class Heart:
     def close(self) -> None:
         self.wire.close()
 
-    def _call(self, name: str, wire: Wire) -> None:
+    def _gap(self, wire: Wire) -> None:
+        self._call("gap", wire)
+
+    def _call(self, name: str, wire: Wire) -> bool:
         assert wire.call("PING") == b"PONG"
         self.called.append(name)
         if name in self.failures:
             raise self.failures[name]
+        return self.left
 
 
 @pytest.fixture
@@ -305,6 +310,18 @@ def test_a_failed_publish_is_tried_again_until_it_succeeds(heart: Heart) -> None
     heart.beat()
     heart.beat()
     assert heart.called == ["publish"] * 3
+
+
+def test_a_publish_that_leaves_something_is_repeated_with_every_beat(heart: Heart) -> None:
+    """But only as long as it does."""
+    heart.left = True
+    heart.beat()
+    heart.beat()
+    heart.left = False
+    heart.beat()
+    heart.beat()
+    assert heart.called == ["publish"] * 3
+    assert heart.log.lines == []
 
 
 # Redis that is away, slow, full or full of other things

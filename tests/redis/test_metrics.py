@@ -372,12 +372,37 @@ def test_ten_hosts_that_deploy_the_same_make_one_mark(book: Book, redis: Redis) 
     """Even if a minute ends between them."""
     wire = _connected(book)
     made = [mark(wire, Keys(), "v2", at=NOON.timestamp() + 10 * host) for host in range(10)]
-    assert made == [True] + [False] * 9
+    assert made == ["v2"] + [None] * 9
     assert redis.hlen("20260309-marks") == 1
 
 
-def test_a_minute_keeps_its_first_mark(book: Book, redis: Redis) -> None:
+def test_two_deploys_in_one_minute_are_both_shown(book: Book, redis: Redis) -> None:
     wire = _connected(book)
-    assert mark(wire, Keys(), "first", at=NOON.timestamp())
-    assert not mark(wire, Keys(), "second", at=NOON.timestamp())
-    assert redis.hvals("20260309-marks") == [b"first"]
+    assert mark(wire, Keys(), "first", at=NOON.timestamp()) == "first"
+    assert mark(wire, Keys(), "second", at=NOON.timestamp()) == "first, second"
+    assert redis.hvals("20260309-marks") == [b"first, second"]
+
+
+def test_labels_of_one_moment_do_not_overwrite_each_other(book: Book, redis: Redis) -> None:
+    """Somebody marks between our look and our word."""
+
+    class Beaten(Wire):
+        def pipeline(self, commands: Any) -> Any:
+            if not redis.exists("20260309-marks"):
+                mark(_connected(book), Keys(), "theirs", at=NOON.timestamp())
+            return super().pipeline(commands)
+
+    beaten = Beaten(book.wire.url)
+    beaten.connect()
+    assert mark(beaten, Keys(), "ours", at=NOON.timestamp()) == "theirs, ours"
+    beaten.close()
+    assert redis.hvals("20260309-marks") == [b"theirs, ours"]
+
+
+def test_a_mark_that_the_server_refused_may_be_set_again(book: Book, redis: Redis) -> None:
+    redis.set("20260309-marks", "no hash")
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        mark(_connected(book), Keys(), "v3", at=NOON.timestamp())
+    redis.delete("20260309-marks")
+    book.wire.close()
+    assert mark(_connected(book), Keys(), "v3", at=NOON.timestamp()) == "v3"

@@ -131,7 +131,10 @@ def test_what_the_app_no_longer_says_goes_with_all_its_notes(wire: Wire, redis: 
     assert list(standing(redis)) == ["report"]
     assert redis.hkeys("forkq:cron:last") == [b"report"]
     assert not redis.exists("forkq:cron:pending")
-    assert log.lines == [("info", "periodic jobs removed", {"names": ["other"]})]
+    [(level, event, values)] = log.lines
+    assert (level, values) == ("warning", {"names": ["other"]})
+    assert "removed" in event
+    assert "different tags" in event
     publish(wire)
     assert standing(redis) == {}
 
@@ -145,24 +148,60 @@ def test_two_apps_leave_each_other_alone(wire: Wire, redis: Redis) -> None:
     assert standing(redis) == {"mail": mail}
 
 
-def test_a_name_of_another_app_is_not_overwritten_and_both_are_named(
+def test_names_of_an_app_that_runs_are_not_overwritten_and_told_once(
     wire: Wire, redis: Redis
 ) -> None:
-    publish(wire, entry())
-    log = publish(wire, entry(cron="1 * * * *", origin="code:mail"), origins=("code:mail",))
-    assert standing(redis) == {"report": entry()}
-    [(level, _, values)] = log.lines
-    assert level == "warning"
-    assert values == {"name": "report", "older": "code:app", "newer": "code:mail"}
-
-
-def test_a_conflict_is_told_once_per_process(wire: Wire, redis: Redis) -> None:
-    publish(wire, entry())
+    """One line for all of them; and there is something left to do, with each beat."""
+    redis.set("forkq:cron:origin:app", "runs", ex=60)
+    publish(wire, entry(), entry("weekly"), entry("unlike"))
     log = Log()
-    publisher = Publisher(Keys(), {"code:mail": [entry(origin="code:mail")]}, log)
-    for _ in range(3):
-        publisher.publish(wire)
-    assert len(log.lines) == 1
+    ours = [entry(name, "1 * * * *", origin="code:mail") for name in ("report", "weekly", "mail")]
+    publisher = Publisher(Keys(), {"code:mail": ours}, log)
+    assert [publisher.publish(wire) for _ in range(3)] == [True] * 3
+    assert standing(redis)["report"] == entry()
+    assert standing(redis)["mail"] == ours[2]
+    [(_, event, values)] = [line for line in log.lines if line[0] == "warning"]
+    assert "within a minute after it has ended" in event
+    assert values == {"names": ["report", "weekly"], "origin": "code:app"}
+
+
+def test_names_of_an_app_that_has_ended_are_taken_over_with_their_last_ticks(
+    wire: Wire, redis: Redis
+) -> None:
+    """After a change of the app's name or tag, say; but not if they have other times now."""
+    redis.set("forkq:cron:origin:app", "runs", ex=60)
+    publish(wire, entry(), entry("weekly", "0 0 * * 1"), entry("unlike"))
+    for name in ("report", "weekly"):
+        redis.hset("forkq:cron:last", name, "5")
+    log = Log()
+    ours = [entry(origin="file:mail"), entry("weekly", "0 0 * * 2", origin="file:mail")]
+    publisher = Publisher(Keys(), {"file:mail": ours}, log)
+    assert publisher.publish(wire) is True
+    redis.delete("forkq:cron:origin:app")
+    assert publisher.publish(wire) is False
+    assert standing(redis) == {"report": ours[0], "weekly": ours[1], "unlike": entry("unlike")}
+    assert last(redis) == 5
+    assert (last(redis, "weekly") or 0) > 5
+    assert log.lines[1:] == [
+        (
+            "info",
+            "periodic jobs taken over from an app that does not run",
+            {"names": ["report", "weekly"]},
+        )
+    ]
+    assert publisher.publish(wire) is False
+    assert len(log.lines) == 2
+
+
+def test_what_was_added_at_run_time_is_not_taken_over(wire: Wire, redis: Redis) -> None:
+    added = entry(origin="api")
+    redis.hset("forkq:cron", "report", added.encode())
+    log = publish(wire, entry())
+    assert standing(redis) == {"report": added}
+    [(level, event, values)] = log.lines
+    assert level == "warning"
+    assert "forkq cron remove" in event
+    assert values == {"names": ["report"], "origin": "api"}
 
 
 def test_an_entry_may_move_from_the_file_to_the_code(wire: Wire, redis: Redis) -> None:

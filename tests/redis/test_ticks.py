@@ -9,16 +9,18 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
 from redis import Redis
+from redis.exceptions import ResponseError
 
 from forkq import lookup
 from forkq.child.runs import Outcome, Runs
 from forkq.clock import overlap, ticks
+from forkq.clock.announce import Origins
 from forkq.clock.cron import Ticker
 from forkq.connection import ConnectionLost, Wire, Wires
 from forkq.cron import Entry
@@ -47,7 +49,7 @@ class Scene:
 
     def successor(self) -> Ticker:
         """The ticker of another clock, on the same wall clock."""
-        return Ticker(Keys(), self.wire, self.log, clock=lambda: self.at)
+        return ticker(self.wire, self.log, lambda: self.at)
 
     def define(self, *entries: Entry, last: float | None = START) -> None:
         """Publishes entries whose last tick was ``last``, and loads them."""
@@ -89,6 +91,14 @@ class Scene:
         """The last tick that was dealt with."""
         found: Any = self.redis.hget("forkq:cron:last", name)
         return int(found)
+
+
+def ticker(
+    wire: Wire, log: Log, clock: Callable[[], float], *, service: str = "ours", prefix: str = ""
+) -> Ticker:
+    """The ticker of a leader of that service."""
+    keys = Keys(prefix)
+    return Ticker(keys, wire, Origins(keys, wire, service, log), log, clock=clock)
 
 
 def catch_up(ticker: Ticker, at: float) -> None:
@@ -182,10 +192,10 @@ def test_two_leaders_at_once_enqueue_each_tick_once(scene: Scene, redis_server: 
         wire = Wire(redis_server.url)
         try:
             wire.connect()
-            ticker = Ticker(Keys(), wire, Log(), clock=lambda: START + 1000)
-            ticker.load(watch=False)
+            leader = ticker(wire, Log(), lambda: START + 1000)
+            leader.load(watch=False)
             start.wait(10)
-            catch_up(ticker, START + 1000)
+            catch_up(leader, START + 1000)
         except BaseException as error:  # noqa: BLE001 - told below
             errors.append(error)
         finally:
@@ -228,11 +238,11 @@ def test_lost_replies_enqueue_no_tick_twice_and_leave_none_out(
 def test_hosts_whose_clocks_differ_by_seconds_enqueue_each_tick_once(scene: Scene) -> None:
     """The lead goes to and fro, and neither looks again at what the other has done meanwhile."""
     scene.define(entry("* * * * * *"))
-    ahead = Ticker(Keys(), scene.wire, scene.log, clock=lambda: scene.at + 7)
-    behind = Ticker(Keys(), scene.wire, scene.log, clock=lambda: scene.at - 7)
+    ahead = ticker(scene.wire, scene.log, lambda: scene.at + 7)
+    behind = ticker(scene.wire, scene.log, lambda: scene.at - 7)
     shifts = {ahead: 7, behind: -7}
-    for ticker in shifts:
-        ticker.load(watch=False)
+    for leader in shifts:
+        leader.load(watch=False)
     for at in range(START, START + 200):
         scene.at = at
         leader = random.choice([ahead, behind])
@@ -243,6 +253,7 @@ def test_hosts_whose_clocks_differ_by_seconds_enqueue_each_tick_once(scene: Scen
 
 _CLOCK = """
 import sys, time
+from forkq.clock.announce import Origins
 from forkq.clock.cron import Ticker
 from forkq.connection import ConnectionLost, Wire
 from forkq.keys import Keys
@@ -250,7 +261,9 @@ from tests.redis.crew import Log
 
 url, name, start, end, began, speed = *sys.argv[1:3], *map(float, sys.argv[3:])
 wire = Wire(url)
-ticker = Ticker(Keys(), wire, Log(), clock=lambda: min(end, start + (time.time() - began) * speed))
+origins = Origins(Keys(), wire, "ours", Log())
+wall = lambda: min(end, start + (time.time() - began) * speed)
+ticker = Ticker(Keys(), wire, origins, Log(), clock=wall)
 while True:
     try:
         wire.connect()
@@ -546,6 +559,152 @@ def test_a_clock_that_was_hours_ahead_repeats_no_tick(scene: Scene) -> None:
     scene.pass_to(START + 3 * 3600 + 5 * MINUTE, by=30)
     found = scene.ticked()
     assert len(found) == len(set(found)) == 7  # two of the minute's grace, and five
+    scene.at = START + 2 * 3600
+    scene.ticker.load(watch=False)
+    scene.ticker.load(watch=False)
+    silent = [event for event in scene.log.events() if "a clock was wrong" in event]
+    assert len(silent) == 1, "it is silent for hours, and says so once"
+
+
+# Whose trees run
+
+
+def announced(scene: Scene, service: str) -> None:
+    scene.redis.set(f"forkq:cron:origin:{service}", "runs", ex=MINUTE)
+
+
+def test_an_entry_whose_app_nobody_runs_sleeps_and_nothing_is_noted(scene: Scene) -> None:
+    """It is not paused either: its last tick stays for the day on which its app comes back."""
+    scene.define(
+        entry(name="theirs", origin="code:theirs", queue="theirs"),
+        entry(name="filed", origin="file:theirs", queue="theirs"),
+        entry(name="ours", origin="code:ours"),
+        entry(name="added", origin="api", queue="added"),
+    )
+    scene.pass_to(START + 30 * MINUTE, by=30)
+    assert scene.jobs("theirs") == []
+    assert scene.runs("theirs") == scene.runs("filed") == []
+    assert scene.last("theirs") == scene.last("filed") == START
+    assert len(scene.ticked()) == len(scene.ticked("added")) == 30
+
+
+@pytest.mark.parametrize(("missed", "made_up"), [("skip", 0), ("once", 1), (3, 3)])
+def test_ticks_that_passed_while_nobody_ran_the_app_are_missed_ones(
+    scene: Scene, missed: Any, made_up: int
+) -> None:
+    scene.define(entry("*/10 * * * *", origin="code:theirs", missed=missed))
+    first = entry("*/10 * * * *").schedule.after(START) or 0
+    every = [first + n * 600 for n in range(9)]
+    scene.pass_to(every[-1] + 300, by=30)
+    assert scene.ticker.outdated() is False
+    announced(scene, "theirs")
+    assert scene.ticker.outdated() is True
+    scene.ticker.load(watch=False)
+    assert scene.ticker.outdated() is False
+    scene.work()
+    assert scene.ticked() == every[9 - made_up :]
+    noted = [run["count"] for run in scene.runs() if run["event"] == "missed"]
+    assert noted == [9 - made_up]
+
+
+def test_a_short_gap_of_an_app_changes_nothing(scene: Scene) -> None:
+    """A restart: the ticks of the last minute are all enqueued, whatever the policy says."""
+    scene.define(entry("* * * * * *", origin="code:theirs", missed="skip"))
+    scene.pass_to(START + 40, by=1)
+    announced(scene, "theirs")
+    scene.ticker.load(watch=False)
+    scene.work()
+    assert scene.ticked() == list(range(START + 1, START + 41))
+
+
+def test_an_app_that_ends_takes_its_ticks_along(scene: Scene) -> None:
+    announced(scene, "theirs")
+    scene.define(entry(origin="code:theirs"))
+    scene.pass_to(START + MINUTE)
+    scene.redis.delete("forkq:cron:origin:theirs")
+    assert scene.ticker.outdated() is True
+    scene.ticker.load(watch=False)
+    assert scene.ticker.next_due() is None
+    scene.pass_to(START + 5 * MINUTE)
+    assert scene.ticked() == [START + MINUTE]
+    assert scene.log.lines == []
+
+
+def test_a_paused_entry_that_sleeps_too_still_makes_up_for_nothing(scene: Scene) -> None:
+    announced(scene, "theirs")
+    scene.define(entry(origin="code:theirs", missed=1000))
+    scene.redis.sadd("forkq:cron:paused", "report")
+    scene.ticker.load(watch=False)
+    scene.redis.delete("forkq:cron:origin:theirs")
+    scene.ticker.load(watch=False)
+    announced(scene, "theirs")
+    scene.ticker.load(watch=False)
+    scene.at = START + 30 * MINUTE
+    scene.redis.srem("forkq:cron:paused", "report")
+    scene.ticker.load(watch=False)
+    scene.pass_to(START + 31 * MINUTE)
+    assert scene.ticked() == [START + 31 * MINUTE]
+
+
+def test_an_announcement_lasts_a_minute_and_is_renewed_with_one_command(
+    scene: Scene, redis_server: Server
+) -> None:
+    at = 100.0
+    origins = Origins(Keys(), scene.wire, "ours", scene.log, lambda: at)
+    assert origins.announce() is True
+    assert 55 <= scene.redis.ttl("forkq:cron:origin:ours") <= 60
+    scene.redis.expire("forkq:cron:origin:ours", 5)
+    scene.redis.config_resetstat()
+    assert origins.announce() is False
+    assert scene.redis.ttl("forkq:cron:origin:ours") <= 5
+    at += 15
+    assert origins.announce() is True
+    assert scene.redis.ttl("forkq:cron:origin:ours") >= 55
+    stats: Any = scene.redis.info("commandstats")
+    assert stats.pop("cmdstat_getex")["calls"] == 1
+    assert not {"cmdstat_set", "cmdstat_evalsha", "cmdstat_mget"} & set(stats)
+    scene.redis.delete("forkq:cron:origin:ours")
+    origins.forget()  # a new connection: the server may have lost it
+    assert origins.announce() is True
+    assert scene.redis.exists("forkq:cron:origin:ours")
+
+
+def test_our_own_entries_cost_no_question(scene: Scene) -> None:
+    scene.define(entry(origin="code:ours"), entry(name="b", origin="api"))
+    scene.redis.config_resetstat()
+    scene.ticker.load(watch=False)
+    assert scene.ticker.outdated() is False
+    stats: Any = scene.redis.info("commandstats")
+    assert "cmdstat_mget" not in stats
+
+
+def test_a_full_server_takes_an_announcement(own_server: Server) -> None:
+    own_server.cli("CONFIG", "SET", "maxmemory", 1)
+    log, wire = Log(), Wire(own_server.url)
+    wire.connect()
+    Origins(Keys(), wire, "ours", log).announce()
+    wire.close()
+    assert 55 <= own_server.client().ttl("forkq:cron:origin:ours") <= 60
+    assert log.lines == []
+
+
+def test_a_refused_announcement_or_question_stops_nothing_and_is_told_once(
+    own_server: Server,
+) -> None:
+    """Who cannot be asked about is taken to run, as is our own service."""
+    scene = Scene(own_server.url, own_server.client())
+    own_server.cli("ACL", "SETUSER", "default", "-getex", "-mget")
+    at = 100.0
+    origins = Origins(Keys(), scene.wire, "ours", scene.log, lambda: at)
+    for _ in range(3):
+        assert origins.announce() is True
+        at += 15
+    scene.define(entry(origin="code:theirs"), entry(name="b", origin="code:ours", queue="b"))
+    scene.pass_to(START + 2 * MINUTE, by=MINUTE)
+    assert len(scene.ticked()) == len(scene.ticked("b")) == 2
+    assert scene.ticker.outdated() is False
+    scene.wire.close()
+    assert [level for level, _, _ in scene.log.lines] == ["error", "error"]
 
 
 # Overlap
@@ -710,14 +869,19 @@ def test_a_key_of_another_type_ends_no_clock(scene: Scene, key: str) -> None:
     scene.redis.delete(f"forkq:{key}")
     scene.redis.set(f"forkq:{key}", "a string")
     scene.at = START + MINUTE
-    for _ in range(3):
+    if key in ("cron:pending", "cron:runs:a"):
         scene.ticker.load(watch=False)
         scene.ticker.work()
-    harmless = key in ("cron:pending", "cron:runs:a")
-    assert scene.ticked() == ([START + MINUTE] if harmless else [])
-    assert len(scene.log.lines) <= 2
-    if not harmless:
-        assert {level for level, _, _ in scene.log.lines} == {"error"}
+        assert scene.ticked() == [START + MINUTE]
+        return
+    with pytest.raises(ResponseError):  # the clock's duty tells of it, and tries again (duty.py)
+        scene.ticker.load(watch=False)
+    scene.redis.delete(f"forkq:{key}")
+    scene.define(entry(name="a"))
+    scene.ticker.load(watch=False)
+    scene.at += MINUTE
+    scene.ticker.work()
+    assert scene.ticked()[-1] == START + 2 * MINUTE
 
 
 def test_definitions_that_nobody_can_read_are_told_once_and_leave_the_others_ticking(
@@ -756,8 +920,8 @@ def test_under_a_prefix_only_its_own_entries_tick(scene: Scene, redis_server: Se
     scene.redis.hset("forkq:cron", "theirs", entry(name="theirs", queue="theirs").encode())
     scene.redis.hset("app:forkq:cron", "ours", entry(name="ours").encode())
     scene.redis.hset("app:forkq:cron:last", "ours", START)
-    ticker = Ticker(Keys("app:"), scene.wire, scene.log, clock=lambda: START + MINUTE)
-    ticker.load(watch=False)
-    ticker.work()
+    leader = ticker(scene.wire, scene.log, lambda: START + MINUTE, prefix="app:")
+    leader.load(watch=False)
+    leader.work()
     assert scene.redis.llen("app:queue:q") == 1
     assert not scene.redis.exists("queue:theirs")

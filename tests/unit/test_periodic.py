@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -160,6 +161,37 @@ class TestEvery:
         with pytest.raises(InvalidJob, match="`queue` is ''"):
             forkq.every("@daily", args=["x"], queue="")(define())
 
+    def test_without_parentheses_it_is_refused_at_once(self) -> None:
+        @forkq.job
+        def tidy() -> None: ...
+
+        def plain() -> None: ...
+
+        every: Any = forkq.every
+        for thing in (tidy, define(), plain):
+            with pytest.raises(InvalidSchedule, match=r'write @forkq\.every\("\*/5 \* \* \* \*"\)'):
+                every(thing)
+
+    @pytest.mark.parametrize(
+        "wrong", [{"expression": "61 * * * *"}, {"tz": "Berlin"}, {"args": []}, {"jitter": -1}]
+    )
+    def test_what_is_wrong_is_told_with_the_job_that_it_stands_on(
+        self, wrong: dict[str, Any]
+    ) -> None:
+        report = define()
+        where = rf"@forkq\.every on {__name__}\.define\.<locals>\.Report: "
+        with pytest.raises(ForkqError, match=where) as caught:
+            forkq.every(**{"expression": "@daily", "args": ["x"], **wrong})(report)
+        assert isinstance(caught.value, InvalidSchedule | InvalidJob)
+
+    def test_a_zone_may_be_given_as_such(self) -> None:
+        forkq.every("@daily", args=["x"], tz=ZoneInfo("Europe/Berlin"))(define())
+        assert noted("Report").schedule.tz == "Europe/Berlin"
+
+    def test_a_zone_without_a_name_is_refused(self) -> None:
+        with pytest.raises(InvalidSchedule, match="has no name; pass an IANA name"):
+            forkq.every("@daily", args=["x"], tz=timezone.utc)(define())
+
 
 class TestPublished:
     ROW = '[[cron]]\njob = "Report"\ncron = "@daily"\nargs = ["sales"]\n'
@@ -222,3 +254,19 @@ class TestPublished:
             for app, tag in (("shop.jobs", ""), ("blog.jobs", ""), ("shop.jobs", "eu"))
         }
         assert origins == {"code:shop.jobs", "code:blog.jobs", "code:eu"}
+
+    @pytest.mark.parametrize(
+        ("origin", "service"),
+        [
+            ("code:shop", "shop"),
+            ("file:shop", "shop"),
+            ("code:", ""),
+            ("api", None),
+            ("", None),
+            ("other:shop", None),
+        ],
+    )
+    def test_an_entry_knows_whose_it_is(self, origin: str, service: str | None) -> None:
+        """That of nobody (the API's, a stranger's) ticks whoever runs."""
+        entry = Entry.make(name="a", cron="@daily", job={"class": "A", "args": []}, origin=origin)
+        assert entry.service == service
