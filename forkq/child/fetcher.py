@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import Final
 
 from ..capsule import Capsule
@@ -20,6 +20,7 @@ from ..connection import ConnectionLost, RedisError
 from ..lease import Unit
 from ..outage import Backoff, Outage
 from .bell import Bell
+from .herd import Herd
 from .lead import Lead
 from .line import Line
 
@@ -57,10 +58,12 @@ class Fetcher:
         self._quiet = False
         self._waiting = False
         self._starved = False  # the last fetch brought less than it wanted
-        self._told = False  # it brought nothing, and the server will tell when there is something
+        self._told = False  # and the server will tell when there is more
+        self._woken = False  # since then the server has told us something
         self._doubtful = False  # our books and Redis's may differ
         self._look_over_due = time.monotonic() + _LOOK_OVER
         self._poll = _POLL_FIRST
+        self._herd = Herd()
 
     # What processors call
 
@@ -90,8 +93,9 @@ class Fetcher:
     def forget(self, unit: Unit) -> None:
         """``unit`` was settled by another script, or belongs to somebody else by now."""
         self._in_flight.pop(unit.sequence, None)
-        if self._waiting:
-            self._bell.ring()
+        # Whoever is about to wait must hear of it, too: a fetch that counted this unit as ours may
+        # have found its queue full.
+        self._bell.ring()
 
     # What the manager calls
 
@@ -188,10 +192,13 @@ class Fetcher:
         return unit
 
     def _refill(self) -> None:
-        """One exchange with Redis; when it brought nothing, waits until there may be something."""
-        if not self._exchange():
+        """Waits, if the last exchange left nothing to be had; or else one exchange with Redis."""
+        if self._told and not self._line.busy:
+            self._told = False
+            self._wait()
+        elif not self._exchange():
             self._rest(self._backoff.pause())
-        elif not self._ready and (self._told or not self._line.tracks):
+        elif not self._ready and not self._line.tracks:
             self._wait()
 
     def _wait(self) -> None:
@@ -202,7 +209,9 @@ class Fetcher:
             if self._done or self._quiet:
                 return
             if self._line.tracks:
-                self._line.wait(_LONGEST_WAIT, self._bell.fd)
+                self._woken = self._line.wait(_LONGEST_WAIT, self._bell.fd)
+                if self._woken:
+                    self._rest(self._herd.patience())
             else:
                 self._rest(self._poll)
                 self._poll = min(self._poll * 1.5, _POLL_LONGEST)
@@ -250,12 +259,19 @@ class Fetcher:
         self._line.requeue((*known, *(unit.sequence for unit in list(self._done))))
 
     def _request(self) -> None:
-        want = 0 if self._quiet else self._concurrency - len(self._in_flight)
-        self._line.send(want, self._news(), watch=self._starved and self._line.tracks)
+        self._line.look_for_queues()
+        news = self._news()
+        for unit in news:
+            self._in_flight.pop(unit.sequence, None)  # its processor may not have come to that
+        held = Counter([unit.queue_name for unit in list(self._in_flight.values())])
+        want = 0 if self._quiet else self._concurrency - held.total()
+        self._line.send(want, news, watch=self._starved and self._line.tracks, held=held)
 
     def _take_in(self) -> None:
         answer = self._line.receive()
         self._starved, self._told = answer.short, answer.told
+        self._herd.judge(woken=self._woken, won=bool(answer.units))
+        self._woken = False
         for unit in answer.units:
             self._in_flight[unit.sequence] = unit
             self._ready.append(unit)

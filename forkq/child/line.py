@@ -6,9 +6,11 @@ Not thread-safe: the fetcher sees to it that one thread at a time uses it.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from redis.exceptions import NoScriptError
 
@@ -16,24 +18,34 @@ from ..capsule import Capsule
 from ..connection import ResponseError, Wire
 from ..keys import Keys
 from ..lease import Unit, owner
+from ..patterns import readable
 from ..scripts import FETCH, REQUEUE
+from .roster import Offer, Roster
+
+# Of how many queues one script gives leases back.
+_CHUNK: Final = 500
+# Where the server does not tell of new queues, we look for them so often.
+_LOOK_FOR_QUEUES: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A fetch: how many jobs it wants from sequence number ``first`` on, what it acknowledges, and
-    whether the server shall tell of changes after it."""
+    """A fetch: how many jobs it wants from sequence number ``first`` on, what it acknowledges,
+    whether the server shall tell of changes after it, from which queues, and how many jobs of each
+    queue stay in flight."""
 
     first: int
     want: int
     done: Sequence[Unit]
     watched: bool
+    offer: Offer
+    held: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a fetch brought: ``short`` if less than it wanted, ``told`` if it brought nothing and
-    we shall hear of it when there is something."""
+    """What a fetch brought: ``short`` if less than it wanted, ``told`` if we shall hear of it when
+    there is more."""
 
     units: Sequence[Unit]
     short: bool
@@ -48,10 +60,12 @@ class Line:
         self._wire = wire
         self._log = log
         self._owner = owner(identity)
-        self._names = capsule.queue_names
-        self._weights = [weight for _, weight in capsule.queues]
         self._in_order = capsule.mode == "strict"
-        self._lists = keys.lists_and_leases(self._names)
+        self._keys = keys
+        self._roster = Roster(capsule, keys)
+        if self._roster.dynamic:
+            wire.on_change(self._roster.hear)
+        self._names_due = 0.0
         self._sequence = 1
         self._under_way: Request | None = None
 
@@ -69,11 +83,32 @@ class Line:
         """Connects, and asks the server to tell us of changes."""
         if not self._wire.connected:
             self._wire.connect()
+            self._roster.wake_all()
             self._track()
 
-    def send(self, want: int, done: Sequence[Unit], *, watch: bool = False) -> None:
+    def look_for_queues(self) -> None:
+        """Finds the queues that our patterns stand for, if there may be new ones."""
+        if not self._roster.dynamic:
+            return
+        late = not self.tracks and time.monotonic() >= self._names_due
+        if not self._roster.stale and not late:
+            return
+        self._names_due = time.monotonic() + _LOOK_FOR_QUEUES
+        if self.tracks:
+            self._wire.call("CLIENT", "CACHING", "YES")
+        self._roster.learn(readable(self._wire.call("SMEMBERS", self._keys.queues)))
+
+    def send(
+        self,
+        want: int,
+        done: Sequence[Unit],
+        *,
+        watch: bool = False,
+        held: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         """Sends a fetch. No sequence number is ever used twice, whatever becomes of it."""
-        self._under_way = Request(self._sequence, want, done, watch)
+        offer = self._offer(want, [unit.queue_name for unit in done])
+        self._under_way = Request(self._sequence, want, done, watch, offer, held)
         self._sequence += want
         self._transmit(self._under_way)
 
@@ -81,24 +116,36 @@ class Line:
         """The answer to the fetch under way."""
         request = self._under_way
         assert request is not None
-        taken = self._reply(request)
+        _gone, out_of_reach, *taken = self._reply(request)
         self._under_way = None
+        names = request.offer.names
         pairs = zip(taken[::2], taken[1::2], strict=True)
-        names = self._names
         units = [
             Unit(queue, names[queue - 1], sequence, payload)
             for sequence, (queue, payload) in enumerate(pairs, request.first)
         ]
         short = len(units) < max(1, request.want)
-        return Answer(units, short, told=not units and request.watched)
+        settled = (
+            self._note(request, out_of_reach, units) if short or self._roster.dynamic else True
+        )
+        return Answer(units, short, told=request.watched and short and settled)
 
     def requeue(self, keep: Iterable[int]) -> None:
         """Puts back every lease of this child but those with the sequence numbers ``keep``."""
-        self._wire.script(REQUEUE, self._lists, (self._owner, self._sequence, *keep))
+        arguments = (self._owner, self._sequence, *keep)
+        names = sorted(self._roster.offered) if self._roster.dynamic else self._roster.offer().names
+        for start in range(0, len(names), _CHUNK):
+            lists = self._keys.lists_and_leases(names[start : start + _CHUNK])
+            self._wire.script(REQUEUE, lists, arguments)
 
-    def wait(self, seconds: float, wake: int) -> None:
-        """Waits until the server tells of a change, or the descriptor ``wake`` is readable."""
-        self._wire.wait(seconds, wake)
+    def wait(self, seconds: float, wake: int) -> bool:
+        """Waits until the server tells of a change, a queue has a token again, or the descriptor
+        ``wake`` is readable. Returns whether it was not the descriptor."""
+        patience = max(0.0, self._roster.due - time.monotonic())
+        told = self._wire.wait(min(seconds, patience), wake)
+        if told and self._roster.dynamic:
+            self._wire.hear()
+        return told or self._roster.due <= time.monotonic()
 
     def hang_up(self) -> Sequence[Unit]:
         """Closes the connection. Returns what the fetch under way, if any, was to acknowledge: to
@@ -107,18 +154,30 @@ class Line:
         self._wire.close()
         return request.done if request is not None else ()
 
+    def _offer(self, want: int, also: Sequence[str]) -> Offer:
+        if want == 0:
+            return self._roster.nothing(also)
+        return self._roster.offer(also, turning=not self.tracks)
+
+    def _note(self, request: Request, out_of_reach: Sequence[int], units: Sequence[Unit]) -> bool:
+        return self._roster.note(request.offer, out_of_reach, [unit.queue_name for unit in units])
+
     def _transmit(self, request: Request) -> None:
+        offer = request.offer
         fetch = (
             "EVALSHA",
             FETCH.sha,
-            len(self._lists),
-            *self._lists,
+            len(offer.keys),
+            *offer.keys,
             request.want,
             self._owner,
             request.first,
             0 if self._in_order else random.getrandbits(31) | 1,
-            *self._weights,
-            *_by_queue(request.done),
+            int(request.watched),
+            *offer.groups,
+            *offer.rules,
+            *_held(request),
+            *_done(request),
         )
         if request.watched:
             self._wire.send(("CLIENT", "CACHING", "YES"), fetch)
@@ -152,12 +211,19 @@ class Line:
             )
 
 
-def _by_queue(done: Sequence[Unit]) -> list[int]:
+def _held(request: Request) -> list[int]:
+    """What fetch.lua wants of the jobs that stay in flight: queue, how many."""
+    numbers = request.offer.numbers
+    held = [(numbers[name], count) for name, count in request.held.items() if name in numbers]
+    return [len(held), *(part for pair in held for part in pair)]
+
+
+def _done(request: Request) -> list[int]:
     """What fetch.lua wants of the jobs to acknowledge: queue, how many, their sequence numbers."""
-    groups: dict[int, list[int]] = {}
-    for unit in done:
-        groups.setdefault(unit.queue, []).append(unit.sequence)
-    flat: list[int] = []
+    groups: dict[str, list[int]] = {}
+    for unit in request.done:
+        groups.setdefault(unit.queue_name, []).append(unit.sequence)
+    flat = [len(groups)]
     for queue, sequences in groups.items():
-        flat += (queue, len(sequences), *sequences)
+        flat += (request.offer.numbers[queue], len(sequences), *sequences)
     return flat

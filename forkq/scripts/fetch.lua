@@ -1,36 +1,225 @@
 -- Acknowledges what is done and takes what is wanted, in one round trip.
 --
--- KEYS  per queue, in the capsule's order: its list, its in-flight hash
+-- KEYS  [1] the set of paused queues   [2] the set of queues whose rules were changed at run time
+--       then per queue: its list, its in-flight hash. First come the queues to take from, group
+--       by group in the capsule's order; after them may come queues to acknowledge in only.
 -- ARGV  [1] how many payloads to take at most
 --       [2] the owner: a lease is owner .. sequence
 --       [3] the sequence number of the first payload taken; the rest count up from it
---       [4] seed of the draw between weighted queues; 0 takes strictly in order
---       [5 ..] one weight per queue
---       then, for each queue with jobs to acknowledge: its number, how many, their sequence numbers
--- Returns a flat list: queue number, payload, queue number, payload, ... in sequence order.
+--       [4] seed of the draw between weighted groups; 0 takes strictly in order
+--       [5] 1 if the caller is tracked, and will wait for news of what this script read
+--       then, each list preceded by its length:
+--       groups   how many queues, weight, 1 to take from them in turn
+--       rules    queue, limit, process limit, tokens, per seconds, burst ('': none of it), and how
+--                many queues it blocks, and their numbers
+--       held     queue, how many of its jobs the owner has in flight beside those it acknowledges
+--       done     queue, how many to acknowledge, and their sequence numbers
+-- Returns  [1] 1 if a lease to acknowledge was gone
+--          [2] if watched, a list of what is out of reach: queue number, microseconds until it has
+--              a token (0: the caller will be told of a change)
+--          [3 ..] queue number, payload, queue number, payload, ... in sequence order
 --
--- The first write is always a removal, so that it works on a server that is full.
--- Reading comes before taking: only reading registers a waiting child's interest in a list, and a
--- key of the wrong type stops the script while every payload is still in its list.
+-- Other keys of a queue stand beside its in-flight hash: `control` (hash: rules set at run time),
+-- `bucket` (string: tokens, and when they were counted), `full` and `busy`.
+--
+-- Whoever waits for a slot waits for a mark, not for the hash, which changes with every job: `full`
+-- (its value is the limit) says that nobody has given a slot back since the queue was full, `busy`
+-- that its jobs in progress have not become fewer. Every script that removes a lease without
+-- taking another deletes both. So what a watched fetch reads matters: while a mark stands, it reads
+-- nothing else. GETEX reads without being remembered.
+--
+-- The first write is always a removal, so that it works on a server that is full. Reading comes
+-- before taking: a key of the wrong type stops the script while every payload is still in its list.
 
-local queues, want, owner, sequence = #KEYS / 2, tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local MARK_SECONDS = 60
 
-local function acknowledge(from)
-  while from <= #ARGV do
-    local queue, count, leases = tonumber(ARGV[from]), tonumber(ARGV[from + 1]), {}
-    for i = 1, count do leases[i] = owner .. ARGV[from + 1 + i] end
-    redis.call('HDEL', KEYS[2 * queue], unpack(leases))
-    from = from + 2 + count
+local want, owner, sequence = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local seed, watched, at = tonumber(ARGV[4]), ARGV[5] == '1', 5
+
+local function argument()
+  at = at + 1
+  return tonumber(ARGV[at])
+end
+
+local function list(queue) return KEYS[2 * queue + 1] end
+local function leases(queue) return KEYS[2 * queue + 2] end
+local function beside(queue, name) return leases(queue):sub(1, -9) .. name end
+
+local groups, rules, held, queues = {}, {}, {}, 0
+local paused, controlled, blocker = {}, {}, {}
+local out = {} -- why a queue is out of reach
+local freed, moved = {}, {} -- leases removed and added here
+local lengths, running, tokens = {}, {}, {}
+local taken, gone = {}, 0
+
+-- What the caller sent
+
+local function read_groups()
+  for group = 1, argument() do
+    local first = queues + 1
+    queues = queues + argument()
+    groups[group] = { first = first, last = queues, weight = argument(), fair = argument() == 1 }
   end
 end
 
-local taken = {}
+local function read_rules()
+  for _ = 1, argument() do
+    local queue, blocks = argument(), {}
+    local rule = { limit = argument(), process_limit = argument(), tokens = argument(),
+                   seconds = argument(), burst = argument(), blocks = blocks }
+    for i = 1, argument() do blocks[i] = argument() end
+    rules[queue] = rule
+  end
+end
 
-local function take(queue, count)
-  if count == 0 or redis.call('LLEN', KEYS[2 * queue - 1]) == 0 then return 0 end
-  redis.call('HLEN', KEYS[2 * queue])
-  local payloads = redis.call('RPOP', KEYS[2 * queue - 1], count)
-  local leased = {}
+local function read_held()
+  for _ = 1, argument() do held[argument()] = argument() end
+end
+
+local function acknowledge()
+  for _ = 1, argument() do
+    local queue, sequences = argument(), {}
+    local count = argument()
+    for i = 1, count do sequences[i] = owner .. ARGV[at + i] end
+    at = at + count
+    freed[queue] = redis.call('HDEL', leases(queue), unpack(sequences))
+    if freed[queue] < count then gone = 1 end
+  end
+end
+
+-- What stands in Redis and wins
+
+local function names()
+  local found = {}
+  for queue = 1, queues do found[queue] = leases(queue):match('{queue:(.*)}:inflight$') end
+  return found
+end
+
+-- "none" lifts what the caller sent; what cannot be read changes nothing.
+local function changed(found, pattern, value)
+  if found == 'none' then return nil end
+  return found and found:match(pattern) and tonumber(found) or value
+end
+
+local function change_rate(rule, found)
+  if found == 'none' then rule.tokens = nil end
+  local count, seconds = (found or ''):match('^([%d.]+)/([%d.]+)$')
+  if tonumber(count) and tonumber(seconds) then
+    rule.tokens, rule.seconds, rule.burst = tonumber(count), tonumber(seconds), nil
+  end
+end
+
+local function change_rule(queue)
+  local rule = rules[queue] or { blocks = {} }
+  local found = redis.call('HMGET', beside(queue, 'control'), 'limit', 'process_limit', 'rate', 'burst')
+  rule.limit = changed(found[1], '^%d+$', rule.limit)
+  rule.process_limit = changed(found[2], '^%d+$', rule.process_limit)
+  change_rate(rule, found[3])
+  rule.burst = changed(found[4], '^[%d.]+$', rule.burst)
+  rules[queue] = rule
+end
+
+local function look_for_changes()
+  if queues == 0 or redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then return end
+  local all = names()
+  local is_paused = redis.call('SMISMEMBER', KEYS[1], unpack(all))
+  local is_controlled = redis.call('SMISMEMBER', KEYS[2], unpack(all))
+  for queue = 1, queues do
+    paused[queue] = is_paused[queue] == 1
+    if is_controlled[queue] == 1 then change_rule(queue) end
+  end
+end
+
+-- What a queue has to give
+
+local function length(queue)
+  lengths[queue] = lengths[queue] or redis.call('LLEN', list(queue))
+  return lengths[queue]
+end
+
+local function in_progress(queue)
+  running[queue] = running[queue] or redis.call('HLEN', leases(queue))
+  return running[queue]
+end
+
+local function mark_stands(queue, name)
+  if not watched or freed[queue] or moved[queue] then return false end
+  return redis.call('GET', beside(queue, name))
+end
+
+local function now()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
+-- A bucket that is not there is full. Without a burst of its own a rate lets one job through at
+-- once, and what a tenth of a second earns, so that a fetch that is a little late loses nothing.
+local function token_count(queue, rule)
+  if tokens[queue] then return tokens[queue].count end
+  local per_second = rule.tokens / rule.seconds
+  local burst, moment = math.max(1, rule.burst or 1 + per_second / 10), now()
+  local bucket = redis.call('GETEX', beside(queue, 'bucket'))
+  local count = burst
+  if bucket then
+    local left, counted = bucket:match('^(%S+) (%S+)$')
+    local earned = math.max(0, moment - tonumber(counted)) * per_second / 1000000
+    count = math.min(burst, tonumber(left) + earned)
+  end
+  tokens[queue] = { count = count, burst = burst, at = moment, per_second = per_second }
+  return count
+end
+
+local function spend(queue, count)
+  local bucket = tokens[queue]
+  bucket.count = bucket.count - count
+  local value = string.format('%.9f %.0f', bucket.count, bucket.at)
+  local full_in = 1000 * (bucket.burst - bucket.count) / bucket.per_second
+  redis.call('SET', beside(queue, 'bucket'), value, 'PX', string.format('%.0f', full_in + 1))
+end
+
+local function reject(queue, why)
+  out[queue] = why
+  return 0
+end
+
+local function closed(rule)
+  return rule.limit == 0 or rule.process_limit == 0
+    or (rule.tokens and (rule.tokens <= 0 or rule.seconds <= 0))
+end
+
+-- How many of `most` may be taken from it now. 0 leaves in `out` why not.
+local function reach(queue, most)
+  if out[queue] then return 0 end
+  if paused[queue] then return reject(queue, 'paused') end
+  if blocker[queue] then return reject(queue, 'blocked') end
+  local rule = rules[queue]
+  if rule then
+    if closed(rule) then return reject(queue, 'closed') end
+    if rule.tokens and token_count(queue, rule) < 1 then return reject(queue, 'dry') end
+    if rule.process_limit and (held[queue] or 0) >= rule.process_limit then return reject(queue, 'held') end
+    if rule.limit and mark_stands(queue, 'full') == string.format('%d', rule.limit) then
+      return reject(queue, 'full')
+    end
+  end
+  if length(queue) == 0 then return reject(queue, 'empty') end
+  local count, already = math.min(most, length(queue)), in_progress(queue)
+  if rule then
+    if rule.limit then count = math.min(count, rule.limit - already) end
+    if count <= 0 then return reject(queue, 'full') end
+    if rule.tokens then count = math.min(count, math.floor(token_count(queue, rule))) end
+    if rule.process_limit then count = math.min(count, rule.process_limit - (held[queue] or 0)) end
+  end
+  return count
+end
+
+local function block_others(queue)
+  for _, later in ipairs(rules[queue].blocks) do blocker[later] = blocker[later] or queue end
+end
+
+local function take(queue, most)
+  local count = reach(queue, most)
+  if count == 0 then return 0 end
+  local payloads, leased = redis.call('RPOP', list(queue), count), {}
   for i, payload in ipairs(payloads) do
     leased[2 * i - 1] = owner .. string.format('%d', sequence)
     leased[2 * i] = payload
@@ -38,46 +227,135 @@ local function take(queue, count)
     taken[#taken + 1] = queue
     taken[#taken + 1] = payload
   end
-  redis.call('HSET', KEYS[2 * queue], unpack(leased))
-  return #payloads
+  redis.call('HSET', leases(queue), unpack(leased))
+  moved[queue] = (moved[queue] or 0) + count
+  lengths[queue] = lengths[queue] - count
+  running[queue] = running[queue] + count
+  held[queue] = (held[queue] or 0) + count
+  if tokens[queue] then spend(queue, count) end
+  if rules[queue] then block_others(queue) end
+  return count
+end
+
+-- One from each queue that has some, then one more from each, and so on.
+local function take_in_turn(group, count)
+  local room, share, left = {}, {}, count
+  for queue = group.first, group.last do room[queue], share[queue] = reach(queue, count), 0 end
+  local before
+  repeat
+    before = left
+    for queue = group.first, group.last do
+      if left > 0 and share[queue] < room[queue] then
+        share[queue] = share[queue] + 1
+        left = left - 1
+      end
+    end
+  until left == before
+  local got = 0
+  for queue = group.first, group.last do
+    if share[queue] > 0 then got = got + take(queue, share[queue]) end
+  end
+  return got
+end
+
+local function take_from(group, count)
+  if count <= 0 then return 0 end
+  if group.fair then return take_in_turn(group, count) end
+  local got = 0
+  for queue = group.first, group.last do
+    if got == count then break end
+    got = got + take(queue, count - got)
+  end
+  return got
 end
 
 local function take_in_order()
-  for queue = 1, queues do want = want - take(queue, want) end
+  for _, group in ipairs(groups) do want = want - take_from(group, want) end
 end
 
--- One draw per payload, never per batch; a queue found empty leaves the draw.
-local function take_by_weight(seed)
+-- One draw per payload, never per batch; a group that has no more to give leaves the draw.
+local function take_by_weight()
   math.randomseed(seed)
-  local weights, total = {}, 0
-  for queue = 1, queues do
-    weights[queue] = tonumber(ARGV[4 + queue])
-    total = total + weights[queue]
-  end
+  local total, last = 0, #groups
+  for _, group in ipairs(groups) do total = total + group.weight end
   while want > 0 and total > 0 do
     local drawn = {}
-    for queue = 1, queues do drawn[queue] = 0 end
+    for g = 1, last do drawn[g] = 0 end
     for _ = 1, want do
-      local point, queue = math.random() * total, 1
-      while point >= weights[queue] and queue < queues do
-        point = point - weights[queue]
-        queue = queue + 1
+      local point, g = math.random() * total, 1
+      while point >= groups[g].weight and g < last do
+        point = point - groups[g].weight
+        g = g + 1
       end
-      drawn[queue] = drawn[queue] + 1
+      drawn[g] = drawn[g] + 1
     end
-    for queue = 1, queues do
-      local got = take(queue, drawn[queue])
+    for g, group in ipairs(groups) do
+      local got = take_from(group, drawn[g])
       want = want - got
-      if got < drawn[queue] then
-        total = total - weights[queue]
-        weights[queue] = 0
+      if got < drawn[g] then
+        total = total - group.weight
+        group.weight = 0
       end
     end
   end
-  -- A queue that was never drawn was not read either: the waiting child must be told of it too.
-  if want > 0 then for queue = 1, queues do redis.call('LLEN', KEYS[2 * queue - 1]) end end
 end
 
-acknowledge(5 + queues)
-if ARGV[4] == '0' then take_in_order() else take_by_weight(tonumber(ARGV[4])) end
-return taken
+-- What the others and the caller must be told
+
+local function wake_others()
+  for queue, count in pairs(freed) do
+    if count > (moved[queue] or 0) then
+      redis.call('DEL', beside(queue, 'full'), beside(queue, 'busy'))
+    end
+  end
+end
+
+local function mark(queue, name, value)
+  local key = beside(queue, name)
+  if redis.call('GET', key) == value then return end
+  redis.call('HDEL', leases(queue), '')
+  redis.call('SET', key, value, 'EX', MARK_SECONDS)
+  redis.call('GET', key)
+end
+
+local function microseconds_left(queue)
+  local bucket = tokens[queue]
+  return math.max(1, math.ceil((1 - bucket.count) * 1000000 / bucket.per_second))
+end
+
+-- Makes sure that the caller hears of a change: a write ends the memory of what was read before it.
+local function wait_for(queue)
+  local why = out[queue]
+  if why == 'full' then mark(queue, 'full', string.format('%d', rules[queue].limit)) end
+  if why == 'blocked' then mark(blocker[queue], 'busy', '1') end
+  if why == 'empty' and moved[queue] then redis.call('LLEN', list(queue)) end
+end
+
+local function out_of_reach()
+  local found = {}
+  for queue = 1, queues do
+    reach(queue, 1)
+    wait_for(queue)
+    local why, rule = out[queue], rules[queue]
+    local still_blocks = rule and #rule.blocks > 0 and why == 'empty' and in_progress(queue) > 0
+    if why ~= 'held' and not still_blocks then
+      found[#found + 1] = queue
+      found[#found + 1] = why == 'dry' and microseconds_left(queue) or 0
+    end
+  end
+  return found
+end
+
+read_groups()
+read_rules()
+read_held()
+acknowledge()
+look_for_changes()
+for queue, rule in pairs(rules) do
+  if #rule.blocks > 0 and (mark_stands(queue, 'busy') or in_progress(queue) > 0) then
+    block_others(queue)
+  end
+end
+if seed == 0 then take_in_order() else take_by_weight() end
+wake_others()
+return { gone, watched and want > 0 and out_of_reach() or {}, unpack(taken) }

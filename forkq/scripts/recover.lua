@@ -21,6 +21,8 @@ for i = 4, #ARGV, 4 do
       buried = true
     end
     redis.call('HDEL', KEYS[1 + 2 * queue], lease)
+    local mark = KEYS[1 + 2 * queue]:sub(1, -9) -- whoever waits for a slot or for the queue's rest
+    redis.call('DEL', mark .. 'full', mark .. 'busy')
   end
 end
 if buried then

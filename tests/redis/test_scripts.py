@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -57,10 +57,29 @@ def fetch(
     done: tuple[int, ...] = (),
     owner: str = OWNER,
 ) -> list[bytes]:
-    keys = [key for name in queues for key in (f"queue:{name}", f"{{queue:{name}}}:inflight")]
-    arguments = (want, owner, first, seed, *(weights or (0,) * len(queues)), *done)
-    taken: list[bytes] = wire.script(FETCH, keys, arguments)
+    groups = plain(weights or (0,) * len(queues))
+    arguments = (want, owner, first, seed, 0, *groups, 0, 0, *counted(done))
+    taken: list[bytes] = wire.script(FETCH, keys_of(*queues), arguments)[2:]
     return taken[1::2]
+
+
+def keys_of(*queues: str) -> list[str]:
+    """What fetch.lua wants as KEYS."""
+    lists = [key for name in queues for key in (f"queue:{name}", f"{{queue:{name}}}:inflight")]
+    return ["paused", "forkq:controlled", *lists]
+
+
+def plain(weights: Sequence[int]) -> list[int]:
+    """What it wants of groups of one queue each."""
+    return [len(weights), *(part for weight in weights for part in (1, weight, 0))]
+
+
+def counted(done: Sequence[int]) -> list[int]:
+    """Queue, how many, their sequence numbers, and so on; preceded by how many queues."""
+    queues, at = 0, 0
+    while at < len(done):
+        queues, at = queues + 1, at + 2 + done[at + 1]
+    return [queues, *done]
 
 
 def line(redis: Redis, queue: str = "q") -> list[bytes]:
@@ -136,16 +155,17 @@ def shares(wire: Wire, redis: Redis, want: int, jobs: int = 18_000) -> list[floa
     queues, weights = ("a", "b", "c"), (10, 5, 3)
     for queue in queues:
         push(redis, *[queue] * jobs, queue=queue)
-    keys = [key for name in queues for key in (f"queue:{name}", f"{{queue:{name}}}:inflight")]
+    keys = keys_of(*queues)
     wire.call("SCRIPT", "LOAD", FETCH.text)
+    head = ("EVALSHA", FETCH.sha, len(keys), *keys, want, OWNER)
     commands: list[tuple[Any, ...]] = [
-        ("EVALSHA", FETCH.sha, 6, *keys, want, OWNER, first, seeds.getrandbits(31) | 1, *weights)
+        (*head, first, seeds.getrandbits(31) | 1, 0, *plain(weights), 0, 0, 0)
         for first in range(1, jobs + 1, want)
     ]
     drawn: Counter[bytes] = Counter()
     for start in range(0, len(commands), 500):
         for taken in wire.pipeline(commands[start : start + 500]):
-            drawn.update(taken[1::2])
+            drawn.update(taken[3::2])
     assert drawn.total() == jobs
     return [100 * drawn[queue.encode()] / jobs for queue in queues]
 

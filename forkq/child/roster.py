@@ -1,0 +1,219 @@
+"""Which queues a fetch may take from, and by which rules: what fetch.lua is told of them.
+
+Fixed queues are offered in every fetch. A pattern stands for any number of queues, so a fetch
+offers only some that may have something: its names are awake, or asleep once a script has found
+nothing to take, and will be woken by what the server tells (docs/decisions/009).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from ..capsule import Capsule
+from ..keys import Keys
+from ..limits import NO_RULES, Rules
+from ..patterns import is_pattern, matching
+from .names import Names
+
+# How many queues of one pattern a fetch offers; more if there are more processors.
+_WINDOW: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The queues of one fetch in the script's order, and the script's arguments about them."""
+
+    names: Sequence[str]
+    numbers: dict[str, int]
+    keys: Sequence[str]
+    groups: Sequence[Any]
+    rules: Sequence[Any]
+
+
+@dataclass(slots=True)
+class Entry:
+    """One of the capsule's queues, or one of its patterns with the queues that it stands for."""
+
+    name: str
+    weight: int
+    rules: Rules
+    known: Names | None = None
+    shown: list[str] = field(default_factory=list)  # in the last offer
+
+    @property
+    def fair(self) -> bool:
+        """Whether its queues take turns."""
+        return self.known is not None and bool(self.rules.fair)
+
+    def show(self, most: int, *, turning: bool) -> list[str]:
+        """The names for the next offer."""
+        if self.known is None:
+            self.shown = [self.name]
+        elif self.rules.blocking:
+            self.shown = self.known.awake()  # one left out could not keep the others waiting
+        else:
+            self.shown = self.known.awake(most, turning=turning or self.fair)
+        return self.shown
+
+    @property
+    def cut(self) -> bool:
+        """Whether it has queues awake that are not in the last offer."""
+        return self.known is not None and self.known.count() > len(self.shown)
+
+
+class Roster:
+    """The queues of one child. Not thread-safe: the line's."""
+
+    def __init__(self, capsule: Capsule, keys: Keys) -> None:
+        self.offered: set[str] = set()
+        self.due = float("inf")  # monotonic: when a queue has a token again
+        self._keys = keys
+        self._book = capsule.rules
+        self._in_order = capsule.mode == "strict"
+        self._window = max(_WINDOW, 2 * capsule.concurrency)
+        self._entries = [
+            Entry(name, weight, capsule.rules.of(name), Names() if is_pattern(name) else None)
+            for name, weight in capsule.queues
+        ]
+        self._patterns = [entry for entry in self._entries if entry.known is not None]
+        self._rules_of: dict[str, Rules] = {}
+        self._last: tuple[list[list[str]], Offer] | None = None
+        self.dynamic = bool(self._patterns)
+        self.stale = self.dynamic  # whether the set of queue names is to be read (again)
+
+    # What the server tells
+
+    def learn(self, names: Collection[str]) -> None:
+        """``names`` are all queues that there are."""
+        self.stale = False
+        left = set(names) - {entry.name for entry in self._entries if entry.known is None}
+        for entry in self._patterns:
+            found = matching(entry.name, left)
+            entry.known.meet(found)  # type: ignore[union-attr]
+            left.difference_update(found)
+
+    def hear(self, keys: Iterable[bytes] | None) -> None:
+        """Something changed under these keys; None: anywhere."""
+        if keys is None:
+            self.wake_all()
+            return
+        for raw in keys:
+            key = raw.decode("utf-8", "replace")
+            name = self._keys.concerns(key)
+            if key == self._keys.queues:
+                self.stale = True
+            elif name is None or self._rules(name).blocking:
+                self._wake(None)
+            else:
+                self._wake(name)
+
+    def wake_all(self) -> None:
+        """Nothing of what we know may be true any more."""
+        self.stale = self.dynamic
+        self._wake(None)
+
+    def _wake(self, name: str | None) -> None:
+        for entry in self._patterns:
+            entry.known.wake(name)  # type: ignore[union-attr]
+
+    # What a fetch needs
+
+    def offer(self, also: Iterable[str] = (), *, turning: bool = False) -> Offer:
+        """The queues for the next fetch. It acknowledges in the queues ``also``. With ``turning``
+        each offer goes on where the last one ended, since nobody is ever asleep."""
+        if self._last is not None and not self.dynamic:
+            return self._last[1]
+        shown = self._show(turning)
+        extra = [n for n in dict.fromkeys(also) if not any(n in names for names in shown)]
+        if self._last is None or self._last[0] != shown or extra:
+            self._last = shown, self._make(shown, extra)
+            self.offered.update(self._last[1].names)
+        made = self._last[1]
+        if extra:
+            self._last = None
+        return made
+
+    def nothing(self, also: Iterable[str]) -> Offer:
+        """No queues to take from."""
+        return self.offer() if not self.dynamic else self._make([], list(dict.fromkeys(also)))
+
+    def note(self, offer: Offer, out_of_reach: Sequence[int], taken: Sequence[str]) -> bool:
+        """What came of it: queue numbers and microseconds in turn, and the queues that jobs were
+        taken from. Returns whether a caller that got too little may wait for news."""
+        now = time.monotonic()
+        resting = {
+            offer.names[number - 1]: now + delay / 1e6 if delay else float("inf")
+            for number, delay in zip(out_of_reach[::2], out_of_reach[1::2], strict=True)
+        }
+        self.due = min(resting.values(), default=float("inf"))
+        for entry in self._patterns:
+            self._note(entry, resting, taken)
+        return not self.stale and not any(entry.cut for entry in self._patterns)
+
+    def _note(self, entry: Entry, resting: dict[str, float], taken: Sequence[str]) -> None:
+        known = entry.known
+        assert known is not None
+        served = [name for name in entry.shown if name in taken]
+        if served:
+            most = max(taken.count(name) for name in served)
+            known.go_on_after([name for name in served if taken.count(name) == most][-1])
+        elif entry.cut:
+            known.go_on_after(entry.shown[-1])
+        entry.shown = [name for name in entry.shown if not known.rest(name, resting.get(name))]
+        self.due = min(self.due, known.due)
+
+    def _show(self, turning: bool) -> list[list[str]]:
+        shown = []
+        for entry in self._entries:
+            shown.append(entry.show(self._window, turning=turning))
+            if entry.cut and self._in_order:
+                break  # strictly in order: what comes after this pattern waits until we are through
+        for entry in self._entries[len(shown) :]:
+            entry.shown = []
+        return shown
+
+    def _make(self, shown: list[list[str]], extra: list[str]) -> Offer:
+        names = [name for group in shown for name in group] + extra
+        numbers = {name: number for number, name in enumerate(names, 1)}
+        groups = [
+            (len(group), entry.weight, int(entry.fair))
+            for group, entry in zip(shown, self._entries, strict=False)
+        ]
+        rules = [
+            part
+            for at, group in enumerate(shown)
+            for name in group
+            for part in self._ruling(name, numbers, shown[at + 1 :])
+        ]
+        count = sum(1 for group in shown for name in group if self._rules(name) != NO_RULES)
+        return Offer(
+            names,
+            numbers,
+            (self._keys.paused, self._keys.controlled, *self._keys.lists_and_leases(names)),
+            (len(groups), *(part for group in groups for part in group)),
+            (count, *rules),
+        )
+
+    def _ruling(self, name: str, numbers: dict[str, int], after: list[list[str]]) -> list[Any]:
+        rules = self._rules(name)
+        if rules == NO_RULES:
+            return []
+        rate = (rules.rate.count, rules.rate.seconds, rules.rate.burst) if rules.rate else ("",) * 3
+        if isinstance(rules.blocking, tuple):
+            wanted = rules.blocking
+            waiting = [n for n in numbers if n != name and any(fnmatchcase(n, w) for w in wanted)]
+        else:
+            waiting = [later for group in after for later in group] if rules.blocking else []
+        fields = (rules.limit, rules.process_limit, *rate)
+        blocked = [numbers[later] for later in waiting]
+        return [numbers[name], *("" if f is None else f for f in fields), len(blocked), *blocked]
+
+    def _rules(self, name: str) -> Rules:
+        rules = self._rules_of.get(name)
+        if rules is None:
+            rules = self._rules_of[name] = self._book.of(name)
+        return rules
