@@ -33,6 +33,7 @@
 
 local MARK_SECONDS = 60
 
+local call, tonumber, KEYS, ARGV = redis.call, tonumber, KEYS, ARGV
 local want, owner, sequence = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local seed, watched, at = tonumber(ARGV[4]), ARGV[5] == '1', 5
 
@@ -46,11 +47,11 @@ local function leases(queue) return KEYS[2 * queue + 2] end
 local function beside(queue, name) return leases(queue):sub(1, -9) .. name end
 
 local groups, rules, held, queues = {}, {}, {}, 0
-local paused, controlled, blocker = {}, {}, {}
+local paused, blocker = {}, {}
 local out = {} -- why a queue is out of reach
 local freed, moved = {}, {} -- leases removed and added here
 local lengths, running, tokens = {}, {}, {}
-local taken, gone = {}, 0
+local answer = { 0, {} }
 
 -- What the caller sent
 
@@ -82,8 +83,8 @@ local function acknowledge()
     local count = argument()
     for i = 1, count do sequences[i] = owner .. ARGV[at + i] end
     at = at + count
-    freed[queue] = redis.call('HDEL', leases(queue), unpack(sequences))
-    if freed[queue] < count then gone = 1 end
+    freed[queue] = call('HDEL', leases(queue), unpack(sequences))
+    if freed[queue] < count then answer[1] = 1 end
   end
 end
 
@@ -111,7 +112,7 @@ end
 
 local function change_rule(queue)
   local rule = rules[queue] or { blocks = {} }
-  local found = redis.call('HMGET', beside(queue, 'control'), 'limit', 'process_limit', 'rate', 'burst')
+  local found = call('HMGET', beside(queue, 'control'), 'limit', 'process_limit', 'rate', 'burst')
   rule.limit = changed(found[1], '^%d+$', rule.limit)
   rule.process_limit = changed(found[2], '^%d+$', rule.process_limit)
   change_rate(rule, found[3])
@@ -120,10 +121,10 @@ local function change_rule(queue)
 end
 
 local function look_for_changes()
-  if queues == 0 or redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then return end
+  if queues == 0 or call('EXISTS', KEYS[1], KEYS[2]) == 0 then return end
   local all = names()
-  local is_paused = redis.call('SMISMEMBER', KEYS[1], unpack(all))
-  local is_controlled = redis.call('SMISMEMBER', KEYS[2], unpack(all))
+  local is_paused = call('SMISMEMBER', KEYS[1], unpack(all))
+  local is_controlled = call('SMISMEMBER', KEYS[2], unpack(all))
   for queue = 1, queues do
     paused[queue] = is_paused[queue] == 1
     if is_controlled[queue] == 1 then change_rule(queue) end
@@ -133,22 +134,22 @@ end
 -- What a queue has to give
 
 local function length(queue)
-  lengths[queue] = lengths[queue] or redis.call('LLEN', list(queue))
+  lengths[queue] = lengths[queue] or call('LLEN', list(queue))
   return lengths[queue]
 end
 
 local function in_progress(queue)
-  running[queue] = running[queue] or redis.call('HLEN', leases(queue))
+  running[queue] = running[queue] or call('HLEN', leases(queue))
   return running[queue]
 end
 
 local function mark_stands(queue, name)
   if not watched or freed[queue] or moved[queue] then return false end
-  return redis.call('GET', beside(queue, name))
+  return call('GET', beside(queue, name))
 end
 
 local function now()
-  local time = redis.call('TIME')
+  local time = call('TIME')
   return tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 
@@ -158,7 +159,7 @@ local function token_count(queue, rule)
   if tokens[queue] then return tokens[queue].count end
   local per_second = rule.tokens / rule.seconds
   local burst, moment = math.max(1, rule.burst or 1 + per_second / 10), now()
-  local bucket = redis.call('GETEX', beside(queue, 'bucket'))
+  local bucket = call('GETEX', beside(queue, 'bucket'))
   local count = burst
   if bucket then
     local left, counted = bucket:match('^(%S+) (%S+)$')
@@ -174,7 +175,7 @@ local function spend(queue, count)
   bucket.count = bucket.count - count
   local value = string.format('%.9f %.0f', bucket.count, bucket.at)
   local full_in = 1000 * (bucket.burst - bucket.count) / bucket.per_second
-  redis.call('SET', beside(queue, 'bucket'), value, 'PX', string.format('%.0f', full_in + 1))
+  call('SET', beside(queue, 'bucket'), value, 'PX', string.format('%.0f', full_in + 1))
 end
 
 local function reject(queue, why)
@@ -219,15 +220,15 @@ end
 local function take(queue, most)
   local count = reach(queue, most)
   if count == 0 then return 0 end
-  local payloads, leased = redis.call('RPOP', list(queue), count), {}
+  local payloads, leased = call('RPOP', list(queue), count), {}
   for i, payload in ipairs(payloads) do
-    leased[2 * i - 1] = owner .. string.format('%d', sequence)
+    leased[2 * i - 1] = owner .. sequence
     leased[2 * i] = payload
     sequence = sequence + 1
-    taken[#taken + 1] = queue
-    taken[#taken + 1] = payload
+    answer[#answer + 1] = queue
+    answer[#answer + 1] = payload
   end
-  redis.call('HSET', leases(queue), unpack(leased))
+  call('HSET', leases(queue), unpack(leased))
   moved[queue] = (moved[queue] or 0) + count
   lengths[queue] = lengths[queue] - count
   running[queue] = running[queue] + count
@@ -305,17 +306,17 @@ end
 local function wake_others()
   for queue, count in pairs(freed) do
     if count > (moved[queue] or 0) then
-      redis.call('DEL', beside(queue, 'full'), beside(queue, 'busy'))
+      call('DEL', beside(queue, 'full'), beside(queue, 'busy'))
     end
   end
 end
 
 local function mark(queue, name, value)
   local key = beside(queue, name)
-  if redis.call('GET', key) == value then return end
-  redis.call('HDEL', leases(queue), '')
-  redis.call('SET', key, value, 'EX', MARK_SECONDS)
-  redis.call('GET', key)
+  if call('GET', key) == value then return end
+  call('HDEL', leases(queue), '')
+  call('SET', key, value, 'EX', MARK_SECONDS)
+  call('GET', key)
 end
 
 local function microseconds_left(queue)
@@ -328,7 +329,7 @@ local function wait_for(queue)
   local why = out[queue]
   if why == 'full' then mark(queue, 'full', string.format('%d', rules[queue].limit)) end
   if why == 'blocked' then mark(blocker[queue], 'busy', '1') end
-  if why == 'empty' and moved[queue] then redis.call('LLEN', list(queue)) end
+  if why == 'empty' and moved[queue] then call('LLEN', list(queue)) end
 end
 
 local function out_of_reach()
@@ -358,4 +359,5 @@ for queue, rule in pairs(rules) do
 end
 if seed == 0 then take_in_order() else take_by_weight() end
 wake_others()
-return { gone, watched and want > 0 and out_of_reach() or {}, unpack(taken) }
+if watched and want > 0 then answer[2] = out_of_reach() end
+return answer
