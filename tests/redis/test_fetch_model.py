@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from redis import Redis
@@ -298,6 +298,9 @@ def test_the_script_does_what_the_model_does(
         stateful_step_count=40,
         deadline=None,
         suppress_health_check=list(HealthCheck),
+        phases=[
+            Phase.generate
+        ],  # to shrink a failure takes minutes: add Phase.shrink when there is one
     )
     case = machine.TestCase("runTest")
     try:
