@@ -56,7 +56,8 @@ class Keys:
 
     @property
     def controlled(self) -> str:
-        """Set: names of the queues whose rules were changed at run time."""
+        """Hash: name -> a count, of the queues whose rules were changed at run time. Whoever
+        changes one counts it up: that wakes the children which wait."""
         return f"{self.prefix}forkq:controlled"
 
     def control(self, name: str) -> str:

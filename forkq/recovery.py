@@ -78,7 +78,8 @@ class Recovery:
 
     def recover(self, wire: Wire, queues: Sequence[str], identity: str, crash: Crash) -> Recovered:
         """Puts the owner's jobs back with a crash record, or buries them."""
-        moved, buried = 0, []
+        moved = 0
+        buried: list[str] = []
         for names in self._known(wire, queues):
             done = self._recover(wire, names, identity, crash)
             moved, buried = moved + done.moved, buried + done.buried

@@ -31,13 +31,13 @@ _LOOK_FOR_QUEUES: Final = 1.0
 @dataclass(frozen=True, slots=True)
 class Request:
     """A fetch: how many jobs it wants from sequence number ``first`` on, what it acknowledges,
-    whether the server shall tell of changes after it, from which queues, and how many jobs of each
-    queue stay in flight."""
+    of which keys the server shall tell when they change, from which queues it may take, and how
+    many jobs of each queue stay in flight."""
 
     first: int
     want: int
     done: Sequence[Unit]
-    watched: bool
+    watched: frozenset[str]
     offer: Offer
     held: Mapping[str, int]
 
@@ -108,7 +108,14 @@ class Line:
     ) -> None:
         """Sends a fetch. No sequence number is ever used twice, whatever becomes of it."""
         offer = self._offer(want, [unit.queue_name for unit in done])
-        self._under_way = Request(self._sequence, want, done, watch, offer, held)
+        self._under_way = Request(
+            self._sequence,
+            want,
+            done,
+            self._roster.watch(offer) if watch else frozenset(),
+            offer,
+            held,
+        )
         self._sequence += want
         self._transmit(self._under_way)
 
@@ -116,7 +123,7 @@ class Line:
         """The answer to the fetch under way."""
         request = self._under_way
         assert request is not None
-        _gone, out_of_reach, *taken = self._reply(request)
+        _gone, marked, reasons, *taken = self._reply(request)
         self._under_way = None
         names = request.offer.names
         pairs = zip(taken[::2], taken[1::2], strict=True)
@@ -125,10 +132,10 @@ class Line:
             for sequence, (queue, payload) in enumerate(pairs, request.first)
         ]
         short = len(units) < max(1, request.want)
-        settled = (
-            self._note(request, out_of_reach, units) if short or self._roster.dynamic else True
-        )
-        return Answer(units, short, told=request.watched and short and settled)
+        told = False
+        if short or self._roster.dynamic:
+            told = self._note(request, reasons, units, bool(marked))
+        return Answer(units, short, told=told and short)
 
     def requeue(self, keep: Iterable[int]) -> None:
         """Puts back every lease of this child but those with the sequence numbers ``keep``."""
@@ -137,6 +144,7 @@ class Line:
         for start in range(0, len(names), _CHUNK):
             lists = self._keys.lists_and_leases(names[start : start + _CHUNK])
             self._wire.script(REQUEUE, lists, arguments)
+        self._roster.wake_all()  # the server does not tell us of what we do ourselves
 
     def wait(self, seconds: float, wake: int) -> bool:
         """Waits until the server tells of a change, a queue has a token again, or the descriptor
@@ -159,8 +167,14 @@ class Line:
             return self._roster.nothing(also)
         return self._roster.offer(also, turning=not self.tracks)
 
-    def _note(self, request: Request, out_of_reach: Sequence[int], units: Sequence[Unit]) -> bool:
-        return self._roster.note(request.offer, out_of_reach, [unit.queue_name for unit in units])
+    def _note(
+        self, request: Request, reasons: Sequence[Any], units: Sequence[Unit], marked: bool
+    ) -> bool:
+        taken = [unit.queue_name for unit in units]
+        # What a script writes ends the registration of those keys, also for its own caller.
+        changed = {self._keys.queue(name) for name in taken}
+        registered = frozenset() if marked else request.watched - changed
+        return self._roster.note(request.offer, reasons, taken, registered)
 
     def _transmit(self, request: Request) -> None:
         offer = request.offer
@@ -173,14 +187,16 @@ class Line:
             self._owner,
             request.first,
             0 if self._in_order else random.getrandbits(31) | 1,
-            int(request.watched),
             *offer.groups,
             *offer.rules,
             *_held(request),
             *_done(request),
         )
         if request.watched:
-            self._wire.send(("CLIENT", "CACHING", "YES"), fetch)
+            # Registered first, then looked at: so no change is missed. A script's own reads will
+            # not do: Redis up to 7.0 takes all of its KEYS for them, and no others.
+            watch = ("EXISTS", *request.watched)
+            self._wire.send(("CLIENT", "CACHING", "YES"), watch, fetch)
         else:
             self._wire.send(fetch)
 
@@ -195,6 +211,7 @@ class Line:
 
     def _read(self, request: Request) -> list[Any]:
         if request.watched:
+            self._wire.read()
             self._wire.read()
         reply: list[Any] = self._wire.read()
         return reply

@@ -81,6 +81,7 @@ class Roster:
         ]
         self._patterns = [entry for entry in self._entries if entry.known is not None]
         self._rules_of: dict[str, Rules] = {}
+        self._lacking: dict[str, str] = {}  # the key that is to change, by queue
         self._last: tuple[list[list[str]], Offer] | None = None
         self.dynamic = bool(self._patterns)
         self.stale = self.dynamic  # whether the set of queue names is to be read (again)
@@ -103,18 +104,19 @@ class Roster:
             return
         for raw in keys:
             key = raw.decode("utf-8", "replace")
-            name = self._keys.concerns(key)
             if key == self._keys.queues:
                 self.stale = True
-            elif name is None or self._rules(name).blocking:
-                self._wake(None)
             else:
-                self._wake(name)
+                self._stir(self._keys.concerns(key))
 
     def wake_all(self) -> None:
         """Nothing of what we know may be true any more."""
         self.stale = self.dynamic
         self._wake(None)
+
+    def _stir(self, name: str | None) -> None:
+        """That queue may have something again; and all others, if they may have waited for it."""
+        self._wake(None if name is None or self._rules(name).blocking else name)
 
     def _wake(self, name: str | None) -> None:
         for entry in self._patterns:
@@ -122,13 +124,22 @@ class Roster:
 
     # What a fetch needs
 
+    def watch(self, offer: Offer) -> frozenset[str]:
+        """The keys that change when there may be more to take from what is offered: as far as we
+        know what is in the way of each queue, else its list."""
+        lacking = (self._lacking.get(name) or self._keys.queue(name) for name in offer.names)
+        return frozenset((self._keys.paused, self._keys.controlled, *lacking))
+
     def offer(self, also: Iterable[str] = (), *, turning: bool = False) -> Offer:
         """The queues for the next fetch. It acknowledges in the queues ``also``. With ``turning``
         each offer goes on where the last one ended, since nobody is ever asleep."""
         if self._last is not None and not self.dynamic:
             return self._last[1]
+        also = list(dict.fromkeys(also))
+        for name in also:
+            self._stir(name)  # the server does not tell us of what we do ourselves
         shown = self._show(turning)
-        extra = [n for n in dict.fromkeys(also) if not any(n in names for names in shown)]
+        extra = [n for n in also if not any(n in names for names in shown)]
         if self._last is None or self._last[0] != shown or extra:
             self._last = shown, self._make(shown, extra)
             self.offered.update(self._last[1].names)
@@ -141,18 +152,48 @@ class Roster:
         """No queues to take from."""
         return self.offer() if not self.dynamic else self._make([], list(dict.fromkeys(also)))
 
-    def note(self, offer: Offer, out_of_reach: Sequence[int], taken: Sequence[str]) -> bool:
-        """What came of it: queue numbers and microseconds in turn, and the queues that jobs were
-        taken from. Returns whether a caller that got too little may wait for news."""
-        now = time.monotonic()
-        resting = {
-            offer.names[number - 1]: now + delay / 1e6 if delay else float("inf")
-            for number, delay in zip(out_of_reach[::2], out_of_reach[1::2], strict=True)
-        }
-        self.due = min(resting.values(), default=float("inf"))
+    def note(
+        self,
+        offer: Offer,
+        reasons: Sequence[Any],
+        taken: Sequence[str],
+        registered: Collection[str],
+    ) -> bool:
+        """What came of it: for each queue number the reason why there was no more (fetch.lua), the
+        queues that jobs were taken from, and the keys that the server will tell of. Returns
+        whether a caller that got too little may wait for news."""
+        resting, told = self._judge(offer, reasons, registered)
         for entry in self._patterns:
             self._note(entry, resting, taken)
-        return not self.stale and not any(entry.cut for entry in self._patterns)
+        return told and not self.stale and not any(entry.cut for entry in self._patterns)
+
+    def _judge(
+        self, offer: Offer, reasons: Sequence[Any], registered: Collection[str]
+    ) -> tuple[dict[str, float], bool]:
+        """Which queues may sleep, until when (monotonic), and whether we hear of all the others."""
+        now, resting, told = time.monotonic(), {}, bool(registered)
+        self.due = float("inf")
+        for number, why, detail in zip(reasons[::3], reasons[1::3], reasons[2::3], strict=True):
+            name = offer.names[number - 1]
+            if why == b"dry":
+                resting[name] = now + detail / 1e6
+                self.due = min(self.due, resting[name])
+                continue
+            key = self._key(why, name, offer.names[detail - 1])
+            self._lacking[name] = key
+            if key not in registered:
+                told = False
+            elif why not in {b"held", b"busy"}:
+                resting[name] = float("inf")
+        return resting, told
+
+    def _key(self, why: bytes, name: str, other: str) -> str:
+        """What changes when that reason may be gone. A process limit is up to ourselves."""
+        if why == b"full":
+            return self._keys.full(name)
+        if why == b"blocked":
+            return self._keys.busy(other)
+        return self._keys.queue(name) if why in {b"empty", b"busy"} else self._keys.controlled
 
     def _note(self, entry: Entry, resting: dict[str, float], taken: Sequence[str]) -> None:
         known = entry.known

@@ -1,13 +1,12 @@
 -- Acknowledges what is done and takes what is wanted, in one round trip.
 --
--- KEYS  [1] the set of paused queues   [2] the set of queues whose rules were changed at run time
+-- KEYS  [1] the set of paused queues   [2] the hash of those whose rules were changed at run time
 --       then per queue: its list, its in-flight hash. First come the queues to take from, group
 --       by group in the capsule's order; after them may come queues to acknowledge in only.
 -- ARGV  [1] how many payloads to take at most
 --       [2] the owner: a lease is owner .. sequence
 --       [3] the sequence number of the first payload taken; the rest count up from it
 --       [4] seed of the draw between weighted groups; 0 takes strictly in order
---       [5] 1 if the caller is tracked, and will wait for news of what this script read
 --       then, each list preceded by its length:
 --       groups   how many queues, weight, 1 to take from them in turn
 --       rules    queue, limit, process limit, tokens, per seconds, burst ('': none of it), and how
@@ -15,18 +14,17 @@
 --       held     queue, how many of its jobs the owner has in flight beside those it acknowledges
 --       done     queue, how many to acknowledge, and their sequence numbers
 -- Returns  [1] 1 if a lease to acknowledge was gone
---          [2] if watched, a list of what is out of reach: queue number, microseconds until it has
---              a token (0: the caller will be told of a change)
---          [3 ..] queue number, payload, queue number, payload, ... in sequence order
+--          [2] 1 if it set a mark: a registration of the caller's from before is void
+--          [3] if less was taken than wanted, why: for each queue its number, the reason, and with
+--              `dry` the microseconds until it has a token, with `blocked` the number of the other
+--          [4 ..] queue number, payload, queue number, payload, ... in sequence order
 --
 -- Other keys of a queue stand beside its in-flight hash: `control` (hash: rules set at run time),
 -- `bucket` (string: tokens, and when they were counted), `full` and `busy`.
 --
 -- Whoever waits for a slot waits for a mark, not for the hash, which changes with every job: `full`
--- (its value is the limit) says that nobody has given a slot back since the queue was full, `busy`
--- that its jobs in progress have not become fewer. Every script that removes a lease without
--- taking another deletes both. So what a watched fetch reads matters: while a mark stands, it reads
--- nothing else. GETEX reads without being remembered.
+-- says that nobody has given a slot back since the queue was full, `busy` that its jobs in progress
+-- have not become fewer. Every script that removes a lease without taking another deletes both.
 --
 -- The first write is always a removal, so that it works on a server that is full. Reading comes
 -- before taking: a key of the wrong type stops the script while every payload is still in its list.
@@ -35,7 +33,7 @@ local MARK_SECONDS = 60
 
 local call, tonumber, KEYS, ARGV = redis.call, tonumber, KEYS, ARGV
 local want, owner, sequence = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
-local seed, watched, at = tonumber(ARGV[4]), ARGV[5] == '1', 5
+local seed, at = tonumber(ARGV[4]), 4
 
 local function argument()
   at = at + 1
@@ -51,7 +49,7 @@ local paused, blocker = {}, {}
 local out = {} -- why a queue is out of reach
 local freed, moved = {}, {} -- leases removed and added here
 local lengths, running, tokens = {}, {}, {}
-local answer = { 0, {} }
+local answer = { 0, 0, {} }
 
 -- What the caller sent
 
@@ -124,10 +122,10 @@ local function look_for_changes()
   if queues == 0 or call('EXISTS', KEYS[1], KEYS[2]) == 0 then return end
   local all = names()
   local is_paused = call('SMISMEMBER', KEYS[1], unpack(all))
-  local is_controlled = call('SMISMEMBER', KEYS[2], unpack(all))
+  local is_controlled = call('HMGET', KEYS[2], unpack(all))
   for queue = 1, queues do
     paused[queue] = is_paused[queue] == 1
-    if is_controlled[queue] == 1 then change_rule(queue) end
+    if is_controlled[queue] then change_rule(queue) end
   end
 end
 
@@ -143,11 +141,6 @@ local function in_progress(queue)
   return running[queue]
 end
 
-local function mark_stands(queue, name)
-  if not watched or freed[queue] or moved[queue] then return false end
-  return call('GET', beside(queue, name))
-end
-
 local function now()
   local time = call('TIME')
   return tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -159,7 +152,7 @@ local function token_count(queue, rule)
   if tokens[queue] then return tokens[queue].count end
   local per_second = rule.tokens / rule.seconds
   local burst, moment = math.max(1, rule.burst or 1 + per_second / 10), now()
-  local bucket = call('GETEX', beside(queue, 'bucket'))
+  local bucket = call('GET', beside(queue, 'bucket'))
   local count = burst
   if bucket then
     local left, counted = bucket:match('^(%S+) (%S+)$')
@@ -198,9 +191,6 @@ local function reach(queue, most)
     if closed(rule) then return reject(queue, 'closed') end
     if rule.tokens and token_count(queue, rule) < 1 then return reject(queue, 'dry') end
     if rule.process_limit and (held[queue] or 0) >= rule.process_limit then return reject(queue, 'held') end
-    if rule.limit and mark_stands(queue, 'full') == string.format('%d', rule.limit) then
-      return reject(queue, 'full')
-    end
   end
   if length(queue) == 0 then return reject(queue, 'empty') end
   local count, already = math.min(most, length(queue)), in_progress(queue)
@@ -311,12 +301,12 @@ local function wake_others()
   end
 end
 
-local function mark(queue, name, value)
+local function mark(queue, name)
   local key = beside(queue, name)
-  if call('GET', key) == value then return end
+  if call('EXISTS', key) == 1 then return end
   call('HDEL', leases(queue), '')
-  call('SET', key, value, 'EX', MARK_SECONDS)
-  call('GET', key)
+  call('SET', key, '', 'EX', MARK_SECONDS)
+  answer[2] = 1
 end
 
 local function microseconds_left(queue)
@@ -324,25 +314,20 @@ local function microseconds_left(queue)
   return math.max(1, math.ceil((1 - bucket.count) * 1000000 / bucket.per_second))
 end
 
--- Makes sure that the caller hears of a change: a write ends the memory of what was read before it.
-local function wait_for(queue)
-  local why = out[queue]
-  if why == 'full' then mark(queue, 'full', string.format('%d', rules[queue].limit)) end
-  if why == 'blocked' then mark(blocker[queue], 'busy', '1') end
-  if why == 'empty' and moved[queue] then call('LLEN', list(queue)) end
-end
-
-local function out_of_reach()
+local function explain()
   local found = {}
   for queue = 1, queues do
     reach(queue, 1)
-    wait_for(queue)
-    local why, rule = out[queue], rules[queue]
-    local still_blocks = rule and #rule.blocks > 0 and why == 'empty' and in_progress(queue) > 0
-    if why ~= 'held' and not still_blocks then
-      found[#found + 1] = queue
-      found[#found + 1] = why == 'dry' and microseconds_left(queue) or 0
+    local why, detail = out[queue], 0
+    if why == 'full' then mark(queue, 'full') end
+    if why == 'dry' then detail = microseconds_left(queue) end
+    if why == 'blocked' then
+      detail = blocker[queue]
+      mark(detail, 'busy')
     end
+    local rule = rules[queue]
+    if why == 'empty' and rule and #rule.blocks > 0 and in_progress(queue) > 0 then why = 'busy' end
+    found[3 * queue - 2], found[3 * queue - 1], found[3 * queue] = queue, why, detail
   end
   return found
 end
@@ -353,11 +338,9 @@ read_held()
 acknowledge()
 look_for_changes()
 for queue, rule in pairs(rules) do
-  if #rule.blocks > 0 and (mark_stands(queue, 'busy') or in_progress(queue) > 0) then
-    block_others(queue)
-  end
+  if #rule.blocks > 0 and in_progress(queue) > 0 then block_others(queue) end
 end
 if seed == 0 then take_in_order() else take_by_weight() end
 wake_others()
-if watched and want > 0 then answer[2] = out_of_reach() end
+if want > 0 then answer[3] = explain() end
 return answer

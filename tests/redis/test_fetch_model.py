@@ -1,4 +1,4 @@
-"""fetch.lua against a plain model of it, over random pushes, fetches, ends, kills and changed rules.
+"""fetch.lua against a plain model of it, over random pushes, fetches, kills and changed rules.
 
 Strict order is compared job by job. Of a weighted draw the model says what is admissible: nobody
 overrun, nothing out of line, and nothing left that could have been taken.
@@ -154,13 +154,12 @@ class Machine(RuleBasedStateMachine):
     @rule(
         owner=OWNER,
         want=st.integers(0, 7),
-        watched=st.booleans(),
         weighted=st.booleans(),
         data=st.data(),
     )
-    def fetch(self, owner: str, want: int, watched: bool, weighted: bool, data: Any) -> None:
+    def fetch(self, owner: str, want: int, weighted: bool, data: Any) -> None:
         done = [lease for lease in self.mine(owner) if data.draw(st.booleans())]
-        arguments = self.arguments(owner, want, watched, weighted, done)
+        arguments = self.arguments(owner, want, weighted, done)
         for lease in done:
             self.drop(lease)
         keys = (KEYS.paused, KEYS.controlled, *KEYS.lists_and_leases(QUEUES))
@@ -168,7 +167,7 @@ class Machine(RuleBasedStateMachine):
         assert reply[0] == 0
         found = [
             (QUEUES[number - 1], payload.decode())
-            for number, payload in zip(reply[2::2], reply[3::2], strict=True)
+            for number, payload in zip(reply[3::2], reply[4::2], strict=True)
         ]
         if weighted:
             self.check_admissible(found, want, owner)
@@ -184,9 +183,7 @@ class Machine(RuleBasedStateMachine):
         left = [name for name in QUEUES if self.model.room(name, owner)]
         assert len(found) == want or not left
 
-    def arguments(
-        self, owner: str, want: int, watched: bool, weighted: bool, done: list[str]
-    ) -> list[Any]:
+    def arguments(self, owner: str, want: int, weighted: bool, done: list[str]) -> list[Any]:
         groups = [part for g in self.groups for part in (len(g), int(weighted), int(self.fair))]
         rules, count = [], 0
         for number, name in enumerate(QUEUES, 1):
@@ -205,7 +202,7 @@ class Machine(RuleBasedStateMachine):
             gone = [lease.rpartition("/")[2] for lease in mine if lease in done]
             held += [number, stay] if stay else []
             ended += [[number, len(gone), *gone]] if gone else []
-        head = [want, owner, self.sequence, 77 if weighted else 0, int(watched)]
+        head = [want, owner, self.sequence, 77 if weighted else 0]
         flat = [part for group in ended for part in group]
         return [*head, len(self.groups), *groups, count, *rules, len(held) // 2, *held,
                 len(ended), *flat]  # fmt: skip
@@ -257,7 +254,7 @@ class Machine(RuleBasedStateMachine):
     def change(self, name: str, what: str, value: int | str) -> None:
         self.model.queues[name].changed[what] = value
         self.redis.hset(KEYS.control(name), what, value)
-        self.redis.sadd(KEYS.controlled, name)
+        self.redis.hincrby(KEYS.controlled, name, 1)
 
     @rule(name=QUEUE, burst=st.one_of(st.integers(1, 5), st.just("none")))
     def change_rate(self, name: str, burst: int | str) -> None:
@@ -268,13 +265,13 @@ class Machine(RuleBasedStateMachine):
         queue.changed["burst"] = burst
         rate = "none" if burst == "none" else f"1/{SECONDS}"
         self.redis.hset(KEYS.control(name), mapping={"rate": rate, "burst": burst})
-        self.redis.sadd(KEYS.controlled, name)
+        self.redis.hincrby(KEYS.controlled, name, 1)
 
     @rule(name=QUEUE)
     def reset(self, name: str) -> None:
         self.model.queues[name].changed.clear()
         self.redis.delete(KEYS.control(name))
-        self.redis.srem(KEYS.controlled, name)
+        self.redis.hdel(KEYS.controlled, name)
 
     @invariant()
     def agrees(self) -> None:

@@ -28,8 +28,8 @@ ONE = {"q": Rules(limit=1)}
 
 def control(redis: Redis, queue: str, **fields: str | int) -> None:
     """As the command that changes a rule at run time does."""
-    redis.hset(KEYS.control(queue), mapping=dict(fields))
-    redis.sadd(KEYS.controlled, queue)
+    redis.hset(KEYS.control(queue), mapping={**fields})
+    redis.hincrby(KEYS.controlled, queue, 1)
 
 
 def idle(*crews: Crew) -> None:
@@ -138,7 +138,7 @@ def test_a_changed_limit_wins_over_the_configs_and_reset_goes_back(
         idle(crew)
         assert redis.hlen(KEYS.inflight("q")) == 3
         redis.delete(KEYS.control("q"))
-        redis.srem(KEYS.controlled, "q")
+        redis.hdel(KEYS.controlled, "q")
         control(redis, "q", limit=4)
         gate.wait_for(4)
         gate.open()

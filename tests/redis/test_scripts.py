@@ -58,8 +58,8 @@ def fetch(
     owner: str = OWNER,
 ) -> list[bytes]:
     groups = plain(weights or (0,) * len(queues))
-    arguments = (want, owner, first, seed, 0, *groups, 0, 0, *counted(done))
-    taken: list[bytes] = wire.script(FETCH, keys_of(*queues), arguments)[2:]
+    arguments = (want, owner, first, seed, *groups, 0, 0, *counted(done))
+    taken: list[bytes] = wire.script(FETCH, keys_of(*queues), arguments)[3:]
     return taken[1::2]
 
 
@@ -159,13 +159,13 @@ def shares(wire: Wire, redis: Redis, want: int, jobs: int = 18_000) -> list[floa
     wire.call("SCRIPT", "LOAD", FETCH.text)
     head = ("EVALSHA", FETCH.sha, len(keys), *keys, want, OWNER)
     commands: list[tuple[Any, ...]] = [
-        (*head, first, seeds.getrandbits(31) | 1, 0, *plain(weights), 0, 0, 0)
+        (*head, first, seeds.getrandbits(31) | 1, *plain(weights), 0, 0, 0)
         for first in range(1, jobs + 1, want)
     ]
     drawn: Counter[bytes] = Counter()
     for start in range(0, len(commands), 500):
         for taken in wire.pipeline(commands[start : start + 500]):
-            drawn.update(taken[3::2])
+            drawn.update(taken[4::2])
     assert drawn.total() == jobs
     return [100 * drawn[queue.encode()] / jobs for queue in queues]
 
