@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from typing import Final
 
 from ..capsule import Capsule
@@ -263,8 +263,10 @@ class Fetcher:
         news = self._news()
         for unit in news:
             self._in_flight.pop(unit.sequence, None)  # its processor may not have come to that
-        held = Counter([unit.queue_name for unit in list(self._in_flight.values())])
-        want = 0 if self._quiet else self._concurrency - held.total()
+        held: dict[str, int] = {}
+        for unit in list(self._in_flight.values()):
+            held[unit.queue_name] = held.get(unit.queue_name, 0) + 1
+        want = 0 if self._quiet else self._concurrency - sum(held.values())
         self._line.send(want, news, watch=self._starved and self._line.tracks, held=held)
 
     def _take_in(self) -> None:

@@ -187,6 +187,7 @@ class Line:
             self._owner,
             request.first,
             0 if self._in_order else random.getrandbits(31) | 1,
+            offer.plain,
             *offer.groups,
             *offer.rules,
             *_held(request),

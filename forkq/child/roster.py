@@ -30,6 +30,7 @@ class Offer:
     names: Sequence[str]
     numbers: dict[str, int]
     keys: Sequence[str]
+    plain: int
     groups: Sequence[Any]
     rules: Sequence[Any]
 
@@ -235,6 +236,7 @@ class Roster:
             names,
             numbers,
             (self._keys.paused, self._keys.controlled, *self._keys.lists_and_leases(names)),
+            int(not self.dynamic and count == 0),
             (len(groups), *(part for group in groups for part in group)),
             (count, *rules),
         )

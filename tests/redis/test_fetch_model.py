@@ -136,6 +136,8 @@ class Machine(RuleBasedStateMachine):
             [("a",), ("b", "c"), ("d",)],
             [("a", "b", "c"), ("d",)],
         ][shape]
+        if data.draw(st.booleans()):
+            return  # no rules but those that are set at run time
         for name, queue in self.model.queues.items():
             for what in ("limit", "process_limit", "burst"):
                 value = data.draw(LIMIT)
@@ -202,7 +204,8 @@ class Machine(RuleBasedStateMachine):
             gone = [lease.rpartition("/")[2] for lease in mine if lease in done]
             held += [number, stay] if stay else []
             ended += [[number, len(gone), *gone]] if gone else []
-        head = [want, owner, self.sequence, 77 if weighted else 0]
+        plain = int(len(self.groups) == len(QUEUES) and count == 0)
+        head = [want, owner, self.sequence, 77 if weighted else 0, plain]
         flat = [part for group in ended for part in group]
         return [*head, len(self.groups), *groups, count, *rules, len(held) // 2, *held,
                 len(ended), *flat]  # fmt: skip

@@ -58,7 +58,7 @@ def fetch(
     owner: str = OWNER,
 ) -> list[bytes]:
     groups = plain(weights or (0,) * len(queues))
-    arguments = (want, owner, first, seed, *groups, 0, 0, *counted(done))
+    arguments = (want, owner, first, seed, 1, *groups, 0, 0, *counted(done))
     taken: list[bytes] = wire.script(FETCH, keys_of(*queues), arguments)[3:]
     return taken[1::2]
 
@@ -159,7 +159,7 @@ def shares(wire: Wire, redis: Redis, want: int, jobs: int = 18_000) -> list[floa
     wire.call("SCRIPT", "LOAD", FETCH.text)
     head = ("EVALSHA", FETCH.sha, len(keys), *keys, want, OWNER)
     commands: list[tuple[Any, ...]] = [
-        (*head, first, seeds.getrandbits(31) | 1, *plain(weights), 0, 0, 0)
+        (*head, first, seeds.getrandbits(31) | 1, 1, *plain(weights), 0, 0, 0)
         for first in range(1, jobs + 1, want)
     ]
     drawn: Counter[bytes] = Counter()
