@@ -107,7 +107,7 @@ class Line:
         held: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Sends a fetch. No sequence number is ever used twice, whatever becomes of it."""
-        offer = self._offer(want, [unit.queue_name for unit in done])
+        offer = self._offer(want, done)
         self._under_way = Request(
             self._sequence,
             want,
@@ -162,7 +162,10 @@ class Line:
         self._wire.close()
         return request.done if request is not None else ()
 
-    def _offer(self, want: int, also: Sequence[str]) -> Offer:
+    def _offer(self, want: int, done: Sequence[Unit]) -> Offer:
+        if not self._roster.dynamic:
+            return self._roster.offer()
+        also = [unit.queue_name for unit in done]
         if want == 0:
             return self._roster.nothing(also)
         return self._roster.offer(also, turning=not self.tracks)

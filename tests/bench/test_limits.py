@@ -91,12 +91,12 @@ def test_a_saturated_limit(
                deadline=200, what="the end of all jobs", every=0.05)  # fmt: skip
     took, after = time.monotonic() - began, calls(redis)
     seen: Any = count.lrange("seen", 0, -1)
-    average = float(count.get("busy") or 0) / took  # type: ignore[arg-type]
+    average = float(count.get("busy") or 0) / took
     sent, ran = ((b - a) / jobs for a, b in zip(before, after, strict=True))
     print(
         f"\n{jobs} jobs of {1000 * seconds:g} ms, limit 3: at most {max(map(int, seen))} at a "
-        f"time, on average {average:.2f}; commands per job: {sent:.1f} sent for fetches, {ran:.1f} with "
-        "those that scripts ran"
+        f"time, on average {average:.2f}; commands per job: {sent:.1f} sent for "
+        f"fetches, {ran:.1f} with those that scripts ran"
     )
     assert max(map(int, seen)) <= 3
 
@@ -146,7 +146,7 @@ def test_a_single_job_beside_a_noisy_tenant(servers: tuple[Server, Server], fair
             time.sleep(random.uniform(0.01, 0.05))  # the load itself: at random moments
             redis.lpush("queue:tenant-z", repr(time.monotonic()))
             if fair:
-                wait_until(lambda n=number: len(waits) > n, what="the single job", every=0.001)
+                wait_until(lambda: len(waits) > number, what="the job", every=0.001)  # noqa: B023 - called at once
     tail = f"median {statistics.median(waits):.1f} ms, worst {max(waits):.1f} ms" if waits else "-"
     print(f"\nfair={fair}: {len(waits)} of 50 single jobs ran beside 100,000 noisy ones; {tail}")
     assert len(waits) == 50 or not fair
@@ -166,6 +166,6 @@ def test_a_rate_over_time(servers: tuple[Server, Server], tree: Forest) -> None:
         time.sleep(1)
         first = laps.llen("laps")
         time.sleep(20)  # the measure itself
-        share = (laps.llen("laps") - first) / 400  # type: ignore[operator]
+        share = (laps.llen("laps") - first) / 400
     print(f"\n20 a second: {100 * share:.1f} % used over 20 s")
     assert share <= 1 + 3 / 400

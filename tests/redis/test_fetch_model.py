@@ -44,7 +44,7 @@ class Queue:
 
     def rule(self, name: str) -> int | None:
         value = self.changed.get(name, self.sent.get(name))
-        return None if value in {None, "none"} else int(value)  # type: ignore[arg-type]
+        return None if value in {None, "none"} else int(value)
 
     def left(self) -> float:
         burst = self.rule("burst")
@@ -131,11 +131,12 @@ class Machine(RuleBasedStateMachine):
     def arrange(self, data: Any, shape: int, fair: bool) -> None:
         """The capsule: which queues form groups, and their rules."""
         self.fair = fair
-        self.groups: list[tuple[str, ...]] = [
+        shapes: list[list[tuple[str, ...]]] = [
             [("a",), ("b",), ("c",), ("d",)],
             [("a",), ("b", "c"), ("d",)],
             [("a", "b", "c"), ("d",)],
-        ][shape]
+        ]
+        self.groups = shapes[shape]
         if data.draw(st.booleans()):
             return  # no rules but those that are set at run time
         for name, queue in self.model.queues.items():
@@ -292,7 +293,7 @@ def test_the_script_does_what_the_model_does(
     """Over random operations: every job where it should be, no rule broken, nothing left lying."""
     wire = Wire(redis_server.url)
     wire.connect()
-    machine = type("Bound", (Machine,), {"wire": wire, "redis": redis})
+    machine: Any = type("Bound", (Machine,), {"wire": wire, "redis": redis})
     machine.TestCase.settings = settings(
         max_examples=examples,
         stateful_step_count=40,

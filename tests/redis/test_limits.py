@@ -28,7 +28,8 @@ ONE = {"q": Rules(limit=1)}
 
 def control(redis: Redis, queue: str, **fields: str | int) -> None:
     """As the command that changes a rule at run time does."""
-    redis.hset(KEYS.control(queue), mapping={**fields})
+    for field, value in fields.items():
+        redis.hset(KEYS.control(queue), field, value)
     redis.hincrby(KEYS.controlled, queue, 1)
 
 
