@@ -21,7 +21,7 @@ def limit(redis: Redis, count: int) -> None:
     redis.hincrby(KEYS.controlled, "default", 1)
 
 
-def test_thirty_kills_leak_no_slot_and_never_overrun_the_limit(
+def test_many_kills_leak_no_slot_and_never_overrun_the_limit(
     redis: Redis, redis_server: Server, tree: Forest, journal: Journal
 ) -> None:
     """Children that hold slots are killed: their jobs run again, 3 at a time, to the last one."""
