@@ -5,12 +5,21 @@ What stands here is all that an app needs, and none of it loads server code.
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from . import middleware
 from .client import Client, configure
-from .errors import ForkqError, InvalidJob, Shutdown
-from .job import Job, current_job, job
+from .errors import ForkqError, InvalidJob, InvalidSchedule, Shutdown
+from .job import Job, job
+from .periodic import every
 from .registry import DISCARD, KILL, on, on_death, on_error
+from .running import current_job, lease_lost
 from .standing import is_leader, stopping
+
+if TYPE_CHECKING:
+    from . import api
+    from .api import is_alive
 
 __version__ = "0.1.0"
 
@@ -20,16 +29,30 @@ __all__ = [
     "Client",
     "ForkqError",
     "InvalidJob",
+    "InvalidSchedule",
     "Job",
     "Shutdown",
     "__version__",
+    "api",
     "configure",
     "current_job",
+    "every",
+    "is_alive",
     "is_leader",
     "job",
+    "lease_lost",
     "middleware",
     "on",
     "on_death",
     "on_error",
     "stopping",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``api`` and ``is_alive`` look into Redis: what they need is loaded when one is first used."""
+    if name == "api":
+        return importlib.import_module(".api", __name__)
+    if name == "is_alive":
+        return importlib.import_module(".api", __name__).is_alive
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,9 +9,10 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from . import middleware
 from .config import Config, load
@@ -20,6 +21,9 @@ from .keys import Keys
 from .payload import DEFAULT_QUEUE, Job, StrictArgs, dumps, new_jid, validate
 from .redis_url import EMBEDDED, redacted_url
 from .times import due, now
+
+if TYPE_CHECKING:
+    from .connection import Wire
 
 Command: TypeAlias = "tuple[Any, ...]"
 
@@ -79,6 +83,15 @@ class Client:
         for start in range(0, len(kept), BATCH):
             self._write(kept[start : start + BATCH])
         return [prepared["jid"] for prepared in kept]
+
+    @contextmanager
+    def wire(self) -> Iterator[Wire]:
+        """A connected Wire for whoever looks into Redis or steers it, as ``forkq.api`` does.
+
+        Raises ServerUnavailable if Redis cannot be reached or refuses what is asked within.
+        """
+        with self._transport.wire() as wire:
+            yield wire
 
     def close(self) -> None:
         """Closes the idle connections."""
@@ -141,6 +154,19 @@ class _Transport:
             if isinstance(reply, Exception):
                 raise reply
 
+    @contextmanager
+    def wire(self) -> Iterator[Wire]:
+        """A pooled wire; what goes wrong with it is told as ServerUnavailable."""
+        wires = self._open()
+        try:
+            with wires.wire() as wire:
+                yield wire
+        except self._connection.ConnectionLost as error:
+            raise ServerUnavailable(self._told(error)) from error
+        except self._connection.RedisError as error:
+            where = redacted_url(self._url)
+            raise ServerUnavailable(f"Redis at {where} refuses: {error}") from error
+
     def close(self) -> None:
         if self._wires is not None:
             self._wires.close()
@@ -155,10 +181,11 @@ class _Transport:
                     wire.close()
                 return replies
         except self._connection.ConnectionLost as error:
-            said = f"{str(error).rstrip('.')}{self._connection.password_hint(error)}"
-            raise ServerUnavailable(
-                f"Redis at {redacted_url(self._url)}: {said}; {fate}"
-            ) from error
+            raise ServerUnavailable(f"{self._told(error)}; {fate}") from error
+
+    def _told(self, error: Exception) -> str:
+        said = f"{str(error).rstrip('.')}{self._connection.password_hint(error)}"
+        return f"Redis at {redacted_url(self._url)}: {said}"
 
     def _refused(self, reply: Any) -> bool:
         return isinstance(reply, Exception) and bool(self._connection.refused(reply))

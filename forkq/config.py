@@ -18,6 +18,8 @@ from msgspec import Meta
 
 from .capsule import DEFAULT_NAME, Capsule, check_name, parse_queue, weigh
 from .config_file import DEFAULT_ENVIRONMENT, open_config
+from .cron import Entry
+from .cron_row import ROWS, entry_of
 from .errors import ConfigError
 from .options import Given, misspelt, read_options
 from .places import beside, default_pidfile, default_state_dir
@@ -58,7 +60,8 @@ class Config:
     """Everything a forkq process is told; complete, with every default filled in.
 
     ``timeout`` is in seconds, ``dead_max`` in jobs; ``workers`` is the number of children for each
-    capsule without its own; ``source`` is the file that was read.
+    capsule without its own; ``cron`` the periodic jobs of the file, without what only their jobs
+    say (periodic.entries_by_origin); ``source`` is the file that was read.
     """
 
     app: tuple[Text, ...] = ()
@@ -76,6 +79,7 @@ class Config:
     redis: RedisSettings = field(default_factory=RedisSettings)
     log: LogSettings = field(default_factory=LogSettings)
     capsules: tuple[Capsule, ...] = (Capsule(DEFAULT_NAME),)
+    cron: tuple[Entry, ...] = ()
     source: Path | None = None
 
     @property
@@ -105,13 +109,14 @@ Queues = Annotated[
 ]
 
 # What a file may say: every key with the type of its value.
-_FORKQ = keys_of(Config, without=("redis", "log", "capsules", "source"))
+_FORKQ = keys_of(Config, without=("redis", "log", "capsules", "cron", "source"))
 _CAPSULE: dict[str, object] = {"queues": Queues, "concurrency": Concurrency, "workers": Workers}
 TABLES: dict[str, object] = {
     "forkq": _FORKQ,
     "redis": keys_of(RedisSettings),
     "log": keys_of(LogSettings),
     "capsules": Each(_CAPSULE, check_name),
+    "cron": ROWS,
 }
 # What flags and variables may say; of the capsules they know one, see _target.
 _OPTION_TABLES: dict[str, Table] = {
@@ -161,6 +166,7 @@ def _build(
         redis=RedisSettings(**{**values.get("redis", {}), **given["redis"]}),
         log=LogSettings(**{**values.get("log", {}), **given["log"]}),
         capsules=_capsules(named, given["capsule"], forkq.get("workers", 1), source),
+        cron=tuple(map(entry_of, values.get("cron", ()))),
         source=source,
     )
 

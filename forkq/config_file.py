@@ -5,6 +5,7 @@ Which keys there are is said in ``config``; how a value is checked, in ``schema`
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
-from .schema import Checker, Each, KeyPath, Table, expanded, nearest, variables_in
+from .schema import Checker, Each, KeyPath, Table, nearest
+from .variables import expanded, variables_in
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -57,7 +59,7 @@ class ConfigFile:
         base = {key: value for key, value in self.document.items() if key in tables}
 
         def locate(path: KeyPath) -> KeyPath:
-            overridden = _dig(overrides, path) is not None
+            overridden = _dig(overrides, _until_list(path)) is not None
             return ("environments", environment, *path) if overridden else path
 
         in_force = Checker(str(self.source), tables, environ, locate)
@@ -115,6 +117,11 @@ def _overlaid(base: object, over: object) -> object:
     if not isinstance(base, dict) or not isinstance(over, dict):
         return base if over is None else over
     return {key: _overlaid(base.get(key), over.get(key)) for key in [*base, *over]}
+
+
+def _until_list(path: KeyPath) -> KeyPath:
+    """``path`` up to the first list in it, which an environment replaces as a whole."""
+    return tuple(itertools.takewhile(lambda key: isinstance(key, str), path))
 
 
 def _dig(found: object, path: KeyPath) -> object:

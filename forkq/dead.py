@@ -28,9 +28,18 @@ class Cemetery:
         limits = (at - self.days * _DAY, self.size)
         return bool(wire.script(BURY, keys, (lease, at, payload, *limits)))
 
-    def recover(self, wire: Wire, queues: Sequence[str], moves: Sequence[object]) -> int:
-        """Runs recover.lua: gives back or buries the jobs of a dead owner. Returns how many."""
+    def recover(
+        self,
+        wire: Wire,
+        queues: Sequence[str],
+        identity: str,
+        moves: Sequence[object],
+        *,
+        note_for: int = 0,
+    ) -> int:
+        """Runs recover.lua: gives back or buries the jobs of a dead owner. Returns how many. With
+        ``note_for`` seconds, leaves the owner a note of what was taken from it."""
         at = now()
-        lists = self.keys.lists_and_leases(queues)
+        keys = (self.keys.dead, self.keys.lost(identity), *self.keys.lists_and_leases(queues))
         limits = (at, at - self.days * _DAY, self.size)
-        return int(wire.script(RECOVER, (self.keys.dead, *lists), (*limits, *moves)))
+        return int(wire.script(RECOVER, keys, (*limits, note_for, *moves)))

@@ -47,6 +47,13 @@ class InvalidJob(ForkqError, ValueError):
     """A job that could never run: refused when it is pushed, not 25 retries later."""
 
 
+class InvalidSchedule(ForkqError, ValueError):
+    """A periodic job that could never run, or not as it was meant: a cron expression, a time zone
+    or a policy that cannot be read, or a name that is taken."""
+
+    exit_code = 2
+
+
 class MalformedPayload(ForkqError):
     """Bytes in Redis that are no job: not JSON, not an object, or without a usable class."""
 

@@ -1,34 +1,17 @@
-"""Defining jobs: a class with ``perform``, or a decorated function. Client side.
-
-The parameters of ``perform`` reach the callers: type checkers see ``perform_async("a.png", 200)``
-with the types that the job declares, and a call that does not fit is refused when it is pushed.
-"""
+"""Defining jobs: a class with ``perform``, or a decorated function. Client side."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
-from typing import (
-    Any,
-    ClassVar,
-    Concatenate,
-    Final,
-    Generic,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    cast,
-    overload,
-)
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, Generic, ParamSpec, TypeVar, overload
 
 from . import registry
-from .client import default
 from .errors import ForkqError, InvalidJob
-from .payload import Job as Payload
 from .payload import validate
+from .pusher import PerformAsync, PerformBulk, PerformLater, Pusher, SetOptions
 from .registry import JobSpec
-from .times import Moment, due
+from .running import Running
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,160 +20,6 @@ R = TypeVar("R")
 OPTIONS: Final = frozenset(
     {"queue", "retry", "dead", "backtrace", "retry_queue", "retry_for", "tags", "log_level"}
 )
-
-_NAMED: Final = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-
-
-class Running:
-    """The job that this thread performs: what ``forkq.current_job()`` returns."""
-
-    __slots__ = ("payload",)
-
-    def __init__(self, payload: Payload) -> None:
-        self.payload = payload
-
-    def __repr__(self) -> str:
-        return f"<forkq job {self.payload.get('class')} {self.jid}>"
-
-    @property
-    def jid(self) -> str:
-        """Its id."""
-        return cast("str", self.payload.get("jid", ""))
-
-    @property
-    def queue(self) -> str:
-        """The queue it came from."""
-        return cast("str", self.payload.get("queue", ""))
-
-    @property
-    def retry_count(self) -> int | None:
-        """How many retries have failed: None at the first run, 0 at the first retry."""
-        return cast("int | None", self.payload.get("retry_count"))
-
-
-_running: ContextVar[Running | None] = ContextVar("forkq_running", default=None)
-
-
-def begin(payload: Payload) -> Running:
-    """Makes ``payload`` this thread's current job; called by the processor, and by it alone."""
-    view = Running(payload)
-    _running.set(view)
-    return view
-
-
-def end() -> None:
-    """This thread performs no job any more."""
-    _running.set(None)
-
-
-def current_job() -> Running:
-    """The job that this thread performs. Raises ForkqError outside of one."""
-    found = _running.get()
-    if found is None:
-        raise ForkqError("current_job() was called outside of a running job")
-    return found
-
-
-class Performs(Protocol[P]):
-    """Whatever has a ``perform``: the shape by which type checkers carry its parameters."""
-
-    def perform(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
-
-
-class Pusher(Generic[P]):
-    """A job with its options, ready to be pushed."""
-
-    __slots__ = ("_options", "_signature", "name")
-
-    def __init__(self, name: str, signature: inspect.Signature, options: Mapping[str, Any]) -> None:
-        self.name = name
-        self._signature = signature
-        self._options = options
-
-    def perform_async(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Pushes the job to its queue. Returns its jid, or "" if a middleware vetoed it."""
-        return self._push(args, kwargs, {})
-
-    def perform_in(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Schedules the job ``moment`` from now (seconds or a timedelta). Returns its jid."""
-        return self._push(args, kwargs, {"at": _moment(moment)})
-
-    def perform_at(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Schedules the job at ``moment`` (an aware datetime or epoch seconds). Returns its jid."""
-        return self._push(args, kwargs, {"at": _moment(moment)})
-
-    def perform_bulk(
-        self, rows: Iterable[Sequence[Any]], *, at: Moment | Sequence[Moment] | None = None
-    ) -> list[str]:
-        """Pushes one job per argument list, 1,000 a round trip. Returns their jids."""
-        checked = [self._bind(_row(self.name, row), {}) for row in rows]
-        when = {} if at is None else {"at": at}
-        return default().push_bulk({**self._options, "class": self.name, "args": checked, **when})
-
-    def set(self, **options: Any) -> Pusher[P]:
-        """The same job with other options (``queue``, ``retry``, ``tags``, ...) for this push.
-
-        Keys that forkq does not know travel in the payload, as they do in Sidekiq.
-        """
-        changed = {**self._options, **options}
-        validate({**changed, "class": self.name, "args": []}, "off")
-        return Pusher(self.name, self._signature, changed)
-
-    def _push(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], extra: Mapping[str, Any]
-    ) -> str:
-        bound = self._bind(args, kwargs)
-        return default().push({**self._options, "class": self.name, "args": bound, **extra}) or ""
-
-    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The positional arguments as they will travel. Raises InvalidJob if they do not fit."""
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise InvalidJob(f"job {self.name!r} takes {self._signature}: {error}") from None
-        named = [
-            name for name in bound.arguments if self._signature.parameters[name].kind in _NAMED
-        ]
-        if named:
-            raise InvalidJob(
-                f"job {self.name!r} takes {self._signature}: {', '.join(named)} can only be "
-                "given by name, but a payload carries positions; make it a positional parameter"
-            )
-        if bound.kwargs:  # given by name behind one that was not given at all
-            bound.apply_defaults()
-        return list(bound.args)
-
-
-class _PerformAsync:
-    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> Callable[P, str]:
-        return cast("Callable[P, str]", _pusher(owner).perform_async)
-
-
-class _PerformLater:
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(
-        self, job: object, owner: Callable[[], Performs[P]]
-    ) -> Callable[Concatenate[Moment, P], str]:
-        return cast("Callable[Concatenate[Moment, P], str]", getattr(_pusher(owner), self._name))
-
-
-class _PerformBulk:
-    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> Callable[..., list[str]]:
-        return _pusher(owner).perform_bulk
-
-
-class _Set:
-    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> Callable[..., Pusher[P]]:
-        return cast("Callable[..., Pusher[P]]", _pusher(owner).set)
-
-
-def _pusher(owner: Any) -> Pusher[Any]:
-    found = owner.__dict__.get("_pusher")
-    if found is None:
-        raise ForkqError(f"{owner.__qualname__} has no perform(); define it in the class")
-    return cast("Pusher[Any]", found)
 
 
 class Job:
@@ -206,11 +35,11 @@ class Job:
 
     perform: Callable[..., Any]
 
-    perform_async = _PerformAsync()
-    perform_in = _PerformLater("perform_in")
-    perform_at = _PerformLater("perform_at")
-    perform_bulk = _PerformBulk()
-    set = _Set()
+    perform_async = PerformAsync()
+    perform_in = PerformLater("perform_in")
+    perform_at = PerformLater("perform_at")
+    perform_bulk = PerformBulk()
+    set = SetOptions()
 
     _running: Running | None = None
     _options: ClassVar[Mapping[str, Any]] = {}
@@ -236,6 +65,14 @@ class Job:
     def retry_count(self) -> int | None:
         """How many retries have failed: None at the first run, 0 at the first retry."""
         return self.job.retry_count
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Tells how far this job is (``Running.progress``): cheap, and shown by ``forkq running``.
+
+        Does nothing on an instance that forkq did not make, so that tests may call ``perform``.
+        """
+        if self._running is not None:
+            self._running.progress(done, total, note)
 
     def __init_subclass__(cls, *, name: str | None = None, **options: Any) -> None:
         super().__init_subclass__()
@@ -344,18 +181,6 @@ def _checked(options: Mapping[str, Any], thing: Any) -> dict[str, Any]:
         )
     validate({**options, "class": thing.__qualname__, "args": []}, "off")
     return dict(options)
-
-
-def _moment(moment: Moment) -> Moment:
-    """``moment`` itself. Raises InvalidJob if it is none: None must not mean now."""
-    due(moment)
-    return moment
-
-
-def _row(name: str, row: Any) -> tuple[Any, ...]:
-    if not isinstance(row, list | tuple):
-        raise InvalidJob(f"job {name!r}: perform_bulk takes a list of arguments each, not {row!r}")
-    return tuple(row)
 
 
 def _refuse_lazy(function: Callable[..., Any]) -> None:

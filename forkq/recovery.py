@@ -25,6 +25,8 @@ DEADLY_CRASHES: Final = 3
 _WINDOW: Final = 72 * 3600.0
 # Of how many queues one script looks through the leases.
 _CHUNK: Final = 500
+_LAST_COUNTS: Final = 3600  # seconds
+_NOTE_TTL: Final = 86_400  # seconds; a host that was cut off for longer counts nothing
 # What recover.lua understands.
 _REQUEUE: Final = "requeue"
 _BURY: Final = "bury"
@@ -76,12 +78,21 @@ class Recovery:
             moved += int(wire.script(REQUEUE, keys.lists_and_leases(names), (owner(identity), 0)))
         return Recovered(moved, [])
 
-    def recover(self, wire: Wire, queues: Sequence[str], identity: str, crash: Crash) -> Recovered:
-        """Puts the owner's jobs back with a crash record, or buries them."""
+    def recover(
+        self,
+        wire: Wire,
+        queues: Sequence[str],
+        identity: str,
+        crash: Crash,
+        *,
+        may_return: bool = False,
+    ) -> Recovered:
+        """Puts the owner's jobs back with a crash record, or buries them. An owner that
+        ``may_return``, being perhaps only cut off, finds a note of it (child/losses.py)."""
         moved = 0
         buried: list[str] = []
         for names in self._known(wire, queues):
-            done = self._recover(wire, names, identity, crash)
+            done = self._recover(wire, names, identity, crash, may_return)
             moved, buried = moved + done.moved, buried + done.buried
         return Recovered(moved, buried)
 
@@ -96,7 +107,9 @@ class Recovery:
         for start in range(0, len(found), _CHUNK):
             yield found[start : start + _CHUNK]
 
-    def _recover(self, wire: Wire, queues: Sequence[str], identity: str, crash: Crash) -> Recovered:
+    def _recover(
+        self, wire: Wire, queues: Sequence[str], identity: str, crash: Crash, may_return: bool
+    ) -> Recovered:
         keys = self.cemetery.keys
         hashes = [keys.inflight(queue) for queue in queues]
         found: list[Any] = wire.script(LEASES, hashes, (owner(identity),))
@@ -105,22 +118,46 @@ class Recovery:
         for at in range(len(found) - 3, -1, -3):
             queue, lease, payload = found[at : at + 3]
             verdict, stamped = _stamped(payload, queues[queue - 1], crash)
-            moves += (queue, lease, verdict, stamped)
+            moves += (queue, lease, verdict, stamped, named(payload) if may_return else "")
             if verdict == _BURY:
-                buried.append(_named(stamped))
-        moved = self.cemetery.recover(wire, queues, moves) if moves else 0
+                buried.append(named(stamped))
+        if not moves:
+            return Recovered(0, [])
+        note_for = _NOTE_TTL if may_return else 0
+        moved = self.cemetery.recover(wire, queues, identity, moves, note_for=note_for)
         return Recovered(moved, buried)
 
     def forget(self, wire: Wire, identity: str) -> None:
-        """Takes a dead process's record away."""
+        """Takes all that a dead process said of itself away."""
         keys = self.cemetery.keys
         wire.pipeline(
             [
                 ("SREM", keys.processes, identity),
                 ("DEL", keys.process(identity), keys.work(identity), keys.signals(identity)),
                 ("DEL", keys.place(identity)),
+                # Not at once: the rescue may come later to count what was not flushed.
+                ("EXPIRE", keys.flushed(identity), _LAST_COUNTS),
             ]
         )
+
+    def strike(self, wire: Wire, identity: str) -> None:
+        """Takes a process that seems lost off the list of processes. The rest of what it said of
+        itself expires, and is needed if it returns."""
+        keys = self.cemetery.keys
+        replies = wire.pipeline(
+            [("SREM", keys.processes, identity), ("EXISTS", keys.process(identity))]
+        )
+        if replies[1] == 1:  # it returned this very moment
+            wire.call("SADD", keys.processes, identity)
+
+
+def named(payload: bytes) -> str:
+    """Class and jid of a job, for people."""
+    try:
+        job = loads(payload)
+    except MalformedPayload:
+        return "malformed payload"
+    return f"{job['class']} {job.get('jid')}"
 
 
 def _stamped(payload: bytes, queue: str, crash: Crash) -> tuple[str, bytes]:
@@ -135,11 +172,6 @@ def _stamped(payload: bytes, queue: str, crash: Crash) -> tuple[str, bytes]:
         return _BURY, dumps(job)
     except (MalformedPayload, InvalidJob):
         return _REQUEUE, payload  # a processor will find out, and bury it as it is
-
-
-def _named(payload: bytes) -> str:
-    job = loads(payload)
-    return f"{job['class']} {job.get('jid')}"
 
 
 def _crashes(job: Job) -> list[Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from .errors import ForkqError, UnknownJob
+from .errors import ForkqError, InvalidSchedule, UnknownJob
 
 Event: TypeAlias = Literal["startup", "quiet", "shutdown", "exit", "fork", "leader"]
 Payload: TypeAlias = "dict[str, Any]"
@@ -46,7 +46,19 @@ class JobSpec:
     arity: tuple[int, float] = (0, float("inf"))
 
 
+@dataclass(frozen=True, slots=True)
+class PeriodicSpec:
+    """One periodic job of the app: ``entry`` is its cron.Entry, which stands a layer above this
+    one; ``where`` is who defined it, ``target`` the job class or function that it stands on."""
+
+    name: str
+    entry: Any
+    where: str
+    target: object
+
+
 _jobs: dict[str, JobSpec] = {}
+periodic: dict[str, PeriodicSpec] = {}
 _events: dict[Event, list[Callable[[], Any]]] = {name: [] for name in EVENTS}
 death_handlers: list[DeathHandler] = []
 error_handlers: list[ErrorHandler] = []
@@ -64,6 +76,19 @@ def add(spec: JobSpec) -> None:
             "give one of them another name="
         )
     _jobs[spec.name] = spec
+
+
+def add_periodic(spec: PeriodicSpec) -> None:
+    """Registers ``spec``. Two different definitions under one name are an error, even on the same
+    job; a reloaded module, whose jobs are new objects, replaces its own."""
+    known = periodic.get(spec.name)
+    reloaded = known is None or (known.where == spec.where and known.target is not spec.target)
+    if known is not None and not reloaded and known.entry != spec.entry:
+        raise InvalidSchedule(
+            f"two periodic jobs are named {spec.name!r}: on {known.where} and on {spec.where}; "
+            "give one of them another name="
+        )
+    periodic[spec.name] = spec
 
 
 def lookup(name: str) -> JobSpec:

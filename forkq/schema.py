@@ -2,8 +2,8 @@
 
 Used by ``config`` only, before anything is started. It knows none of forkq's keys: a *table* maps
 each key to what is expected there: a type with its limits (``Annotated[int, Meta(ge=1)]``), another
-table, or ``Each`` for a table whose keys are names. A function among the annotations of a type
-turns the converted value into the final one, or raises ConfigError.
+table, ``Each`` for a table whose keys are names, or ``Rows`` for a list of tables. A function among
+the annotations of a type turns the converted value into the final one, or raises ConfigError.
 """
 
 from __future__ import annotations
@@ -21,17 +21,11 @@ from msgspec import Meta
 
 from .errors import ConfigError
 from .redis_url import redacted_url
+from .variables import expanded, mentions_variable
 
-KeyPath = tuple[str, ...]
+KeyPath = tuple[str | int, ...]
 Table = Mapping[str, object]
 
-_VARIABLE = re.compile(
-    r"""(?P<literal>\$\$\{)                     # $${ stands for ${
-      | \$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)
-            (?P<fallback>:-(?:(?!\$\{)[^}])*)?\}
-      | (?P<malformed>\$\{)""",
-    re.VERBOSE,
-)
 _LONGEST_SHOWN = 60  # characters of a wrong value that a message repeats
 _MOST_SHOWN = 3  # items of a wrong list
 _NOUNS: dict[object, str] = {
@@ -50,6 +44,16 @@ class Each:
 
     item: object
     check_name: Callable[[str], None] = lambda name: None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A list of tables, ``[[cron]]`` in TOML, each with the keys of ``item``: those in ``required``
+    and any others. ``name`` says what a row is called; no two may be called the same."""
+
+    item: Table
+    required: tuple[str, ...]
+    name: Callable[[Mapping[str, Any]], object]
 
 
 def keys_of(owner: type, *, without: tuple[str, ...] = ()) -> dict[str, object]:
@@ -77,8 +81,7 @@ class Checker:
         return self._table(self.root, found, ())
 
     def report(self, path: KeyPath, text: str) -> None:
-        where = ".".join(map(_shown_key, self.locate(path)))
-        self.problems.append(f"{self.source}: {where}: {text}")
+        self.problems.append(f"{self.source}: {_shown(self.locate(path))}: {text}")
 
     def _table(self, table: Table, found: object, path: KeyPath) -> dict[str, Any]:
         clean: dict[str, Any] = {}
@@ -99,6 +102,28 @@ class Checker:
             self._put(clean, each.item, value, (*path, name))
         return clean
 
+    def _rows(self, rows: Rows, found: object, path: KeyPath) -> list[dict[str, Any]]:
+        if not isinstance(found, list):
+            self.report(
+                path, f"expected a list of tables, each [[{path[-1]}]], found {described(found)}"
+            )
+            return []
+        clean = [self._table(rows.item, row, (*path, index)) for index, row in enumerate(found)]
+        first: dict[object, int] = {}
+        for index, (row, written) in enumerate(zip(clean, found, strict=True)):
+            if isinstance(written, dict):
+                self._demand(rows, written, (*path, index))
+            if row and len(row) == len(written):  # wholly understood: its name is known
+                name = rows.name(row)
+                if first.setdefault(name, index) != index:
+                    self.report((*path, index), _taken(name, (*path, first[name])))
+        return clean
+
+    def _demand(self, rows: Rows, written: Mapping[str, object], path: KeyPath) -> None:
+        for key in rows.required:
+            if key not in written:
+                self.report((*path, key), f"missing, expected {expectation(rows.item[key])}")
+
     def _items(self, found: object, path: KeyPath) -> list[tuple[str, object]]:
         if isinstance(found, dict):
             return list(found.items())
@@ -107,9 +132,11 @@ class Checker:
 
     def _put(self, clean: dict[str, Any], expected: object, found: object, path: KeyPath) -> None:
         if isinstance(expected, Each):
-            clean[path[-1]] = self._named(expected, found, path)
+            clean[str(path[-1])] = self._named(expected, found, path)
+        elif isinstance(expected, Rows):
+            clean[str(path[-1])] = self._rows(expected, found, path)
         elif isinstance(expected, Mapping):
-            clean[path[-1]] = self._table(expected, found, path)
+            clean[str(path[-1])] = self._table(expected, found, path)
         else:
             self._put_value(clean, expected, found, path)
 
@@ -121,7 +148,7 @@ class Checker:
             if expands:
                 found = expanded(found, self.variables)
             if not expands or self.variables is not None:
-                clean[path[-1]] = converted(found, expected, from_text=expands)
+                clean[str(path[-1])] = converted(found, expected, from_text=expands)
         except ConfigError as error:
             self.report(path, str(error))
 
@@ -129,10 +156,10 @@ class Checker:
         valid = f"valid here: {', '.join(map(_shown_key, table))}"
         near = nearest(key, table)
         if near is not None:
-            return f"unknown key, the nearest valid one is {'.'.join((*path, near))} ({valid})"
+            return f"unknown key, the nearest valid one is {_shown((*path, near))} ({valid})"
         elsewhere = next((place for place in _places(self.root) if place[-1] == key), None)
         if elsewhere is not None:
-            return f"unknown key here, it belongs to {'.'.join(elsewhere)} ({valid})"
+            return f"unknown key here, it belongs to {'.'.join(map(str, elsewhere))} ({valid})"
         return f"unknown key ({valid})"
 
 
@@ -191,56 +218,6 @@ def described(found: object) -> str:
     return "a table" if isinstance(found, dict) else "an empty list"
 
 
-def mentions_variable(found: object) -> bool:
-    """Whether a string, or one anywhere in a list, has ``${`` in it."""
-    if isinstance(found, list):
-        return any(map(mentions_variable, found))
-    return isinstance(found, str) and "${" in found
-
-
-def expanded(found: object, variables: Mapping[str, str] | None) -> object:
-    """``${VAR}`` and ``${VAR:-default}`` replaced, in lists too; ConfigError names an unset one.
-
-    As in a shell, the default also stands in for an empty variable. Without ``variables`` only the
-    spelling is checked.
-    """
-    if isinstance(found, list):
-        return [expanded(item, variables) for item in found]
-    if isinstance(found, str):
-        return _VARIABLE.sub(lambda match: _substitute(match, variables), found)
-    return found
-
-
-def variables_in(found: object) -> Iterator[str]:
-    """The names of the variables that strings anywhere in ``found`` refer to."""
-    if isinstance(found, dict):
-        found = list(found.values())
-    if isinstance(found, list):
-        for item in found:
-            yield from variables_in(item)
-    elif isinstance(found, str):
-        yield from (match["name"] for match in _VARIABLE.finditer(found) if match["name"])
-
-
-def _substitute(match: re.Match[str], variables: Mapping[str, str] | None) -> str:
-    if match["literal"]:
-        return "${"
-    name, fallback = match["name"], match["fallback"]
-    if name is None:
-        raise ConfigError(
-            "a ${ that cannot be read: write ${NAME} or ${NAME:-default}, and $${ for a plain ${"
-        )
-    if variables is None:
-        return ""
-    if fallback is not None:
-        return variables.get(name) or fallback.removeprefix(":-")
-    if name not in variables:
-        raise ConfigError(
-            f"the variable {name} is not set: set it, or give it a default as in ${{{name}:-...}}"
-        )
-    return variables[name]
-
-
 def _path(wanted: type, found: object) -> Path:
     """msgspec's hook for the one type of ours that it does not know."""
     if wanted is not Path or not isinstance(found, str) or not found.strip():
@@ -261,11 +238,25 @@ def _unwrapped(hint: object) -> tuple[object, tuple[object, ...]]:
 def _places(table: Table, path: KeyPath = ()) -> Iterator[KeyPath]:
     """Every key path that a file may have, NAME standing for names."""
     for key, expected in table.items():
-        below = expected.item if isinstance(expected, Each) else expected
-        here = (*path, key, "NAME") if isinstance(expected, Each) else (*path, key)
+        below = expected.item if isinstance(expected, Each | Rows) else expected
+        here: KeyPath = (*path, key)
+        if isinstance(expected, Each):
+            here = (*here, "NAME")
+        elif isinstance(expected, Rows):
+            here = (*path, f"{key}[N]")
         yield here
         if isinstance(below, Mapping):
             yield from _places(below, here)
+
+
+def _taken(name: object, path: KeyPath) -> str:
+    return f"{name!r} is the name of {_shown(path)} too; give one of them another name"
+
+
+def _shown(path: KeyPath) -> str:
+    """A path as people write it: ``cron[2].jitter``, counted from 0."""
+    keys = (f"[{key}]" if isinstance(key, int) else f".{_shown_key(key)}" for key in path)
+    return "".join(keys).removeprefix(".")
 
 
 def _shown_key(key: str) -> str:

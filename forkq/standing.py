@@ -17,7 +17,7 @@ def stopping() -> bool:
 
 
 def announce_stopping() -> None:
-    """Makes ``stopping()`` true. Called by the child, once, for good."""
+    """Makes ``stopping()`` true, and ``is_leader()`` false. Called by the child, once, for good."""
     global _stopping  # noqa: PLW0603 - one flag for the whole process, read by every job
     _stopping = True
 
@@ -25,11 +25,13 @@ def announce_stopping() -> None:
 def is_leader() -> bool:
     """Whether this process is the one of the whole cluster that leads.
 
-    The clock of one host holds the leader's lease; the first child of that host leads in its name.
-    True in at most one process at a time, as long as hosts' clocks run at the same speed: when the
-    lease cannot be renewed, it ends here before anybody else may take it. False outside of a child.
+    The clock of one host holds the leader's lease; one child of that host leads in its name. True
+    in at most one process at a time, as long as hosts' clocks run at the same speed and no host is
+    suspended: when the lease cannot be renewed, it ends here before anybody else may take it. Ask
+    each time; an answer is good for this moment. False outside of a child, and in one that has been
+    told to quiet or stop.
     """
-    return time.monotonic() < _leads_until
+    return not _stopping and time.monotonic() < _leads_until
 
 
 def lead(until: float) -> bool:

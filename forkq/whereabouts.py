@@ -20,15 +20,15 @@ _START_TIME = 19  # of the fields of /proc/PID/stat that come after the command'
 def here(pid: int | None = None) -> str:
     """The place of process ``pid`` (default: this one); "" where there is no /proc."""
     pid = os.getpid() if pid is None else pid
-    return f"{_view()}/{pid}/{_started(pid)}" if _view() else ""
+    return f"{view()}/{pid}/{_started(pid)}" if view() else ""
 
 
 def fate(place: str) -> Fate:
     """Whether the process of that place lives; unknown from another host or container."""
-    view, _, rest = place.rpartition("]/")
-    if not view or f"{view}]" != _view():
+    seen_from = view_of(place)
+    if not seen_from or seen_from != view():
         return "unknown"
-    pid, _, started = rest.partition("/")
+    pid, _, started = place[len(seen_from) + 1 :].partition("/")
     if not pid.isdecimal():
         return "unknown"
     try:
@@ -38,14 +38,21 @@ def fate(place: str) -> Fate:
 
 
 @cache
-def _view() -> str:
-    """Boot and pid namespace: processes with the same view see each other's pids."""
+def view() -> str:
+    """Boot and pid namespace: processes with the same view see each other's pids. "" where there
+    is no /proc."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""  # not Linux: only the expiry of its record tells that a process is dead
     return f"{boot}/{namespace}"
+
+
+def view_of(place: str) -> str:
+    """The view of the process of that place; "" if it has none."""
+    seen_from, bracket, _ = place.rpartition("]/")
+    return f"{seen_from}]" if bracket and seen_from else ""
 
 
 def _started(pid: int) -> str:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from ..capsule import Capsule
-from ..connection import ConnectionLost, RedisError
+from ..connection import ConnectionLost, RedisError, Wire
 from ..lease import Unit
 from ..outage import Backoff, Outage
 from .bell import Bell
@@ -65,6 +66,9 @@ class Fetcher:
         self._poll = _POLL_FIRST
         self._herd = Herd()
 
+        self._look: Callable[[Wire], None] = lambda wire: None
+        self._on_lost: Callable[[Unit], None] = lambda unit: None
+
     # What processors call
 
     def take(self) -> Unit | None:
@@ -93,9 +97,29 @@ class Fetcher:
     def forget(self, unit: Unit) -> None:
         """``unit`` was settled by another script, or belongs to somebody else by now."""
         self._in_flight.pop(unit.sequence, None)
+        if unit.lost:
+            self._on_lost(unit)
         # Whoever is about to wait must hear of it, too: a fetch that counted this unit as ours may
         # have found its queue full.
         self._bell.ring()
+
+    # What losses.py needs
+
+    def report_losses(
+        self, *, look: Callable[[Wire], None], on_lost: Callable[[Unit], None]
+    ) -> None:
+        """Has ``look`` called whenever leases may have been taken from us, or an acknowledgement
+        found none, on a wire that is free just then; and ``on_lost`` when a unit is forgotten that
+        is marked lost."""
+        self._look, self._on_lost = look, on_lost
+
+    def find(self, sequence: int) -> Unit | None:
+        """The unit in flight of that number, if there is one."""
+        return self._in_flight.get(sequence)
+
+    def has_heard(self, sequence: int) -> bool:
+        """Whether we know all that became of the fetch that asked for that number."""
+        return self._line.has_heard(sequence)
 
     # What the manager calls
 
@@ -278,6 +302,8 @@ class Fetcher:
             self._in_flight[unit.sequence] = unit
             self._ready.append(unit)
             self._poll = _POLL_FIRST
+        if answer.gone:
+            self._look(self._line.wire)
 
     def _news(self) -> list[Unit]:
         """What is done, taken one by one: others add to it meanwhile."""
@@ -303,4 +329,5 @@ class Fetcher:
         self._line.send(0, self._news())
         self._take_in()
         self._line.requeue(keep)
+        self._look(self._line.wire)
         self._doubtful = False

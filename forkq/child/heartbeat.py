@@ -1,80 +1,84 @@
-"""The child's record in Redis: that it lives, what it runs, what it has counted.
+"""The heartbeat: tells Redis every ten seconds, and on news, how this child stands.
 
 A thread of its own with a connection of its own, so that a slow Redis never delays an order from
-the master. The record expires by itself; whoever finds leases of an owner without a record may
-give them back.
+the master. It is punctual while processors compute in Python: each of its few system calls waits
+for the interpreter's lock once. A C call that keeps that lock stops this thread too, and nothing
+here can help it: then the host's clock vouches for the child (clock/sweep.py).
 """
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
-import msgspec
-import psutil
-
-from ..capsule import Capsule
-from ..config import Config
-from ..connection import Command, ConnectionLost, OutOfMemory, RedisError, Wire
-from ..keys import Keys
+from ..connection import ConnectionLost, RedisError, Wire
 from ..lease import Unit
 from ..outage import Outage
-from ..scripts import RECORD
-from ..times import now
-from ..whereabouts import here
-from .stats import Tally
+from .ledger import Ledger
+from .record import Record
+from .roundtrip import RoundTrip
+from .stats import Totals
 
 INTERVAL: Final = 10.0
-RECORD_TTL: Final = 60
 _SOON: Final = 1.0
-_PLACE_TTL: Final = 86_400
-_PLACE_EVERY: Final = 3600.0  # seconds; written twice at least before it expires
-_HISTORY_TTL: Final = 5 * 365 * 86_400
-_SIDEKIQ_TONGUE: Final = "7.2.4"  # the version whose records Sidekiq's UI shall take ours for
+
+
+class Snapshot(NamedTuple):
+    """How the child stands at this moment."""
+
+    units: list[Unit]
+    totals: Totals
+    quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Household:
+    """The rest of the child, as its heartbeat knows it. All of it is called in its thread.
+
+    ``on_signal`` gets what a web UI asked of this child. ``on_gap`` is called when the record was
+    gone although it had been written, ``publish`` with the first beat and after each gap, until it
+    succeeds. ``chores`` tries again what Redis would not do, and tells whether to come back soon.
+    """
+
+    snapshot: Callable[[], Snapshot]
+    on_signal: Callable[[str], None]
+    on_gap: Callable[[Wire], None]
+    publish: Callable[[Wire], None]
+    chores: Callable[[], bool]
 
 
 class Heartbeat:
-    """Beats until ``stop``. ``on_signal`` is called with what a web UI asked of this child,
-    ``chores`` after each beat: it tries again what Redis would not do, and tells whether to come
-    back to it soon.
+    """Beats from ``start`` to ``stop``.
 
     ``outage`` is shared with all that talks to Redis: any answer ends it. ``refusal`` is ours: a
-    full server takes no record, while fetches go on as if nothing were wrong."""
+    full server does not take all of a record, while fetches go on as if nothing were wrong."""
 
     def __init__(
         self,
-        identity: str,
-        keys: Keys,
         wire: Wire,
+        record: Record,
+        ledger: Ledger,
+        household: Household,
         outage: Outage,
         refusal: Outage,
-        snapshot: Callable[[], tuple[list[Unit], Tally, bool]],
-        on_signal: Callable[[str], None],
-        chores: Callable[[], bool],
-        info: dict[str, Any],
         log: Any,
     ) -> None:
-        self._identity = identity
-        self._keys = keys
         self._wire = wire
+        self._record = record
+        self._ledger = ledger
+        self._household = household
         self._outage = outage
         self._refusal = refusal
-        self._snapshot = snapshot
-        self._on_signal = on_signal
-        self._chores = chores
-        self._info = info
         self._log = log
-        self._flushed = Tally()
-        self._had_work = False
-        self._round_trip = 0
+        self._round_trip = RoundTrip(log)
+        self._known = False  # our record has been written
+        self._doubtful = False  # a beat's reply was lost: it may have written it anew
+        self._published = False
+        self._complaints: dict[str, str] = {}
         self._next_beat = 0.0
-        self._place = here()
-        self._place_due = 0.0
         self._news = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -87,19 +91,26 @@ class Heartbeat:
         """Beats now instead of at the next interval: something changed that others should see."""
         self._news.set()
 
-    def stop(self, deadline: float, *, gone: bool) -> None:
-        """Ends the thread, and flushes the counters. Takes the record away if this child is
-        ``gone``; with leases left it stays, and tells others that their owner is dead."""
+    def stop(self, deadline: float, *, gone: bool) -> bool:
+        """Ends the thread, and flushes the counts. Takes the record away if this child is ``gone``;
+        with leases left it stays, and tells others that their owner is dead. Tries twice, for a
+        connection that was cut. Returns whether Redis took it all by ``deadline`` (monotonic)."""
         self._ended = True
         self._news.set()
         self._thread.join(max(0.0, deadline - time.monotonic()))
-        if not self._thread.is_alive():
-            self._attempt(self._leave if gone else self._beat)
+        if self._thread.is_alive():
+            return False
+        action = self._leave if gone else self._beat
+        return self._attempt(action) or (time.monotonic() < deadline and self._attempt(action))
+
+    def beat(self) -> bool:
+        """Beats once, in the calling thread. Returns whether Redis took it all."""
+        return self._attempt(self._beat)
 
     def _run(self) -> None:
         while not self._ended:
-            self._attempt(self._beat)
             self._next_beat = time.monotonic() + INTERVAL
+            self.beat()
             self._rest()
 
     def _rest(self) -> None:
@@ -109,7 +120,7 @@ class Heartbeat:
             self._news.wait(pause)
         self._news.clear()
 
-    def _attempt(self, action: Callable[[], None]) -> None:
+    def _attempt(self, action: Callable[[], None]) -> bool:
         try:
             if self._wire.stale():
                 self._wire.close()  # it died in an outage that is over: no news
@@ -117,6 +128,7 @@ class Heartbeat:
             action()
         except ConnectionLost as error:
             self._wire.close()
+            self._doubtful = True
             self._outage.begin(error)
         except RedisError as error:
             self._wire.close()
@@ -127,131 +139,85 @@ class Heartbeat:
         else:
             self._outage.end()
             self._refusal.end()
+            return True
+        return False
 
     def _beat(self) -> None:
-        units, tally, quiet = self._snapshot()
-        sent = time.perf_counter()
-        commands: list[Command] = [
-            *self._record(units, quiet),
-            *self._work(units),
-            *self._counters(tally),
-            *self._whereabouts(),
-            ("LPOP", self._keys.signals(self._identity)),
+        """The record first: all else can wait. What the server refuses is raised when it has had a
+        chance to take the rest."""
+        now = self._household.snapshot()
+        refusals = [
+            self._refused(self._write_record, now),
+            self._refused(self._take_order, now),
+            self._refused(self._flush, now),
         ]
-        replies = self._wire.pipeline(commands)
-        if isinstance(replies[0], OutOfMemory):
-            _, key, *fields = commands[0]
-            replies[0] = self._wire.script(RECORD, (key,), (RECORD_TTL, *fields))
-        self._checked(replies)
-        if time.monotonic() >= self._place_due:
-            self._place_due = time.monotonic() + _PLACE_EVERY
-        self._round_trip = int((time.perf_counter() - sent) * 1e6)
-        self._flushed = tally
-        if replies[0]:  # fields were added: the record is new, or had expired
-            self._wire.call("SADD", self._keys.processes, self._identity)
-        if replies[-1] is not None:
-            self._on_signal(replies[-1].decode("utf-8", "replace"))
+        self._publish()
+        for refusal in filter(None, refusals):
+            raise refusal
+
+    def _refused(self, step: Callable[[Snapshot], None], now: Snapshot) -> RedisError | None:
+        try:
+            step(now)
+        except ConnectionLost:
+            raise
+        except RedisError as error:
+            return error
+        return None
+
+    def _write_record(self, now: Snapshot) -> None:
+        if self._record.place_is_due:
+            self._ledger.renew()
+        written = self._record.write(
+            self._wire, now.units, self._round_trip.microseconds, quiet=now.quiet
+        )
+        if written.fresh or self._doubtful:
+            self._begin_anew()
+        if written.refused is not None:
+            raise written.refused
+
+    def _begin_anew(self) -> None:
+        """There was no record, or we cannot tell: what goes with it may be gone too."""
+        if self._known:
+            self._ledger.renew()
+            self._call(self._household.on_gap, "leases not looked for after a gap")
+        self._known, self._doubtful, self._published = True, False, False
+
+    def _take_order(self, now: Snapshot) -> None:
+        busy = sum(1 for unit in now.units if unit.thread)
+        order = self._round_trip.measure(lambda: self._record.next_order(self._wire), busy)
+        if order is not None:
+            self._household.on_signal(order)
+
+    def _flush(self, now: Snapshot) -> None:
+        self._ledger.flush(self._wire, now.totals)
+
+    def _publish(self) -> None:
+        if not self._published:
+            self._published = self._call(self._household.publish, "periodic jobs not published")
+
+    def _call(self, callback: Callable[[Wire], None], meaning: str) -> bool:
+        """Calls the rest of the child. Its failure costs the heartbeat nothing but a connection."""
+        try:
+            callback(self._wire)
+        except ConnectionLost:
+            raise
+        except Exception as error:  # noqa: BLE001 - the beat must go on
+            if self._complaints.get(meaning) != str(error):  # not again with every beat
+                self._complaints[meaning] = str(error)
+                self._log.error(meaning, exc_info=error)
+            self._wire.close()  # half an exchange, perhaps
+            self._wire.connect()
+            return False
+        self._complaints.pop(meaning, None)
+        return True
+
+    def _chores(self) -> bool:
+        try:
+            return self._household.chores()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._log.error("a chore failed; the next beat tries again", exc_info=error)
+            return False
 
     def _leave(self) -> None:
-        _, tally, _ = self._snapshot()
-        commands = [
-            *self._counters(tally),
-            ("SREM", self._keys.processes, self._identity),
-            ("DEL", self._keys.process(self._identity), self._keys.work(self._identity)),
-            ("DEL", self._keys.place(self._identity)),
-        ]
-        self._checked(self._wire.pipeline(commands))
-        self._flushed = tally
-
-    def _checked(self, replies: list[Any]) -> list[Any]:
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
-        return replies
-
-    def _record(self, units: list[Unit], quiet: bool) -> list[tuple[Any, ...]]:
-        key = self._keys.process(self._identity)
-        fields = {
-            "info": msgspec.json.encode(self._info),
-            "concurrency": self._info["concurrency"],
-            "busy": sum(1 for unit in units if unit.thread),
-            "beat": now(),
-            "rtt_us": self._round_trip,
-            "quiet": "true" if quiet else "false",
-            "rss": psutil.Process().memory_info().rss // 1024,
-        }
-        flat = [part for pair in fields.items() for part in pair]
-        return [("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL)]
-
-    def _work(self, units: list[Unit]) -> list[tuple[Any, ...]]:
-        key = self._keys.work(self._identity)
-        running = {_thread_name(unit): _work(unit) for unit in units if unit.thread}
-        commands: list[tuple[Any, ...]] = [("DEL", key)] if self._had_work or running else []
-        self._had_work = bool(running)
-        if running:
-            flat = [part for pair in running.items() for part in pair]
-            commands += [("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL)]
-        return commands
-
-    def _whereabouts(self) -> list[tuple[Any, ...]]:
-        if time.monotonic() < self._place_due:
-            return []
-        return [("SET", self._keys.place(self._identity), self._place, "EX", _PLACE_TTL)]
-
-    def _counters(self, tally: Tally) -> list[tuple[Any, ...]]:
-        today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
-        commands: list[tuple[Any, ...]] = []
-        for name in ("processed", "failed"):
-            more = getattr(tally, name) - getattr(self._flushed, name)
-            if more:
-                day = self._keys.stat_of_day(name, today)
-                commands += [
-                    ("INCRBY", self._keys.stat(name), more),
-                    ("INCRBY", day, more),
-                    ("EXPIRE", day, _HISTORY_TTL),
-                ]
-        return commands
-
-
-def describe(identity: str, config: Config, capsule: Capsule) -> dict[str, Any]:
-    """The ``info`` of a process record, in Sidekiq's words."""
-    weights = dict(capsule.queues)
-    return {
-        "hostname": socket.gethostname(),
-        "started_at": now(),
-        "pid": os.getpid(),
-        "tag": config.tag,
-        "concurrency": capsule.concurrency,
-        "capsules": {
-            capsule.name: {
-                "concurrency": capsule.concurrency,
-                "mode": capsule.mode,
-                "weights": weights,
-            }
-        },
-        "queues": list(capsule.queue_names),
-        "weights": [weights],
-        "labels": list(config.labels),
-        "identity": identity,
-        "version": _SIDEKIQ_TONGUE,
-        "embedded": False,
-    }
-
-
-def _thread_name(unit: Unit) -> str:
-    """A thread's id in base 36, as Sidekiq writes them."""
-    digits, number = "", unit.thread
-    while number:
-        number, digit = divmod(number, 36)
-        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
-    return digits or "0"
-
-
-def _work(unit: Unit) -> bytes:
-    return msgspec.json.encode(
-        {
-            "queue": unit.queue_name,
-            "payload": unit.payload.decode("utf-8", "replace"),
-            "run_at": int(unit.started),
-        }
-    )
+        self._flush(self._household.snapshot())
+        self._record.remove(self._wire)

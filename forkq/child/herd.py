@@ -2,7 +2,7 @@
 
 The first wake-up is answered at once. One that wins nothing makes the next wait, twice as long
 each time, until a fetch brings something or it has been quiet for a while. So a hundred idle
-children do not ask a hundred times for every job; docs/decisions/008 has the figures.
+children do not ask a hundred times for every job; docs/decisions/010 has the figures.
 """
 
 from __future__ import annotations

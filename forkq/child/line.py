@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -27,6 +28,9 @@ _CHUNK: Final = 500
 # Where the server does not tell of new queues, we look for them so often.
 _LOOK_FOR_QUEUES: Final = 1.0
 
+# How many fetches without an answer are remembered: one for each connection that was lost.
+_UNHEARD: Final = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -41,15 +45,22 @@ class Request:
     offer: Offer
     held: Mapping[str, int]
 
+    @property
+    def sequences(self) -> range:
+        """Under which numbers it may have leased jobs."""
+        return range(self.first, self.first + self.want)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a fetch brought: ``short`` if less than it wanted, ``told`` if we shall hear of it when
-    there is more."""
+    there is more; ``gone`` if it acknowledged what had no lease any more: done a second time after
+    a lost reply, or given to others."""
 
     units: Sequence[Unit]
     short: bool
     told: bool
+    gone: bool
 
 
 class Line:
@@ -68,6 +79,12 @@ class Line:
         self._names_due = 0.0
         self._sequence = 1
         self._under_way: Request | None = None
+        self._unheard: deque[range] = deque(maxlen=_UNHEARD)
+
+    @property
+    def wire(self) -> Wire:
+        """The connection, for other commands while no fetch is under way."""
+        return self._wire
 
     @property
     def is_open(self) -> bool:
@@ -123,7 +140,7 @@ class Line:
         """The answer to the fetch under way."""
         request = self._under_way
         assert request is not None
-        _gone, marked, reasons, *taken = self._reply(request)
+        gone, marked, reasons, *taken = self._reply(request)
         self._under_way = None
         names = request.offer.names
         pairs = zip(taken[::2], taken[1::2], strict=True)
@@ -135,7 +152,15 @@ class Line:
         told = False
         if short or self._roster.dynamic:
             told = self._note(request, reasons, units, bool(marked))
-        return Answer(units, short, told=told and short)
+        return Answer(units, short, told=told and short, gone=bool(gone))
+
+    def has_heard(self, sequence: int) -> bool:
+        """Whether all is known that may have been leased under that number; False while the fetch
+        that took it is under way, and for ever if its answer was lost. Any thread may ask."""
+        request = self._under_way
+        if request is not None and sequence in request.sequences:
+            return False
+        return not any(sequence in unheard for unheard in list(self._unheard))
 
     def requeue(self, keep: Iterable[int]) -> None:
         """Puts back every lease of this child but those with the sequence numbers ``keep``."""
@@ -158,9 +183,14 @@ class Line:
     def hang_up(self) -> Sequence[Unit]:
         """Closes the connection. Returns what the fetch under way, if any, was to acknowledge: to
         do that again does no harm."""
-        request, self._under_way = self._under_way, None
         self._wire.close()
-        return request.done if request is not None else ()
+        request = self._under_way
+        if request is None:
+            return ()
+        if request.want:
+            self._unheard.append(request.sequences)  # first: it must never be in neither
+        self._under_way = None
+        return request.done
 
     def _offer(self, want: int, done: Sequence[Unit]) -> Offer:
         if not self._roster.dynamic:

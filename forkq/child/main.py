@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-import threading
 import time
 import traceback
 from pathlib import Path
@@ -24,11 +22,11 @@ from ..capsule import Capsule
 from ..config import Config
 from ..connection import Wire, Wires
 from ..dead import Cemetery
-from ..errors import ForkqError, MalformedPayload
+from ..errors import ForkqError
 from ..exits import CANNOT_BOOT, CLEAN, LEASES_LEFT
 from ..keys import Keys
 from ..outage import Outage
-from ..payload import loads
+from ..periodic import entries_by_origin
 from ..pipe import (
     Beat,
     DumpStacks,
@@ -46,12 +44,18 @@ from ..pipe import (
 from ..post import Post, listen_to_term
 from ..standing import announce_stopping, lead
 from .fetcher import Fetcher
-from .heartbeat import Heartbeat, describe
+from .heartbeat import Heartbeat, Household, Snapshot
+from .ledger import Ledger
 from .line import Line
+from .losses import Losses
 from .manager import Manager
 from .processor import Processor
+from .publisher import Publisher
+from .record import Record, describe
 from .reporter import Reporter
+from .runs import Runs
 from .settle import Settler
+from .stacks import dump_stacks
 
 _PACKAGE: Final = str(Path(__file__).parents[1])
 _TICK: Final = 1.0
@@ -111,6 +115,7 @@ class Child:
         cemetery = Cemetery(keys, config.dead_max, config.dead_days)
         reporter = Reporter(self._log)
         wires = Wires(size=capsule.concurrency, **_connecting(config))
+        runs = Runs(keys, wires, self._log)
         line = Line(capsule, self._identity, keys, Wire(**_connecting(config)), self._log)
         self._fetcher = Fetcher(capsule, line, outage)
         self._settler = Settler(
@@ -119,28 +124,33 @@ class Child:
         self._manager = Manager(
             capsule.concurrency,
             self._fetcher,
-            lambda name: Processor(name, self._fetcher, self._settler, reporter),
+            lambda name: Processor(name, self._fetcher, self._settler, reporter, runs.ended),
             self._log,
         )
+        self._losses = Losses(self._identity, keys, self._fetcher, self._log)
         self._heartbeat = self._make_heartbeat(config, keys, outage)
 
     def _make_heartbeat(self, config: Config, keys: Keys, outage: Outage) -> Heartbeat:
+        household = Household(
+            snapshot=self._snapshot,
+            on_signal=self._obey_web,
+            on_gap=self._losses.look,
+            publish=_publisher(config, keys, self._log).publish,
+            chores=self._chores,
+        )
         return Heartbeat(
-            self._identity,
-            keys,
             Wire(**_connecting(config)),
+            Record(self._identity, keys, describe(self._identity, config, self._capsule)),
+            Ledger(self._identity, keys, self._log),
+            household,
             outage,
             Outage(self._log, "redis takes no heartbeat", "redis takes heartbeats again"),
-            snapshot=lambda: (
-                self._fetcher.in_flight(),
-                self._manager.tally(),
-                self._state != "running",
-            ),
-            on_signal=self._obey_web,
-            chores=self._chores,
-            info=describe(self._identity, config, self._capsule),
-            log=self._log,
+            self._log,
         )
+
+    def _snapshot(self) -> Snapshot:
+        tally = self._manager.tally(self._losses.count)
+        return Snapshot(self._fetcher.in_flight(), tally, self._state != "running")
 
     def run(self) -> int:
         """Performs jobs until the master, a signal or the master's death ends it."""
@@ -184,7 +194,7 @@ class Child:
         if isinstance(order, Quiet):
             self._go_quiet("quiet")
         elif isinstance(order, DumpStacks):
-            self._dump_stacks()
+            dump_stacks(self._fetcher.in_flight(), self._log)
         elif isinstance(order, Lead):
             self._lead(order.until)
         elif order.deadline is None:
@@ -244,8 +254,8 @@ class Child:
 
     def _tell(self) -> None:
         """Tells the master, and whoever lists processes, how this child stands."""
-        tally, busy = self._manager.tally(), self._manager.busy
-        beat = Beat(busy, self._state, tally.processed, tally.failed)
+        busy = self._manager.busy
+        beat = Beat(busy, self._state, *self._manager.counts())
         if beat == self._told or not send(self._post.report, beat):
             return
         self._told = beat
@@ -268,22 +278,11 @@ class Child:
             send(self._post.report, Left())
             return LEASES_LEFT
         returned = self._fetcher.give_back()
-        self._heartbeat.stop(time.monotonic() + _FAREWELL, gone=returned)
+        self._tell()  # should the last flush fail, the master adds what it knows from here
+        left = self._heartbeat.stop(time.monotonic() + _FAREWELL, gone=returned)
         _call_handlers("exit", self._log)
         send(self._post.report, Left())
-        return CLEAN if returned else LEASES_LEFT
-
-    def _dump_stacks(self) -> None:
-        names = {thread.ident: thread.name for thread in threading.enumerate()}
-        jids = {unit.thread: unit for unit in self._fetcher.in_flight()}
-        for ident, frame in sys._current_frames().items():
-            unit = jids.get(ident)
-            self._log.warning(
-                "stack",
-                thread=names.get(ident, "?"),
-                job=_job_name(unit.payload) if unit else None,
-                stack="".join(traceback.format_stack(frame)),
-            )
+        return CLEAN if returned and left else LEASES_LEFT
 
 
 def _story(error: BaseException) -> str:
@@ -296,6 +295,12 @@ def _story(error: BaseException) -> str:
 
 def _is_plumbing(filename: str) -> bool:
     return filename.startswith(("<frozen importlib", _PACKAGE + os.sep))
+
+
+def _publisher(config: Config, keys: Keys, logger: Any) -> Publisher:
+    """Publishes the app's periodic jobs. Raises ForkqError if they contradict each other."""
+    worked_on = {queue for capsule in config.capsules for queue in capsule.queue_names}
+    return Publisher(keys, entries_by_origin(config), logger, worked_on=worked_on)
 
 
 def _connecting(config: Config) -> dict[str, Any]:
@@ -314,12 +319,3 @@ def _call_handlers(event: registry.Event, logger: Any) -> None:
             handler()
         except Exception as error:
             logger.error("a lifecycle handler failed", event_name=event, exc_info=error)
-
-
-def _job_name(payload: bytes) -> str:
-    """Class and jid of a payload, for a log line."""
-    try:
-        loaded = loads(payload)
-    except MalformedPayload:
-        return "malformed payload"
-    return f"{loaded['class']} {loaded.get('jid')}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from .fetcher import Fetcher
 from .processor import Processor
-from .stats import Tally, total
+from .stats import Totals, total
 
 
 class Manager:
@@ -22,7 +22,6 @@ class Manager:
         self._log = log
         self._number = count()
         self._processors = [self._new() for _ in range(concurrency)]
-        self._past = Tally()
         self._quiet = False
 
     def start(self) -> None:
@@ -49,9 +48,14 @@ class Manager:
         """How many processors perform a job now."""
         return sum(1 for unit in self._fetcher.in_flight() if unit.thread)
 
-    def tally(self) -> Tally:
-        """What all processors have done."""
-        return total([self._past, *(processor.tally for processor in self._processors)])
+    def counts(self) -> tuple[int, int]:
+        """How many jobs were processed, and how many of them failed."""
+        tallies = [processor.tally for processor in self._processors]
+        return sum(tally.processed for tally in tallies), sum(tally.failed for tally in tallies)
+
+    def tally(self, ran_twice: int = 0) -> Totals:
+        """What all processors have done, class by class."""
+        return total([processor.tally for processor in self._processors], ran_twice)
 
     def replace_the_dead(self) -> None:
         """A processor whose thread died makes room for a new one; its job goes back."""
@@ -61,9 +65,10 @@ class Manager:
             if not processor.alive:
                 self._log.error("a processor died; replaced", processor=place)
                 self._fetcher.abandon(processor.ident)
-                self._past = total([self._past, processor.tally])
-                self._processors[place] = self._new()
-                self._processors[place].start()
+                heir = self._new()
+                heir.tally = processor.tally  # goes on with its books: nothing counts twice or less
+                self._processors[place] = heir
+                heir.start()
 
     def _new(self) -> Processor:
         return self._hire(f"processor-{next(self._number)}")

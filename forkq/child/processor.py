@@ -9,22 +9,29 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeAlias
 
 from .. import middleware, registry
 from ..errors import InvalidJob, MalformedPayload, Shutdown
-from ..job import begin, end
 from ..lease import Unit
 from ..payload import Job, loads
 from ..post import end_copy, is_a_copy
 from ..registry import JobSpec
+from ..running import begin, end
 from ..standing import stopping
 from .fetcher import Fetcher
 from .region import Region
 from .reporter import Reporter
-from .retry import Bury, Decision, Drop, caused_by_shutdown, decide
+from .retry import Bury, Decision, Drop, Retry, caused_by_shutdown, decide
 from .settle import Settler
 from .stats import Tally
+
+# Told of a job with notes of ours: the job, what became of it, the seconds that it took.
+Outcome: TypeAlias = Literal["done", "retry", "dead", "dropped"]
+OnEnd: TypeAlias = Callable[[Job, Outcome, float], None]
+
+_OUTCOMES: Final[dict[type[Decision], Outcome]] = {Retry: "retry", Bury: "dead", Drop: "dropped"}
 
 
 class Interrupted(Exception):
@@ -34,12 +41,21 @@ class Interrupted(Exception):
 class Processor:
     """Takes units from the fetcher until the child is quiet."""
 
-    def __init__(self, name: str, fetcher: Fetcher, settler: Settler, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        name: str,
+        fetcher: Fetcher,
+        settler: Settler,
+        reporter: Reporter,
+        on_end: OnEnd = lambda job, outcome, elapsed: None,
+    ) -> None:
         self.tally = Tally()
         self.region = Region()
         self._fetcher = fetcher
         self._settler = settler
         self._reporter = reporter
+        self._on_end = on_end
+        self._name = ""  # of the job at hand, if it is registered
         self._local: JobSpec | None = None
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
 
@@ -80,8 +96,10 @@ class Processor:
             end_copy(error)  # the job forked, and this is not the child
         if error is None:
             self._fetcher.acknowledge(unit)
-            self.tally.processed += 1
+            self.tally.done(self._name, time.monotonic() - unit.taken)
             self._reporter.done(job, unit)
+            if "forkq" in job:
+                self._tell_end(unit, job, "done")
         elif isinstance(error, Interrupted):
             self._reporter.interrupted(job, unit)
         else:
@@ -106,35 +124,41 @@ class Processor:
 
     def _run(self, unit: Unit, job: Job) -> None:
         """The global ring: the job's name, its arguments, the middleware around it."""
-        self._local = None
+        self._name, self._local = "", None
         spec = registry.lookup(job["class"])
+        self._name = spec.name
         job.setdefault("queue", unit.queue_name)
         if len(middleware.server):
-            middleware.server.run(job, lambda: self._call(spec, job))
+            middleware.server.run(job, lambda: self._call(spec, unit, job))
         else:
-            self._call(spec, job)
+            self._call(spec, unit, job)
 
-    def _call(self, spec: JobSpec, job: Job) -> None:
+    def _call(self, spec: JobSpec, unit: Unit, job: Job) -> None:
         """The local ring: the job's own code, whose failures its own hooks judge."""
         args = _arguments(spec, job)
-        perform = spec.make(begin(job))
+        perform = spec.make(begin(job, unit))
         self._local = spec
         perform(*args)
         self._local = None
 
     def _fail(self, unit: Unit, job: Job, error: BaseException) -> None:
-        self.tally.processed += 1
-        self.tally.failed += 1
+        self.tally.lost(self._name)
         decision = decide(unit, self._local, error, self._reporter.complain)
         self._reporter.failed(job, unit, error, decision)
         self._settler.settle(unit, decision)
+        if "forkq" in job:
+            self._tell_end(unit, job, _OUTCOMES[type(decision)])
         self._mourn(decision, error)
 
     def _bury_verbatim(self, unit: Unit, error: MalformedPayload) -> None:
-        self.tally.processed += 1
-        self.tally.failed += 1
+        self.tally.lost("")
         self._reporter.malformed(unit, error)
         self._settler.settle(unit, Bury(unit.payload, None))
+
+    def _tell_end(self, unit: Unit, job: Job, outcome: Outcome) -> None:
+        """A job with notes of ours may be a periodic one, whose run is over."""
+        if not unit.lost:  # else its entry waits for the run elsewhere
+            self._on_end(job, outcome, time.monotonic() - unit.taken)
 
     def _mourn(self, decision: Decision, error: BaseException) -> None:
         if not isinstance(decision, Bury | Drop) or decision.job is None:

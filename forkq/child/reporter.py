@@ -66,7 +66,7 @@ def _name(job: Job) -> dict[str, Any]:
 
 
 def _elapsed(unit: Unit) -> float:
-    return round(time.time() - unit.started, 3)
+    return round(time.monotonic() - unit.taken, 3)
 
 
 def _fate(decision: Decision) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Fixed queues are offered in every fetch. A pattern stands for any number of queues, so a fetch
 offers only some that may have something: its names are awake, or asleep once a script has found
-nothing to take, and will be woken by what the server tells (docs/decisions/009).
+nothing to take, and will be woken by what the server tells (docs/decisions/011).
 """
 
 from __future__ import annotations

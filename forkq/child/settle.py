@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from .. import lease
-from ..connection import ConnectionLost, RedisError, Wire, Wires
+from ..connection import ConnectionLost, RedisError, ResponseError, Wire, Wires
 from ..dead import Cemetery
 from ..keys import Keys
 from ..lease import Unit
@@ -14,6 +15,16 @@ from ..outage import Outage
 from ..scripts import RETRY
 from .fetcher import Fetcher
 from .retry import Bury, Decision, Drop, Retry
+
+
+@dataclass(slots=True)
+class Case:
+    """A unit and what was decided of it. ``sent``: a script whose answer was lost may have done it
+    already."""
+
+    unit: Unit
+    decision: Decision
+    sent: bool = False
 
 
 class Settler:
@@ -38,49 +49,60 @@ class Settler:
         self._outage = outage
         self._on_parked = on_parked
         self._lock = threading.Lock()
-        self._parked: list[tuple[Unit, Decision]] = []
+        self._parked: list[Case] = []
 
     def settle(self, unit: Unit, decision: Decision) -> None:
         """Does what was decided. If Redis refuses, the lease stays and ``again`` will do it."""
-        if not self._settled(unit, decision):
+        case = Case(unit, decision)
+        if not self._settled(case):
             with self._lock:
-                self._parked.append((unit, decision))
+                self._parked.append(case)
             self._on_parked()
 
     def again(self) -> bool:
         """Tries what Redis did not take before. Returns whether something is left."""
         with self._lock:
             waiting, self._parked = self._parked, []
-        left = [case for case in waiting if not self._settled(*case)]
+        left = [case for case in waiting if not self._settled(case)]
         with self._lock:
             self._parked += left
         return bool(left)
 
-    def _settled(self, unit: Unit, decision: Decision) -> bool:
-        if isinstance(decision, Drop):
-            self._fetcher.acknowledge(unit)
+    def _settled(self, case: Case) -> bool:
+        if isinstance(case.decision, Drop):
+            self._fetcher.acknowledge(case.unit)
             return True
-        moved = self._moved(unit, decision)
+        moved = self._moved(case, case.decision)
         if moved:
-            self._fetcher.forget(unit)
+            self._fetcher.forget(case.unit)
         return moved
 
-    def _moved(self, unit: Unit, decision: Retry | Bury) -> bool:
+    def _moved(self, case: Case, decision: Retry | Bury) -> bool:
         """Twice, for a connection that was cut: the second try does it, or finds it done."""
         for last in (False, True):
             try:
                 with self._wires.wire() as wire:
-                    self._move(wire, unit, decision)
+                    self._move_once(wire, case, decision)
                     return True
             except (*ConnectionLost, RedisError) as error:
                 if last:
                     self._outage.begin(error)
         return False
 
-    def _move(self, wire: Wire, unit: Unit, decision: Retry | Bury) -> None:
+    def _move_once(self, wire: Wire, case: Case, decision: Retry | Bury) -> None:
+        """If the lease is gone and it was not us, the job has been given to others."""
+        sent, case.sent = case.sent, True
+        try:
+            moved = self._move(wire, case.unit, decision)
+        except ResponseError:
+            case.sent = sent  # refused: nothing was done
+            raise
+        if not moved and not sent:
+            case.unit.lost = True
+
+    def _move(self, wire: Wire, unit: Unit, decision: Retry | Bury) -> bool:
         name = lease.lease(self._identity, unit.sequence)
         if isinstance(decision, Bury):
-            self._cemetery.bury(wire, unit.queue_name, name, decision.payload)
-            return
+            return self._cemetery.bury(wire, unit.queue_name, name, decision.payload)
         keys = (self._keys.inflight(unit.queue_name), self._keys.retry)
-        wire.script(RETRY, keys, (name, decision.at, decision.payload))
+        return bool(wire.script(RETRY, keys, (name, decision.at, decision.payload)))

@@ -1,9 +1,47 @@
-"""What a child has done, counted without locks: every processor has a tally of its own."""
+"""What a child has done, counted without locks: every processor has a tally of its own.
+
+Each count is written by one thread and only ever grows. The heartbeat adds the tallies up and
+subtracts what it has flushed before (ledger.py), so nothing is lost between two threads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from bisect import bisect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import add
+from typing import Final, TypeAlias
+
+# Sidekiq's histogram of run times: upper bounds, of which each belongs to the next bucket; what is
+# longer than the last goes into a bucket of its own. Milliseconds in docs/wire.md, seconds here.
+BOUNDS: Final = tuple(
+    bound / 1000
+    for bound in (
+        *(20, 30, 45, 65, 100, 150, 225, 335, 500, 750),
+        *(1100, 1700, 2500, 3800, 5750, 8500, 13_000, 20_000),
+        *(30_000, 45_000, 65_000, 100_000, 150_000, 225_000, 335_000),
+    )
+)
+
+_SHORT: Final = BOUNDS[0]
+
+# One job class in whole numbers: failures, milliseconds of the successes, successes by bucket.
+Row: TypeAlias = "tuple[int, ...]"
+
+
+@dataclass(slots=True)
+class Figures:
+    """The runs of one job class: how many failed; the seconds that the others took, in all and as
+    a histogram, whose first bucket is ``short``."""
+
+    failed: int = 0
+    seconds: float = 0.0
+    short: int = 0
+    longer: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
+
+    def row(self) -> Row:
+        """As it stands, in whole milliseconds."""
+        return (self.failed, int(self.seconds * 1000), self.short, *self.longer)
 
 
 @dataclass(slots=True)
@@ -13,12 +51,50 @@ class Tally:
 
     processed: int = 0
     failed: int = 0
+    classes: dict[str, Figures] = field(default_factory=dict)
+
+    def done(self, name: str, seconds: float) -> None:
+        """A job of the registered class ``name`` performed, in so many seconds. Every job passes
+        here; where jobs are many they are short, and need no search."""
+        self.processed += 1
+        try:
+            figures = self.classes[name]
+        except KeyError:
+            figures = self._open(name)
+        figures.seconds += seconds
+        if seconds < _SHORT:
+            figures.short += 1
+        else:
+            figures.longer[bisect(BOUNDS, seconds) - 1] += 1
+
+    def lost(self, name: str) -> None:
+        """A job failed; ``name`` is its class, empty if none is registered for it."""
+        self.processed += 1
+        self.failed += 1
+        if name:
+            (self.classes.get(name) or self._open(name)).failed += 1
+
+    def _open(self, name: str) -> Figures:
+        return self.classes.setdefault(name, Figures())
 
 
-def total(tallies: Iterable[Tally]) -> Tally:
-    """The sum of ``tallies``."""
-    result = Tally()
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a whole child has done since its birth. ``ran_twice``: see losses.py."""
+
+    processed: int = 0
+    failed: int = 0
+    ran_twice: int = 0
+    classes: Mapping[str, Row] = field(default_factory=dict)
+
+
+def total(tallies: Iterable[Tally], ran_twice: int = 0) -> Totals:
+    """The sum of ``tallies``, while their processors go on."""
+    processed, failed, classes = 0, 0, dict[str, Row]()
     for tally in tallies:
-        result.processed += tally.processed
-        result.failed += tally.failed
-    return result
+        processed += tally.processed
+        failed += tally.failed
+        for name, figures in tally.classes.copy().items():
+            row = figures.row()
+            classes[name] = tuple(map(add, classes[name], row)) if name in classes else row
+    return Totals(processed, failed, ran_twice, classes)

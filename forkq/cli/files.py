@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
 from typing import Any
 
 import click
 
 from ..config import Config
+from ..cron import Entry
 from ..redis_url import redacted_url
+from ..zones import zone_of
 from .options import configuration
+
+_TIME = "%a %Y-%m-%d %H:%M:%S %Z"
 
 
 @click.group()
@@ -40,4 +46,15 @@ def _shown(found: Config) -> str:
             f"capsule      {capsule.name}: {capsule.workers} x {capsule.concurrency} processors, "
             f"{capsule.mode}: {queues}"
         )
+    lines += [f"cron         {_shown_entry(entry)}" for entry in found.cron]
     return "\n".join(lines)
+
+
+def _shown_entry(entry: Entry) -> str:
+    schedule = entry.schedule
+    tick = schedule.after(time.time()) if entry.enabled else None
+    zone = zone_of(schedule.tz).tz
+    following = "never" if tick is None else f"{datetime.fromtimestamp(tick, zone):{_TIME}}"
+    what = f"{entry.job['class']}, " if entry.job["class"] != entry.name else ""
+    off = "" if entry.enabled else " (enabled = false)"
+    return f"{entry.name}: {what}{schedule.expression} {schedule.tz}, next {following}{off}"

@@ -11,10 +11,14 @@ from .. import __version__
 from ..connection import ConnectionLost, RedisError
 from ..errors import ForkqError
 from .control import quiet, status, stop
+from .cron import cron
 from .demo import demo
+from .deploy import mark_deploy
 from .files import config
 from .push import push
+from .running import find, running, stuck
 from .start import start
+from .stats import stats
 
 _FAILURE = 1
 _USAGE = 2
@@ -38,8 +42,13 @@ def version() -> None:
     click.echo(f"forkq {__version__}")
 
 
-for command in (start, quiet, stop, status, push, config, demo):
-    cli.add_command(command)
+for group in (
+    (start, quiet, stop, status),
+    (push, find, running, stuck, stats, cron),
+    (config, mark_deploy, demo),
+):
+    for command in group:
+        cli.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

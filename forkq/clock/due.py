@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..connection import Command, Wire
@@ -12,72 +13,103 @@ from ..payload import DEFAULT_QUEUE, dumps, loads
 from ..scripts import DUE
 from ..times import now
 
-# Small enough that no script holds the server up, large enough that a flood is soon over.
-_BATCH: Final = 200
+# Small enough that no script holds the server up, large enough that a flood is soon over. The bytes
+# bound what a batch of huge jobs takes of everybody's memory: that many, and one job.
+_BATCH: Final = 100
+_BYTES: Final = 1 << 20
 _FIXED_KEYS: Final = 3
 _TO_THE_DEAD: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Source:
+    """One of the two sets, as it was when last looked at: ``ripe`` is the batch to move next,
+    ``due`` when the first job after it is (epoch seconds)."""
+
+    name: str
+    ripe: Sequence[bytes] = ()
+    due: float | None = None
+
+    @property
+    def next_due(self) -> float | None:
+        """Epoch seconds; 0 if there is something to move at once."""
+        return 0.0 if self.ripe else self.due
+
+
+@dataclass(slots=True)
 class Mover:
-    """Moves due jobs on one wire."""
+    """Moves due jobs on one wire, in batches, each set's in order of time."""
 
     keys: Keys
     wire: Wire
+    sources: tuple[Source, ...] = field(init=False)
+    _watch: bool = False
 
-    def move(self) -> None:
-        """Moves one batch of each set; more may be due."""
-        self._move(self.keys.schedule)
-        self._move(self.keys.retry)
+    def __post_init__(self) -> None:
+        self.sources = (Source(self.keys.schedule), Source(self.keys.retry))
 
-    def next_due(self, *, watch: bool) -> float | None:
-        """When the next job is due, epoch seconds; None if there is none. With ``watch``, the
-        server tells the wire when either set has changed since."""
+    def load(self, watch: bool) -> None:
+        """Looks when the next jobs are due. With ``watch``, the server tells the wire when either
+        set has changed since. Raises ResponseError if something else is in a set's place."""
+        self._watch = watch
         commands: list[Command] = []
-        for name in (self.keys.schedule, self.keys.retry):
+        for source in self.sources:
             if watch:
                 commands.append(("CLIENT", "CACHING", "YES"))
-            commands.append(("ZRANGE", name, 0, 0, "WITHSCORES"))
+            commands.append(("ZRANGE", source.name, 0, 0, "WITHSCORES"))
         replies = self.wire.pipeline(commands)
         for reply in replies:
             if isinstance(reply, Exception):
                 raise reply
-        return min((score for r in replies for score in _scores(r)), default=None)
+        for source, reply in zip(self.sources, replies[watch :: 1 + watch], strict=True):
+            source.ripe, source.due = (), _score(reply)
 
-    def _move(self, name: str) -> None:
-        members: list[bytes] = self.wire.call(
-            "ZRANGEBYSCORE", name, "-inf", now(), "LIMIT", 0, _BATCH
-        )
-        if not members:
-            return
+    def next_due(self) -> float | None:
+        """When the next job is due, epoch seconds, as far as is known; None if there is none."""
+        dues = [due for source in self.sources if (due := source.next_due) is not None]
+        return min(dues, default=None)
+
+    def work(self) -> None:
+        """Moves a batch of each set that has something due; more may be. Looks at the sets again
+        when all is moved: the server does not tell of what we change ourselves."""
+        at = now()
+        for source in self.sources:
+            if source.next_due is not None and source.next_due <= at:
+                self._move(source, at)
+        due = self.next_due()
+        if due is None or due > at:
+            self.load(self._watch)
+
+    def _move(self, source: Source, at: float) -> None:
         lists: dict[str, int] = {}
         moves: list[Any] = []
-        for member in members:
-            queue, payload = _woken(member)
+        for member in source.ripe:
+            queue, payload = _woken(member, at)
             if queue is None:
                 moves += (_TO_THE_DEAD, "", member, member)
             else:
                 number = lists.setdefault(queue, _FIXED_KEYS + 1 + len(lists))
                 moves += (number, queue, member, payload)
-        keys = (name, self.keys.queues, self.keys.dead, *(self.keys.queue(q) for q in lists))
-        self.wire.script(DUE, keys, (now(), *moves))
+        keys = (source.name, self.keys.queues, self.keys.dead, *map(self.keys.queue, lists))
+        due, *source.ripe = self.wire.script(DUE, keys, (at, _BATCH, _BYTES, *moves))
+        source.due = float(due) if due else None
 
 
-def _woken(member: bytes) -> tuple[str | None, bytes]:
+def _woken(member: bytes, at: float) -> tuple[str | None, bytes]:
     """The queue of a due job and its payload with ``enqueued_at``; no queue: it is no job."""
     try:
         job = loads(member)
         queue = job.get("queue") or DEFAULT_QUEUE
         if type(queue) is not str:
             return None, member
-        job["enqueued_at"] = now()
+        job["enqueued_at"] = at
         return queue, dumps(job)
     except (MalformedPayload, InvalidJob):
         return None, member
 
 
-def _scores(reply: Any) -> list[float]:
-    """The scores in a ZRANGE reply: RESP3 answers pairs, RESP2 a flat list."""
-    if not isinstance(reply, list) or not reply:
-        return []
-    return [float(reply[0][1] if isinstance(reply[0], list) else reply[1])]
+def _score(reply: Any) -> float | None:
+    """The score in a ZRANGE reply: RESP3 answers pairs, RESP2 a flat list."""
+    if not reply:
+        return None
+    return float(reply[0][1] if isinstance(reply[0], list) else reply[1])

@@ -1,7 +1,8 @@
-"""The clock's life: moves due jobs at their time, and sweeps up after processes that vanished.
+"""The clock's life: if it leads, it moves due jobs and enqueues periodic ones at their time; and it
+sweeps up after processes that vanished.
 
-Nothing is polled: it knows when the next job is due, sleeps until then, and is woken when either
-set changes. Where the server does not tell of changes, it looks once in a while.
+Nothing is polled: it knows when the next thing is to be done, sleeps until then, and is woken when
+that changes. Where the server does not tell of changes, it looks once in a while.
 """
 
 from __future__ import annotations
@@ -9,28 +10,32 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from setproctitle import setproctitle
 
 from .. import client, log
 from ..config import Config
-from ..connection import ConnectionLost, RedisError, ResponseError, Wire
+from ..connection import ConnectionLost, RedisError, ResponseError
 from ..dead import Cemetery
 from ..errors import ForkqError
 from ..exits import CANNOT_BOOT, CLEAN
 from ..keys import Keys
 from ..outage import Backoff, Outage
-from ..pipe import Beat, Left, Order, Reader, Ready, Stop, orders, send, unbootable
+from ..pipe import Beat, Leading, Left, Order, Quiet, Reader, Ready, Stop, orders, send, unbootable
 from ..post import Post, listen_to_term
 from ..recovery import Recovery
+from .cron import Ticker
 from .due import Mover
+from .duty import Duty
+from .leader import Leader
 from .sweep import Sweep
+from .watch import WatchWire
 
-# The longest sleep: the wall clock may have been set, and the sweep is due.
-_LONGEST_WAIT: Final = 15.0
-_POLL: Final = 1.0
-_SOONEST: Final = 0.001
+# How soon a sweep that the server has refused is tried again.
+_SWEEP_AGAIN: Final = 15.0
 
 
 def main(config: Config, post: Post) -> int:
@@ -50,30 +55,42 @@ class Clock:
     """The clock's parts and its loop."""
 
     def __init__(self, config: Config, post: Post, woken: int) -> None:
-        settings, keys = config.redis, Keys(config.redis.prefix)
         self._post = post
         self._orders: Reader[Order] = Reader(post.control, orders)
         self._woken = woken
         self._log = log.logger()
-        self._wire = Wire(
-            client.address(config),
-            timeout=settings.timeout,
-            connect_timeout=settings.connect_timeout,
-        )
-        recovery = Recovery(Cemetery(keys, config.dead_max, config.dead_days))
-        self._mover = Mover(keys, self._wire)
-        self._sweep = Sweep(keys, self._wire, recovery, self._log)
         self._outage = Outage(self._log)
         self._backoff = Backoff()
         self._next_sweep = 0.0
         self._tracking = True
         self._over = False
+        self._assemble(config)
+
+    def _assemble(self, config: Config) -> None:
+        """Makes the parts; all share one wire."""
+        settings, keys = config.redis, Keys(config.redis.prefix)
+        self._wire = wire = WatchWire(
+            client.address(config),
+            timeout=settings.timeout,
+            connect_timeout=settings.connect_timeout,
+        )
+        recovery = Recovery(Cemetery(keys, config.dead_max, config.dead_days))
+        self._sweep = Sweep(keys, wire, recovery, self._log)
+        self._leader = Leader(self._post.identity, keys, wire, self._lead, self._log)
+        mover, ticker = Mover(keys, wire), Ticker(keys, wire, self._log)
+        self._duties = (
+            Duty("due jobs", mover, (keys.schedule, keys.retry), self._log),
+            Duty("periodic jobs", ticker, (keys.cron, keys.cron_paused), self._log),
+        )
+        self._left = keys.leader_left
 
     def run(self) -> int:
-        """Keeps time until it is told to stop, or the master is gone. Nothing needs undoing: every
-        move is one atomic script."""
+        """Keeps time until it is told to stop, or the master is gone. Nothing needs undoing but the
+        lead: every move is one atomic script."""
         send(self._post.report, Ready(self._post.identity))
         send(self._post.report, Beat(0, "running", 0, 0))
+        if self._post.quiet:
+            self._resign()
         while not self._over:
             try:
                 self._turn()
@@ -81,42 +98,71 @@ class Clock:
                 self._wire.close()
                 self._outage.begin(error)
                 self._pause(self._backoff.pause())
+        self._resign()
         send(self._post.report, Left())
         return CLEAN
 
     def _turn(self) -> None:
-        """Moves what is due; when nothing is, waits until something may be."""
-        if not self._wire.connected:
-            self._wire.connect()
-            self._track()
-        if time.monotonic() >= self._next_sweep:
-            self._next_sweep = time.monotonic() + _LONGEST_WAIT
-            self._look_around()
-        due = self._mover.next_due(watch=self._tracking)
+        """One look at the time: does what is due, and sleeps until something may be."""
+        self._connect()
+        self._look_around()
+        self._leader.attend(self._tracking)
+        for duty in self._duties:
+            if self._leader.acts:
+                duty.attend(self._tracking)
+            else:
+                duty.forget()
         self._outage.end()
         self._backoff.reset()
-        if due is not None and due <= time.time():
-            self._mover.move()
-        else:
-            self._wait(due)
+        self._wire.wait(self._time_to_sleep(), self._post.control, self._woken)
+        self._hear()
         self._listen(0)
+
+    def _connect(self) -> None:
+        """A new connection knows nothing, and nothing is told on it of what we knew."""
+        if self._wire.connected:
+            return
+        self._wire.connect()
+        self._track()
+        self._next_sweep = 0.0  # it also says that somebody watches over this host
+        self._leader.look_again()
+        for duty in self._duties:
+            duty.forget()
 
     def _look_around(self) -> None:
         """Sweeps. What the server refuses of that must not hold up the jobs that are due."""
+        if time.monotonic() < self._next_sweep:
+            return
+        self._next_sweep = 0.0  # a server that comes back is when there is most to sweep
+        pause = _SWEEP_AGAIN
         try:
-            self._sweep.run()
+            pause = self._sweep.run()
         except ResponseError as error:
             self._log.error("the sweep failed", error=str(error))
-        except ConnectionLost:
-            self._next_sweep = 0.0  # a server that comes back is when there is most to sweep
-            raise
+        self._next_sweep = time.monotonic() + pause
 
-    def _wait(self, due: float | None) -> None:
-        """Until the next job is due, a set changes, or the master speaks."""
-        pause = _LONGEST_WAIT if self._tracking else _POLL
-        if due is not None:
-            pause = min(pause, max(_SOONEST, due - time.time()))
-        self._wire.wait(pause, self._post.control, self._woken)
+    def _time_to_sleep(self) -> float:
+        """Seconds until something is to be done, though nobody speaks."""
+        pauses = [self._next_sweep - time.monotonic(), self._leader.pause()]
+        if self._leader.acts:
+            pauses += [duty.pause() for duty in self._duties]
+        return max(0.0, min(pauses))
+
+    def _hear(self) -> None:
+        """Takes in what the server has told."""
+        news = self._wire.news()
+        if news.of(self._left):
+            self._leader.look_again()
+        for duty in self._duties:
+            duty.hear(news)
+
+    def _lead(self, until: float) -> None:
+        send(self._post.report, Leading(until))
+
+    def _resign(self) -> None:
+        """Lets another clock lead: this one stops, or nobody fetches here any more."""
+        with suppress(*ConnectionLost, RedisError):  # then the lease runs out by itself
+            self._leader.retire()
 
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -132,8 +178,12 @@ class Clock:
         if self._woken in ready:
             self._over = True
         if self._post.control in ready:
-            told = self._orders.read()
-            self._over |= self._orders.eof or any(isinstance(order, Stop) for order in told)
+            self._obey(self._orders.read())
+
+    def _obey(self, told: Sequence[Order]) -> None:
+        self._over |= self._orders.eof or any(isinstance(order, Stop) for order in told)
+        if any(isinstance(order, Quiet) for order in told):
+            self._resign()
 
     def _track(self) -> None:
         if not self._tracking:

@@ -2,43 +2,188 @@
 
 Where we can see its process, an owner is dead when that is gone, and alive as long as it is not,
 however long it has not beaten. Elsewhere it is dead when its record, which expires after a minute
-without a beat, was missing twice in a row.
+without a beat, was missing twice in a row, and no clock that does see the process vouches for it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from ..connection import Wire
+from ..connection import OutOfMemory, Wire
 from ..keys import Keys
 from ..recovery import Crash, Recovery
-from ..whereabouts import fate
+from ..whereabouts import fate, view, view_of
+
+HOST_LOST: Final = "host lost"
+
+# All in seconds. A record lasts for 60 s and is renewed every 10.
+_PERIOD: Final = 15.0
+# Whoever reaches Redis has beaten in between; and less than a period, in which a host that is lost
+# shall be found once its record has run out.
+_SECOND_LOOK: Final = 12.0
+# At least two sweeps of a clock that has lost Redis for a moment, and less than a record that is
+# renewed has left at any time: see Lookout.
+_WATCH_TTL: Final = 45
+# A gap in our own looking in which a record cannot have run out yet.
+_LONGEST_GAP: Final = 30.0
+# After a failure everybody is back by then: children beat and clocks try again within 10 s.
+_SETTLING: Final = 20.0
+_SHORTEST: Final = 0.1
+# A child that died is rescued by its own master, who tries once a second and knows how it died.
+_RESCUE: Final = 3.0
+
+Monotonic = Callable[[], float]
+
+
+class Lookout:
+    """The note in Redis that a clock watches over the processes of this view. It also tells from
+    when on a missing record says something about its owner, and not about the server.
+
+    The note bears a mark, which stays the same as long as some clock of this view finds it. It runs
+    out sooner than the record of a child that beats. So a note that is gone, or has another mark,
+    means that such records may be gone as well: the server came back with old data, or its wall
+    clock jumped. And if it was us who did not look for a while, nobody else may have reached it.
+    """
+
+    def __init__(self, keys: Keys, wire: Wire, monotonic: Monotonic) -> None:
+        self.trusted_from = 0.0  # monotonic
+        self._key = keys.host(view())
+        self._wire = wire
+        self._monotonic = monotonic
+        self._mark: bytes | None = None
+        self._renewed = float("-inf")
+
+    def renew(self) -> None:
+        """Says that we watch, and finds out whether records can be trusted."""
+        mark = self._wire.call("GETEX", self._key, "EX", _WATCH_TTL) or self._begin()
+        now = self._monotonic()
+        if mark != self._mark or now > self._renewed + _LONGEST_GAP:
+            self.trusted_from = now + _SETTLING
+        self._mark, self._renewed = mark, now
+
+    def _begin(self) -> bytes | None:
+        mark = secrets.token_hex(6)
+        try:
+            self._wire.call("SET", self._key, mark, "EX", _WATCH_TTL)
+        except OutOfMemory:
+            return self._mark  # a full server must not keep us from recovering jobs
+        return mark.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who holds leases, in which queues, where it lives as far as it has said, and in how many
+    seconds its record runs out (None: it is missing)."""
+
+    identity: str
+    queues: Sequence[str]
+    place: str
+    expires: float | None
 
 
 class Sweep:
-    """Remembers whom it missed the last time, and of which oddities it has spoken."""
+    """Remembers whom it misses, since when, and of which oddities it has spoken."""
 
-    def __init__(self, keys: Keys, wire: Wire, recovery: Recovery, log: Any) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        wire: Wire,
+        recovery: Recovery,
+        log: Any,
+        monotonic: Monotonic = time.monotonic,
+    ) -> None:
         self._keys = keys
         self._wire = wire
         self._recovery = recovery
         self._log = log
-        self._missing: set[str] = set()
+        self._monotonic = monotonic
+        self._lookout = Lookout(keys, wire, monotonic)
+        self._missing: dict[str, float] = {}
+        self._dead: dict[str, float] = {}
+        self._begun = False  # the first sweep of a tree that is started anew waits for nobody
+        self._excused: set[str] = set()
         self._told: set[bytes] = set()
 
-    def run(self) -> None:
-        """Looks at every owner once."""
-        missing = set()
-        for identity, queues in self._owners().items():
-            place, has_record = self._look(identity)
-            seen = fate(place)
-            if seen == "dead":
-                self._recover(identity, queues, "its host's master was gone too")
-            elif seen == "unknown" and not has_record:
-                missing.add(identity)
-                if identity in self._missing:
-                    self._recover(identity, queues, "host lost")
-        self._missing = missing
+    def run(self) -> float:
+        """Looks at every owner once. Returns in how many seconds it wants to look again."""
+        self._lookout.renew()
+        owners = self._look(self._owners())
+        self._remember(owners)
+        pauses = [self._judge(owner) for owner in owners]
+        self._begun = True
+        return max(_SHORTEST, min([_PERIOD, *pauses]))
+
+    def _remember(self, owners: Sequence[Owner]) -> None:
+        now = self._monotonic()
+        missing = {owner.identity for owner in owners if owner.expires is None}
+        self._missing = {identity: self._missing.get(identity, now) for identity in missing}
+        self._excused &= missing
+        holding = {owner.identity for owner in owners}
+        self._dead = {who: since for who, since in self._dead.items() if who in holding}
+
+    def _judge(self, owner: Owner) -> float:
+        """Recovers the jobs of one owner if it is dead. Returns when to look at it again."""
+        seen = fate(owner.place)
+        if seen == "dead":
+            return self._find_dead(owner)
+        if seen == "unknown" and owner.expires is not None:
+            return owner.expires
+        if seen == "unknown":
+            return self._miss(owner)
+        return _PERIOD
+
+    def _find_dead(self, owner: Owner) -> float:
+        """One whose process is gone: its master's business, unless that is gone too."""
+        since = self._dead.setdefault(owner.identity, self._monotonic())
+        patience = since + _RESCUE - self._monotonic()
+        if self._begun and patience > 0:
+            return patience
+        self._bury(owner)
+        del self._dead[owner.identity]
+        return _PERIOD
+
+    def _miss(self, owner: Owner) -> float:
+        """The same for one that is silent and out of our sight."""
+        enough = max(self._missing[owner.identity] + _SECOND_LOOK, self._lookout.trusted_from)
+        patience = enough - self._monotonic()
+        if patience > 0:
+            return patience
+        if vouched := self._vouched(owner):
+            return vouched
+        self._give_up(owner)
+        return _PERIOD
+
+    def _vouched(self, owner: Owner) -> float:
+        """For how many seconds, as far as we know, a clock that sees the owner's process watches
+        over it: what holds the interpreter up for minutes is alive, and known to be."""
+        where = view_of(owner.place)
+        if where in ("", view()):
+            return 0.0
+        left = self._wire.call("PTTL", self._keys.host(where))
+        if left <= 0:
+            return 0.0
+        if owner.identity not in self._excused:
+            self._excused.add(owner.identity)
+            self._log.warning("no heartbeat, but its host is there", owner=owner.identity)
+        return float(left / 1000)
+
+    def _bury(self, owner: Owner) -> None:
+        crash = Crash(reason="its host's master was gone too")
+        done = self._recovery.recover(self._wire, owner.queues, owner.identity, crash)
+        self._recovery.forget(self._wire, owner.identity)
+        done.tell(self._log, "jobs of a dead process recovered", owner=owner.identity)
+
+    def _give_up(self, owner: Owner) -> None:
+        crash = Crash(reason=HOST_LOST)
+        done = self._recovery.recover(
+            self._wire, owner.queues, owner.identity, crash, may_return=True
+        )
+        self._recovery.strike(self._wire, owner.identity)
+        done.tell(self._log, "jobs of a lost host recovered", owner=owner.identity)
 
     def _owners(self) -> dict[str, list[str]]:
         """Who holds leases, and in which queues."""
@@ -70,20 +215,29 @@ class Sweep:
             self._told.add(queue)
             self._log.error("queue left out of the sweep", queue=repr(queue), error=why)
 
-    def _look(self, identity: str) -> tuple[str, bool]:
-        """Where the owner lives, as far as it has said, and whether its record stands."""
-        place, record = self._wire.pipeline(
-            [
+    def _look(self, owners: Mapping[str, list[str]]) -> list[Owner]:
+        """Looks at all of them in one round trip."""
+        commands = [
+            command
+            for identity in owners
+            for command in (
                 ("GET", self._keys.place(identity)),
-                ("EXISTS", self._keys.process(identity)),
-            ]
-        )
-        for reply in (place, record):
+                ("PTTL", self._keys.process(identity)),
+            )
+        ]
+        replies = self._wire.pipeline(commands) if commands else []
+        for reply in replies:
             if isinstance(reply, Exception):
                 raise reply
-        return (place or b"").decode("utf-8", "replace"), bool(record)
+        pairs = zip(owners.items(), replies[::2], replies[1::2], strict=True)
+        return [
+            Owner(identity, queues, (place or b"").decode("utf-8", "replace"), _expires(left))
+            for (identity, queues), place, left in pairs
+        ]
 
-    def _recover(self, identity: str, queues: list[str], reason: str) -> None:
-        done = self._recovery.recover(self._wire, queues, identity, Crash(reason=reason))
-        self._recovery.forget(self._wire, identity)
-        done.tell(self._log, "jobs of a dead process recovered", owner=identity)
+
+def _expires(left: int) -> float | None:
+    """PTTL's answer in seconds: -2 stands for a key that is missing, -1 for one that stays."""
+    if left == -2:
+        return None
+    return left / 1000 if left >= 0 else _PERIOD

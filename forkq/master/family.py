@@ -138,7 +138,9 @@ class Family:
         well = child.said_goodbye and code == CLEAN
         if not well and not child.frozen:
             crash = None if child.said_goodbye else _crash(code, rss)
-            self._rescue.take(Case(child.identity, child.slot.queues, crash))
+            self._rescue.take(
+                Case(child.identity, child.slot.queues, crash, child.processed, child.failed)
+            )
         if child.slot.child is child:
             child.slot.died(child, _how(code))
         self._log_death(child, code)
@@ -158,7 +160,9 @@ class Family:
         elif child.frozen:
             self._log.info("child killed", child=child.name, pid=child.pid)
         elif child.said_goodbye:
-            self._log.warning("child ended, redis did not take its jobs back", child=child.name)
+            self._log.warning(
+                "child ended, redis did not take its jobs or counts", child=child.name
+            )
         elif child.reason:  # told whole when the last attempt has failed
             self._log.error("child cannot boot", child=child.name, attempt=child.slot.boot_failures)
         else:

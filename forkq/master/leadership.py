@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 
 from ..pipe import Lead
@@ -10,8 +9,8 @@ from .handle import Child, Slot
 
 
 class Leadership:
-    """Passed on by the master's loop. Never two children at once: a new one is told only when the
-    last one is dead, or what it was told has run out."""
+    """Passed on by the master's loop. Never two children at once: another one is told only when the
+    last one is dead, or has reported that it is quiet, and so leads no more."""
 
     def __init__(self) -> None:
         self._leader: Child | None = None
@@ -20,17 +19,15 @@ class Leadership:
     def go_on(self, slots: Iterable[Slot], children: Mapping[int, Child]) -> None:
         """Tells one child until when the clock holds the lease, if there is news."""
         held = max((child.leads_until for child in children.values()), default=0.0)
-        if self._over(children):
+        if not self._leads_on(children):
             self._leader, self._until = _heir(slots), 0.0
-        leader = self._leader
-        if leader is not None and held != self._until and _fit(leader):
-            leader.order(Lead(held))
+        if self._leader is not None and held != self._until:
+            self._leader.order(Lead(held))
             self._until = held
 
-    def _over(self, children: Mapping[int, Child]) -> bool:
+    def _leads_on(self, children: Mapping[int, Child]) -> bool:
         leader = self._leader
-        gone = leader is None or children.get(leader.pid) is not leader
-        return gone or time.monotonic() >= self._until
+        return leader is not None and children.get(leader.pid) is leader and _fit(leader)
 
 
 def _heir(slots: Iterable[Slot]) -> Child | None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any, Final
 
-from ..connection import ConnectionLost, RedisError, Wire
+from .. import counters
+from ..connection import ConnectionLost, RedisError, ResponseError, Wire
 from ..recovery import Crash, Recovery
 
 TIMEOUT: Final = 1.0
@@ -20,11 +22,14 @@ _PAUSE: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One dead child: whose leases, in which queues, and how it died (None: by our own hand)."""
+    """One dead child: whose leases, in which queues, how it died (None: by our own hand), and how
+    many jobs it had told us of."""
 
     identity: str
     queues: tuple[str, ...]
     crash: Crash | None
+    processed: int = 0
+    failed: int = 0
 
 
 class Rescue:
@@ -81,9 +86,19 @@ class Rescue:
             done = self._recovery.requeue(self._wire, case.queues, case.identity)
         else:
             done = self._recovery.recover(self._wire, case.queues, case.identity, case.crash)
+        self._count(case)
         self._recovery.forget(self._wire, case.identity)
         spent = round((time.monotonic() - started) * 1000, 1)
         done.tell(self._log, "jobs rescued", owner=case.identity, ms=spent)
+
+    def _count(self, case: Case) -> None:
+        """Adds what the child had counted and not flushed. What Redis refuses of that must not keep
+        other children's jobs from going back."""
+        keys, moment = self._recovery.cemetery.keys, datetime.now(timezone.utc)
+        try:
+            counters.settle(self._wire, keys, case.identity, case.processed, case.failed, moment)
+        except ResponseError as error:
+            self._log.error("counts of a dead child dropped", error=str(error))
 
     def _postpone(self, error: BaseException) -> None:
         self._wire.close()

@@ -93,7 +93,9 @@ class Stopping:
         """Frozen, a job can neither finish after it went back, nor run in two places."""
         self._done = True
         for child in self._family.children.values():
-            self._rescue.take(Case(child.identity, child.slot.queues, crash=None))
+            self._rescue.take(
+                Case(child.identity, child.slot.queues, None, child.processed, child.failed)
+            )
         self._rescue.work()
         if self._family.children:
             self._log.warning("killing", children=self._family.names)

@@ -33,7 +33,7 @@
 local call, tonumber, KEYS, ARGV = redis.call, tonumber, KEYS, ARGV
 
 -- The short way, where no rule is in force: the same moves without the books. It comes first, since
--- what follows takes as long to set up as these moves take (docs/decisions/008).
+-- what follows takes as long to set up as these moves take (docs/decisions/010).
 local function fetch_plainly()
   local want, owner, sequence, queues = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[6])
   local at = 8 + 3 * queues -- how many are held, then those, then how many to acknowledge

@@ -1,28 +1,39 @@
 -- Gives the jobs of a dead owner back, each with its crash record, or buries it.
 --
--- KEYS  [1] the dead set   then per queue: its list, its in-flight hash
+-- KEYS  [1] the dead set   [2] the owner's note   then per queue: its list, its in-flight hash
 -- ARGV  [1] now, epoch seconds   [2] older than this is dropped from the dead set   [3] how many to keep
---       then per job: queue number, lease, 'requeue' or 'bury', the new payload
+--       [4] how long the note lasts, seconds; 0: no note, for this owner will never read it
+--       then per job: queue number, lease, 'requeue' or 'bury', the new payload, its name for the note
 --       The caller lists each queue's newest lease first, so that the oldest ends at the head.
 -- Returns how many jobs were moved; one whose lease is gone has been moved by somebody else.
 --
--- Each lease goes last, and first nothing is removed: see retry.lua.
+-- The note, a hash: sequence number -> name, of each lease that was taken.
+-- Each lease goes last, and first nothing is removed: see retry.lua. The note comes after it and may
+-- fail: it must neither tell of a lease that stands, nor keep a job from going back.
 
 local moved, buried = 0, false
-for i = 4, #ARGV, 4 do
+
+local function note(lease, name)
+  redis.pcall('HSET', KEYS[2], lease:match('[^/]*$'), name)
+  redis.pcall('EXPIRE', KEYS[2], ARGV[4])
+end
+
+for i = 5, #ARGV, 5 do
   local queue, lease, verdict, payload = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  if redis.call('HEXISTS', KEYS[1 + 2 * queue], lease) == 1 then
+  local list, inflight = KEYS[1 + 2 * queue], KEYS[2 + 2 * queue]
+  if redis.call('HEXISTS', inflight, lease) == 1 then
     moved = moved + 1
-    redis.call('HDEL', KEYS[1 + 2 * queue], '')
+    redis.call('HDEL', inflight, '')
     if verdict == 'requeue' then
-      redis.call('RPUSH', KEYS[2 * queue], payload)
+      redis.call('RPUSH', list, payload)
     else
       redis.call('ZADD', KEYS[1], ARGV[1], payload)
       buried = true
     end
-    redis.call('HDEL', KEYS[1 + 2 * queue], lease)
-    local mark = KEYS[1 + 2 * queue]:sub(1, -9) -- whoever waits for a slot or for the queue's rest
+    redis.call('HDEL', inflight, lease)
+    local mark = inflight:sub(1, -9) -- whoever waits for a slot or for the queue's rest
     redis.call('DEL', mark .. 'full', mark .. 'busy')
+    if ARGV[4] ~= '0' then note(lease, ARGV[i + 4]) end
   end
 end
 if buried then

@@ -183,7 +183,7 @@ def test_a_full_redis_goes_on_working_under_load(
 def test_a_redis_that_stays_full_is_logged_once(
     own_server: Server, tree: Forest, journal: Journal
 ) -> None:
-    """The counters are refused while the fetches work: that is said once, not with every beat."""
+    """What is refused of a heartbeat, while fetches work, is said once and not with every beat."""
     forkq = tree(own_server, app=APP, args=["-c", "1", *JSON], env=journal.env)
     redis = own_server.client()
     wait_until(lambda: redis.scard("processes") == 1, what="its record")

@@ -1,4 +1,5 @@
-"""A small TCP proxy that loses replies: the server has done its work, and nobody hears of it."""
+"""A small TCP proxy that loses replies: the server has done its work, and nobody hears of it. Or it
+lets nothing pass at all, as a network does that is cut in two."""
 
 from __future__ import annotations
 
@@ -19,6 +20,10 @@ class Proxy:
     After `cut(token, times)` the next `times` requests that contain `token` still reach the server,
     but their replies are thrown away and the connection is closed. `target` may be changed; it
     holds for connections made from then on.
+
+    Between `cut_off` and `restore` connections stay open and new ones are taken, and nothing
+    passes. What was sent meanwhile arrives late, as TCP would have it, even if whoever sent it has
+    given that connection up.
     """
 
     def __init__(self, target: int) -> None:
@@ -27,6 +32,8 @@ class Proxy:
         self._token = b""
         self._left = 0
         self._lock = threading.Lock()
+        self._passable = threading.Event()
+        self._passable.set()
         self._open: list[socket.socket] = []
         self._door = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._door.getsockname()[1]
@@ -54,8 +61,17 @@ class Proxy:
         with self._lock:
             self._token, self._left, self.cuts = token, times, 0
 
+    def cut_off(self) -> None:
+        """Lets nothing pass any more, in either direction."""
+        self._passable.clear()
+
+    def restore(self) -> None:
+        """Lets everything pass again, what was held up first."""
+        self._passable.set()
+
     def close(self) -> None:
         """Closes everything, and waits for the last thread."""
+        self._passable.set()
         with contextlib.suppress(OSError):
             self._door.shutdown(socket.SHUT_RDWR)
         self._door.close()
@@ -84,6 +100,7 @@ class Proxy:
     ) -> None:
         with contextlib.suppress(OSError):
             while data := client.recv(1 << 16):
+                self._passable.wait()
                 if self._loses(data):
                     deaf.set()
                 server.sendall(data)
@@ -92,6 +109,7 @@ class Proxy:
     def _replies(self, client: socket.socket, server: socket.socket, deaf: threading.Event) -> None:
         with contextlib.suppress(OSError):
             while (data := server.recv(1 << 16)) and not deaf.is_set():
+                self._passable.wait()
                 client.sendall(data)
         _hang_up(client)
         _hang_up(server)

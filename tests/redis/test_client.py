@@ -383,6 +383,38 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     assert (args.count("before"), args.count("parent"), args.count("child")) == (1, 50, 50)
 
 
+# A wire of the client's, for those who look
+
+
+def test_a_client_lends_a_wire_and_takes_it_back(redis: Redis, redis_server: Server) -> None:
+    client = Client(redis_server.url)
+    others = len(redis.client_list())
+    for _ in range(3):
+        with client.wire() as wire:
+            assert wire.call("PING") == b"PONG"
+    assert len(redis.client_list()) <= others + 1
+    client.close()
+
+
+def test_what_goes_wrong_on_a_lent_wire_names_the_server_and_not_the_password(
+    redis: Redis, redis_server: Server
+) -> None:
+    redis.set("queue:default", "no list")
+    client = Client(redis_server.url)
+    with (
+        pytest.raises(ServerUnavailable, match=r"redis://127.0.0.1:\d+/0 refuses: WRONGTYPE"),
+        client.wire() as wire,
+    ):
+        wire.call("LLEN", "queue:default")
+    with client.wire() as wire:
+        assert wire.call("PING") == b"PONG"
+    client.close()
+    client = Client("redis://:sesame@127.0.0.1:1/0")
+    with pytest.raises(ServerUnavailable, match=r"127.0.0.1:1") as caught, client.wire():
+        pass
+    assert "sesame" not in str(caught.value)
+
+
 # Job classes
 
 

@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from forkq.clock.due import Mover
-from forkq.connection import Wire
+from forkq.connection import ResponseError, Wire
 from forkq.keys import Keys
 from forkq.times import now
 from tests.support.server import Server
@@ -32,13 +32,19 @@ def job(**keys: Any) -> str:
 
 def move_all(mover: Mover) -> None:
     """As the clock does: batch after batch while anything is due."""
-    while (due := mover.next_due(watch=False)) is not None and due <= now():
-        mover.move()
+    mover.load(watch=False)
+    while (due := mover.next_due()) is not None and due <= now():
+        mover.work()
 
 
 def queued(redis: Redis, queue: str = "q") -> list[dict[str, Any]]:
     found: Any = redis.lrange(f"queue:{queue}", 0, -1)
     return [json.loads(payload) for payload in reversed(found)]
+
+
+def payloads(redis: Redis, name: str) -> list[dict[str, Any]]:
+    members: Any = redis.zrange(name, 0, -1)
+    return [json.loads(member) for member in members]
 
 
 @pytest.mark.parametrize("name", ["schedule", "retry"])
@@ -111,24 +117,101 @@ def test_several_leaders_at_once_move_each_job_once(redis: Redis, redis_server: 
     assert redis.exists("schedule") == 0
 
 
+def next_due(mover: Mover, *, watch: bool = False) -> float | None:
+    mover.load(watch=watch)
+    return mover.next_due()
+
+
 def test_the_next_due_time_is_the_earliest_of_both_sets(mover: Mover, redis: Redis) -> None:
-    assert mover.next_due(watch=False) is None
+    assert next_due(mover) is None
     redis.zadd("schedule", {job(jid="1"): 2e9})
-    assert mover.next_due(watch=False) == 2e9
+    assert next_due(mover) == 2e9
     redis.zadd("retry", {job(jid="2"): 1.9e9 + 0.25})
-    assert mover.next_due(watch=False) == 1.9e9 + 0.25
+    assert next_due(mover) == 1.9e9 + 0.25
 
 
 @pytest.mark.parametrize("name", ["schedule", "retry"])
-def test_a_change_of_either_set_wakes_whoever_watches(
+def test_the_next_due_time_is_known_after_the_last_move_without_another_look(
     mover: Mover, redis: Redis, name: str
 ) -> None:
+    redis.zadd(name, {job(jid="due"): 1, job(jid="later"): 2e9 + 0.5})
+    move_all(mover)
+    assert mover.next_due() == 2e9 + 0.5
+
+
+@pytest.mark.parametrize("name", ["schedule", "retry"])
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_change_of_either_set_is_told_to_whoever_watches(
+    mover: Mover, redis: Redis, name: str, moved: bool
+) -> None:
+    """Also after the mover has changed the sets itself, of which the server does not tell it."""
     mover.wire.call("CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP")
-    assert mover.next_due(watch=True) is None
+    if moved:
+        redis.zadd("schedule", {job(jid="s"): 1})
+        redis.zadd("retry", {job(jid="r"): 1})
+    mover.load(watch=True)
+    while (due := mover.next_due()) is not None and due <= now():
+        mover.work()
     assert mover.wire.wait(0) is False
     redis.zadd(name, {job(): 2e9})
     assert mover.wire.wait(10) is True
-    assert mover.next_due(watch=True) == 2e9
+    assert next_due(mover, watch=True) == 2e9
+
+
+def test_huge_jobs_are_moved_one_by_one(mover: Mover, redis: Redis) -> None:
+    """A batch holds about a megabyte, and one job: memory is not ours alone."""
+    text = "x" * (700 << 10)
+    redis.zadd("schedule", {job(jid=str(n), args=[text]): n for n in range(6)})
+    most = 0
+    mover.load(watch=False)
+    while (due := mover.next_due()) is not None and due <= now():
+        mover.work()
+        most = max(most, len(mover.sources[0].ripe))
+    assert most == 2
+    assert [found["jid"] for found in queued(redis)] == [str(n) for n in range(6)]
+
+
+def test_a_job_is_moved_only_if_it_is_still_there(mover: Mover, redis: Redis) -> None:
+    """Between the look and the move somebody may have deleted it, or run it at once."""
+    redis.zadd("schedule", {job(jid="gone"): 1, job(jid="there"): 2})
+    mover.load(watch=False)
+    mover.work()
+    assert len(mover.sources[0].ripe) == 2
+    redis.zrem("schedule", job(jid="gone"))
+    mover.work()
+    assert [found["jid"] for found in queued(redis)] == ["there"]
+
+
+def test_a_job_whose_queue_is_no_list_is_buried_and_holds_up_nobody(
+    mover: Mover, redis: Redis
+) -> None:
+    redis.set("queue:odd", "no list")
+    redis.zadd("schedule", {job(jid="1", queue="odd"): 1, job(jid="2"): 2})
+    move_all(mover)
+    assert [found["jid"] for found in payloads(redis, "dead")] == ["1"]
+    assert [found["jid"] for found in queued(redis)] == ["2"]
+
+
+@pytest.mark.parametrize("broken", ["queues", "dead"])
+def test_a_key_of_the_wrong_type_loses_no_job(mover: Mover, redis: Redis, broken: str) -> None:
+    """What has no place to go stays in its set, for a later time."""
+    redis.set(broken, "neither set nor sorted set")
+    redis.set("queue:odd", "no list")
+    redis.zadd("retry", {"{nope": 1, job(jid="1"): 2, job(jid="2", queue="odd"): 3})
+    move_all(mover)
+    assert [found["jid"] for found in queued(redis)] == ["1"]
+    kept = "retry" if broken == "dead" else "dead"
+    assert redis.zcard(kept) == 2
+    if broken == "dead":
+        assert redis.zcount("retry", "-inf", now()) == 0
+
+
+def test_a_set_of_another_type_is_told_as_the_servers_error(mover: Mover, redis: Redis) -> None:
+    redis.set("retry", "no set")
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        mover.load(watch=False)
+    redis.delete("retry")
+    assert next_due(mover) is None
 
 
 def test_moving_works_on_a_full_server(own_server: Server) -> None:

@@ -237,10 +237,10 @@ class Machine(RuleBasedStateMachine):
             for lease in sorted(leases, key=lambda x: -int(x.rpartition("/")[2])):
                 payload = self.drop(lease)[1]
                 self.model.queues[name].line.appendleft(payload)
-                moves += [number, lease, "requeue", payload]
+                moves += [number, lease, "requeue", payload, ""]
         lists = KEYS.lists_and_leases(QUEUES)
         if crashed:
-            self.wire.script(RECOVER, (KEYS.dead, *lists), (1, 0, 1000, *moves))
+            self.wire.script(RECOVER, (KEYS.dead, "note", *lists), (1, 0, 1000, 0, *moves))
         else:
             self.wire.script(REQUEUE, lists, (owner, 0))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from redis import Redis
 
 import forkq
 from forkq import middleware, registry
+from forkq.child.processor import Processor
+from forkq.child.stats import Totals
 from forkq.errors import Shutdown
 from forkq.payload import dumps
 from tests.redis.crew import Shop
@@ -339,10 +342,75 @@ def test_an_interrupted_job_goes_back_to_the_head_and_counts_as_nothing(
         assert shop.manager.interrupt() == 1
         assert cleaned.wait(10)
         wait_until(lambda: shop.manager.idle, what="the processor's end")
-    tally = shop.manager.tally()
-    assert (tally.processed, tally.failed) == (0, 0)
+    assert shop.manager.tally() == Totals()
     assert redis.lrange(LIST, 0, -1) == [payload("Good", "next"), payload("Long")]
     assert redis.exists("retry", "dead", INFLIGHT) == 0
+
+
+def test_each_registered_class_has_figures_of_its_own(redis: Redis, redis_server: Server) -> None:
+    """Names that nobody registered come from anywhere: they count, and get no figures."""
+    failing(ValueError("x"))
+    good()
+
+    @forkq.job(name="Slow")
+    def slow() -> None:
+        time.sleep(0.025)
+
+    with Shop(redis_server.url) as shop:
+        redis.lpush(LIST, *[payload("Good")] * 3, payload("Bad"), payload("Unknown"), b"nonsense")
+        redis.lpush(LIST, payload("Slow"), payload("Slow", "too", "many", "arguments"))
+        settled(redis)
+        wait_until(lambda: shop.manager.counts() == (8, 4), what="the counts")
+    totals = shop.manager.tally()
+    assert (totals.processed, totals.failed) == (8, 4)
+    assert totals.classes.keys() == {"Good", "Bad", "Slow"}
+    figures = {name: (row[0], sum(row[2:])) for name, row in totals.classes.items()}
+    assert figures == {"Good": (0, 3), "Bad": (1, 0), "Slow": (1, 1)}
+    assert totals.classes["Slow"][1] >= 25
+    assert totals.classes["Slow"][2] == 0  # not in the bucket of what is shorter than 20 ms
+
+
+def test_run_times_are_right_though_the_wall_clock_is_set_meanwhile(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wall = time.time
+
+    @forkq.job(name="Good")
+    def job() -> None:
+        monkeypatch.setattr(time, "time", lambda: wall() - 3600)
+
+    with Shop(redis_server.url, concurrency=1) as shop:
+        redis.lpush(LIST, payload("Good"))
+        wait_until(lambda: shop.manager.counts() == (1, 0), what="the count")
+    monkeypatch.undo()
+    milliseconds = shop.manager.tally().classes["Good"][1]
+    assert 0 <= milliseconds < 60_000
+
+
+def test_the_end_of_a_job_with_our_notes_is_told_with_its_outcome(
+    redis: Redis, redis_server: Server
+) -> None:
+    """Periodic jobs are among them; all others cost nothing."""
+    failing(ValueError("x"))
+    good()
+    told: list[tuple[str, str]] = []
+    shop = Shop(redis_server.url)
+    for processor in shop.processors:
+        processor._on_end = lambda job, outcome, elapsed: told.append((job["jid"], outcome))
+    with shop:
+        notes: dict[str, Any] = {"forkq": {"cron": "n"}}
+        redis.lpush(
+            LIST,
+            payload("Good", jid="done", **notes),
+            payload("Good", jid="no notes"),
+            payload("Bad", jid="retry", **notes),
+            payload("Bad", jid="dead", retry=0, **notes),
+            payload("Bad", jid="dropped", retry=False, **notes),
+        )
+        wait_until(lambda: shop.manager.counts() == (5, 3), what="the counts")
+        settled(redis)
+        wait_until(lambda: len(told) == 4, what="four ends")
+    assert sorted(told) == [(name, name) for name in ("dead", "done", "dropped", "retry")]
 
 
 @pytest.mark.parametrize("link", ["raise from", "while handling"])
@@ -393,6 +461,34 @@ def test_a_dead_processor_is_replaced_and_its_job_runs_again(
         settled(redis)
         assert len(shop.processors) == 3
         assert ran == [["twice"]]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_a_dead_processor_had_counted_stays_counted(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good()
+    with Shop(redis_server.url, concurrency=1) as shop:
+        redis.lpush(LIST, *[payload("Good")] * 5)
+        wait_until(lambda: shop.manager.counts() == (5, 0), what="the counts")
+        monkeypatch.setattr(shop.processors[0]._reporter, "started", _die_in(shop.processors[0]))
+        redis.lpush(LIST, payload("Good"))
+        wait_until(lambda: not shop.processors[0].alive, what="the processor's death")
+        assert shop.manager.counts() == (5, 0)
+        shop.manager.replace_the_dead()
+        wait_until(lambda: shop.manager.counts() == (6, 0), what="the count of its heir")
+    row = shop.manager.tally().classes["Good"]
+    assert sum(row[2:]) == 6
+
+
+def _die_in(victim: Processor) -> Callable[[Any], None]:
+    """Ends the thread of ``victim``, and of no other processor."""
+
+    def die(job: Any) -> None:
+        if threading.current_thread() is victim._thread:
+            raise SystemExit
+
+    return die
 
 
 @pytest.mark.parametrize(("retry", "target"), [(True, "retry"), (0, "dead")])

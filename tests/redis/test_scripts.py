@@ -132,6 +132,15 @@ def test_acknowledging_twice_is_as_good_as_once_and_touches_nobody_elses(
     assert inflight(redis) == {f"{OTHER}1".encode(): b"2", f"{OWNER}2".encode(): b"3"}
 
 
+def test_acknowledging_what_has_no_lease_is_told(wire: Wire, redis: Redis) -> None:
+    """The first element says so: somebody else may have been given that job."""
+    push(redis, "1", "2", "3")
+    fetch(wire, 2)
+    head = (1, OWNER, 3, 0, 1, *plain((0,)), 0, 0)
+    assert wire.script(FETCH, keys_of("q"), (*head, *counted((1, 1, 1)))) == [0, 0, [], 1, b"3"]
+    assert wire.script(FETCH, keys_of("q"), (*head, *counted((1, 2, 1, 2))))[0] == 1
+
+
 def test_one_exchange_acknowledges_in_several_queues(wire: Wire, redis: Redis) -> None:
     push(redis, "a1", queue="a")
     push(redis, "b1", "b2", queue="b")
@@ -274,9 +283,12 @@ def test_an_owner_whose_name_begins_like_another_is_another(wire: Wire, redis: R
 # recover
 
 
-def recover(wire: Wire, *moves: object, size: int = 10_000) -> int:
-    keys = ("dead", LIST, INFLIGHT)
-    moved: int = wire.script(RECOVER, keys, (100.5, 0, size, *moves))
+NOTE = "forkq:lost:vm:1:aaaaaaaaaaaa"
+
+
+def recover(wire: Wire, *moves: object, size: int = 10_000, note_for: int = 0) -> int:
+    keys = ("dead", NOTE, LIST, INFLIGHT)
+    moved: int = wire.script(RECOVER, keys, (100.5, 0, size, note_for, *moves))
     return moved
 
 
@@ -288,7 +300,7 @@ def test_recovered_jobs_stand_at_the_head_oldest_first_with_their_new_payload(
     moves = [
         part
         for number in (3, 2, 1)
-        for part in (1, f"{OWNER}{number}", "requeue", f"{number}, stamped")
+        for part in (1, f"{OWNER}{number}", "requeue", f"{number}, stamped", f"J {number}")
     ]
     assert recover(wire, *moves) == 3
     assert line(redis) == [b"1, stamped", b"2, stamped", b"3, stamped", b"4"]
@@ -300,10 +312,31 @@ def test_recover_buries_what_it_is_told_to_and_trims(wire: Wire, redis: Redis) -
     redis.zadd("dead", {"old": 1, "older": 0.5})
     push(redis, "1", "2")
     fetch(wire, 2)
-    moves = (1, f"{OWNER}2", "bury", "two", 1, f"{OWNER}1", "requeue", "one")
+    moves = (1, f"{OWNER}2", "bury", "two", "J 2", 1, f"{OWNER}1", "requeue", "one", "J 1")
     assert recover(wire, *moves, size=2) == 2
     assert redis.zrange("dead", 0, -1, withscores=True) == [[b"old", 1.0], [b"two", 100.5]]
     assert line(redis) == [b"one"]
+
+
+def test_recover_notes_what_it_took_and_nothing_else(wire: Wire, redis: Redis) -> None:
+    push(redis, "1", "2")
+    fetch(wire, 2)
+    moves = (1, f"{OWNER}2", "bury", "two", "J 2", 1, f"{OWNER}9", "requeue", "gone", "J 9")
+    assert recover(wire, *moves, note_for=60) == 1
+    assert redis.hgetall(NOTE) == {b"2": b"J 2"}
+    assert 0 < redis.ttl(NOTE) <= 60
+    assert recover(wire, 1, f"{OWNER}1", "requeue", "one", "J 1") == 1
+    assert redis.hgetall(NOTE) == {b"2": b"J 2"}
+
+
+def test_a_note_that_cannot_be_written_keeps_no_job_from_going_back(
+    wire: Wire, redis: Redis
+) -> None:
+    push(redis, "1")
+    fetch(wire, 1)
+    redis.set(NOTE, "something else")
+    assert recover(wire, 1, f"{OWNER}1", "requeue", "one", "J 1", note_for=60) == 1
+    assert (line(redis), inflight(redis)) == ([b"one"], {})
 
 
 # retry, bury
@@ -336,12 +369,18 @@ def test_bury_drops_the_lease_and_adds_to_the_dead_or_neither(wire: Wire, redis:
 # due
 
 
+def due(wire: Wire, name: str, *moves: object, lists: tuple[str, ...] = ("a", "b")) -> list[bytes]:
+    """Moves at time 100.5, and asks for what is ripe next: at most 10 jobs, about 1000 bytes."""
+    keys = (name, "queues", "dead", *(f"queue:{queue}" for queue in lists))
+    ripe: list[bytes] = wire.script(DUE, keys, (100.5, 10, 1000, *moves))
+    return ripe
+
+
 def test_due_moves_a_member_only_if_it_is_still_there(wire: Wire, redis: Redis) -> None:
     redis.zadd("schedule", {"1": 1, "2": 2})
-    keys = ("schedule", "queues", "dead", "queue:a", "queue:b")
     moves = (4, "a", "1", "one", 5, "b", "2", "two", 4, "a", "gone", "three")
-    assert wire.script(DUE, keys, (100.5, *moves)) == 2
-    assert wire.script(DUE, keys, (100.5, *moves)) == 0
+    for _ in range(2):
+        due(wire, "schedule", *moves)
     assert (line(redis, "a"), line(redis, "b")) == ([b"one"], [b"two"])
     assert redis.smembers("queues") == {b"a", b"b"}
     assert redis.exists("schedule") == 0
@@ -349,8 +388,7 @@ def test_due_moves_a_member_only_if_it_is_still_there(wire: Wire, redis: Redis) 
 
 def test_due_buries_what_is_no_job(wire: Wire, redis: Redis) -> None:
     redis.zadd("retry", {"{nope": 1})
-    keys = ("retry", "queues", "dead")
-    assert wire.script(DUE, keys, (100.5, 3, "", "{nope", "{nope")) == 1
+    due(wire, "retry", 3, "", "{nope", "{nope")
     assert redis.zrange("dead", 0, -1, withscores=True) == [[b"{nope", 100.5]]
     assert redis.keys("*") == [b"dead"]
 
@@ -377,8 +415,9 @@ def test_jobs_that_cannot_go_back_keep_their_leases(wire: Wire, redis: Redis) ->
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         requeue(wire)
     with pytest.raises(ResponseError, match="WRONGTYPE"):
-        recover(wire, 1, f"{OWNER}1", "requeue", "one")
+        recover(wire, 1, f"{OWNER}1", "requeue", "one", "J 1", note_for=60)
     assert len(inflight(redis)) == 2
+    assert redis.exists(NOTE) == 0, "a note of a lease that stands"
 
 
 def test_a_due_job_whose_queue_is_no_list_is_buried_and_holds_no_other_up(
@@ -386,8 +425,7 @@ def test_a_due_job_whose_queue_is_no_list_is_buried_and_holds_no_other_up(
 ) -> None:
     redis.set("queue:a", "something else")
     redis.zadd("schedule", {"1": 1, "2": 2})
-    keys = ("schedule", "queues", "dead", "queue:a", "queue:b")
-    assert wire.script(DUE, keys, (100.5, 4, "a", "1", "one", 5, "b", "2", "two")) == 2
+    due(wire, "schedule", 4, "a", "1", "one", 5, "b", "2", "two")
     assert redis.zrange("dead", 0, -1) == [b"one"]
     assert line(redis, "b") == [b"two"]
 
@@ -406,11 +444,11 @@ def test_on_a_full_server_every_move_still_works(full: Server) -> None:
     assert fetch(wire, 1, first=6, done=(1, 1, 1)) == [b"6"]
     assert wire.script(RETRY, (INFLIGHT, "retry"), (f"{OWNER}2", 5.5, "2 again")) == 1
     assert wire.script(BURY, (INFLIGHT, "dead"), (f"{OWNER}3", 5.5, "3 dead", 0, 100)) == 1
-    moves = (1, f"{OWNER}6", "bury", "6 dead", 1, f"{OWNER}5", "requeue", "5 stamped")
-    assert recover(wire, *moves) == 2
+    moves = (1, f"{OWNER}6", "bury", "6 dead", "J 6", 1, f"{OWNER}5", "requeue", "5 stamped", "J 5")
+    assert recover(wire, *moves, note_for=60) == 2
+    assert redis.hgetall(NOTE) == {b"6": b"J 6", b"5": b"J 5"}
     assert requeue(wire) == 1
-    keys = ("schedule", "queues", "dead", LIST)
-    assert wire.script(DUE, keys, (5.5, 4, "q", "due", "due now", 3, "", "{nope", "{nope")) == 2
+    due(wire, "schedule", 4, "q", "due", "due now", 3, "", "{nope", "{nope", lists=("q",))
     assert line(redis) == [b"4", b"5 stamped", b"7", b"8", b"9", b"10", b"due now"]
     assert inflight(redis) == {}
     assert redis.zrange("retry", 0, -1) == [b"2 again"]

@@ -21,13 +21,15 @@ import forkq
 from forkq import client as client_module
 from forkq import middleware, registry
 from forkq.capsule import Capsule
-from forkq.child.heartbeat import Heartbeat, describe
-from forkq.child.stats import Tally
+from forkq.child.heartbeat import Heartbeat, Household, Snapshot
+from forkq.child.ledger import Ledger
+from forkq.child.record import Record, describe
+from forkq.child.stats import Totals
 from forkq.clock.due import Mover
 from forkq.config import load
 from forkq.connection import Wire
 from forkq.keys import Keys
-from forkq.lease import Unit
+from forkq.lease import Progress, Unit
 from forkq.outage import Outage
 from forkq.times import now
 from tests.redis.crew import IDENTITY, Log, Shop
@@ -326,25 +328,28 @@ def test_a_busy_child_is_listed_with_its_work_and_counts(
     payload = b'{"class":"HardJob","args":["busy"],"jid":"b1","queue":"default","created_at":1.5}'
     unit = Unit(1, "default", 1, payload)
     unit.begin(140_000_000_000_000, time.time())
+    unit.progress = Progress(3, 10, "é", time.time())
     capsule = Capsule("default", (("default", 2), ("low", 1)), 4)
     config = load(None, {"tag": "mytag"}, {}, Path("/"))
     orders: list[str] = []
     log = Log()
     wire = Wire(redis_server.url)
     heart = Heartbeat(
-        IDENTITY,
-        Keys(),
         wire,
-        outage=Outage(log),
-        refusal=Outage(log),
-        snapshot=lambda: ([unit], Tally(7, 2), False),
-        on_signal=orders.append,
-        chores=lambda: False,
-        info=describe(IDENTITY, config, capsule),
-        log=log,
+        Record(IDENTITY, Keys(), describe(IDENTITY, config, capsule)),
+        Ledger(IDENTITY, Keys(), log),
+        Household(
+            snapshot=lambda: Snapshot([unit], Totals(7, 2), quiet=False),
+            on_signal=orders.append,
+            on_gap=lambda wire: None,
+            publish=lambda wire: None,
+            chores=lambda: False,
+        ),
+        Outage(log),
+        Outage(log),
+        log,
     )
-    wire.connect()
-    heart._beat()
+    assert heart.beat()
     seen = ruby("""
       process = Sidekiq::ProcessSet.new.first
       # Sidekiq 6 looks for the same hash under another name.
@@ -353,6 +358,7 @@ def test_a_busy_child_is_listed_with_its_work_and_counts(
       end
       id, thread, work = Sidekiq::WorkSet.new.to_a.first
       stats = Sidekiq::Stats.new
+      history = Sidekiq::Stats::History.new(2)
       out = {
         process: [process.identity, process["busy"], process["concurrency"], process["queues"],
                   process.tag, process["weights"], process["labels"], process["quiet"]],
@@ -360,6 +366,9 @@ def test_a_busy_child_is_listed_with_its_work_and_counts(
         work: [id, thread =~ /\\A[0-9a-z]+\\z/, work["queue"], work["payload"]],
         since: Time.now.to_i - work["run_at"].to_i,
         stats: [stats.processed, stats.failed, stats.workers_size],
+        history: [history.processed.values, history.failed.values],
+        set: [Sidekiq::ProcessSet.new.size, process.stopping?, process["pid"].class.to_s,
+              Time.now.to_i - process["started_at"].to_i, process["hostname"].empty?],
       }
       process.quiet!
     """)
@@ -370,8 +379,13 @@ def test_a_busy_child_is_listed_with_its_work_and_counts(
     assert seen["work"] == [IDENTITY, 0, "default", msgspec.json.decode(payload)]
     assert 0 <= seen["since"] < 60
     assert seen["stats"] == [7, 2, 1]
-    heart._beat()
+    assert seen["history"] == [[7, 0], [2, 0]]
+    assert seen["set"][:3] == [1, False, "Integer"]
+    assert 0 <= seen["set"][3] < 60
+    assert not seen["set"][4]
+    assert heart.beat()
     wire.close()
+    assert log.lines == []
     assert orders == ["TSTP"]
     assert redis.get("stat:processed") == b"7"  # counted once, however often it beats
 
@@ -407,7 +421,10 @@ def test_a_real_sidekiq_runs_what_forkq_pushes_and_either_takes_up_the_others_re
     make_due(redis, "retry")
     wire = Wire(redis_server.url)
     wire.connect()
-    Mover(Keys(), wire).move()
+    mover = Mover(Keys(), wire)
+    mover.load(watch=False)
+    while mover.next_due() is not None:
+        mover.work()
     wire.close()
     with Shop(redis_server.url):
         assert wait_notes(redis, 7)[6] == ["python", "BadJob", ["bad"], 0]

@@ -20,12 +20,18 @@ from forkq.dead import Cemetery
 from forkq.keys import Keys
 from forkq.recovery import Crash, Recovered, Recovery
 from forkq.times import now
-from forkq.whereabouts import fate, here
+from forkq.whereabouts import fate, here, view, view_of
 from tests.redis.crew import Log
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
 DEAD, ALIVE = "vm:1:dddddddddddd", "vm:2:aaaaaaaaaaaa"
+VIEW = "another-boot/pid:[1]"
+ELSEWHERE = f"{VIEW}/4242/100"
+# How long a clock waits after it has come, or Redis has come back, before it calls a host lost.
+SETTLING = 20
+# How long it waits between two looks: longer than a heartbeat's interval, shorter than its period.
+SECOND_LOOK = 12
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells where a pid lives")
 
 
@@ -42,9 +48,43 @@ def log() -> Log:
     return Log()
 
 
+class Time:
+    """The monotonic clock of a sweep; it passes only here."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def passes(self, seconds: float, *sweeps: Sweep) -> None:
+        """Lets time pass while each of ``sweeps`` runs whenever it wants to."""
+        end, due = self.now + seconds, [self.now] * len(sweeps)
+        while min(due, default=end) < end:
+            self.now, next_one = min((at, number) for number, at in enumerate(due))
+            due[next_one] = self.now + sweeps[next_one].run()
+        self.now = end
+
+
 @pytest.fixture
-def sweep(wire: Wire, log: Log) -> Sweep:
-    return Sweep(Keys(), wire, Recovery(Cemetery(Keys())), log)
+def time() -> Time:
+    return Time()
+
+
+def make_sweep(wire: Wire, log: Log, time: Time) -> Sweep:
+    return Sweep(Keys(), wire, Recovery(Cemetery(Keys())), log, time)
+
+
+@pytest.fixture
+def sweep(wire: Wire, log: Log, time: Time) -> Sweep:
+    return make_sweep(wire, log, time)
+
+
+@pytest.fixture
+def patrol(sweep: Sweep, time: Time) -> Sweep:
+    """A sweep that has run for a while."""
+    time.passes(SETTLING + 1, sweep)
+    return sweep
 
 
 def job(**keys: Any) -> str:
@@ -109,6 +149,12 @@ def test_a_place_elsewhere_says_nothing(place: str) -> None:
     assert fate(place) == "unknown"
 
 
+def test_a_place_tells_who_sees_its_process() -> None:
+    assert view_of(ELSEWHERE) == VIEW
+    assert view_of(here()) == view()
+    assert [view_of(place) for place in ("", "x", "]/1/2", "a/b/c")] == [""] * 4
+
+
 @linux
 def test_a_zombie_is_dead() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -139,91 +185,268 @@ def test_jobs_of_a_dead_process_come_back_at_once_with_a_crash_record(
     assert log.events() == ["jobs of a dead process recovered"]
 
 
-def test_jobs_of_an_owner_without_a_record_come_back_when_it_is_missed_twice(
-    sweep: Sweep, redis: Redis
+@linux
+def test_a_child_that_dies_later_is_its_masters_first(
+    patrol: Sweep, redis: Redis, time: Time, grave: str
 ) -> None:
+    """The master knows how it died; only one that has gone itself leaves the jobs to the sweep."""
+    lease(redis, DEAD, job(jid="a"))
+    record(redis, DEAD, grave)
+    pause = patrol.run()
+    assert (queued(redis), pause) == ([], 3.0)
+    time.now += pause
+    patrol.run()
+    assert [found["jid"] for found in queued(redis)] == ["a"]
+
+
+def test_jobs_of_an_owner_without_a_record_come_back_when_it_is_missed_twice(
+    patrol: Sweep, redis: Redis, time: Time, log: Log
+) -> None:
+    redis.sadd("processes", DEAD)
     lease(redis, DEAD, job(jid="1"))
-    sweep.run()
+    again = patrol.run()
+    assert 10 < again <= SECOND_LOOK
+    time.now += again - 0.5
+    assert patrol.run() <= 0.6
     assert queued(redis) == []
-    sweep.run()
+    time.now += 0.6
+    patrol.run()
     [found] = queued(redis)
     assert found["forkq"]["crashes"][0]["reason"] == "host lost"
-    assert redis.exists("{queue:q}:inflight") == 0
+    assert redis.exists("{queue:q}:inflight", "processes") == 0
+    assert log.events() == ["jobs of a lost host recovered"]
+
+
+def test_it_looks_again_when_the_next_record_could_run_out(patrol: Sweep, redis: Redis) -> None:
+    """So that a lost host is found soon after its record expired, wherever the sweep stands."""
+    lease(redis, ALIVE, job())
+    record(redis, ALIVE, ELSEWHERE)
+    assert patrol.run() == 15
+    redis.pexpire(ALIVE, 3000)
+    assert 1 < patrol.run() <= 3
+    redis.pexpire(ALIVE, 60_000)
+    assert patrol.run() == 15
+
+
+def test_a_lost_host_finds_a_note_of_what_was_taken_and_its_place(
+    patrol: Sweep, redis: Redis, time: Time
+) -> None:
+    redis.set(Keys().place(DEAD), ELSEWHERE)
+    lease(redis, DEAD, job(jid="1"), "{nope")
+    time.passes(SECOND_LOOK + 1, patrol)
+    note = Keys().lost(DEAD)
+    assert redis.hgetall(note) == {b"1": b"J 1", b"2": b"malformed payload"}
+    assert 86_000 < redis.ttl(note) <= 86_400
+    assert redis.get(Keys().place(DEAD)) == ELSEWHERE.encode()
+
+
+@linux
+def test_the_dead_are_left_no_note(sweep: Sweep, redis: Redis, grave: str) -> None:
+    record(redis, DEAD, grave)
+    lease(redis, DEAD, job())
+    sweep.run()
+    assert len(queued(redis)) == 1
+    assert redis.exists(Keys().lost(DEAD)) == 0
+
+
+def test_a_silent_owner_keeps_its_jobs_while_a_clock_of_its_host_is_there(
+    patrol: Sweep, redis: Redis, time: Time, log: Log
+) -> None:
+    """A call into C may hold the interpreter for minutes; whoever sees the process knows better."""
+    redis.set(Keys().host(VIEW), "watched", ex=45)
+    redis.set(Keys().place(ALIVE), ELSEWHERE)
+    lease(redis, ALIVE, job(jid="1"))
+    time.passes(300, patrol)
+    assert queued(redis) == []
+    assert log.events() == ["no heartbeat, but its host is there"]
+    redis.pexpire(Keys().host(VIEW), 2500)
+    assert patrol.run() <= 2.5
+    redis.delete(Keys().host(VIEW))
+    patrol.run()
+    assert len(queued(redis)) == 1
+
+
+@linux
+def test_every_clock_says_that_it_watches_over_its_own_view(sweep: Sweep, redis: Redis) -> None:
+    sweep.run()
+    assert 40 < redis.ttl(Keys().host(view())) <= 60
+
+
+@linux
+def test_our_own_word_saves_nobody_whom_we_cannot_judge(
+    patrol: Sweep, redis: Redis, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a process of our own view that hides, we know no more than its record."""
+    monkeypatch.setattr(whereabouts, "_is_gone", lambda pid: False)
+    redis.set(Keys().place(DEAD), f"{view()}/{2**30}/1")
+    lease(redis, DEAD, job())
+    time.passes(SECOND_LOOK + 1, patrol)
+    assert len(queued(redis)) == 1
+
+
+# When it is not the owner who failed
+
+
+def test_a_clock_that_has_just_come_calls_nobody_lost(
+    sweep: Sweep, redis: Redis, time: Time
+) -> None:
+    """Redis may have come back with it; everybody else may need a moment longer."""
+    lease(redis, DEAD, job())
+    time.passes(SETTLING - 1, sweep)
+    assert queued(redis) == []
+    time.passes(2, sweep)
+    assert len(queued(redis)) == 1
+
+
+def forget_what_expires(redis: Redis) -> None:
+    """As a server that comes back with old data, or whose wall clock jumps."""
+    for key in redis.scan_iter():
+        if redis.ttl(key) >= 0:
+            redis.delete(key)
+
+
+@pytest.mark.parametrize("company", [False, True])
+def test_a_server_that_lost_all_records_takes_no_jobs_away_from_the_living(
+    patrol: Sweep, wire: Wire, log: Log, redis: Redis, time: Time, company: bool
+) -> None:
+    """They beat again within a moment. Whether or not another clock of this host, which has
+    nothing to do with it, was the first to notice."""
+    other = make_sweep(wire, log, time)
+    sweeps = [other, patrol] if company else [patrol]
+    time.passes(SETTLING + 1, *sweeps)
+    lease(redis, ALIVE, job())
+    record(redis, ALIVE, ELSEWHERE)
+    redis.expire(ALIVE, 60)
+    time.passes(40, *sweeps)
+    forget_what_expires(redis)
+    assert redis.exists(ALIVE) == 0
+    time.passes(SETTLING - 1, *sweeps)
+    assert redis.hlen("{queue:q}:inflight") == 1
+    record(redis, ALIVE)
+    time.passes(60, *sweeps)
+    assert redis.hlen("{queue:q}:inflight") == 1
+
+
+def test_a_clock_that_was_cut_off_itself_calls_nobody_lost(
+    patrol: Sweep, redis: Redis, time: Time
+) -> None:
+    """Nobody may have reached Redis meanwhile; who was missing before need not be now."""
+    lease(redis, DEAD, job())
+    patrol.run()
+    time.now += 31
+    time.passes(SETTLING - 1, patrol)
+    assert queued(redis) == []
+    time.passes(2, patrol)
+    assert len(queued(redis)) == 1
+
+
+def test_two_clocks_of_a_host_do_not_alarm_each_other(
+    patrol: Sweep, wire: Wire, log: Log, redis: Redis, time: Time
+) -> None:
+    other = make_sweep(wire, log, time)
+    time.passes(SETTLING + 1, patrol, other)
+    lease(redis, DEAD, job())
+    time.passes(SECOND_LOOK + 1, patrol)
+    assert len(queued(redis)) == 1
+
+
+def test_a_full_server_keeps_nobody_from_recovering_jobs(log: Log, time: Time) -> None:
+    server = Server().start()
+    try:
+        redis, wire = server.client(), Wire(server.url)
+        wire.connect()
+        lease(redis, DEAD, job())
+        server.cli("CONFIG", "SET", "maxmemory", "1")
+        time.passes(SETTLING + 1, make_sweep(wire, log, time))
+        assert len(queued(redis)) == 1
+        assert redis.hlen(Keys().lost(DEAD)) == 1
+        wire.close()
+    finally:
+        server.close()
+
+
+def test_an_owner_that_returns_the_very_moment_stays_on_the_list_of_processes(
+    wire: Wire, redis: Redis
+) -> None:
+    record(redis, ALIVE)
+    Recovery(Cemetery(Keys())).strike(wire, ALIVE)
+    assert redis.smembers("processes") == {ALIVE.encode()}
+    redis.delete(ALIVE)
+    Recovery(Cemetery(Keys())).strike(wire, ALIVE)
+    assert redis.smembers("processes") == set()
 
 
 @linux
 def test_an_owner_that_lives_here_keeps_its_jobs_though_it_cannot_beat(
-    sweep: Sweep, redis: Redis
+    patrol: Sweep, redis: Redis, time: Time
 ) -> None:
     """A job may hold the interpreter for minutes, or the child be stopped: it is not dead."""
     redis.set(Keys().place(ALIVE), here())
     lease(redis, ALIVE, job(jid="1"))
-    for _ in range(3):
-        sweep.run()
+    time.passes(60, patrol)
     assert queued(redis) == []
 
 
 def test_a_queue_that_cannot_be_looked_at_keeps_no_other_from_it(
-    sweep: Sweep, redis: Redis, log: Log
+    patrol: Sweep, redis: Redis, time: Time, log: Log
 ) -> None:
     redis.sadd("queues", b"\xff\xfe", "odd")
     redis.set("{queue:odd}:inflight", "no hash")
     lease(redis, DEAD, job(jid="1"))
-    sweep.run()
-    sweep.run()
+    time.passes(SECOND_LOOK + 1, patrol)
     assert [entry["jid"] for entry in queued(redis)] == ["1"]
     assert log.events().count("queue left out of the sweep") == 2
 
 
-def test_an_owner_that_beats_again_in_between_is_left_alone(sweep: Sweep, redis: Redis) -> None:
+def test_an_owner_that_beats_again_in_between_is_left_alone(
+    patrol: Sweep, redis: Redis, time: Time
+) -> None:
     lease(redis, ALIVE, job())
-    sweep.run()
+    time.passes(SECOND_LOOK - 1, patrol)
     record(redis, ALIVE)
-    sweep.run()
+    time.passes(20, patrol)
     redis.delete(ALIVE)
-    sweep.run()
+    time.passes(SECOND_LOOK - 1, patrol)
     assert queued(redis) == []
     assert redis.hlen("{queue:q}:inflight") == 1
 
 
 def test_the_living_keep_their_jobs_however_often_it_sweeps(
-    sweep: Sweep, redis: Redis, log: Log
+    patrol: Sweep, redis: Redis, time: Time, log: Log
 ) -> None:
     record(redis, ALIVE, here())
-    record(redis, "vm:3:bbbbbbbbbbbb", "another-boot/pid:[1]/4242/1.00")
+    record(redis, "vm:3:bbbbbbbbbbbb", ELSEWHERE)
     lease(redis, ALIVE, job(jid="1"))
     lease(redis, "vm:3:bbbbbbbbbbbb", job(jid="2"))
-    for _ in range(3):
-        sweep.run()
+    time.passes(100, patrol)
     assert queued(redis) == []
     assert redis.hlen("{queue:q}:inflight") == 2
     assert log.events() == []
 
 
-def test_jobs_of_several_queues_go_back_to_their_own(sweep: Sweep, redis: Redis) -> None:
+def test_jobs_of_several_queues_go_back_to_their_own(
+    patrol: Sweep, redis: Redis, time: Time
+) -> None:
     lease(redis, DEAD, job(jid="a"), queue="a")
     lease(redis, DEAD, job(jid="b"), queue="b")
-    sweep.run()
-    sweep.run()
+    time.passes(SECOND_LOOK + 1, patrol)
     assert [entry["jid"] for entry in queued(redis, "a")] == ["a"]
     assert [entry["jid"] for entry in queued(redis, "b")] == ["b"]
 
 
 def test_two_sweeps_at_once_recover_each_job_once(
-    sweep: Sweep, redis: Redis, wire: Wire, log: Log
+    sweep: Sweep, redis: Redis, time: Time, wire: Wire, log: Log
 ) -> None:
-    other = Sweep(Keys(), wire, Recovery(Cemetery(Keys())), log)
     lease(redis, DEAD, job(jid="1"))
-    for each in (sweep, other, sweep, other):
-        each.run()
+    time.passes(60, sweep, make_sweep(wire, log, time))
     assert len(queued(redis)) == 1
 
 
 def test_without_leases_there_is_nothing_to_do(sweep: Sweep, redis: Redis) -> None:
     sweep.run()
     redis.sadd("queues", "q")
-    sweep.run()
-    assert redis.keys("*") == [b"queues"]
+    assert sweep.run() == 15
+    assert set(redis.keys("*")) == {b"queues", Keys().host(view()).encode()}
 
 
 # Recovery itself, as the master uses it too
@@ -266,8 +489,13 @@ def test_forgetting_takes_the_whole_record_away(wire: Wire, redis: Redis) -> Non
     record(redis, DEAD)
     redis.hset(f"{DEAD}:work", "1", "{}")
     redis.lpush(f"{DEAD}-signals", "TSTP")
+    redis.hset(Keys().flushed(DEAD), "number", "7")
+    redis.set(Keys().place(DEAD), ELSEWHERE)
+    redis.hset(Keys().lost(DEAD), "1", "J 1")
     Recovery(Cemetery(Keys())).forget(wire, DEAD)
-    assert redis.dbsize() == 0
+    kept = {Keys().lost(DEAD).encode(), Keys().flushed(DEAD).encode()}
+    assert set(redis.keys("*")) == kept, "what it, or who counts for it, may still ask for"
+    assert 0 < redis.ttl(Keys().flushed(DEAD)) <= 3600
 
 
 @linux

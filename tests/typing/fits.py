@@ -31,6 +31,22 @@ def welcome(user_id: int, subject: str = "hello") -> bool:
     return bool(user_id and subject)
 
 
+@forkq.every("0 9 * * *", name="morning", args=["a.png", 100])
+@forkq.every("0 17 * * *", tz="Europe/Berlin", name="evening", args=("b.png",), missed=3)
+class Poster(forkq.Job):
+    """A periodic job class, twice."""
+
+    def perform(self, path: str, width: int = 100) -> None:
+        """Does nothing."""
+
+
+@forkq.every("*/5 * * * *", queue="low", overlap="skip", missed="once", jitter=2.5, enabled=False)
+@forkq.job
+def tidy(days: int = 7) -> bool:
+    """A periodic function, still callable and a job."""
+    return days > 1
+
+
 def push() -> list[str]:
     """Every way of pushing, and the types that come back."""
     at = datetime.now(timezone.utc) + timedelta(hours=1)
@@ -47,9 +63,11 @@ def push() -> list[str]:
         welcome.perform_in(1.5, 7, subject="hi"),
         welcome.perform_at(2e9, 7),
         welcome.set(retry=3).perform_async(7, "hi"),
+        Poster.perform_async("a.png", 200),
+        tidy.perform_in(60, 7),
     ]
     jids += Thumbnail.perform_bulk([("a.png", 200), ("b.png", 200)])
-    called: bool = welcome(7)
+    called: bool = welcome(7) or tidy()
     jid: str | None = forkq.Client("redis://localhost").push({"class": "HardJob", "args": [1]})
     return [*jids, str(called), jid or ""]
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any, cast
 
 import pytest
@@ -11,7 +14,8 @@ import pytest
 import forkq
 from forkq import client, registry
 from forkq.errors import ForkqError, InvalidJob
-from forkq.job import Running, begin, end
+from forkq.lease import Progress, Unit
+from forkq.running import Running, begin, end, lease_lost
 from forkq.times import Moment
 
 
@@ -340,3 +344,110 @@ def test_what_is_pushed_is_json(notebook: Notebook) -> None:
 
     Default.perform_async()
     assert json.loads(json.dumps(notebook.last)) == {"class": "D", "args": []}
+
+
+# What a running job tells and asks
+
+
+@pytest.fixture
+def unit() -> Iterator[Unit]:
+    """The unit of a job that this thread performs."""
+    unit = Unit(1, "q", 1, b"{}")
+    begin({"class": "X", "args": [], "jid": "abc"}, unit)
+    yield unit
+    end()
+
+
+def told(unit: Unit) -> tuple[float, float | None, str]:
+    assert unit.progress is not None
+    return unit.progress.done, unit.progress.total, unit.progress.note
+
+
+def test_a_job_tells_its_progress_with_the_time(unit: Unit) -> None:
+    """A function by its current job, a class by itself; the last word counts."""
+    before = time.time()
+    forkq.current_job().progress(3, 10, "pages")
+    assert unit.progress == Progress(3, 10, "pages", unit.progress.at if unit.progress else 0)
+    assert unit.progress is not None
+    assert before <= unit.progress.at <= time.time()
+
+    class Told(forkq.Job, name="T"):
+        def perform(self) -> None:
+            self.progress(4.5)
+
+    registry.lookup("T").make(forkq.current_job())()
+    assert told(unit) == (4.5, None, "")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ((Decimal("2.5"), True), (2.5, 1.0, "")),
+        ((7, 0), (7, 0, "")),
+        ((float("nan"), 10), (1, 10, "")),
+        ((float("inf"), float("nan")), (1, None, "")),
+        ((10**400, 10**400), (1, None, "")),
+        (("many", "more", None), (1, None, "")),
+        ((None, object(), 5), (1, None, "5")),
+        ((2, 3, "x" * 500), (2, 3, "x" * 200)),
+        ((2, 3, "\ud800 é"), (2, 3, "? é")),
+    ],
+    ids=["others", "zero", "nan", "inf", "huge", "text", "none", "long", "surrogate"],
+)
+def test_progress_that_makes_no_sense_never_fails_the_job(
+    unit: Unit, given: tuple[Any, ...], kept: tuple[float, float | None, str]
+) -> None:
+    """What is no number leaves ``done`` as it was; it is a sign of life all the same, and always
+    something that JSON can carry."""
+    job = forkq.current_job()
+    job.progress(1)
+    first = unit.progress
+    job.progress(*given)
+    assert told(unit) == kept
+    assert unit.progress is not first
+    json.dumps(told(unit), allow_nan=False).encode()
+
+
+def test_a_note_whose_text_fails_is_left_out(unit: Unit) -> None:
+    class Rude:
+        def __str__(self) -> str:
+            raise ValueError("no")
+
+    forkq.current_job().progress(1, 2, cast("Any", Rude()))
+    assert told(unit) == (1, 2, "")
+
+
+def test_without_a_unit_progress_goes_nowhere() -> None:
+    """In a test that calls perform itself, and where jobs run inline."""
+
+    class Lonely(forkq.Job, name="L"):
+        def perform(self) -> None:
+            self.progress(1, 2)
+
+    Lonely().perform()
+    running().progress(1, 2)
+    registry.lookup("L").make(forkq.current_job())()
+    end()
+
+
+def test_a_job_learns_that_its_lease_was_lost(unit: Unit) -> None:
+    assert (lease_lost(), forkq.current_job().lease_lost) == (False, False)
+    unit.lost = True
+    assert (lease_lost(), forkq.current_job().lease_lost) == (True, True)
+
+
+def test_outside_of_a_job_no_lease_is_lost(unit: Unit) -> None:
+    """And in a thread of the job's own, which may be given the job itself to ask."""
+    unit.lost = True
+    job = forkq.current_job()
+    answers: list[bool] = []
+
+    def ask() -> None:
+        answers.extend([lease_lost(), job.lease_lost])
+
+    helper = threading.Thread(target=ask)
+    helper.start()
+    helper.join(5)
+    assert answers == [False, True]
+    end()
+    assert lease_lost() is False

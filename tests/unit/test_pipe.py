@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,9 @@ from forkq.pipe import (
     Beat,
     DumpStacks,
     Fact,
+    Lead,
+    Leading,
+    Left,
     Order,
     Quiet,
     Reader,
@@ -27,11 +31,13 @@ from forkq.pipe import (
     unbootable,
 )
 
-ORDERS: list[Order] = [Quiet(), Stop(12.5), Stop(None), DumpStacks()]
+ORDERS: list[Order] = [Quiet(), Stop(12.5), Stop(None), DumpStacks(), Lead(3.25), Lead(0.0)]
 FACTS: list[Fact] = [
     Ready("vm:1:abc"),
     Unbootable("no module named 'app'"),
     Beat(3, "retiring", 10**9, 7),
+    Left(),
+    Leading(8.125),
 ]
 
 
@@ -169,4 +175,4 @@ def test_the_longest_reason_fits_an_atomic_write(wire: Pipe, character: str) -> 
 
 def test_every_order_and_fact_of_the_module_is_tried_here() -> None:
     tried = {type(message) for message in [*ORDERS, *FACTS]}
-    assert tried == {pipe.Quiet, pipe.Stop, pipe.DumpStacks, pipe.Ready, pipe.Unbootable, pipe.Beat}
+    assert tried == {*get_args(pipe.Order), *get_args(pipe.Fact)}

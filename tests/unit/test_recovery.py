@@ -104,3 +104,9 @@ def test_what_a_stranger_wrote_there_does_no_harm(found: Any) -> None:
 def test_milliseconds_are_read_as_such() -> None:
     recent = {"crashes": [{"at": int((now() - 60) * 1000)}, {"at": int((now() - 90) * 1000)}]}
     assert stamped(job(forkq=recent))[0] == "bury"
+
+
+@pytest.mark.parametrize("raw", [b"{nope", b"[]", b"\xff"])
+def test_a_job_is_named_by_class_and_jid_and_never_by_its_arguments(raw: bytes) -> None:
+    assert recovery.named(dumps(job(args=["secret"]))) == "J m1"
+    assert recovery.named(raw) == "malformed payload"

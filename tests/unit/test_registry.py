@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from forkq import registry
-from forkq.errors import ForkqError, UnknownJob
-from forkq.registry import EVENTS, JobSpec
+from forkq.errors import ForkqError, InvalidSchedule, UnknownJob
+from forkq.registry import EVENTS, JobSpec, PeriodicSpec
 
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry of this test's own."""
     monkeypatch.setattr(registry, "_jobs", {})
+    monkeypatch.setattr(registry, "periodic", {})
     monkeypatch.setattr(registry, "_events", {name: [] for name in EVENTS})
     monkeypatch.setattr(registry, "death_handlers", [])
     monkeypatch.setattr(registry, "error_handlers", [])
@@ -52,6 +53,19 @@ def test_a_reloaded_module_replaces_its_own_job() -> None:
     again = spec("Mail")
     registry.add(again)
     assert registry.lookup("Mail") is again
+
+
+def test_a_periodic_job_may_be_defined_again_only_by_a_reload() -> None:
+    """A reload makes new objects of the same name and place; the same entry twice does no harm."""
+    target, reloaded = object(), object()
+    registry.add_periodic(PeriodicSpec("nightly", 1, "app.A", target))
+    registry.add_periodic(PeriodicSpec("nightly", 1, "app.A", target))
+    registry.add_periodic(PeriodicSpec("nightly", 2, "app.A", reloaded))
+    assert registry.periodic["nightly"].entry == 2
+    for where, thing in (("app.A", reloaded), ("app.B", target)):
+        with pytest.raises(InvalidSchedule, match=rf"app\.A and on {where}"):
+            registry.add_periodic(PeriodicSpec("nightly", 3, where, thing))
+    assert registry.periodic["nightly"].entry == 2
 
 
 @pytest.mark.parametrize("event", EVENTS)

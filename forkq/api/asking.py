@@ -1,0 +1,46 @@
+"""Asking Redis: the one way in which the API talks to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..client import Command, default
+from ..keys import Keys
+
+
+def keys() -> Keys:
+    """The key names of this process's client."""
+    return default().keys
+
+
+def ask(*commands: Command) -> list[Any]:
+    """The replies to ``commands``, in one round trip. Raises ServerUnavailable."""
+    if not commands:
+        return []
+    with default().wire() as wire:
+        replies = wire.pipeline(commands)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+    return replies
+
+
+def ask_leniently(*commands: Command) -> list[Any]:
+    """As ``ask``, with None for each command that the server refused: a key of another type."""
+    if not commands:
+        return []
+    with default().wire() as wire:
+        replies = wire.pipeline(commands)
+    return [None if isinstance(reply, Exception) else reply for reply in replies]
+
+
+def texts(values: Iterable[bytes]) -> list[str]:
+    """Names, sorted; what is no UTF-8 was written by nobody we know, and is left out."""
+    found = []
+    for value in values:
+        try:
+            found.append(value.decode())
+        except UnicodeDecodeError:
+            continue
+    return sorted(found)

@@ -1,0 +1,121 @@
+"""Counts: what has been done, what waits, and how it was on the days before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from typing import Final
+
+from ..errors import ForkqError, MalformedPayload
+from ..payload import loads
+from ..times import now, seconds
+from .asking import ask, ask_leniently, keys, texts
+from .records import processes
+
+# The counters of a day are kept this long.
+_MOST_DAYS: Final = 5 * 365
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """How many jobs wait in a queue, and for how many seconds the next one has."""
+
+    name: str
+    size: int
+    latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """``processed`` (failures too), ``failed`` and ``ran_twice`` since the beginning; the rest as
+    of now: jobs that run (``busy``), wait for their time, for a retry, or are dead."""
+
+    processed: int
+    failed: int
+    ran_twice: int
+    processes: int
+    busy: int
+    scheduled: int
+    retry: int
+    dead: int
+    queues: tuple[QueueFigures, ...]
+
+    @property
+    def enqueued(self) -> int:
+        """Jobs that wait in any queue."""
+        return sum(queue.size for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """What was done on one day, UTC."""
+
+    date: date
+    processed: int
+    failed: int
+
+
+def stats() -> Stats:
+    """All figures of now. Raises ServerUnavailable."""
+    names = keys()
+    working = processes()
+    *counters, scheduled, retry, dead, queues = ask(
+        ("GET", names.stat("processed")),
+        ("GET", names.stat("failed")),
+        ("GET", names.ran_twice),
+        ("ZCARD", names.schedule),
+        ("ZCARD", names.retry),
+        ("ZCARD", names.dead),
+        ("SMEMBERS", names.queues),
+    )
+    processed, failed, ran_twice = (int(count or 0) for count in counters)
+    return Stats(
+        processed=processed,
+        failed=failed,
+        ran_twice=ran_twice,
+        processes=len(working),
+        busy=sum(process.busy for process in working),
+        scheduled=scheduled,
+        retry=retry,
+        dead=dead,
+        queues=_queues(texts(queues)),
+    )
+
+
+def history(days: int = 7) -> list[Day]:
+    """The last ``days`` days, today first. Raises ServerUnavailable."""
+    if not 1 <= days <= _MOST_DAYS:
+        raise ForkqError(f"a history of {days} days: counts are kept for 1 to {_MOST_DAYS} days")
+    today = datetime.now(timezone.utc).date()
+    dates = [today - timedelta(days=back) for back in range(days)]
+    names = [
+        keys().stat_of_day(name, day.isoformat())
+        for name in ("processed", "failed")
+        for day in dates
+    ]
+    [counts] = ask(("MGET", *names))
+    figures = [int(count or 0) for count in counts]
+    return [Day(*row) for row in zip(dates, figures[:days], figures[days:], strict=True)]
+
+
+def _queues(names: list[str]) -> tuple[QueueFigures, ...]:
+    """In order of their names; what is no list is no queue."""
+    lists = [keys().queue(name) for name in names]
+    replies = ask_leniently(*(c for key in lists for c in (("LLEN", key), ("LINDEX", key, -1))))
+    rows = zip(names, replies[::2], replies[1::2], strict=True)
+    return tuple(
+        QueueFigures(name, size, _latency(oldest))
+        for name, size, oldest in rows
+        if size is not None
+    )
+
+
+def _latency(oldest: bytes | None) -> float:
+    """How long the next job of a queue has waited, in seconds; 0 if there is none that can tell."""
+    if oldest is None:
+        return 0.0
+    try:
+        stamp = loads(oldest).get("enqueued_at")
+    except MalformedPayload:
+        return 0.0
+    return max(0.0, now() - seconds(stamp)) if isinstance(stamp, int | float) else 0.0

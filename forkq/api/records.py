@@ -1,0 +1,86 @@
+"""The processes that work on the queues: forkq's children, and Sidekiq's processes beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from .asking import ask, ask_leniently, keys, texts
+
+_FIELDS: Final = ("info", "busy", "beat", "quiet", "rss", "rtt_us")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One child, as of its last heartbeat: ``started_at`` and ``beat`` in epoch seconds, ``rss``
+    in KiB, ``rtt_us`` its last round trip to Redis in microseconds."""
+
+    identity: str
+    hostname: str
+    pid: int
+    tag: str
+    queues: tuple[str, ...]
+    concurrency: int
+    busy: int
+    quiet: bool
+    started_at: float
+    beat: float
+    rss: int
+    rtt_us: int
+    labels: tuple[str, ...]
+    version: str
+
+
+class _Info(msgspec.Struct):
+    """What Sidekiq and forkq write under ``info``."""
+
+    hostname: str
+    pid: int
+    concurrency: int
+    started_at: float
+    queues: tuple[str, ...] = ()
+    tag: str | None = ""
+    labels: tuple[str, ...] = ()
+    version: str = ""
+
+
+def processes() -> list[Process]:
+    """Every process with a live record, by host and age. Raises ServerUnavailable."""
+    names = identities()
+    records = ask_leniently(*(("HMGET", keys().process(name), *_FIELDS) for name in names))
+    found = [_process(name, record) for name, record in zip(names, records, strict=True)]
+    living = [process for process in found if process is not None]
+    return sorted(living, key=lambda p: (p.hostname, p.started_at, p.identity))
+
+
+def identities() -> list[str]:
+    """Who has announced itself; a process that was killed may be among them for a minute."""
+    [names] = ask(("SMEMBERS", keys().processes))
+    return texts(names)
+
+
+def _process(identity: str, record: Any) -> Process | None:
+    """The record of one process; None if there is none that can be read."""
+    try:
+        raw, busy, beat, quiet, rss, rtt = record
+        info = msgspec.json.decode(raw, type=_Info)
+        return Process(
+            identity=identity,
+            hostname=info.hostname,
+            pid=info.pid,
+            tag=info.tag or "",
+            queues=info.queues,
+            concurrency=info.concurrency,
+            busy=int(busy or 0),
+            quiet=quiet == b"true",
+            started_at=info.started_at,
+            beat=float(beat or 0),
+            rss=int(rss or 0),
+            rtt_us=int(rtt or 0),
+            labels=info.labels,
+            version=info.version,
+        )
+    except (TypeError, ValueError):  # msgspec's errors are ValueErrors
+        return None

@@ -1,0 +1,36 @@
+"""What every thread of this child does, for the log: the answer to TTIN."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Iterable
+from typing import Any
+
+from ..errors import MalformedPayload
+from ..lease import Unit
+from ..payload import loads
+
+
+def dump_stacks(units: Iterable[Unit], log: Any) -> None:
+    """Logs the stack of each thread, and which of ``units`` it performs."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    performed = {unit.thread: unit for unit in units}
+    for ident, frame in sys._current_frames().items():
+        unit = performed.get(ident)
+        log.warning(
+            "stack",
+            thread=names.get(ident, "?"),
+            job=_job_name(unit.payload) if unit else None,
+            stack="".join(traceback.format_stack(frame)),
+        )
+
+
+def _job_name(payload: bytes) -> str:
+    """Class and jid of a payload, for a log line."""
+    try:
+        loaded = loads(payload)
+    except MalformedPayload:
+        return "malformed payload"
+    return f"{loaded['class']} {loaded.get('jid')}"

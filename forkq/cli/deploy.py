@@ -1,0 +1,47 @@
+"""``forkq mark-deploy``: a mark in the history of metrics."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import click
+
+from ..client import use
+from ..errors import ForkqError
+from ..marks import mark
+from .options import configuration, finds_redis
+
+
+@click.command("mark-deploy")
+@click.argument("label", required=False)
+@finds_redis
+def mark_deploy(label: str | None, **flags: Any) -> int:
+    """Mark a deploy for the graphs of metrics; LABEL is the latest commit's by default.
+
+    Hosts that deploy together make one mark: the same label is not marked again for a minute.
+    """
+    client = use(configuration(**flags))
+    label = label or _latest_commit()
+    with client.wire() as wire:
+        marked = mark(wire, client.keys, label)
+    click.echo(f"marked: {label}" if marked else f"this minute has its mark already, not: {label}")
+    return 0
+
+
+def _latest_commit() -> str:
+    """Short hash and subject of the working directory's HEAD. Raises ForkqError."""
+    remedy = "name the deploy: forkq mark-deploy LABEL"
+    try:
+        git = subprocess.run(
+            ["git", "log", "-1", "--format=%h %s"],  # noqa: S607 - the user's own git
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise ForkqError(f"there is no git here to ask for the latest commit; {remedy}") from None
+    if git.returncode or not git.stdout.strip():
+        reason = (git.stderr.strip().splitlines() or ["no commit yet"])[0]
+        raise ForkqError(f"the latest commit is not known (git: {reason}); {remedy}")
+    return git.stdout.strip()

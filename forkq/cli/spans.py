@@ -1,0 +1,23 @@
+"""Lengths of time as options of commands: ``90s``, ``5m``, ``1h``, ``2d``, ``1h30m``."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+_SIZES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_PART = re.compile(r"(\d{1,9}(?:\.\d+)?)([smhd])")
+_SPAN = re.compile(rf"(?:{_PART.pattern})+")
+
+
+def span(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    """The seconds in ``value``: callback of an option. A number without a unit is refused, since
+    nobody can tell what it means. Raises BadParameter."""
+    if value is None:
+        return None
+    if _SPAN.fullmatch(value) is None:
+        raise click.BadParameter(
+            f"{value!r} is no length of time; write it like 90s, 5m, 1h, 2d or 1h30m"
+        )
+    return sum(float(number) * _SIZES[unit] for number, unit in _PART.findall(value))

@@ -1,0 +1,61 @@
+"""``forkq stats``: what has been done, what waits."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from .. import api
+from ..client import use
+from .options import configuration, finds_redis
+from .tables import as_json, length, table
+
+
+@click.command()
+@click.option("--days", type=click.IntRange(1, 1825), metavar="N", help="And the last N days, UTC.")
+@click.option("--json", "wants_json", is_flag=True, help="As JSON, for programs.")
+@finds_redis
+def stats(days: int | None, wants_json: bool, **flags: Any) -> int:
+    """Show counts, queue lengths and how long their next jobs have waited."""
+    use(configuration(**flags))
+    found = api.stats()
+    history = api.history(days) if days else []
+    if wants_json:
+        past = [{**asdict(day), "date": day.date.isoformat()} for day in history]
+        known = {**asdict(found), "enqueued": found.enqueued}
+        click.echo(as_json({**known, "history": past} if days else known))
+        return 0
+    click.echo("\n\n".join([_counts(found), _queues(found), *([_days(history)] if days else [])]))
+    return 0
+
+
+def _counts(found: api.Stats) -> str:
+    rows = {
+        "processed": found.processed,
+        "failed": found.failed,
+        "ran twice": found.ran_twice,
+        "busy": found.busy,
+        "enqueued": found.enqueued,
+        "scheduled": found.scheduled,
+        "retry": found.retry,
+        "dead": found.dead,
+        "processes": found.processes,
+    }
+    return "\n".join(f"{name:<10}{count:>14,}" for name, count in rows.items())
+
+
+def _queues(found: api.Stats) -> str:
+    if not found.queues:
+        return "no job has been pushed to any queue"
+    rows = [
+        (queue.name, f"{queue.size:,}", length(queue.latency) if queue.size else "-")
+        for queue in found.queues
+    ]
+    return table(("QUEUE", "JOBS", "THE NEXT ONE WAITS"), rows)
+
+
+def _days(history: list[api.Day]) -> str:
+    rows = [(day.date.isoformat(), f"{day.processed:,}", f"{day.failed:,}") for day in history]
+    return table(("DAY (UTC)", "PROCESSED", "FAILED"), rows)

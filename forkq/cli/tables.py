@@ -1,0 +1,87 @@
+"""Tables and times on a terminal: no wider than 100 columns, and the same when piped."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from ..zones import zone_of
+
+_WIDTH: Final = 100
+_GAP: Final = 2
+_WHOLE: Final = frozenset({"JID", "TICK", "NEXT"})
+_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """``rows`` under ``titles``, numbers to the right. Where that is too wide, the widest columns
+    are cut, but not those that somebody will copy or compare."""
+    lines = [list(titles), *([_printable(cell) for cell in row] for row in rows)]
+    numeric = [all(_is_number(line[at]) for line in lines[1:]) for at in range(len(titles))]
+    natural = [max(len(line[at]) for line in lines) for at in range(len(titles))]
+    widths = _fitted(natural, [title in _WHOLE for title in titles])
+    return "\n".join(_line(line, widths, numeric) for line in lines)
+
+
+def as_json(value: Any) -> str:
+    """For programs."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def show(rows: Sequence[Any], titles: Sequence[str], nothing: str) -> None:
+    """Prints a table, or the sentence that says what is not there."""
+    click.echo(table(titles, rows) if rows else nothing)
+
+
+def moment(stamp: float, tz: str | None = None) -> str:
+    """An epoch second in its zone; without one, in this machine's."""
+    at = datetime.fromtimestamp(stamp, None if tz is None else zone_of(tz).tz)
+    return f"{at.astimezone() if tz is None else at:%Y-%m-%d %H:%M:%S %Z}"
+
+
+def relative(stamp: float) -> str:
+    """An epoch second as seen from now: ``in 4 min``, ``3 h ago``."""
+    away = stamp - time.time()
+    return f"in {length(away)}" if away > 0 else f"{length(-away)} ago"
+
+
+def length(seconds: float) -> str:
+    """A length of time in one unit, with two digits at least: ``45 s``, ``90 min``, ``47 h``."""
+    for size, name in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def _fitted(widths: list[int], whole: list[bool]) -> list[int]:
+    """Column widths that fit, if cutting the others can make them."""
+    widths = list(widths)
+    free = [at for at in range(len(widths)) if not whole[at]]
+    while free and sum(widths) + _GAP * (len(widths) - 1) > _WIDTH:
+        widest = max(free, key=lambda at: widths[at])
+        if widths[widest] <= 1:
+            break
+        widths[widest] -= 1
+    return widths
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+    parts = []
+    for cell, width, number in zip(cells, widths, numeric, strict=True):
+        cut = cell if len(cell) <= width else cell[: width - 1] + "…"
+        parts.append(cut.rjust(width) if number else cut.ljust(width))
+    return (" " * _GAP).join(parts).rstrip()
+
+
+def _printable(cell: Any) -> str:
+    """Names come from payloads that anybody may write: none of them moves the cursor."""
+    return "".join(c if c.isprintable() else "?" for c in str(cell))
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(",", "").replace(".", "").isdigit()

@@ -1,0 +1,146 @@
+"""What the clock knows of periodic jobs: definitions, pauses and last ticks, as Redis has them.
+
+A definition that nobody can read is told of once, and keeps none of the others from ticking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from ..connection import Command, ResponseError, Wire, refused
+from ..cron import Entry
+from ..errors import InvalidSchedule
+from ..keys import Keys
+from ..scripts import REBASE
+from .ticks import Timed
+
+# A last tick that lies further ahead than this was noted by a clock that was wrong.
+_AHEAD: Final = 86_400
+
+
+class Timetable:
+    """The entries that tick: those that are neither disabled nor paused. ``clock`` tells the wall
+    time."""
+
+    def __init__(self, keys: Keys, wire: Wire, log: Any, clock: Callable[[], float]) -> None:
+        self._keys = keys
+        self._wire = wire
+        self._log = log
+        self._clock = clock
+        self._entries: dict[str, Timed] = {}
+        self._known: dict[tuple[bytes, bytes], Entry | None] = {}
+        self._asleep: set[str] = set()
+        self._told: set[str] = set()
+
+    def load(self, watch: bool) -> None:
+        """Reads everything anew, in one round trip. With ``watch`` the server tells the wire when
+        definitions or pauses have changed since. Raises ConnectionLost."""
+        try:
+            definitions, paused, lasts = self._read(watch)
+            entries = self._understood(definitions)
+            awake = [e for e in entries if e.enabled and e.name.encode() not in paused]
+            self._entries = self._placed(awake, lasts)
+            self._asleep = {e.name for e in entries} - set(self._entries)
+        except ResponseError as error:
+            if refused(error):
+                raise
+            self._entries = {}
+            self.tell_once("periodic jobs cannot be read", error=str(error))
+
+    def entries(self) -> Sequence[Timed]:
+        """All that tick."""
+        return tuple(self._entries.values())
+
+    def forget(self, timed: Timed) -> None:
+        """Its definition is gone."""
+        self._entries.pop(timed.entry.name, None)
+
+    def tell_once(self, event: str, **details: Any) -> None:
+        """One error line, however often this is met."""
+        told = f"{event} {sorted(details.items())}"
+        if told not in self._told:
+            self._told.add(told)
+            self._log.error(event, **details)
+
+    def _read(self, watch: bool) -> tuple[dict[bytes, bytes], set[bytes], dict[bytes, bytes]]:
+        caching: list[Command] = [("CLIENT", "CACHING", "YES")] if watch else []
+        commands: list[Command] = [
+            *caching,
+            ("HGETALL", self._keys.cron),
+            *caching,
+            ("SMEMBERS", self._keys.cron_paused),
+            ("HGETALL", self._keys.cron_last),
+        ]
+        replies = self._wire.pipeline(commands)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        definitions, paused, lasts = (r for r in replies if r != b"OK")
+        return definitions, set(paused), lasts
+
+    def _understood(self, definitions: Mapping[bytes, bytes]) -> list[Entry]:
+        """The entries among the definitions. What has not changed is not read again."""
+        known = self._known
+        self._known = {
+            item: known[item] if item in known else self._decoded(*item)
+            for item in definitions.items()
+        }
+        return [entry for entry in self._known.values() if entry is not None]
+
+    def _decoded(self, name: bytes, definition: bytes) -> Entry | None:
+        try:
+            entry = Entry.decode(definition)
+        except InvalidSchedule as error:
+            why = str(error)
+        else:
+            if entry.name.encode() == name:
+                return entry
+            why = f"it calls itself {entry.name!r}"
+        self._log.error("periodic job left out: cannot be read", name=_text(name), error=why)
+        return None
+
+    def _placed(self, awake: Sequence[Entry], lasts: Mapping[bytes, bytes]) -> dict[str, Timed]:
+        """The entries with their last ticks. Those that begin only now get this moment for one."""
+        at = int(self._clock())
+        placed: dict[str, Timed] = {}
+        begun: list[object] = []
+        for entry in awake:
+            noted = lasts.get(entry.name.encode(), b"")
+            last = _whole(noted)
+            if last is None or self._begins_now(entry.name, last, at):
+                begun += (entry.name, noted, at)
+                last = at
+            placed[entry.name] = Timed(entry, last)
+        if begun:
+            self._wire.script(REBASE, (self._keys.cron_last,), begun)
+        return placed
+
+    def _begins_now(self, name: str, last: int, at: int) -> bool:
+        """Whether the entry has just woken, or would not tick for more than a day because the clock
+        that noted its last tick was wrong."""
+        if astray(last, at):
+            self._log.warning(
+                "a clock was wrong: a last tick lay in the future; ticking from now on",
+                name=name,
+                ahead=last - at,
+            )
+            return True
+        return name in self._asleep and last < at
+
+
+def astray(last: int, at: float) -> bool:
+    """Whether a last tick lies too far ahead of the wall clock ``at`` to be true."""
+    return last > at + _AHEAD
+
+
+def _whole(stamp: bytes | None) -> int | None:
+    """A last tick as it was read; None if there is none, or something else in its place."""
+    try:
+        return int(stamp or b"")
+    except ValueError:
+        return None
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")

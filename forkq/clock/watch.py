@@ -1,0 +1,66 @@
+"""A wire that remembers what the server tells it of changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..connection import Wire
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Which keys have changed; ``everything``, if the server says that all have (FLUSHALL)."""
+
+    keys: frozenset[bytes] = frozenset()
+    everything: bool = False
+
+    def of(self, *names: str) -> bool:
+        """Whether there is news of any of these keys."""
+        return self.everything or any(name.encode() in self.keys for name in names)
+
+
+class WatchWire(Wire):
+    """Once ``track`` was called, no invalidation is lost: not those that arrive among the replies
+    to other commands either."""
+
+    def __init__(self, url: str, *, timeout: float = 5.0, connect_timeout: float = 2.0) -> None:
+        super().__init__(url, timeout=timeout, connect_timeout=connect_timeout)
+        self._changed: set[bytes] = set()
+        self._everything = False
+
+    def track(self) -> None:
+        """As ``Wire.track``; from here on, ``news`` is complete."""
+        self._open()._parser.set_invalidation_push_handler(self._note)
+        super().track()
+
+    def wait(self, timeout: float, *wakes: int) -> bool:
+        """As ``Wire.wait``, but at once if there is news, and reads what the server says."""
+        if self._changed or self._everything:
+            return True
+        spoke = super().wait(timeout, *wakes)
+        while self._can_read(self._open()):
+            self._read_push()
+        return spoke
+
+    def news(self) -> News:
+        """What has changed since the last call."""
+        news = News(frozenset(self._changed), self._everything)
+        self._changed.clear()
+        self._everything = False
+        return news
+
+    def _read_push(self) -> None:
+        try:
+            self._open().read_response(disable_decoding=True, push_request=True)
+        except BaseException:
+            self.close()  # half a message, or the end of all
+            raise
+
+    def _note(self, message: list[Any]) -> None:
+        keys: Iterable[bytes] | None = message[1]
+        if keys is None:
+            self._everything = True
+        else:
+            self._changed.update(keys)

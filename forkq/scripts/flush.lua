@@ -1,0 +1,61 @@
+-- Adds what a child has counted since its last flush, once, however often it is sent.
+--
+-- KEYS  [1] the note of what that child has flushed   [2 ..] counters   then, if there are fields, the
+--       hash of this minute and that of these ten minutes   then histograms
+-- ARGV  [1] the flush's number   [2] seconds that the note is kept
+--       [3] [4] jobs processed and failed that the child has flushed with this, in all
+--       [5] number of counters, then for each: amount, seconds that it is kept (0: for ever)
+--       then number of fields, for each: name, amount; if there are any, seconds that either hash is kept
+--       then number of histograms, seconds that they are kept, then for each: number of buckets, then
+--       for each bucket: its index, amount
+-- Returns the keys that could not be added to: they hold something else. The rest was added.
+--
+-- First nothing is removed: a full server takes what comes after a removal. The note comes next, so
+-- that no error further down makes the same flush count again.
+
+redis.call('HDEL', KEYS[1], '')
+if tonumber(redis.call('HGET', KEYS[1], 'number') or -1) >= tonumber(ARGV[1]) then return {} end
+redis.call('HSET', KEYS[1], 'number', ARGV[1], 'processed', ARGV[3], 'failed', ARGV[4])
+redis.call('EXPIRE', KEYS[1], ARGV[2])
+
+local at, key, refused = 4, 1, {}
+local function argument() at = at + 1 return ARGV[at] end
+local function next_key() key = key + 1 return KEYS[key] end
+
+-- Whether a command could be run: its key may hold anything.
+local function added(command, name, ...)
+  local reply = redis.pcall(command, name, ...)
+  if type(reply) ~= 'table' or not reply.err then return true end
+  refused[#refused + 1] = name
+  return false
+end
+
+for _ = 1, tonumber(argument()) do
+  local name, amount, ttl = next_key(), argument(), argument()
+  if added('INCRBY', name, amount) and ttl ~= '0' then redis.call('EXPIRE', name, ttl) end
+end
+
+local fields = {}
+for n = 1, tonumber(argument()) do fields[n] = { argument(), argument() } end
+if #fields > 0 then
+  for _ = 1, 2 do
+    local name, ttl, fine = next_key(), argument(), true
+    for _, field in ipairs(fields) do
+      fine = fine and added('HINCRBY', name, field[1], field[2])
+    end
+    if fine then redis.call('EXPIRE', name, ttl) end
+  end
+end
+
+local histograms, ttl = tonumber(argument()), argument()
+for _ = 1, histograms do
+  local name, command = next_key(), { 'OVERFLOW', 'SAT' }
+  for _ = 1, tonumber(argument()) do
+    local index, amount = argument(), argument()
+    for _, part in ipairs({ 'INCRBY', 'u16', '#' .. index, amount }) do
+      command[#command + 1] = part
+    end
+  end
+  if added('BITFIELD', name, unpack(command)) then redis.call('EXPIRE', name, ttl) end
+end
+return refused

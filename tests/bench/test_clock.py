@@ -1,0 +1,142 @@
+"""How late due jobs are, how soon a flood of them is moved, and what the clock asks of Redis."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tests.redis.clockwork import Clockwork
+from tests.support.server import Server
+from tests.support.tree import Forest
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.bench
+
+APP = """
+import os, time, forkq, redis
+server = redis.Redis.from_url(os.environ["FORKQ_TEST_URL"])
+
+@forkq.job(name="Lap")
+def lap(due):
+    late = time.time() - due
+    server.lpush("late", late)
+"""
+
+JOBS = 400
+SPREAD = 20.0  # seconds over which they fall due
+FLOOD = 100_000
+SLOW = 5000  # microseconds: no script may take longer
+WATCHED = 60  # seconds: a multiple of every period in an idle clock
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server of its own."""
+    server = Server(tcp=True).start()
+    yield server
+    server.close()
+
+
+def test_lateness(server: Server, tree: Forest) -> None:
+    """Prints how late jobs are that fall due at random times on an idle machine."""
+    tree(server, app=APP, args=("--log-level", "warning"), env={"FORKQ_TEST_URL": server.url})
+    client, begin = server.client(), time.time() + 1
+    for number in range(JOBS):
+        due = begin + random.uniform(0, SPREAD)
+        job = {"class": "Lap", "args": [due], "jid": f"{number:024x}", "retry": False}
+        client.zadd("schedule" if number % 2 else "retry", {json.dumps(job): due})
+    wait_until(lambda: client.llen("late") == JOBS, deadline=60, what="all jobs", every=0.5)
+    tell("due to start", [1000 * float(late) for late in client.lrange("late", 0, -1)])
+
+
+def test_lateness_of_the_arrival_in_the_queue(server: Server) -> None:
+    """The same up to the queue, by the server's own time."""
+    client, begin = server.client(), time.time() + 0.5
+    dues = [begin + random.uniform(0, SPREAD) for _ in range(JOBS)]
+    late: list[float] = []
+    with Clockwork(server.url):
+        for number, due in enumerate(dues):
+            job = {"class": "J", "args": [due], "jid": f"{number:024x}", "queue": "q"}
+            client.zadd("retry" if number % 2 else "schedule", {json.dumps(job): due})
+        while len(late) < JOBS:
+            found: Any = client.brpop(["queue:q"], 30)
+            seconds, micros = client.time()
+            late.append(1000 * (seconds + micros / 1e6 - json.loads(found[1])["args"][0]))
+    tell("due to queue", late)
+
+
+def tell(what: str, late: list[float]) -> None:
+    quantiles = statistics.quantiles(late, n=100)
+    print(
+        f"\n{what}: p50 {quantiles[49]:.2f} ms, p99 {quantiles[98]:.2f} ms, most {max(late):.2f} ms"
+        f" of {len(late)} jobs"
+    )
+    assert min(late) >= 0
+
+
+def test_a_flood(server: Server) -> None:
+    """Prints how soon 100,000 jobs that are due at one instant are in their queues."""
+    client = server.client()
+    client.config_set("slowlog-log-slower-than", SLOW)
+    at = time.time() + 8
+    for first in range(0, FLOOD, 1000):
+        client.zadd("schedule", {payload(number): at for number in range(first, first + 1000)})
+    assert time.time() < at, "the jobs were not written in time"
+    with Clockwork(server.url):
+        client.config_resetstat()
+        client.slowlog_reset()
+        time.sleep(max(0.0, at - time.time()))
+        trips = watch_until_empty(client)
+        took = time.time() - at
+    stats: Any = client.info("commandstats")
+    scripts = stats["cmdstat_evalsha"]
+    slow = [entry["duration"] / 1000 for entry in client.slowlog_get(100)]
+    print(
+        f"\n{FLOOD} jobs in {took:.2f} s by {scripts['calls']} scripts, on average "
+        f"{scripts['usec_per_call'] / 1000:.2f} ms; longer than {SLOW / 1000:g} ms: {slow}; "
+        f"a round trip meanwhile p50 {statistics.median(trips):.2f} ms, at most {max(trips):.2f} ms"
+    )
+    assert sum(client.llen(f"queue:q{number}") for number in range(3)) == FLOOD
+
+
+def payload(number: int) -> str:
+    return json.dumps(
+        {"class": "Noop", "args": [number, "some text"], "jid": f"{number:024x}", "retry": True,
+         "queue": f"q{number % 3}", "created_at": 1795216065.6910222}
+    )  # fmt: skip
+
+
+def watch_until_empty(client: Redis) -> list[float]:
+    """Milliseconds of each look at the schedule, a few milliseconds apart, until that is empty."""
+    trips = []
+    while True:
+        started = time.monotonic()
+        left = client.zcard("schedule")
+        trips.append(1000 * (time.monotonic() - started))
+        if not left:
+            return trips
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_idle_clock(server: Server, leads: bool) -> None:
+    """Prints the commands that one idle clock sends in a minute, alone."""
+    client = server.client()
+    if not leads:
+        client.set("forkq:leader", "vm2:7:eeee another-boot/pid:[1]/4242/1.00", px=300_000)
+    with Clockwork(server.url) as clock:
+        wait_until(lambda: (clock.leads_until > 0) == leads, what="its standing")
+        client.config_resetstat()
+        time.sleep(WATCHED)  # the measure itself: what happens while nothing happens
+        stats: Any = client.info("commandstats")
+    calls = {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()}
+    calls.pop("config|resetstat", None)
+    who = "that leads" if leads else "that stands by"
+    print(f"\nan idle clock {who}: {sum(calls.values())} commands a minute: {calls}")

@@ -1,0 +1,178 @@
+"""The clock's process killed, frozen and thawed: every job that is due arrives once."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+from redis import Redis
+
+from tests.process.scene import APP, Journal, measured, pass_time, payloads, push
+from tests.support import bound
+from tests.support.server import Server
+from tests.support.tree import Forest, ForkqTree
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+
+# Forks two clocks on one Redis, kills one or the other with SIGKILL every few milliseconds, and
+# starts it again, until both sets are empty. Prints how many it has killed.
+KILLER = """
+import os, random, signal, sys, time
+from pathlib import Path
+from redis import Redis
+from forkq import log
+from forkq.clock.main import Clock
+from forkq.config import Config, RedisSettings
+from forkq.post import Post
+
+url, seed = sys.argv[1], int(sys.argv[2])
+chance, redis, kills = random.Random(seed), Redis.from_url(url), 0
+log.configure("error", "logfmt")
+
+def clock(number):
+    control, ours = os.pipe()
+    report = os.open(os.devnull, os.O_WRONLY)
+    pid = os.fork()
+    if pid == 0:
+        nowhere = Path("/nonexistent")
+        config = Config(pidfile=nowhere, state_dir=nowhere, redis=RedisSettings(url=url))
+        post = Post("clock", None, f"{number:012x}", control, report, False)
+        os._exit(Clock(config, post, os.pipe()[0]).run())
+    os.close(control)
+    os.close(report)
+    return pid, ours
+
+def kill(pid, ours):
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.close(ours)
+
+clocks = [clock(0), clock(1)]
+deadline = time.monotonic() + 60
+while redis.zcard("schedule") + redis.zcard("retry") and time.monotonic() < deadline:
+    time.sleep(chance.uniform(0.005, 0.12))
+    victim = chance.randrange(2)
+    kill(*clocks[victim])
+    kills += 1
+    clocks[victim] = clock(kills + 1)
+for each in clocks:
+    kill(*each)
+print(kills)
+"""
+
+
+def test_clocks_killed_dozens_of_times_lose_and_duplicate_nothing(
+    redis: Redis, redis_server: Server
+) -> None:
+    """Six thousand jobs of both sets fall due meanwhile, some of them thousands at one instant."""
+    begin = time.time()
+    for name in ("schedule", "retry"):
+        entries = {}
+        for number in range(3000):
+            late = random.uniform(0, 5) if number % 2 else 2.5
+            jid = f"{name}-{number}"
+            text = {"class": "J", "args": [], "jid": jid, "queue": f"q{number % 3}"}
+            entries[json.dumps(text)] = begin + late
+        redis.zadd(name, entries)
+    command = [sys.executable, "-c", KILLER, redis_server.url, str(random.getrandbits(32))]
+    killer = subprocess.run(
+        bound.command(command), cwd=ROOT, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert killer.returncode == 0, killer.stderr
+    assert not redis.exists("schedule", "retry", "dead")
+    found: Counter[str] = Counter()
+    for number in range(3):
+        queue: Any = redis.lrange(f"queue:q{number}", 0, -1)
+        found.update(json.loads(payload)["jid"] for payload in queue)
+    wanted = {f"{name}-{number}" for name in ("schedule", "retry") for number in range(3000)}
+    assert wanted == set(found)
+    assert set(found.values()) == {1}
+    measured(f"{killer.stdout.strip()} kills")
+    assert int(killer.stdout) >= 24
+
+
+def test_jobs_that_fall_due_while_a_trees_clock_is_killed_run_once(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    forkq = tree(redis_server, app=APP, env=journal.env)
+    begin = time.time()
+    jids = [push(redis_server, "Quick", 0, at=begin + 0.5 + number / 200) for number in range(400)]
+    killed: set[int] = set()
+    for _ in range(3):
+        pass_time(0.3)
+        victim = wait_until(lambda: another_clock(forkq, killed), deadline=20, what="another clock")
+        assert victim is not None
+        victim.kill()
+        killed.add(victim.pid)
+    journal.wait("end", jids, deadline=30)
+    assert {len(lines) for lines in journal.runs().values()} == {1}
+    assert not payloads(redis, "schedule")
+
+
+def test_a_clock_that_was_frozen_goes_on_where_it_stood(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """As after a suspend: what fell due meanwhile runs at once, once, and nothing else does."""
+    forkq = tree(redis_server, app=APP, env=journal.env)
+    frozen = clock(forkq)
+    wait_until(lambda: redis.exists("forkq:leader"), what="a leader")
+    jids = [push(redis_server, "Quick", 0, at=time.time() + 0.2 * number) for number in range(1, 6)]
+    later = push(redis_server, "Quick", 0, at=time.time() + 600)
+    frozen.send_signal(signal.SIGSTOP)
+    pass_time(1.5)
+    before = journal.jids("begin")
+    assert before < set(jids)
+    frozen.send_signal(signal.SIGCONT)
+    journal.wait("end", jids, deadline=10)
+    assert {len(lines) for lines in journal.runs().values()} == {1}
+    assert [found["jid"] for found in payloads(redis, "schedule")] == [later]
+
+
+def test_a_clock_that_hangs_is_no_reason_to_wait_where_there_is_another(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """Its lease runs out; when it thaws, it moves nothing a second time."""
+    first = tree(redis_server, app=APP, env=journal.env)
+    wait_until(lambda: redis.exists("forkq:leader"), what="a leader")
+    second = tree(redis_server, app=APP, env=journal.env)
+    frozen = clock(first)
+    frozen.send_signal(signal.SIGSTOP)
+    jids = [push(redis_server, "Quick", 0, at=time.time() + 0.2) for _ in range(50)]
+    journal.wait("end", jids, deadline=15)
+    frozen.send_signal(signal.SIGCONT)
+    more = [push(redis_server, "Quick", 0, at=time.time() + 0.2) for _ in range(50)]
+    journal.wait("end", more, deadline=15)
+    assert {len(lines) for lines in journal.runs().values()} == {1}
+    for each in (first, second):
+        assert each.stop() == 0
+
+
+def test_a_wall_clock_beyond_all_jobs_is_no_matter_to_a_tree_that_stops(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """A job that is due in a thousand years does not keep the clock from hearing the stop."""
+    push(redis_server, "Quick", 0, at=time.time() + 1000 * 365 * 86_400)
+    forkq = tree(redis_server, app=APP, env=journal.env)
+    wait_until(lambda: redis.exists("forkq:leader"), what="a leader")
+    assert forkq.stop(deadline=10) == 0
+    assert len(payloads(redis, "schedule")) == 1
+
+
+def clock(tree: ForkqTree) -> psutil.Process:
+    """The tree's clock."""
+    [found] = tree.children("forkq clock")
+    return found
+
+
+def another_clock(tree: ForkqTree, than: set[int]) -> psutil.Process | None:
+    """The tree's clock, if it has one that is none of these."""
+    return next((each for each in tree.children("forkq clock") if each.pid not in than), None)

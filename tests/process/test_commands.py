@@ -1,0 +1,279 @@
+"""The commands that look into Redis and steer what is there, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tests.process.scene import push, wait_settled
+from tests.support.server import Server
+from tests.support.tree import CHECKOUT, Forest, ForkqTree
+from tests.support.waiting import wait_until
+
+WIDTH = 100
+SECRET = "hunter2"
+APP = """
+import time
+import forkq
+
+@forkq.job(name="Crawl", queue="slow")
+def crawl(secret: str) -> None:
+    job = forkq.current_job()
+    pages = 0
+    while not forkq.stopping():
+        pages += 1
+        job.progress(pages, 1_000_000, "pages")
+        time.sleep(0.01)
+
+@forkq.job(name="Report")
+def report(number: int) -> None: ...
+"""
+
+
+@pytest.fixture
+def shell(redis: Redis, redis_server: Server) -> Iterator[ForkqTree]:
+    """A folder to run commands in, on an empty server."""
+    tree = ForkqTree(app=APP, env={"FORKQ_REDIS": redis_server.url, "TZ": "Asia/Tokyo"})
+    yield tree
+    tree.close()
+
+
+def told(shell: ForkqTree, *arguments: str, code: int = 0) -> str:
+    """What a command prints; nothing is wider than a terminal."""
+    result = shell.run(*arguments)
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    assert SECRET not in result.stdout + result.stderr
+    assert all(len(line) <= WIDTH for line in result.stdout.splitlines())
+    return result.stdout.strip()
+
+
+def told_json(shell: ForkqTree, *arguments: str, code: int = 0) -> Any:
+    result = shell.run(*arguments, "--json")
+    assert result.returncode == code, result.stderr
+    assert SECRET not in result.stdout
+    return json.loads(result.stdout)
+
+
+def add(shell: ForkqTree, server: Server, **more: Any) -> None:
+    """A periodic job, added as an app does it."""
+    program = (
+        "import sys, json, forkq; from forkq.api import cron;"
+        f"forkq.configure({server.url!r}); cron.add(**json.loads(sys.argv[1]))"
+    )
+    entry = {"name": "nightly", "cron": "30 3 * * *", "job": "Report", "args": [SECRET], **more}
+    subprocess.run(
+        [sys.executable, "-c", program, json.dumps(entry)],
+        cwd=CHECKOUT, env=shell.env, check=True, timeout=60,
+    )  # fmt: skip
+
+
+def test_an_empty_server_is_told_in_words(shell: ForkqTree) -> None:
+    """Never by silence."""
+    assert told(shell, "running") == "no job is running"
+    assert told(shell, "running", "--longer-than", "1h30m") == (
+        "no job is running for more than 90 min"
+    )
+    assert told(shell, "stuck") == "no job has been silent for more than 10 min"
+    assert told(shell, "cron", "list").startswith("no periodic job is known")
+    assert told(shell, "cron", "next").startswith("no periodic job is known")
+    assert "no job has been pushed to any queue" in told(shell, "stats")
+    assert "is nowhere" in told(shell, "find", "f" * 24, code=1)
+    assert told_json(shell, "running") == told_json(shell, "stuck") == []
+    assert told_json(shell, "cron", "list") == told_json(shell, "cron", "next") == []
+    assert told_json(shell, "find", "f" * 24, code=1) is None
+
+
+def test_running_and_stuck_show_a_real_job(
+    redis: Redis, redis_server: Server, tree: Forest
+) -> None:
+    """With the progress that its heartbeat brought, and without its arguments."""
+    forkq = tree(redis_server, app=APP, args=["-q", "slow"], env={"FORKQ_REDIS": redis_server.url})
+    jid = push(redis_server, "Crawl", SECRET, queue="slow")
+    [job] = wait_until(
+        lambda: [job for job in told_json(forkq, "running") if job["progress"]],
+        deadline=25,
+        every=0.2,
+        what="a heartbeat that tells of progress",
+    )
+    assert (job["jid"], job["job"], job["queue"]) == (jid, "Crawl", "slow")
+    assert job["progress"]["done"] > 0
+    table = told(forkq, "running")
+    assert jid in table
+    assert "pages" in table
+    assert told(forkq, "running", "--longer-than", "1d") == "no job is running for more than 24 h"
+    assert told(forkq, "stuck", "--minutes", "5") == "no job has been silent for more than 5 min"
+    assert jid in told(forkq, "stuck", "--minutes", "0", code=1)
+    assert re.search(r"place +running", told(forkq, "find", jid))
+    assert "busy                   1" in told(forkq, "stats")
+    assert forkq.stop() == 0
+
+
+def test_find_says_where_a_job_is(shell: ForkqTree, redis_server: Server) -> None:
+    queued = push(redis_server, "Mail", SECRET, queue="mail")
+    later = push(redis_server, "Mail", SECRET, at=3600)
+    shown = told(shell, "find", queued)
+    assert re.search(r"place +queued\n", shown)
+    assert re.search(r"queue +mail\n", shown)
+    found = told_json(shell, "find", later)
+    assert (found["place"], found["job"]) == ("scheduled", "Mail")
+    assert found["at"] == pytest.approx(time.time() + 3600, abs=60)
+    assert re.search(r"at +\d{4}-.* JST \(in (59|60) min", told(shell, "find", later))
+
+
+def test_stats_show_counts_queues_and_days(shell: ForkqTree, redis: Redis) -> None:
+    redis.mset({"stat:processed": 12345, "stat:failed": 67})
+    redis.sadd("queues", "mail", "m" * 150)
+    redis.lpush("queue:mail", "{}", "{}")
+    shown = told(shell, "stats", "--days", "3")
+    assert "12,345" in shown
+    assert re.search(r"^mail +2 ", shown, re.MULTILINE)
+    assert len(re.findall(r"^\d{4}-\d\d-\d\d +0 +0$", shown, re.MULTILINE)) == 3
+    found = told_json(shell, "stats", "--days", "2")
+    assert (found["processed"], found["enqueued"], len(found["history"])) == (12345, 2, 2)
+
+
+def test_cron_list_and_next_show_ticks_in_their_own_zone(
+    shell: ForkqTree, redis_server: Server
+) -> None:
+    """Not in the operator's, which is Tokyo's here."""
+    add(shell, redis_server, tz="America/New_York")
+    add(shell, redis_server, name="often", cron="*/10 * * * * *", enabled=False)
+    listed = told(shell, "cron", "list")
+    assert re.search(r"^nightly .*03:30:00 E[SD]T  in ", listed, re.MULTILINE)
+    assert re.search(r"^often .*disabled", listed, re.MULTILINE)
+    ticks = told(shell, "cron", "next", "nightly", "-n", "3").splitlines()[1:]
+    assert len(ticks) == 3
+    assert all(re.fullmatch(r"\S+ 03:30:00 E[SD]T  in .*  nightly", tick) for tick in ticks)
+    assert "often" not in told(shell, "cron", "next")
+    asleep = shell.run("cron", "next", "often", "-n", "2")
+    assert "disabled" in asleep.stderr
+    assert len(asleep.stdout.splitlines()) == 3
+    coming = told_json(shell, "cron", "next", "-n", "4")
+    assert [tick["tick"] for tick in coming] == sorted(tick["tick"] for tick in coming)
+    [nightly, often] = told_json(shell, "cron", "list")
+    assert (nightly["tz"], nightly["next"]) == ("America/New_York", coming[0]["tick"])
+    assert (often["next"], often["enabled"]) == (None, False)
+
+
+def test_cron_pause_and_resume(shell: ForkqTree, redis_server: Server) -> None:
+    add(shell, redis_server)
+    add(shell, redis_server, name="second")
+    assert told(shell, "cron", "pause", "nightly", "second") == (
+        "nightly is paused\nsecond is paused"
+    )
+    assert told(shell, "cron", "pause", "nightly") == "nightly was paused already"
+    assert re.search(r"^nightly .*paused", told(shell, "cron", "list"), re.MULTILINE)
+    assert told(shell, "cron", "next") == "no tick is coming"
+    assert told(shell, "cron", "resume", "nightly").startswith("nightly goes on; next: 2")
+    assert told(shell, "cron", "resume", "nightly").startswith("nightly was not paused")
+
+
+def test_a_misspelt_name_changes_nothing(
+    shell: ForkqTree, redis: Redis, redis_server: Server
+) -> None:
+    """Not even for those that were spelt right."""
+    add(shell, redis_server)
+    for command in ("pause", "resume"):
+        result = shell.run("cron", command, "nightly", "nihgtly")
+        assert result.returncode == 1
+        assert "'nihgtly'" in result.stderr
+        assert "'nightly'" in result.stderr
+    assert redis.exists("forkq:cron:paused") == 0
+
+
+def test_cron_run_and_history(shell: ForkqTree, redis: Redis, redis_server: Server) -> None:
+    add(shell, redis_server, queue="low")
+    assert told(shell, "cron", "history", "nightly") == "nightly has not run yet"
+    jid = told(shell, "cron", "run", "nightly")
+    assert redis.llen("queue:low") == 1
+    assert re.search(rf"run by hand .*{jid}", told(shell, "cron", "history", "nightly"))
+    [run] = told_json(shell, "cron", "history", "nightly")
+    assert (run["jid"], run["by_hand"], run["event"]) == (jid, True, "run by hand")
+    assert told(shell, "cron", "remove", "nightly") == "nightly is removed"
+    assert redis.exists("forkq:cron", "forkq:cron:runs:nightly") == 0
+
+
+def test_mark_deploy_marks_once(shell: ForkqTree, redis: Redis) -> None:
+    """By its label, or by the latest commit where there is one."""
+    assert told(shell, "mark-deploy", "v1.2") == "marked: v1.2"
+    assert "already" in told(shell, "mark-deploy", "v1.2")
+    [key] = redis.keys("*-marks")
+    assert b"v1.2" in redis.hvals(key)
+    refused = shell.run("mark-deploy")
+    assert refused.returncode == 1
+    assert "forkq mark-deploy LABEL" in refused.stderr
+    redis.flushall()
+    for command in (
+        ["init", "-q"],
+        ["-c", "user.name=a", "-c", "user.email=b", "commit", "-q", "--allow-empty", "-m", "One"],
+    ):
+        subprocess.run(["git", *command], cwd=shell.cwd, check=True, timeout=60)
+    assert re.fullmatch(r"marked: [0-9a-f]{4,} One", told(shell, "mark-deploy"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        (["running", "--longer-than", "90"], 2, ["'90'", "90s"]),
+        (["running", "--longer-than", "soon"], 2, ["soon", "1h"]),
+        (["stuck", "--minutes", "-1"], 2, ["-1"]),
+        (["stats", "--days", "0"], 2, ["0"]),
+        (["find"], 2, ["JID"]),
+        (["cron"], 2, ["list"]),
+        (["cron", "pause"], 2, ["NAME"]),
+        (["cron", "next", "-n", "many"], 2, ["many"]),
+        (["cron", "run", "x"], 1, ["'x'", "none at all"]),
+        (["cron", "history", "x"], 1, ["'x'"]),
+        (["stats", "--redis", "redis://:hunter2@127.0.0.1:1/0"], 6, ["127.0.0.1:1"]),
+        (["running", "--redis", "redis://:hunter2@127.0.0.1:1/0"], 6, ["127.0.0.1:1"]),
+        (["cron", "list", "--redis", "embedded"], 6, ["embedded"]),
+        (["find", "x", "-C", "missing.toml"], 2, ["missing.toml"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_a_mistake_is_a_message(
+    shell: ForkqTree, arguments: list[str], code: int, named: list[str]
+) -> None:
+    result = shell.run(*arguments)
+    assert result.returncode == code, result.stderr
+    shown = result.stderr + result.stdout  # a group without a command shows its help
+    for name in named:
+        assert name in shown
+    assert "Traceback" not in result.stderr
+    assert SECRET not in shown
+
+
+def test_names_from_payloads_move_no_cursor(shell: ForkqTree, redis: Redis) -> None:
+    redis.sadd("queues", "a\x1b[2Jb")
+    assert "\x1b" not in told(shell, "stats")
+
+
+def test_the_recipe_finds_rows_whose_job_is_gone(
+    redis: Redis, redis_server: Server, tree: Forest
+) -> None:
+    """The very code of docs/recipes.md, on real jobs: one is alive, one gone, one done."""
+    recipes = (CHECKOUT / "docs" / "recipes.md").read_text()
+    [app, *_] = re.findall(r"```python\n(.*?)```", recipes, re.DOTALL)
+    forkq = tree(redis_server, app=app, env={"FORKQ_REDIS": redis_server.url})
+    alive = push(redis_server, "Export", 1, queue="exports")
+    database = sqlite3.connect(forkq.cwd / "shop.db")
+    database.execute("CREATE TABLE exports (id INTEGER, status TEXT, jid TEXT)")
+    rows = [(1, "running", alive), (2, "running", "f" * 24), (3, "done", "e" * 24)]
+    database.executemany("INSERT INTO exports VALUES (?, ?, ?)", rows)
+    database.commit()
+    push(redis_server, "FindLostExports")
+    wait_settled(redis)
+    found = dict(database.execute("SELECT id, status FROM exports").fetchall())
+    database.close()
+    assert found == {1: "running", 2: "lost", 3: "done"}
+    assert forkq.stop() == 0

@@ -1,0 +1,198 @@
+"""Periodic jobs in a real tree: from the decorator and the file to the run, each tick once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tests.process.scene import Journal, events, json_log, workers
+from tests.support.server import Server
+from tests.support.tree import Forest, ForkqTree
+from tests.support.waiting import wait_until
+
+# Each run tells its tick in place of the jid: `Journal` reads it as such.
+APP = """
+import os, time
+import forkq
+
+JOURNAL = os.open(os.environ["FORKQ_TEST_JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def tell(event):
+    mark = forkq.current_job().payload["forkq"]
+    line = f"{event} {mark['cron']}/{mark['tick']} {os.getpid()} {time.time()}\\n"
+    os.write(JOURNAL, line.encode())
+
+
+@forkq.every("* * * * * *", name="code")
+@forkq.job(name="Tell")
+def told(who="nobody"):
+    tell(who)
+
+
+@forkq.every("* * * * * *", name="slow", overlap="skip")
+@forkq.job(name="Slow")
+def slow():
+    tell("begin")
+    time.sleep(2.2)
+    tell("end")
+"""
+
+CONFIG = """
+[[cron]]
+name = "file"
+cron = "* * * * * *"
+job = "Tell"
+args = ["somebody"]
+"""
+
+
+def ticks(journal: Journal, name: str, event: str | None = None) -> list[int]:
+    """The ticks of an entry whose jobs have run."""
+    lines = journal.lines(*([event] if event else []))
+    found = (line.jid.partition("/") for line in lines)
+    return sorted(int(tick) for owner, _, tick in found if owner == name)
+
+
+def consecutive(found: list[int]) -> bool:
+    return found == list(range(found[0], found[-1] + 1))
+
+
+def wait_ticks(journal: Journal, name: str, count: int) -> list[int]:
+    """Waits until that many ticks of an entry have run, from now on."""
+    before = len(ticks(journal, name))
+    return wait_until(
+        lambda: found if len(found := ticks(journal, name)) >= before + count else [],
+        deadline=30,
+        what=f"{count} more runs of {name!r}",
+    )
+
+
+def start(tree: Forest, server: Server, journal: Journal) -> ForkqTree:
+    return tree(
+        server,
+        app=APP,
+        config=CONFIG,
+        args=["-t", "5", "--concurrency", "10", "--log-format", "json"],
+        env=journal.env,
+    )
+
+
+def history(redis: Redis, name: str) -> list[dict[str, Any]]:
+    lines: Any = redis.lrange(f"forkq:cron:runs:{name}", 0, -1)
+    return [json.loads(line) for line in reversed(lines)]
+
+
+def test_jobs_of_code_and_file_run_each_second_and_each_tick_once(
+    tree: Forest, own_server: Server, journal: Journal
+) -> None:
+    start(tree, own_server, journal)
+    for name in ("code", "file"):
+        wait_ticks(journal, name, 5)
+        assert consecutive(ticks(journal, name))
+    assert all(line.at >= int(line.jid.partition("/")[2]) for line in journal.lines("nobody"))
+    assert set(ticks(journal, "file", "somebody")) == set(ticks(journal, "file"))
+    runs = history(own_server.client(), "code")
+    assert {"enqueued", "done"} == {run["event"] for run in runs}
+
+
+def test_a_slow_job_is_not_joined_by_its_next_tick(
+    tree: Forest, own_server: Server, journal: Journal
+) -> None:
+    start(tree, own_server, journal)
+    wait_ticks(journal, "slow", 6)
+    told = [line.event for line in journal.lines("begin", "end")]
+    assert told == ["begin", "end"] * (len(told) // 2) + ["begin"] * (len(told) % 2)
+    assert "skipped" in {run["event"] for run in history(own_server.client(), "slow")}
+
+
+@pytest.mark.parametrize("what", ["the clock is killed", "a child is killed", "rolling restart"])
+def test_ticks_go_on_through_a_change_of_processes(
+    tree: Forest, own_server: Server, journal: Journal, what: str
+) -> None:
+    running = start(tree, own_server, journal)
+    wait_ticks(journal, "code", 2)
+    for _ in range(2):
+        before = {process.pid for process in running.children()}
+        if what == "the clock is killed":
+            running.children("forkq clock")[0].kill()
+        elif what == "a child is killed":
+            workers(running)[0].kill()
+        else:
+            running.signal(signal.SIGUSR2)
+        wait_until(
+            lambda before=before: {p.pid for p in running.children()} - before,  # type: ignore[misc]
+            deadline=20,
+            what="a new process",
+        )
+        wait_ticks(journal, "code", 2)
+    running.stop()
+    redis = own_server.client()
+    wait_until(lambda: not running.alive, what="the end")
+    found = Counter(ticks(journal, "code"))
+    waiting: Any = redis.lrange("queue:default", 0, -1)
+    left = [json.loads(payload) for payload in waiting]
+    for job in left:
+        if job["forkq"]["cron"] == "code" and not job["forkq"].get("crashes"):
+            found[job["forkq"]["tick"]] += 1
+    assert consecutive(sorted(found))
+    enqueued = Counter(run["tick"] for run in history(redis, "code") if run["event"] == "enqueued")
+    assert set(enqueued.values()) == {1}
+
+
+def test_two_trees_on_one_redis_share_the_ticks(
+    tree: Forest, own_server: Server, journal: Journal
+) -> None:
+    first = start(tree, own_server, journal)
+    start(tree, own_server, journal)
+    wait_ticks(journal, "code", 3)
+    first.stop()
+    wait_ticks(journal, "code", 3)
+    found = ticks(journal, "code")
+    assert consecutive(found)
+
+
+def test_an_entry_that_a_deploy_has_dropped_ticks_no_more(
+    tree: Forest, own_server: Server, journal: Journal
+) -> None:
+    running = start(tree, own_server, journal)
+    wait_ticks(journal, "file", 2)
+    (running.cwd / "forkq.toml").write_text("")
+    running.stop()
+    running.start().wait_ready()
+    wait_ticks(journal, "code", 3)
+    redis = own_server.client()
+    assert set(redis.hkeys("forkq:cron")) == {b"code", b"slow"}
+    last = ticks(journal, "file")[-1]
+    assert last < ticks(journal, "code")[-2]
+    assert [line["names"] for line in json_log(running) if line["event"].endswith("removed")]
+
+
+def test_ticks_that_passed_while_all_was_down_are_made_up_for_by_the_latest(
+    tree: Forest, own_server: Server, journal: Journal
+) -> None:
+    """A tree that was stopped for an hour: seen from Redis, the last tick is an hour old."""
+    running = start(tree, own_server, journal)
+    wait_ticks(journal, "code", 2)
+    running.stop()
+    redis = own_server.client()
+    redis.delete("queue:default")
+    back = int(time.time()) - 3600
+    redis.hset("forkq:cron:last", "code", back)
+    again = back + 3600
+    running.start().wait_ready()
+    wait_until(
+        lambda: [tick for tick in ticks(journal, "code") if tick > again + 2],
+        deadline=30,
+        what="a tick of today",
+    )
+    [told] = events(running, "ticks of a periodic job were missed")
+    assert told["name"] == "code"
+    hour = {tick for tick in ticks(journal, "code") if back < tick < again - 55}
+    assert len(hour) <= 7  # the latest of the hour's, and some of the last minute's

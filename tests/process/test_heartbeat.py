@@ -1,0 +1,210 @@
+"""Heartbeats of real children: punctual under load, complete at the end, right after a kill."""
+
+from __future__ import annotations
+
+import signal
+import time
+from itertools import pairwise
+from typing import Any
+
+import psutil
+import pytest
+from redis import Redis
+
+from tests.process.scene import (
+    APP,
+    Journal,
+    counter,
+    measured,
+    pass_time,
+    push,
+    push_many,
+    wait_settled,
+    workers,
+)
+from tests.support.server import Server
+from tests.support.tree import Forest, ForkqTree
+from tests.support.waiting import wait_until
+
+INTERVAL, LATE = 10.0, 2.0
+
+
+def beats(redis: Redis, seconds: float) -> list[float]:
+    """When each beat of the one child arrived (monotonic)."""
+    [identity] = redis.smembers("processes")
+    seen: list[Any] = [redis.hget(identity, "beat")]
+    arrivals: list[float] = []
+    end = time.monotonic() + seconds
+
+    def look() -> bool:
+        beat = redis.hget(identity, "beat")
+        if beat != seen[-1]:
+            seen.append(beat)
+            arrivals.append(time.monotonic())
+        return time.monotonic() >= end
+
+    wait_until(look, deadline=seconds + 10, every=0.02, what="the end of the watch")
+    return arrivals
+
+
+def test_beats_are_punctual_while_ten_processors_spin(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """Pure Python, which lets go of the interpreter's lock only when asked; a minute of it, and 25
+    processors, are in tests/bench."""
+    forkq = tree(redis_server, app=APP, args=["-c", "10", "-t", "1"], env=journal.env)
+    journal.wait("begin", push_many(redis_server, "Spin", [[]] * 10))
+    arrivals = beats(redis, 2.5 * INTERVAL)
+    gaps = [later - earlier for earlier, later in pairwise(arrivals)]
+    measured(f"gaps between beats: {', '.join(f'{gap:.2f}' for gap in gaps)} s")
+    assert gaps
+    assert max(gaps) <= INTERVAL + LATE
+    assert forkq.stop() == 0
+
+
+def test_a_beat_comes_at_start_at_quiet_and_the_record_goes_with_the_child(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    forkq = tree(redis_server, app=APP, args=["-c", "2"], env=journal.env)
+    wait_until(lambda: redis.scard("processes") == 1, deadline=5, what="the record")
+    members: Any = redis.smembers("processes")
+    [identity] = members
+    assert redis.hget(identity, "quiet") == b"false"
+    forkq.signal(signal.SIGTSTP)
+    wait_until(lambda: redis.hget(identity, "quiet") == b"true", deadline=5, what="the news")
+    assert forkq.stop() == 0
+    assert redis.keys(f"{identity.decode()}*") == []
+    assert redis.scard("processes") == 0
+
+
+def test_a_clean_stop_flushes_what_was_counted_last(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """Not only counters: metrics too, which Sidekiq 7 loses."""
+    forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "2"], env=journal.env)
+    wait_until(lambda: redis.scard("processes") == 2, what="both records")
+    last = push_many(redis_server, "Nap", [[0.5]] * 4)
+    journal.wait("begin", last)
+    failed = push_many(redis_server, "Fail", [["x", True]] * 3)
+    assert forkq.stop() == 0
+    ended = len(journal.lines("end"))
+    assert ended == 4
+    del failed  # whether they were fetched before the stop, the counters must tell
+    assert counter(redis, "processed") == len(journal.lines("begin"))
+    assert counter(redis, "failed") == counter(redis, "processed") - ended
+    assert metric(redis, "Nap|p") == 4
+    assert metric(redis, "Nap|ms") >= 2000
+
+
+def metric(redis: Redis, field: str) -> int:
+    """A field of the minutes' hashes, over all minutes."""
+    keys: Any = redis.keys("j|*")
+    minutes = [key for key in keys if len(key.split(b":")[-1]) == 2]
+    return sum(int(redis.hget(key, field) or 0) for key in minutes)
+
+
+def test_jobs_of_a_killed_child_count_as_far_as_it_had_told(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """They were done between two flushes; the master knows them from the child's last Beat."""
+    forkq = tree(redis_server, app=APP, args=["-c", "2"], env=journal.env)
+    wait_until(lambda: redis.scard("processes") == 1, what="the record")
+    wait_until(lambda: flushed(redis), what="its first flush")
+    push_many(redis_server, "Quick", [[0.001]] * 50)
+    push_many(redis_server, "Fail", [["x", True]] * 5)
+    wait_told(forkq, 55)
+    before = counter(redis, "processed")
+    [child] = workers(forkq)
+    child.kill()
+    wait_until(lambda: counter(redis, "processed") == 55, what="the dead child's counts")
+    measured(f"{55 - before} of 55 jobs were counted by the master")
+    assert before < 55
+    assert counter(redis, "failed") == 5
+    wait_until(lambda: child.pid not in [p.pid for p in workers(forkq)], what="the replacement")
+    assert forkq.stop() == 0
+    assert counter(redis, "processed") == 55
+
+
+def flushed(redis: Redis) -> bool:
+    """Whether some child has flushed, if only its note."""
+    return bool(redis.keys("forkq:flushed:*"))
+
+
+def told_by(tree: ForkqTree) -> dict[int, int]:
+    """How many jobs each living child has told its master of."""
+    children: list[dict[str, Any]] = tree.status().get("children", [])
+    return {
+        child["pid"]: child.get("processed", 0)
+        for child in children
+        if "clock" not in child["name"]
+    }
+
+
+def test_counts_of_children_killed_again_and_again_are_neither_lost_nor_doubled(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """Each is killed when it has told what it did: then exactly the jobs that ran are counted."""
+    forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "2"], env=journal.env)
+    of_the_dead = 0
+    for turn in range(1, 5):
+        wait_until(lambda: redis.scard("processes") == 2, what="two children and their records")
+        wait_until(lambda: len(told_by(forkq)) == 2, what="two children that the master knows")
+        push_many(redis_server, "Quick", [[0.001]] * 40)
+        wait_told(forkq, 40 * turn - of_the_dead)
+        victim = workers(forkq)[0]
+        of_the_dead += told_by(forkq)[victim.pid]
+        kill(forkq, victim)
+        wait_counted(redis, of_the_dead)
+    assert forkq.stop() == 0
+    assert counter(redis, "processed") == len(journal.lines("end")) == 160
+
+
+def wait_told(tree: ForkqTree, jobs: int) -> None:
+    """Waits until the living children have told their master of so many jobs."""
+    wait_until(lambda: sum(told_by(tree).values()) == jobs, what=f"{jobs} jobs to be told")
+
+
+def wait_counted(redis: Redis, jobs: int) -> None:
+    """Waits until Redis has counted so many jobs at least."""
+    wait_until(lambda: counter(redis, "processed") >= jobs, what=f"{jobs} jobs to be counted")
+
+
+def kill(tree: ForkqTree, child: psutil.Process) -> None:
+    """SIGKILL, until the master has seen it."""
+    child.kill()
+    wait_until(lambda: child.pid not in told_by(tree), what="the master to bury it")
+
+
+def test_a_child_in_one_long_call_that_holds_the_lock_beats_again_after_it(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """No thread of ours can help it meanwhile; afterwards nothing is amiss."""
+    forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
+    wait_until(lambda: redis.scard("processes") == 1, what="the record")
+    jid = push(redis_server, "Hold", 12)
+    journal.wait("begin", [jid])
+    arrivals = beats(redis, 16)
+    journal.wait("end", [jid])
+    assert arrivals
+    assert counter(redis, "processed") in {0, 1}
+    assert forkq.stop() == 0
+    assert counter(redis, "processed") == 1
+
+
+@pytest.mark.parametrize("way", ["stop", "pause"])
+def test_counts_of_an_outage_arrive_after_it(
+    own_server: Server, tree: Forest, journal: Journal, way: str
+) -> None:
+    redis = own_server.client()
+    forkq = tree(own_server, app=APP, args=["-c", "5"], env=journal.env)
+    wait_until(lambda: redis.scard("processes") == 1, what="the record")
+    jids = push_many(own_server, "Quick", [[0.02]] * 200)
+    wait_until(lambda: len(journal.lines("end")) > 50, what="some of the jobs")
+    own_server.stop() if way == "stop" else own_server.pause()
+    pass_time(3)
+    own_server.start() if way == "stop" else own_server.resume()
+    journal.wait("end", jids, deadline=40)
+    redis = own_server.client()
+    wait_settled(redis)
+    assert forkq.stop() == 0
+    assert counter(redis, "processed") == len(journal.lines("end"))

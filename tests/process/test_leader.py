@@ -1,0 +1,228 @@
+"""Two trees on one Redis: one child of all leads, whoever is stopped or killed."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+from redis import Redis
+
+from tests.process.scene import measured, workers
+from tests.support.server import Server
+from tests.support.tree import Forest, ForkqTree
+from tests.support.waiting import wait_until
+
+LEASE = "forkq:leader"
+ELSEWHERE = "vm2:7:eeeeeeeeeeee another-boot/pid:[1]/4242/1.00"
+
+# Each child tells every few milliseconds whether it leads, and once that it has become the leader.
+APP = """
+import os, threading, time
+import forkq
+
+_DIARY = os.open(os.environ["FORKQ_TEST_DIARY"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+def tell(what):
+    os.write(_DIARY, f"{what} {os.getpid()} {time.monotonic():.6f}\\n".encode())
+
+def watch():
+    while True:
+        if forkq.is_leader():
+            tell("leads")
+        time.sleep(0.005)
+
+@forkq.on("startup")
+def begin():
+    threading.Thread(target=watch, daemon=True).start()
+
+@forkq.on("leader")
+def elected():
+    tell("elected")
+
+@forkq.job(name="Noop")
+def noop():
+    pass
+"""
+_ONE_TERM = 0.5  # seconds of silence after which a child's next word begins a new term
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A stretch of time in which one child believed that it leads."""
+
+    pid: int
+    begin: float
+    end: float
+
+
+class Diary:
+    """What the children of all trees have told."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.env = {"FORKQ_TEST_DIARY": str(path)}
+
+    def told(self, what: str) -> list[tuple[int, float]]:
+        """Pid and time, in order."""
+        text = self._path.read_text() if self._path.exists() else ""
+        lines = [line.split() for line in text[: text.rfind("\n") + 1].splitlines()]
+        return [(int(pid), float(at)) for word, pid, at in lines if word == what]
+
+    def leader(self) -> int | None:
+        """Who leads now: has just said so."""
+        told = self.told("leads")
+        pid, at = told[-1] if told else (0, 0.0)
+        return pid if time.monotonic() - at < 0.1 else None
+
+    def wait_leader(self, candidates: list[psutil.Process], deadline: float = 5.0) -> int:
+        """Waits until one of these leads; returns its pid."""
+        pids = {process.pid for process in candidates}
+        wait_until(
+            lambda: self.leader() in pids, deadline=deadline, every=0.01, what=f"a leader of {pids}"
+        )
+        found = self.leader()
+        assert found is not None
+        return found
+
+    def terms(self) -> list[Term]:
+        """Who led from when to when."""
+        terms = []
+        for pid in {pid for pid, _ in self.told("leads")}:
+            times = [at for each, at in self.told("leads") if each == pid]
+            breaks = [i for i, (a, b) in enumerate(pairwise(times), 1) if b - a > _ONE_TERM]
+            for first, last in pairwise([0, *breaks, len(times)]):
+                terms.append(Term(pid, times[first], times[last - 1]))
+        return sorted(terms, key=lambda term: term.begin)
+
+    def assert_never_two(self) -> None:
+        """Nobody led while another did."""
+        for one, other in combinations(self.terms(), 2):
+            assert one.pid == other.pid or one.end < other.begin or other.end < one.begin
+
+
+@pytest.fixture
+def diary(tmp_path: Path) -> Iterator[Diary]:
+    """Checks at the end of every test that there were never two leaders at a time."""
+    diary = Diary(tmp_path / "diary")
+    yield diary
+    diary.assert_never_two()
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two trees; the first one leads."""
+
+    leading: ForkqTree
+    other: ForkqTree
+    leader: int
+
+
+@pytest.fixture
+def pair(redis: Redis, redis_server: Server, tree: Forest, diary: Diary) -> Pair:
+    first = tree(redis_server, app=APP, args=["-w", "2"], env=diary.env)
+    leader = diary.wait_leader(workers(first))
+    second = tree(redis_server, app=APP, args=["-w", "2"], env=diary.env)
+    return Pair(first, second, leader)
+
+
+def clock(tree: ForkqTree) -> psutil.Process:
+    [found] = tree.children("forkq clock")
+    return found
+
+
+def test_one_child_of_two_trees_leads_and_was_told_so_once(pair: Pair, diary: Diary) -> None:
+    wait_until(lambda: len(diary.told("leads")) > 100, what="half a second of leading")
+    assert {pid for pid, _ in diary.told("leads")} == {pair.leader}
+    assert [pid for pid, _ in diary.told("elected")] == [pair.leader]
+
+
+def test_when_the_leading_child_is_killed_its_sister_leads(pair: Pair, diary: Diary) -> None:
+    [heir] = [child for child in workers(pair.leading) if child.pid != pair.leader]
+    killed = time.monotonic()
+    psutil.Process(pair.leader).kill()
+    diary.wait_leader([heir])
+    measured(f"led again {1000 * (diary.terms()[-1].begin - killed):.0f} ms after the kill")
+    assert [pid for pid, _ in diary.told("elected")] == [pair.leader, heir.pid]
+
+
+def test_when_the_leading_clock_is_killed_there_is_a_leader_again_at_once(
+    pair: Pair, diary: Diary
+) -> None:
+    """Its successor sees that it is dead, and does not wait for its lease to run out."""
+    killed = time.monotonic()
+    clock(pair.leading).kill()
+    wait_until(lambda: len(diary.told("elected")) == 2, what="a second election", every=0.01)
+    took = diary.told("elected")[1][1] - killed
+    measured(f"led again {1000 * took:.0f} ms after the kill")
+    assert took < 5
+
+
+def test_when_the_leading_clock_is_told_to_end_another_leads_at_once(
+    pair: Pair, diary: Diary
+) -> None:
+    clock(pair.leading).terminate()
+    wait_until(lambda: len(diary.told("elected")) == 2, what="a second election", every=0.01)
+
+
+def test_when_the_leading_tree_stops_the_other_leads_at_once(pair: Pair, diary: Diary) -> None:
+    stopped = time.monotonic()
+    assert pair.leading.stop() == 0
+    diary.wait_leader(workers(pair.other))
+    took = diary.told("elected")[-1][1] - stopped
+    measured(f"led again {1000 * took:.0f} ms after the order to stop")
+    assert took < 5
+
+
+def test_when_the_leading_tree_goes_quiet_the_other_leads(pair: Pair, diary: Diary) -> None:
+    pair.leading.signal(signal.SIGTSTP)
+    diary.wait_leader(workers(pair.other))
+
+
+def test_when_the_whole_leading_tree_is_killed_the_other_leads_within_15_seconds(
+    pair: Pair, diary: Diary
+) -> None:
+    """On the same host the death is seen, and it is a matter of a second."""
+    processes = [psutil.Process(pair.leading.pid), *pair.leading.children()]
+    killed = time.monotonic()
+    for process in processes:
+        process.kill()
+    diary.wait_leader(workers(pair.other), deadline=15)
+    measured(f"led again {diary.told('elected')[-1][1] - killed:.2f} s after the kill")
+
+
+def test_a_leader_that_hangs_is_replaced_within_15_seconds(pair: Pair, diary: Diary) -> None:
+    """Frozen, it is not dead; nor is one whose host was cut off. Its child's time runs out."""
+    hung = clock(pair.leading)
+    began = time.monotonic()
+    hung.suspend()
+    try:
+        diary.wait_leader(workers(pair.other), deadline=15)
+    finally:
+        hung.resume()
+    measured(f"led again {diary.told('elected')[-1][1] - began:.2f} s after the freeze")
+
+
+def test_the_lease_of_a_host_that_vanished_is_taken_when_it_has_run_out(
+    redis: Redis, redis_server: Server, tree: Forest, diary: Diary
+) -> None:
+    redis.set(LEASE, ELSEWHERE, px=3000)
+    runs_out = time.monotonic() + 3
+    forkq = tree(redis_server, app=APP, env=diary.env)
+    diary.wait_leader(workers(forkq), deadline=15)
+    [(_, elected)] = diary.told("elected")
+    assert runs_out - 0.5 < elected
+
+
+def test_a_rolling_restart_hands_the_lead_on(pair: Pair, diary: Diary) -> None:
+    """To whomever: the old children end, and there is a leader afterwards."""
+    old = {child.pid for child in workers(pair.leading)}
+    pair.leading.signal(signal.SIGUSR2)
+    wait_until(lambda: not old & {child.pid for child in workers(pair.leading)},
+               deadline=20, what="the new children")  # fmt: skip
+    diary.wait_leader([*workers(pair.leading), *workers(pair.other)])

@@ -1,0 +1,502 @@
+"""The API: what runs, what waits, where a job is; periodic jobs looked at and steered."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from redis import Redis
+
+import forkq
+from forkq import api, middleware, registry
+from forkq import client as client_module
+from forkq.api.runs import Run
+from forkq.cron import Entry
+from forkq.errors import ForkqError, InvalidJob, InvalidSchedule, ServerUnavailable
+from forkq.history import line
+from forkq.lease import Progress
+from tests.support.server import Server
+from tests.support.tree import CHECKOUT
+
+JID = "7ff3cf34efff6d76635f23dd"
+WHO = "host:17:0123456789ab"
+
+
+@pytest.fixture(autouse=True)
+def client(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[forkq.Client]:
+    """The process's client, on an empty server, with no job registered."""
+    monkeypatch.setattr(registry, "_jobs", {})
+    monkeypatch.setattr(middleware, "client", middleware.Chain())
+    monkeypatch.setattr(client_module, "_default", None)
+    client = forkq.configure(redis_server.url, environ={})
+    yield client
+    client.close()
+
+
+def payload(jid: str = JID, **more: Any) -> str:
+    return json.dumps({"class": "Mail", "args": ["secret"], "queue": "mail", "jid": jid, **more})
+
+
+def beat(redis: Redis, identity: str = WHO, **fields: Any) -> None:
+    """A process's record, as Sidekiq 7.2 writes it."""
+    host, pid, _ = identity.split(":")
+    info = {
+        "hostname": host, "started_at": 1700000000.5, "pid": int(pid), "tag": "shop",
+        "concurrency": 5, "queues": ["mail", "default"], "weights": [{"mail": 0, "default": 0}],
+        "labels": ["a"], "identity": identity, "version": "7.2.4", "embedded": False,
+    }  # fmt: skip
+    record: dict[Any, Any] = {
+        "info": json.dumps(info), "busy": 2, "beat": 1700000010.25, "rtt_us": 123,
+        "quiet": "false", "rss": 40_000, "concurrency": 5, **fields,
+    }  # fmt: skip
+    redis.sadd("processes", identity)
+    redis.hset(identity, mapping=record)
+
+
+def works(redis: Redis, thread: str, ago: float, identity: str = WHO, **more: Any) -> None:
+    """What a thread runs since ``ago`` seconds."""
+    work = {"queue": "mail", "payload": payload(), "run_at": int(time.time() - ago), **more}
+    redis.hset(f"{identity}:work", thread, json.dumps(work))
+
+
+# Processes
+
+
+def test_every_process_with_a_record_is_listed(redis: Redis) -> None:
+    beat(redis, "b:2:000000000000", quiet="true")
+    beat(redis)
+    redis.sadd("processes", "killed:3:000000000000", b"\xff")
+    redis.set("odd:4:000000000000", "no hash")
+    redis.sadd("processes", "odd:4:000000000000")
+    beat(redis, "young:5:000000000000", info="{}")
+    first, second = api.processes()
+    assert (first.hostname, first.quiet, second.quiet) == ("b", True, False)
+    assert second == api.Process(
+        identity=WHO, hostname="host", pid=17, tag="shop", queues=("mail", "default"),
+        concurrency=5, busy=2, quiet=False, started_at=1700000000.5, beat=1700000010.25,
+        rss=40_000, rtt_us=123, labels=("a",), version="7.2.4",
+    )  # fmt: skip
+
+
+# Running jobs
+
+
+def test_running_jobs_are_listed_the_longest_first_without_their_arguments(redis: Redis) -> None:
+    at = time.time()
+    progress = {"done": 3, "total": 10, "note": "pages", "at": at - 5}
+    beat(redis)
+    beat(redis, "b:2:000000000000")
+    works(redis, "t1", 60)
+    works(redis, "t2", 7200, progress=progress)
+    works(redis, "t3", 30, "b:2:000000000000", payload=json.loads(payload()))
+    found = api.running()
+    assert [job.thread for job in found] == ["t2", "t1", "t3"]
+    assert [job.identity for job in found] == [WHO, WHO, "b:2:000000000000"]
+    assert found[0].progress == Progress(3, 10, "pages", at - 5)
+    assert (found[0].jid, found[0].job, found[0].queue) == (JID, "Mail", "mail")
+    assert found[0].elapsed == pytest.approx(7200, abs=3)
+    assert found[0].started_at == pytest.approx(at - 7200, abs=3)
+    assert found[1].progress is None
+    assert "secret" not in repr(found)
+
+
+def test_running_may_be_asked_for_the_long_ones_only(redis: Redis) -> None:
+    beat(redis)
+    works(redis, "t1", 60)
+    works(redis, "t2", 7200)
+    assert [job.thread for job in api.running(3600)] == ["t2"]
+    assert [job.thread for job in api.running(timedelta(seconds=30))] == ["t2", "t1"]
+    assert api.running(timedelta(hours=3)) == []
+
+
+def test_a_job_that_began_this_second_is_running(redis: Redis) -> None:
+    beat(redis)
+    works(redis, "t1", -1)  # its host's clock is ahead of ours
+    [job] = api.running()
+    assert job.elapsed == 0
+
+
+def test_stuck_are_those_that_have_told_of_no_progress_for_minutes(redis: Redis) -> None:
+    """One that never tells of any counts from its beginning."""
+    at = time.time()
+    beat(redis)
+    works(redis, "silent", 1200)
+    works(redis, "asleep", 7200, progress={"done": 1, "total": None, "note": "", "at": at - 1800})
+    works(redis, "lively", 7200, progress={"done": 1, "total": 2, "note": "", "at": at - 5})
+    works(redis, "young", 30)
+    assert [job.thread for job in api.stuck(10)] == ["asleep", "silent"]
+    assert [job.thread for job in api.stuck(25)] == ["asleep"]
+    assert api.stuck(60) == []
+    assert api.stuck(25)[0].silent_for == pytest.approx(1800, abs=3)
+
+
+def test_what_nobody_can_read_is_not_fatal(redis: Redis) -> None:
+    beat(redis)
+    works(redis, "t1", 60)
+    works(redis, "t2", 60, payload="no JSON")
+    for number, odd in enumerate((b"\xff", b"", b"[]", b"{}", b'{"queue":1}')):
+        redis.hset(f"{WHO}:work", f"odd{number}", odd)
+    redis.sadd("processes", "odd:4:000000000000")
+    redis.set("odd:4:000000000000:work", "no hash")
+    assert [job.thread for job in api.running()] == ["t1"]
+
+
+# One job
+
+
+@pytest.mark.parametrize(
+    ("key", "alive"),
+    [
+        ("queue:mail", True),
+        ("{queue:mail}:inflight", True),
+        ("schedule", True),
+        ("retry", True),
+        ("dead", False),
+        (None, False),
+    ],
+)
+def test_a_job_is_alive_if_it_runs_or_will(redis: Redis, key: str | None, alive: bool) -> None:
+    redis.sadd("queues", "mail")
+    if key == "queue:mail":
+        redis.lpush(key, payload())
+    elif key == "{queue:mail}:inflight":
+        redis.hset(key, f"{WHO}/1", payload())
+    elif key is not None:
+        redis.zadd(key, {payload(): 5})
+    assert api.is_alive(JID) is alive
+    assert (api.find(JID) is not None) is (key is not None)
+    assert api.is_alive("a" * 24) is False
+
+
+def test_a_pushed_job_is_alive(client: forkq.Client) -> None:
+    for more in ({}, {"at": 60}):
+        jid = client.push({"class": "Mail", "args": [], **more})
+        assert jid is not None
+        assert api.is_alive(jid)
+
+
+# Figures
+
+
+def test_stats_count_what_was_done_and_what_waits(redis: Redis, client: forkq.Client) -> None:
+    redis.mset({"stat:processed": 17, "stat:failed": 3, "forkq:stat:ran_twice": 1})
+    beat(redis)
+    redis.zadd("schedule", {"a": 1, "b": 2})
+    redis.zadd("retry", {"a": 1})
+    redis.zadd("dead", {"a": 1, "b": 2, "c": 3})
+    redis.sadd("queues", "mail", "wrong", "empty", b"\xff")
+    redis.set("queue:wrong", "text")
+    redis.rpush("queue:mail", payload(), payload(enqueued_at=int((time.time() - 90) * 1000)))
+    client.push({"class": "Mail", "args": [], "queue": "odd"})
+    redis.rpush("queue:odd", "no job")
+    found = api.stats()
+    assert (found.processed, found.failed, found.ran_twice) == (17, 3, 1)
+    assert (found.scheduled, found.retry, found.dead) == (2, 1, 3)
+    assert (found.processes, found.busy, found.enqueued) == (1, 2, 4)
+    assert [(queue.name, queue.size) for queue in found.queues] == [
+        ("empty", 0),
+        ("mail", 2),
+        ("odd", 2),
+    ]
+    assert [round(queue.latency) for queue in found.queues] == [0, pytest.approx(90, abs=3), 0]
+
+
+def test_stats_of_an_empty_server_are_zeros() -> None:
+    assert api.stats() == api.Stats(0, 0, 0, 0, 0, 0, 0, 0, ())
+    assert [(day.processed, day.failed) for day in api.history(3)] == [(0, 0)] * 3
+
+
+def test_history_goes_back_from_today(redis: Redis) -> None:
+    today = datetime.now(timezone.utc).date()
+    yesterday = today - timedelta(days=1)
+    redis.mset({f"stat:processed:{today}": 5, f"stat:failed:{yesterday}": 2})
+    assert api.history(2) == [api.Day(today, 5, 0), api.Day(yesterday, 0, 2)]
+    for wrong in (0, 100_000):
+        with pytest.raises(ForkqError, match=str(wrong)):
+            api.history(wrong)
+
+
+# Periodic jobs
+
+
+def define(redis: Redis, name: str = "nightly", origin: str = "code:shop", **more: Any) -> Entry:
+    """A periodic job that an app has published."""
+    entry = Entry.make(
+        name=name,
+        cron=more.pop("cron", "0 3 * * *"),
+        job={"class": "Report", "args": [7], "queue": "low", "retry": 3},
+        origin=origin,
+        **more,
+    )
+    redis.hset("forkq:cron", name, entry.encode())
+    return entry
+
+
+def test_periodic_jobs_are_listed_by_name(redis: Redis) -> None:
+    """With their pause and their last tick; what nobody can read is left out."""
+    nightly = define(redis, tz="Europe/Berlin")
+    define(redis, "hourly", enabled=False)
+    redis.hset("forkq:cron", "odd", "{}")
+    redis.hset("forkq:cron:last", "nightly", 1700000000)
+    redis.sadd("forkq:cron:paused", "nightly")
+    hourly, found = api.cron.list()
+    assert (hourly.name, hourly.paused, hourly.resting, hourly.last) == (
+        "hourly",
+        False,
+        True,
+        None,
+    )
+    assert (found.entry, found.paused, found.last) == (nightly, True, 1700000000)
+    assert found == api.cron.get("nightly")
+    with pytest.raises(InvalidSchedule):
+        api.cron.get("odd")
+
+
+def test_the_next_ticks_lie_ahead(redis: Redis) -> None:
+    define(redis)
+    ticks = api.cron.get("nightly").ticks(3)
+    assert [tick % 86_400 for tick in ticks] == [3 * 3600] * 3
+    assert time.time() < ticks[0] <= time.time() + 86_400
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        api.cron.get,
+        api.cron.pause,
+        api.cron.resume,
+        api.cron.run,
+        api.cron.history,
+        api.cron.remove,
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(
+    redis: Redis, ask: Callable[[str], Any]
+) -> None:
+    with pytest.raises(ForkqError, match="no periodic job 'nightli'; there are none at all"):
+        ask("nightli")
+    define(redis)
+    with pytest.raises(ForkqError, match="no periodic job 'nightli'; the nearest is 'nightly'"):
+        ask("nightli")
+    with pytest.raises(ForkqError, match="there are: nightly"):
+        ask("unlike")
+    assert sorted(redis.keys("*")) == [b"forkq:cron"]
+
+
+def test_a_periodic_job_may_be_added_at_run_time(redis: Redis) -> None:
+    """With the options of its job, if that is known here; ticks before now do not count."""
+
+    @forkq.job(name="Report", queue="low", retry=3)
+    def report(number: int) -> None: ...
+
+    before = int(time.time())
+    added = api.cron.add("weekly", "@weekly", report, args=[7], tz="Europe/Berlin", jitter=5)
+    assert added.entry.origin == "api"
+    assert added.entry.schedule.tz == "Europe/Berlin"
+    assert added.entry.job == {
+        "class": "Report", "args": [7], "queue": "low", "retry": 3
+    }  # fmt: skip
+    assert added.last is not None
+    assert before <= added.last <= time.time()
+    other = api.cron.add("ruby", "* * * * *", "Ruby::Job", args=("a",), queue="rails", tags=["x"])
+    assert other.entry.job == {
+        "class": "Ruby::Job", "args": ["a"], "queue": "rails", "retry": True, "tags": ["x"]
+    }  # fmt: skip
+    assert [periodic.name for periodic in api.cron.list()] == ["ruby", "weekly"]
+
+
+def test_what_was_added_may_be_changed_and_keeps_its_last_tick(redis: Redis) -> None:
+    """Unless its times are other ones: then no tick before now counts."""
+    api.cron.add("weekly", "@weekly", "Report")
+    redis.hset("forkq:cron:last", "weekly", 1700000000)
+    assert api.cron.add("weekly", "@weekly", "Report", args=[1]).last == 1700000000
+    moved = api.cron.add("weekly", "@daily", "Report")
+    assert moved.last == pytest.approx(time.time(), abs=3)
+    assert moved.entry.job["args"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more", "error", "text"),
+    [
+        (("a", "61 * * * *", "Report"), {}, InvalidSchedule, "minute"),
+        (("a", "* * * * *", "Report"), {"tz": "Mars/Base"}, InvalidSchedule, "Mars/Base"),
+        ((" a", "* * * * *", "Report"), {}, InvalidSchedule, "name"),
+        (("a", "* * * * *", "Report"), {"overlap": "maybe"}, InvalidSchedule, "overlap"),
+        (("a", "* * * * *", "Report"), {"missed": -1}, InvalidSchedule, "missed"),
+        (("a", "* * * * *", "Report"), {"args": [(1, 2)]}, InvalidJob, "tuple"),
+        (("a", "* * * * *", "Report"), {"retry": "3"}, InvalidJob, "retry"),
+        (("a", "* * * * *", "Known"), {"args": [1, 2]}, InvalidJob, "takes 1 arguments"),
+    ],
+)
+def test_what_could_never_run_is_not_added(
+    redis: Redis, arguments: Any, more: Any, error: type[ForkqError], text: str
+) -> None:
+    @forkq.job(name="Known")
+    def known(number: int) -> None: ...
+
+    with pytest.raises(error, match=text):
+        api.cron.add(*arguments, **more)
+    assert redis.dbsize() == 0
+
+
+def test_what_an_app_defines_is_its_own(redis: Redis) -> None:
+    """It is neither replaced nor removed here, but for what was left behind."""
+    entry = define(redis)
+    define(redis, "filed", "file:books")
+    with pytest.raises(ForkqError, match="'nightly' is defined by the code of shop"):
+        api.cron.add("nightly", "@daily", "Report")
+    with pytest.raises(ForkqError, match=r"defined by the forkq\.toml of books: change it there"):
+        api.cron.remove("filed")
+    assert api.cron.get("nightly").entry == entry
+    api.cron.remove("nightly", force=True)
+    assert [periodic.name for periodic in api.cron.list()] == ["filed"]
+
+
+def test_a_removed_periodic_job_leaves_nothing_behind(redis: Redis) -> None:
+    api.cron.add("weekly", "@weekly", "Report", enabled=False)
+    api.cron.pause("weekly")
+    redis.hset("forkq:cron:pending", "weekly", JID)
+    redis.lpush("forkq:cron:runs:weekly", line("skipped"))
+    api.cron.remove("weekly")
+    assert redis.dbsize() == 0
+
+
+def test_definitions_of_a_name_that_change_at_the_same_time_are_not_mixed_up(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An app publishes the name between our look and our word: it is the app's."""
+    from forkq.api import cron  # noqa: PLC0415 - the module itself
+
+    written = cron._written
+
+    def late(*arguments: Any) -> bool:
+        monkeypatch.setattr(cron, "_written", written)
+        define(redis, "weekly")
+        return written(*arguments)
+
+    monkeypatch.setattr(cron, "_written", late)
+    with pytest.raises(ForkqError, match="defined by the code of shop"):
+        api.cron.add("weekly", "@weekly", "Report")
+    assert api.cron.get("weekly").entry.origin == "code:shop"
+
+
+def test_pause_and_resume(redis: Redis) -> None:
+    """Nothing is made up for: the last tick moves to now, and never back."""
+    define(redis)
+    redis.hset("forkq:cron:last", "nightly", 1700000000)
+    assert api.cron.resume("nightly") is False
+    assert (api.cron.pause("nightly"), api.cron.pause("nightly")) == (True, False)
+    assert redis.smembers("forkq:cron:paused") == {b"nightly"}
+    assert api.cron.get("nightly").last == 1700000000
+    assert api.cron.resume("nightly") is True
+    assert redis.exists("forkq:cron:paused") == 0
+    assert api.cron.get("nightly").last == pytest.approx(time.time(), abs=3)
+    ahead = int(time.time()) + 30
+    redis.hset("forkq:cron:last", "nightly", ahead)
+    api.cron.pause("nightly")
+    api.cron.resume("nightly")
+    assert api.cron.get("nightly").last == ahead
+
+
+def test_run_pushes_the_job_now_and_leaves_the_schedule_alone(redis: Redis) -> None:
+    define(redis)
+    api.cron.pause("nightly")
+    redis.hset("forkq:cron:last", "nightly", 1700000000)
+    jid = api.cron.run("nightly")
+    [pushed] = [json.loads(raw) for raw in redis.lrange("queue:low", 0, -1)]
+    assert (pushed["class"], pushed["args"], pushed["jid"]) == ("Report", [7], jid)
+    assert pushed["retry"] == 3
+    assert pushed["forkq"] == {"cron": "nightly", "by_hand": True}
+    assert api.cron.get("nightly").last == 1700000000
+    [run] = api.cron.history("nightly")
+    assert (run.event, run.jid, run.by_hand, run.tick) == ("run by hand", jid, True, None)
+    assert redis.ttl("forkq:cron:runs:nightly") > 80 * 86_400
+    assert redis.exists("forkq:cron:pending") == 0
+
+
+def test_run_tells_of_a_veto(redis: Redis) -> None:
+    define(redis)
+    middleware.client.append(lambda job, call: None)
+    assert api.cron.run("nightly") == ""
+    assert api.cron.history("nightly") == []
+
+
+def test_history_puts_the_lines_of_one_job_together(redis: Redis) -> None:
+    define(redis)
+    for told in (
+        line("done", jid="trimmed", elapsed=2.0),
+        line("enqueued", tick=1700000000, jid="a"),
+        line("skipped", tick=1700000060, running="a"),
+        line("retry", jid="a", elapsed=0.5),
+        line("missed", tick=1700000300, count=3, since=1700000120),
+        line("done", jid="b", elapsed=0.1),
+        line("enqueued", tick=1700000360, jid="b"),
+        line("run by hand", jid="c"),
+        line("dead", jid="a", elapsed=1.5),
+        b"no JSON",
+        b'{"event":"of tomorrow","at":1.5}',
+        line("enqueued", tick=1700000420, jid="d"),
+    ):
+        redis.lpush("forkq:cron:runs:nightly", told)
+    runs = api.cron.history("nightly")
+    assert [(run.event, run.jid, run.tick, run.elapsed) for run in runs] == [
+        ("enqueued", "d", 1700000420, None),
+        ("run by hand", "c", None, None),
+        ("done", "b", 1700000360, 0.1),
+        ("missed", "", 1700000300, None),
+        ("skipped", "", 1700000060, None),
+        ("dead", "a", 1700000000, 1.5),
+        ("done", "trimmed", None, 2.0),
+    ]
+    by_event: dict[str, Run] = {run.event: run for run in runs}
+    assert (by_event["missed"].count, by_event["skipped"].why) == (3, "a")
+    assert by_event["dead"].ended_at is not None
+    assert by_event["run by hand"].by_hand
+    assert api.cron.history("nightly", limit=2) == runs[:2]
+
+
+# What it costs those who do not use it
+
+
+def test_the_api_loads_the_redis_library_with_the_first_question() -> None:
+    program = "import sys, forkq.api; print(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    )
+    loaded = set(run.stdout.split())
+    assert "forkq.api.cron" in loaded
+    assert not loaded & {"redis", "click", "psutil", "structlog", "forkq.child", "forkq.clock"}
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        api.processes, api.running, api.stuck, api.stats, api.history, api.cron.list,
+        lambda: api.find(JID), lambda: api.is_alive(JID), lambda: api.cron.get("x"),
+        lambda: api.cron.add("x", "@daily", "Job"), lambda: api.cron.remove("x"),
+    ],
+)  # fmt: skip
+def test_a_redis_that_is_not_there_is_named_without_its_password(ask: Callable[[], Any]) -> None:
+    client = forkq.configure("redis://:sesame@127.0.0.1:1/0", environ={})
+    with pytest.raises(ServerUnavailable, match=re.escape("127.0.0.1:1")) as caught:
+        ask()
+    client.close()
+    assert "sesame" not in str(caught.value)
+
+
+def test_counters_that_are_none_are_an_error_of_the_server(redis: Redis) -> None:
+    redis.lpush("stat:processed", "no counter")
+    with pytest.raises(ServerUnavailable, match="WRONGTYPE"):
+        api.stats()

@@ -1,0 +1,212 @@
+"""The clock's loop: what is due moves at its time, whatever else happens to the time."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from forkq import times
+from forkq.clock import due, duty, leader
+from forkq.exits import CLEAN
+from forkq.pipe import Leading, Left, Quiet, Ready
+from tests.redis.clockwork import Clockwork
+from tests.support.server import Server
+from tests.support.waiting import wait_until
+
+LEASE = "forkq:leader"
+
+
+def job(jid: str = "1", queue: str = "q") -> str:
+    return json.dumps({"class": "J", "args": [], "jid": jid, "queue": queue})
+
+
+def arrived(redis: Redis, queue: str = "q") -> list[str]:
+    payloads: Any = redis.lrange(f"queue:{queue}", 0, -1)
+    return [json.loads(payload)["jid"] for payload in reversed(payloads)]
+
+
+def wait_arrived(redis: Redis, *jids: str, deadline: float = 10) -> None:
+    wait_until(lambda: arrived(redis) == list(jids), deadline=deadline, what=f"{jids}", every=0.002)
+
+
+def wait_leads(clock: Clockwork) -> None:
+    wait_until(lambda: clock.leads_until > time.monotonic(), what="the clock to lead", every=0.005)
+
+
+class WallClock:
+    """The clock's wall clock, which the test may set; Redis and all else keep the true time."""
+
+    def __init__(self) -> None:
+        self.shift = 0.0
+
+    def __call__(self) -> float:
+        return times.now() + self.shift
+
+
+@pytest.fixture
+def wall(monkeypatch: pytest.MonkeyPatch) -> WallClock:
+    wall = WallClock()
+    monkeypatch.setattr(due, "now", wall)
+    monkeypatch.setattr(duty, "now", wall)
+    return wall
+
+
+@pytest.fixture
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest sleep is half a second."""
+    monkeypatch.setattr(leader, "RENEW", 0.5)
+
+
+@pytest.mark.parametrize("name", ["schedule", "retry"])
+def test_a_job_moves_at_its_time_and_not_before(
+    redis: Redis, redis_server: Server, name: str
+) -> None:
+    with Clockwork(redis_server.url) as clock:
+        wait_leads(clock)
+        at = time.time() + 0.4
+        redis.zadd(name, {job(): at})
+        wait_arrived(redis, "1")
+        assert time.time() >= at
+    [payload] = redis.lrange("queue:q", 0, -1)
+    assert json.loads(payload)["enqueued_at"] >= at
+
+
+def test_a_job_that_is_due_earlier_than_the_next_wakes_the_clock(
+    redis: Redis, redis_server: Server
+) -> None:
+    redis.zadd("schedule", {job("late"): time.time() + 60})
+    with Clockwork(redis_server.url) as clock:
+        wait_leads(clock)
+        for number in range(10):
+            redis.zadd("retry", {job(str(number)): time.time() + 0.05})
+            wait_arrived(redis, *map(str, range(number + 1)))
+
+
+def test_changes_that_come_while_it_is_busy_are_not_missed(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server may tell of them among the replies to anything: here, to renewals."""
+    monkeypatch.setattr(leader, "RENEW", 0.0005)
+    with Clockwork(redis_server.url) as clock:
+        wait_leads(clock)
+        for number in range(200):
+            redis.zadd("schedule", {job(str(number)): time.time()})
+            wait_arrived(redis, *map(str, range(number + 1)), deadline=3)
+
+
+@pytest.mark.usefixtures("brisk")
+def test_a_wall_clock_set_forward_makes_nobody_wait_for_the_old_time(
+    redis: Redis, redis_server: Server, wall: WallClock
+) -> None:
+    redis.zadd("schedule", {job(): time.time() + 3600})
+    with Clockwork(redis_server.url) as clock:
+        wait_leads(clock)
+        wall.shift = 3600
+        wait_arrived(redis, "1", deadline=3)
+
+
+@pytest.mark.usefixtures("brisk")
+def test_a_wall_clock_set_back_moves_nothing_before_its_time(
+    redis: Redis, redis_server: Server, wall: WallClock
+) -> None:
+    """And not much after it: the clock has seen the new time when that comes."""
+    at = time.time() + 0.5
+    redis.zadd("schedule", {job(): at})
+    with Clockwork(redis_server.url) as clock:
+        wait_leads(clock)
+        wall.shift = -1.0
+        wait_arrived(redis, "1", deadline=5)
+    [payload] = redis.lrange("queue:q", 0, -1)
+    assert json.loads(payload)["enqueued_at"] >= at
+
+
+def test_a_set_of_another_type_does_not_hold_up_the_other_work(
+    redis: Redis, redis_server: Server
+) -> None:
+    redis.hset("forkq:cron", "odd", "{nope")
+    redis.set("forkq:cron:paused", "no set")
+    redis.zadd("schedule", {job(): 1})
+    with Clockwork(redis_server.url):
+        wait_arrived(redis, "1")
+
+
+def test_where_nobody_can_have_the_lease_due_jobs_move_all_the_same(
+    redis: Redis, redis_server: Server
+) -> None:
+    redis.lpush(LEASE, "no lease")
+    redis.zadd("schedule", {job(): 1})
+    with Clockwork(redis_server.url) as clock:
+        wait_arrived(redis, "1")
+        assert clock.leads_until == 0
+
+
+def test_without_tracking_it_polls(own_server: Server) -> None:
+    own_server.cli("ACL", "SETUSER", "default", "-client|tracking")
+    redis = own_server.client()
+    with Clockwork(own_server.url) as clock:
+        wait_leads(clock)
+        redis.zadd("schedule", {job(): time.time() + 0.1})
+        wait_arrived(redis, "1", deadline=3)
+
+
+def test_only_the_leader_moves_and_its_heir_when_it_has_stopped(
+    redis: Redis, redis_server: Server
+) -> None:
+    with Clockwork(redis_server.url, nonce="a" * 12) as first:
+        wait_leads(first)
+        with Clockwork(redis_server.url, nonce="b" * 12) as second:
+            wait_until(lambda: tracking(redis) == 2, what="both clocks' watching")
+            assert second.leads_until == 0
+            first.stop()
+            assert first.code == CLEAN
+            assert isinstance(first.heard[0], Ready)
+            assert first.heard[-2:] == [Leading(0.0), Left()]
+            wait_leads(second)
+            redis.zadd("schedule", {job(): time.time()})
+            wait_arrived(redis, "1")
+
+
+def tracking(redis: Redis) -> int:
+    """How many clients the server tells of changes."""
+    return sum("t" in client["flags"] for client in redis.client_list())
+
+
+def test_a_quiet_clock_lets_another_lead_and_stays(redis: Redis, redis_server: Server) -> None:
+    with Clockwork(redis_server.url, nonce="a" * 12) as first:
+        wait_leads(first)
+        first.order(Quiet())
+        wait_until(lambda: first.leads_until == 0, what="its resignation")
+        with Clockwork(redis_server.url, nonce="b" * 12) as second:
+            wait_leads(second)
+            assert first.leads_until == 0
+            assert first.code is None
+
+
+def test_a_clock_that_is_born_quiet_does_not_lead(redis: Redis, redis_server: Server) -> None:
+    with Clockwork(redis_server.url, quiet=True) as clock:
+        wait_until(lambda: tracking(redis) == 1, what="its connection")
+        clock.stop()
+        assert clock.leads_until == 0
+        assert not redis.exists(LEASE)
+
+
+def test_a_standby_asks_redis_for_nothing_but_the_lease(redis: Redis, redis_server: Server) -> None:
+    """A thousand clocks that stand by must cost nothing when jobs are scheduled."""
+    redis.set(LEASE, "vm2:7:eeeeeeeeeeee another-boot/pid:[1]/4242/1.00", px=60_000)
+    redis.config_resetstat()
+    with Clockwork(redis_server.url):
+        wait_until(lambda: calls(redis, "pttl") == 1, what="its look at the lease")
+        redis.zadd("schedule", {job(): 1})
+        redis.zadd("schedule", {job("2"): time.time() + 0.1})
+        redis.incr("forkq:leader:left")
+        wait_until(lambda: calls(redis, "pttl") == 2, what="its second look at the lease")
+        assert calls(redis, "zrange") == calls(redis, "hgetall") == 0
+
+
+def calls(redis: Redis, command: str) -> int:
+    stats: Any = redis.info("commandstats")
+    return int(stats.get(f"cmdstat_{command}", {"calls": 0})["calls"])

@@ -1,0 +1,383 @@
+"""The record that a child keeps in Redis, beat by beat, and what a beat does besides."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from forkq.capsule import Capsule
+from forkq.child.heartbeat import Heartbeat, Household, Snapshot
+from forkq.child.ledger import Ledger
+from forkq.child.record import Record, describe
+from forkq.child.stats import Totals
+from forkq.config import load
+from forkq.connection import Wire
+from forkq.keys import Keys
+from forkq.lease import Progress, Unit
+from forkq.outage import Outage
+from tests.redis.crew import IDENTITY, Log
+from tests.redis.proxy import Proxy
+from tests.support.server import Server
+from tests.support.waiting import wait_until
+
+WORK, SIGNALS, NOTE = f"{IDENTITY}:work", f"{IDENTITY}-signals", f"forkq:flushed:{IDENTITY}"
+PAYLOAD = b'{"class":"SlowJob","args":[14,1],"jid":"b1","queue":"default","created_at":1.5}'
+
+# Key by key from the dumps 09 of real Sidekiq 7.2.4 and 8.0.10: the type of each value.
+DUMPED_FIELDS = {"info": dict, "busy": int, "beat": float, "rtt_us": int, "quiet": str, "rss": int}
+DUMPED_INFO = {
+    "hostname": str, "started_at": float, "pid": int, "tag": str, "concurrency": int,
+    "capsules": dict, "queues": list, "weights": list, "labels": list, "identity": str,
+    "version": str, "embedded": bool,
+}  # fmt: skip
+DUMPED_WORK = {"queue": str, "payload": str, "run_at": int}
+
+
+class Heart:
+    """A heartbeat whose child is played by the test."""
+
+    def __init__(self, url: str, timeout: float = 5) -> None:
+        config = load(None, {"tag": "mytag"}, {}, Path("/"))
+        capsule = Capsule("default", (("default", 2), ("low", 1)), 3)
+        self.log = Log()
+        self.units: list[Unit] = []
+        self.totals = Totals()
+        self.quiet = False
+        self.orders: list[str] = []
+        self.called: list[str] = []
+        self.failures: dict[str, BaseException] = {}
+        self.wire = Wire(url, timeout=timeout)
+        self.heartbeat = Heartbeat(
+            self.wire,
+            Record(IDENTITY, Keys(), describe(IDENTITY, config, capsule)),
+            Ledger(IDENTITY, Keys(), self.log),
+            Household(
+                snapshot=lambda: Snapshot(self.units, self.totals, self.quiet),
+                on_signal=self.orders.append,
+                on_gap=lambda wire: self._call("gap", wire),
+                publish=lambda wire: self._call("publish", wire),
+                chores=lambda: False,
+            ),
+            Outage(self.log),
+            Outage(self.log, "refused", "taken"),
+            self.log,
+        )
+
+    def beat(self) -> bool:
+        return self.heartbeat.beat()
+
+    def performs(self, *, thread: int = 140_000_000_000_000) -> Unit:
+        """A unit that is being performed from now on."""
+        unit = Unit(1, "default", len(self.units) + 1, PAYLOAD)
+        unit.begin(thread + len(self.units), time.time())
+        self.units.append(unit)
+        return unit
+
+    def close(self) -> None:
+        self.wire.close()
+
+    def _call(self, name: str, wire: Wire) -> None:
+        assert wire.call("PING") == b"PONG"
+        self.called.append(name)
+        if name in self.failures:
+            raise self.failures[name]
+
+
+@pytest.fixture
+def heart(redis: Redis, redis_server: Server) -> Iterator[Heart]:
+    with closing(Heart(redis_server.url)) as found:
+        yield found
+
+
+def record(redis: Redis) -> dict[str, str]:
+    found: Any = redis.hgetall(IDENTITY)
+    return {name.decode(): value.decode() for name, value in found.items()}
+
+
+def work(redis: Redis) -> dict[str, Any]:
+    found: Any = redis.hgetall(WORK)
+    return {thread.decode(): json.loads(value) for thread, value in found.items()}
+
+
+# What a record says
+
+
+def test_a_record_has_every_field_of_sidekiqs_dumps_in_their_types(
+    heart: Heart, redis: Redis
+) -> None:
+    heart.performs()
+    heart.units.append(Unit(1, "default", 9, PAYLOAD))  # fetched, not begun
+    assert heart.beat()
+    fields = record(redis)
+    assert fields.keys() - DUMPED_FIELDS.keys() == {"concurrency"}
+    for name, kind in DUMPED_FIELDS.items():
+        value = json.loads(fields[name]) if name != "quiet" else fields[name]
+        assert type(value) is kind, name
+    info = json.loads(fields["info"])
+    assert info.keys() == DUMPED_INFO.keys()
+    for name, kind in DUMPED_INFO.items():
+        assert type(info[name]) is kind, name
+    assert info["capsules"] == {
+        "default": {"concurrency": 3, "mode": "weighted", "weights": {"default": 2, "low": 1}}
+    }
+    assert (info["tag"], info["queues"]) == ("mytag", ["default", "low"])
+    assert (fields["busy"], fields["quiet"], fields["concurrency"]) == ("1", "false", "3")
+    assert abs(float(fields["beat"]) - time.time()) < 30
+    assert int(fields["rss"]) > 1000
+    assert redis.smembers("processes") == {IDENTITY.encode()}
+    assert all(50 < redis.ttl(key) <= 60 for key in (IDENTITY, WORK))
+
+
+def test_work_names_each_running_job_and_nothing_else(heart: Heart, redis: Redis) -> None:
+    unit = heart.performs()
+    heart.beat()
+    [(thread, entry)] = work(redis).items()
+    assert int(thread, 36) == unit.thread
+    assert {name: type(value) for name, value in entry.items()} == DUMPED_WORK
+    assert json.loads(entry["payload"]) == json.loads(PAYLOAD)
+    heart.units.clear()
+    heart.beat()
+    assert not redis.exists(WORK)
+
+
+def test_progress_stands_beside_what_sidekiq_reads(heart: Heart, redis: Redis) -> None:
+    heart.performs().progress = Progress(3, 10, "page é", 1795216082.5)
+    heart.performs().progress = Progress(0.5, None, "", 1795216083.5)
+    heart.performs()
+    heart.beat()
+    first, second, third = [entry for _, entry in sorted(work(redis).items())]
+    assert first.keys() == second.keys() == DUMPED_WORK.keys() | {"progress"}
+    assert first["progress"] == {"done": 3, "total": 10, "note": "page é", "at": 1795216082.5}
+    assert second["progress"]["total"] is None
+    assert third.keys() == DUMPED_WORK.keys()
+
+
+def test_the_round_trip_of_a_beat_stands_in_the_next_one(heart: Heart, redis: Redis) -> None:
+    heart.beat()
+    assert record(redis)["rtt_us"] == "0"
+    heart.beat()
+    assert 0 < int(record(redis)["rtt_us"]) < 5_000_000
+
+
+def test_quiet_is_told_and_an_order_is_passed_on_once(heart: Heart, redis: Redis) -> None:
+    heart.quiet = True
+    redis.lpush(SIGNALS, "TERM")
+    heart.beat()
+    heart.beat()
+    assert record(redis)["quiet"] == "true"
+    assert heart.orders == ["TERM"]
+
+
+def test_news_make_it_beat_at_once(heart: Heart, redis: Redis) -> None:
+    heart.heartbeat.start()
+    wait_until(lambda: redis.exists(IDENTITY), what="the first beat")
+    heart.quiet = True
+    heart.heartbeat.soon()
+    wait_until(lambda: record(redis)["quiet"] == "true", deadline=5, what="the news")
+    assert heart.heartbeat.stop(time.monotonic() + 5, gone=True)
+
+
+# The end
+
+
+def test_at_the_end_counts_are_flushed_and_the_record_is_removed(
+    heart: Heart, redis: Redis
+) -> None:
+    heart.performs()
+    heart.heartbeat.start()
+    wait_until(lambda: redis.exists(IDENTITY), what="the first beat")
+    heart.totals = Totals(5, 1)
+    assert heart.heartbeat.stop(time.monotonic() + 5, gone=True)
+    assert (redis.get("stat:processed"), redis.get("stat:failed")) == (b"5", b"1")
+    left = {key for key in redis.keys("*") if IDENTITY.encode() in key}
+    assert left <= {NOTE.encode()}
+    assert not redis.exists("processes")
+
+
+def test_a_child_with_leases_left_flushes_and_leaves_its_record(heart: Heart, redis: Redis) -> None:
+    heart.heartbeat.start()
+    wait_until(lambda: redis.exists(IDENTITY), what="the first beat")
+    heart.totals = Totals(5, 1)
+    assert heart.heartbeat.stop(time.monotonic() + 5, gone=False)
+    assert redis.get("stat:processed") == b"5"
+    assert redis.exists(IDENTITY)
+
+
+@pytest.mark.parametrize("lost", [b"EVALSHA", b"SREM"])
+def test_a_lost_reply_at_the_end_costs_nothing_and_counts_nothing_twice(
+    redis: Redis, redis_server: Server, lost: bytes
+) -> None:
+    with Proxy(redis_server.port) as proxy, closing(Heart(proxy.url)) as heart:
+        heart.beat()
+        heart.heartbeat.start()
+        wait_until(lambda: redis.scard("processes"), what="the first beat")
+        heart.totals = Totals(5, 1)
+        proxy.cut(lost)
+        assert heart.heartbeat.stop(time.monotonic() + 5, gone=True)
+        assert proxy.cuts == 1
+    assert redis.get("stat:processed") == b"5"
+    assert not redis.exists(IDENTITY)
+
+
+def test_without_redis_it_ends_in_time_and_says_that_something_is_left(own_server: Server) -> None:
+    with closing(Heart(own_server.url)) as heart:
+        heart.beat()
+        own_server.stop()
+        heart.heartbeat.start()
+        wait_until(heart.log.events, what="the loss")
+        started = time.monotonic()
+        assert not heart.heartbeat.stop(time.monotonic() + 1, gone=True)
+        assert time.monotonic() - started < 5
+
+
+# Gaps
+
+
+def test_the_first_beat_publishes_and_a_gap_looks_for_losses_and_publishes_again(
+    heart: Heart, redis: Redis
+) -> None:
+    heart.beat()
+    heart.beat()
+    assert heart.called == ["publish"]
+    redis.delete(IDENTITY, NOTE, "processes")
+    heart.beat()
+    heart.beat()
+    assert heart.called == ["publish", "gap", "publish"]
+    assert redis.smembers("processes") == {IDENTITY.encode()}
+    assert redis.exists(NOTE)
+
+
+def test_a_record_that_was_written_but_whose_reply_was_lost_counts_as_a_gap(
+    redis: Redis, redis_server: Server
+) -> None:
+    """The beat that filled the gap heard nothing; the one after it cannot tell, so it looks."""
+    with Proxy(redis_server.port) as proxy, closing(Heart(proxy.url)) as heart:
+        assert heart.beat()
+        redis.delete(IDENTITY)
+        proxy.cut(b"HSET")
+        assert not heart.beat()
+        assert redis.exists(IDENTITY)
+        assert heart.beat()
+        assert heart.called == ["publish", "gap", "publish"]
+
+
+def test_a_first_beat_whose_reply_was_lost_is_made_up_for(
+    redis: Redis, redis_server: Server
+) -> None:
+    with Proxy(redis_server.port) as proxy, closing(Heart(proxy.url)) as heart:
+        proxy.cut(b"HSET")
+        assert not heart.beat()
+        assert heart.beat()
+        assert heart.called == ["publish"]
+        assert redis.smembers("processes") == {IDENTITY.encode()}
+
+
+@pytest.mark.parametrize("name", ["gap", "publish"])
+def test_a_callback_that_fails_is_logged_and_changes_nothing_else(
+    heart: Heart, redis: Redis, name: str
+) -> None:
+    heart.beat()
+    heart.failures[name] = RuntimeError("mine")
+    redis.delete(IDENTITY)
+    heart.totals = Totals(3, 0)
+    redis.lpush(SIGNALS, "TSTP")
+    assert heart.beat()
+    assert redis.exists(IDENTITY)
+    assert redis.get("stat:processed") == b"3"
+    assert heart.orders == ["TSTP"]
+    [(level, _, values)] = heart.log.lines
+    assert (level, str(values["exc_info"])) == ("error", "mine")
+
+
+def test_a_failed_publish_is_tried_again_until_it_succeeds(heart: Heart) -> None:
+    heart.failures["publish"] = RuntimeError("mine")
+    heart.beat()
+    heart.beat()
+    assert len(heart.log.lines) == 1  # the same complaint need not be made with every beat
+    del heart.failures["publish"]
+    heart.beat()
+    heart.beat()
+    assert heart.called == ["publish"] * 3
+
+
+# Redis that is away, slow, full or full of other things
+
+
+def test_an_outage_is_told_once_and_ends_with_the_next_beat(own_server: Server) -> None:
+    redis = own_server.client()
+    with closing(Heart(own_server.url)) as heart:
+        heart.totals = Totals(1, 0)
+        assert heart.beat()
+        own_server.stop()
+        heart.totals = Totals(2, 0)
+        assert not heart.beat()
+        assert not heart.beat()
+        own_server.start()
+        assert heart.beat()
+        assert heart.log.events() == ["redis lost", "redis is back"]
+    assert redis.get("stat:processed") == b"2"
+    assert redis.exists(IDENTITY)
+
+
+def test_a_full_server_takes_the_record_and_the_counts_and_that_is_told_once(
+    own_server: Server,
+) -> None:
+    """What it refuses is :work, which only a web UI reads."""
+    redis = own_server.client()
+    with closing(Heart(own_server.url)) as heart:
+        heart.performs()
+        assert heart.beat()
+        redis.delete(IDENTITY)
+        redis.config_set("maxmemory", 1)
+        heart.totals = Totals(4, 0)
+        assert not heart.beat()
+        assert not heart.beat()
+        assert redis.exists(IDENTITY)
+        assert redis.get("stat:processed") == b"4"
+        assert heart.called == ["publish", "gap", "publish"]
+        assert heart.log.events() == ["refused"]
+        redis.config_set("maxmemory", 0)
+        assert heart.beat()
+        assert heart.log.events() == ["refused", "taken"]
+        assert redis.exists(WORK)
+
+
+@pytest.mark.parametrize("key", [SIGNALS, WORK, NOTE, "processes", f"forkq:place:{IDENTITY}"])
+def test_a_key_that_holds_something_else_does_not_keep_the_record_from_being_written(
+    heart: Heart, redis: Redis, key: str
+) -> None:
+    redis.zadd(key, {"mine": 1})
+    heart.performs()
+    heart.beat()
+    before = record(redis)["beat"]
+    heart.beat()
+    assert record(redis)["beat"] > before
+    assert heart.called[0] == "publish"
+
+
+def test_a_slow_redis_is_told_once_after_five_beats(
+    heart: Heart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the figures, and how busy the processors were."""
+    take = Record.next_order
+
+    def slowly(self: Record, wire: Wire) -> str | None:
+        wire.call("BLPOP", "nothing", 0.06)  # the server takes its time to answer
+        return take(self, wire)
+
+    heart.performs()
+    assert heart.beat()
+    monkeypatch.setattr(Record, "next_order", slowly)
+    assert all(heart.beat() for _ in range(7))
+    [(level, event, values)] = heart.log.lines
+    assert (level, values["busy"]) == ("warning", 1)
+    assert event.startswith("slow round trips")
+    assert len(values["ms"]) == 5
+    assert min(values["ms"]) > 50

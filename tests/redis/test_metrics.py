@@ -1,0 +1,383 @@
+"""Counters and metrics in Redis: Sidekiq's keys to the letter, each job counted exactly once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from forkq import counters
+from forkq.child import ledger as ledger_module
+from forkq.child.ledger import Ledger
+from forkq.child.stats import Figures, Tally, Totals, total
+from forkq.connection import ConnectionLost, ResponseError, Wire
+from forkq.keys import Keys
+from forkq.marks import mark
+from tests.redis.crew import IDENTITY, Log
+from tests.redis.proxy import Proxy
+from tests.support.server import Server
+
+NOON = datetime(2026, 3, 9, 12, 4, 30, tzinfo=timezone.utc)
+MINUTE, TENS, NOTE = "j|260309|12:04", "j|260309|12:0", f"forkq:flushed:{IDENTITY}"
+HOURS_8, DAYS_3, YEARS_5 = 8 * 3600, 3 * 86_400, 5 * 365 * 86_400
+
+
+class Book:
+    """One child's ledger on one wire, at a time that the test sets."""
+
+    def __init__(self, url: str, at: datetime = NOON) -> None:
+        self.at = at
+        self.log = Log()
+        self.tally = Tally()
+        self.ran_twice = 0
+        self.wire = Wire(url, timeout=5)
+        self.ledger = Ledger(IDENTITY, Keys(), self.log, clock=self.now)
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return self.at.timestamp()
+
+    def flush(self) -> None:
+        """As the heartbeat does it."""
+        self.wire.connect()
+        self.ledger.flush(self.wire, total([self.tally], self.ran_twice))
+
+    def close(self) -> None:
+        self.wire.close()
+
+
+@pytest.fixture
+def book(redis: Redis, redis_server: Server) -> Iterator[Book]:
+    with closing(Book(redis_server.url)) as found:
+        yield found
+
+
+def fields(redis: Redis, key: str) -> dict[str, int]:
+    found: Any = redis.hgetall(key)
+    return {name.decode(): int(value) for name, value in found.items()}
+
+
+def number(redis: Redis, key: str) -> int:
+    found: Any = redis.get(key)
+    return int(found or 0)
+
+
+def buckets(redis: Redis, key: str) -> list[int]:
+    """As Sidekiq's metrics query reads a histogram."""
+    reads = [part for n in range(26) for part in ("GET", "u16", f"#{n}")]
+    client: Any = redis  # redis-py types each command, not this one
+    return list(client.execute_command("BITFIELD_RO", key, *reads))
+
+
+def test_counters_metrics_and_histograms_stand_as_sidekiq_8_writes_them(
+    book: Book, redis: Redis
+) -> None:
+    for seconds in (0.001, 0.012, 0.028, 14.0):
+        book.tally.done("Slow::Job", seconds)
+    book.tally.lost("Slow::Job")
+    book.tally.lost("Bad")
+    book.tally.lost("")
+    book.ran_twice = 2
+    book.flush()
+    for key in (MINUTE, TENS):
+        assert fields(redis, key) == {
+            "Slow::Job|p": 5, "Slow::Job|f": 1, "Slow::Job|ms": 14_041, "Bad|p": 1, "Bad|f": 1
+        }  # fmt: skip
+    expected = [0] * 26
+    expected[0], expected[1], expected[17] = 2, 1, 1
+    assert buckets(redis, "h|Slow::Job-9-12:4") == expected
+    assert number(redis, "stat:processed") == number(redis, "stat:processed:2026-03-09") == 7
+    assert number(redis, "stat:failed") == number(redis, "stat:failed:2026-03-09") == 3
+    assert number(redis, "forkq:stat:ran_twice") == 2
+    assert fields(redis, NOTE) == {"number": 1, "processed": 7, "failed": 3}
+    lives: dict[str, Any] = {key.decode(): redis.ttl(key) for key in redis.scan_iter()}
+    wanted = {
+        MINUTE: HOURS_8, TENS: DAYS_3, "h|Slow::Job-9-12:4": HOURS_8, NOTE: 86_400,
+        "stat:processed:2026-03-09": YEARS_5, "stat:failed:2026-03-09": YEARS_5,
+        "stat:processed": -1, "stat:failed": -1, "forkq:stat:ran_twice": -1,
+    }  # fmt: skip
+    assert lives.keys() == wanted.keys()
+    assert all(wanted[key] - 5 <= left <= wanted[key] for key, left in lives.items())
+
+
+def test_a_job_that_takes_no_time_has_its_field_all_the_same(book: Book, redis: Redis) -> None:
+    book.tally.done("Noop", 0.0)
+    book.flush()
+    assert fields(redis, MINUTE) == {"Noop|p": 1, "Noop|ms": 0}
+
+
+def test_each_flush_adds_what_is_new_and_an_idle_one_sends_nothing(
+    book: Book, redis: Redis
+) -> None:
+    book.tally.done("A", 0.01)
+    book.flush()
+    book.tally.done("A", 0.01)
+    book.tally.done("B", 0.01)
+    book.flush()
+    assert fields(redis, MINUTE) == {"A|p": 2, "A|ms": 20, "B|p": 1, "B|ms": 10}
+    redis.config_resetstat()
+    book.flush()
+    calls: Any = redis.info("commandstats")
+    assert not [name for name in calls if "evalsha" in name]
+    assert number(redis, "stat:processed") == 3
+
+
+def test_what_is_counted_after_midnight_belongs_to_the_new_day(book: Book, redis: Redis) -> None:
+    book.at = datetime(2026, 12, 31, 23, 59, 59, tzinfo=timezone.utc)
+    book.tally.done("A", 0.01)
+    book.flush()
+    book.at = datetime(2027, 1, 1, 0, 0, 1, tzinfo=timezone.utc)
+    book.tally.done("A", 0.01)
+    book.tally.done("A", 0.01)
+    book.flush()
+    assert number(redis, "stat:processed:2026-12-31") == 1
+    assert number(redis, "stat:processed:2027-01-01") == 2
+    assert number(redis, "stat:processed") == 3
+    assert fields(redis, "j|261231|23:59")["A|p"] == fields(redis, "j|261231|23:5")["A|p"] == 1
+    assert fields(redis, "j|270101|0:00")["A|p"] == fields(redis, "j|270101|0:0")["A|p"] == 2
+    assert buckets(redis, "h|A-31-23:59")[0] == 1
+    assert buckets(redis, "h|A-1-0:0")[0] == 2
+
+
+def test_a_bucket_that_is_full_stays_full(book: Book, redis: Redis) -> None:
+    """u16 saturates; it must not start from zero again."""
+    figures = book.tally.classes["A"] = Figures()
+    for _ in range(3):
+        figures.longer[2] += 70_000
+        book.flush()
+    assert buckets(redis, "h|A-9-12:4")[3] == 65_535
+    assert fields(redis, MINUTE)["A|p"] == 210_000
+
+
+def test_many_classes_go_in_several_short_scripts_and_all_arrive(book: Book, redis: Redis) -> None:
+    """No script of a flush may keep the server from others for long."""
+    names = [f"Module{number}::Job" for number in range(1050)]
+    for name in names:
+        book.tally.done(name, 0.01)
+        book.tally.lost(name)
+    redis.config_resetstat()
+    book.flush()
+    calls: Any = redis.info("commandstats")
+    assert calls["cmdstat_evalsha"]["calls"] >= 10
+    found = fields(redis, MINUTE)
+    assert all((found[f"{name}|p"], found[f"{name}|f"]) == (2, 1) for name in names)
+    assert number(redis, "stat:processed") == 2100
+    assert all(redis.exists(f"h|{name}-9-12:4") for name in names)
+    assert fields(redis, NOTE)["processed"] == 2100
+
+
+def test_a_flush_whose_reply_is_lost_counts_once(redis: Redis, redis_server: Server) -> None:
+    """It is sent again as it was, and what was counted meanwhile comes with the next one."""
+    with Proxy(redis_server.port) as proxy, closing(Book(proxy.url)) as book:
+        book.flush()  # the script is known from here on
+        for turn in range(1, 21):
+            book.tally.done("A", 0.01)
+            book.tally.lost("B")
+            proxy.cut(b"EVALSHA", times=turn % 3)
+            for _ in range(proxy_cuts := turn % 3):
+                with pytest.raises(ConnectionLost):
+                    book.flush()
+                book.tally.done("A", 0.01)
+            assert proxy.cuts == proxy_cuts
+            book.flush()
+    assert (number(redis, "stat:processed"), number(redis, "stat:failed")) == (
+        book.tally.processed,
+        book.tally.failed,
+    )
+    figures = book.tally.classes["A"]
+    assert fields(redis, MINUTE) == {
+        "A|p": figures.short, "A|ms": int(figures.seconds * 1000), "B|p": 20, "B|f": 20
+    }  # fmt: skip
+    assert buckets(redis, "h|A-9-12:4")[0] == figures.short
+
+
+def test_counts_of_an_outage_arrive_when_it_is_over(own_server: Server) -> None:
+    redis = own_server.client()
+    with closing(Book(own_server.url)) as book:
+        book.tally.done("A", 0.01)
+        book.flush()
+        own_server.stop()
+        for _ in range(5):
+            book.tally.done("A", 0.01)
+            with pytest.raises(ConnectionLost):
+                book.flush()
+        own_server.start()
+        book.flush()
+    assert number(redis, "stat:processed") == 6
+    assert fields(redis, MINUTE) == {"A|p": 6, "A|ms": 60}
+
+
+def test_a_full_server_takes_every_count(own_server: Server) -> None:
+    redis = own_server.client()
+    with closing(Book(own_server.url)) as book:
+        redis.config_set("maxmemory", 1)
+        with pytest.raises(ResponseError):
+            redis.incr("stat:processed")
+        book.tally.done("A", 0.01)
+        book.tally.lost("B")
+        book.flush()
+        book.flush()
+    assert number(redis, "stat:processed") == 2
+    assert fields(redis, MINUTE) == {"A|p": 1, "A|ms": 10, "B|p": 1, "B|f": 1}
+    assert buckets(redis, "h|A-9-12:4")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "left"),
+    [
+        ("stat:processed", 4),
+        ("stat:processed:2026-03-09", 4),
+        (MINUTE, 4),
+        (TENS, 4),
+        ("h|A-9-12:4", 4),
+    ],
+)
+def test_a_key_of_another_type_costs_its_own_counts_and_makes_no_other_count_twice(
+    book: Book, redis: Redis, key: str, left: int
+) -> None:
+    redis.rpush(key, "mine")
+    for _ in range(2):
+        book.tally.done("A", 0.01)
+        book.tally.lost("A")
+        book.flush()
+        book.flush()
+    assert redis.lrange(key, 0, -1) == [b"mine"]
+    assert redis.ttl(key) == -1
+    if key != "stat:processed":
+        assert number(redis, "stat:processed") == left
+    if key != MINUTE:
+        assert fields(redis, MINUTE) == {"A|p": left, "A|f": 2, "A|ms": 20}
+    assert number(redis, "stat:failed") == 2
+    told = [values for _, event, values in book.log.lines if event.startswith("counts dropped")]
+    assert told == [{"key": key}]
+
+
+def test_a_note_that_was_lost_is_renewed_and_nothing_counts_twice(book: Book, redis: Redis) -> None:
+    """As after a sweep that took this child for dead, or a server that came back empty."""
+    book.tally.done("A", 0.01)
+    book.flush()
+    redis.delete(NOTE)
+    book.ledger.renew()
+    book.flush()
+    assert fields(redis, NOTE) == {"number": 2, "processed": 1, "failed": 0}
+    assert number(redis, "stat:processed") == 1
+
+
+def settle(book: Book, processed: int, failed: int) -> int:
+    """What the master's rescue does for a killed child."""
+    book.wire.connect()
+    return counters.settle(book.wire, Keys(), IDENTITY, processed, failed, NOON)
+
+
+def test_a_killed_childs_last_word_is_added_once(book: Book, redis: Redis) -> None:
+    book.tally.done("A", 0.01)
+    book.tally.lost("A")
+    book.flush()
+    assert settle(book, 10, 4) == 8
+    assert settle(book, 10, 4) == 0  # the reply to the first may have been lost
+    for name, count in (("processed", 10), ("failed", 4)):
+        assert number(redis, f"stat:{name}") == number(redis, f"stat:{name}:2026-03-09") == count
+
+
+def test_a_last_word_that_is_older_than_the_last_flush_adds_nothing(
+    book: Book, redis: Redis
+) -> None:
+    for _ in range(5):
+        book.tally.done("A", 0.01)
+    book.flush()
+    assert settle(book, 3, 0) == 0
+    assert number(redis, "stat:processed") == 5
+
+
+def test_without_a_note_nothing_is_known_to_be_missing(book: Book, redis: Redis) -> None:
+    """Another clock has forgotten that child already: its jobs must not count again."""
+    assert settle(book, 1000, 1000) == 0
+    assert redis.keys("*") == []
+
+
+def test_a_full_server_takes_the_last_word(own_server: Server) -> None:
+    redis = own_server.client()
+    with closing(Book(own_server.url)) as book:
+        book.flush()
+        redis.config_set("maxmemory", 1)
+        assert settle(book, 2, 1) == 2
+    assert (number(redis, "stat:processed"), number(redis, "stat:failed")) == (2, 1)
+
+
+def test_whatever_is_lost_and_killed_every_job_counts_exactly_once(
+    redis: Redis, redis_server: Server
+) -> None:
+    """A random life: jobs, lost replies, a note that expires, and at the end a kill."""
+    chance = random.Random(7)
+    with Proxy(redis_server.port) as proxy, closing(Book(proxy.url)) as book:
+        for _ in range(150):
+            for _ in range(chance.randrange(4)):
+                book.tally.done(chance.choice("ABC"), chance.random())
+            proxy.cut(b"EVALSHA", times=chance.randrange(3))
+            try:
+                book.flush()
+            except ConnectionLost:
+                continue
+        proxy.cut(b"EVALSHA", times=0)
+        told = book.tally.processed
+        assert settle(book, told, 0) <= told
+    assert number(redis, "stat:processed") == told
+
+
+def test_batches_go_on_where_a_lost_reply_stopped_them(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "_CLASSES_AT_ONCE", 2)
+    with Proxy(redis_server.port) as proxy, closing(Book(proxy.url)) as book:
+        for name in "ABCDEFG":
+            book.tally.done(name, 0.01)
+        proxy.cut(b"EVALSHA", times=1)
+        with pytest.raises(ConnectionLost):
+            book.flush()
+        book.flush()
+    found = fields(redis, MINUTE)
+    assert found == {
+        f"{name}|{field}": n for name in "ABCDEFG" for field, n in (("p", 1), ("ms", 10))
+    }
+    assert number(redis, "stat:processed") == 7
+
+
+def test_nothing_done_is_nothing_flushed_but_the_note(book: Book, redis: Redis) -> None:
+    book.ledger.flush(_connected(book), Totals())
+    assert [key.decode() for key in redis.scan_iter()] == [NOTE]
+
+
+def _connected(book: Book) -> Wire:
+    book.wire.connect()
+    return book.wire
+
+
+# Deploy marks
+
+
+def test_a_mark_stands_as_sidekiqs_deploy_reads_it(book: Book, redis: Redis) -> None:
+    wire = _connected(book)
+    assert mark(wire, Keys(), "v1.2.3 deploy", at=NOON.timestamp())
+    assert redis.hgetall("20260309-marks") == {b"2026-03-09T12:04:00Z": b"v1.2.3 deploy"}
+    assert 90 * 86_400 - 5 <= redis.ttl("20260309-marks") <= 90 * 86_400
+    assert 55 <= redis.ttl("deploylock-v1.2.3 deploy") <= 60
+
+
+def test_ten_hosts_that_deploy_the_same_make_one_mark(book: Book, redis: Redis) -> None:
+    """Even if a minute ends between them."""
+    wire = _connected(book)
+    made = [mark(wire, Keys(), "v2", at=NOON.timestamp() + 10 * host) for host in range(10)]
+    assert made == [True] + [False] * 9
+    assert redis.hlen("20260309-marks") == 1
+
+
+def test_a_minute_keeps_its_first_mark(book: Book, redis: Redis) -> None:
+    wire = _connected(book)
+    assert mark(wire, Keys(), "first", at=NOON.timestamp())
+    assert not mark(wire, Keys(), "second", at=NOON.timestamp())
+    assert redis.hvals("20260309-marks") == [b"first"]
