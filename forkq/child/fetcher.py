@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from ..capsule import Capsule
@@ -285,13 +285,15 @@ class Fetcher:
     def _request(self) -> None:
         self._line.look_for_queues()
         news = self._news()
-        for unit in news:
-            self._in_flight.pop(unit.sequence, None)  # its processor may not have come to that
-        held: dict[str, int] = {}
-        for unit in list(self._in_flight.values()):
-            held[unit.queue_name] = held.get(unit.queue_name, 0) + 1
-        want = 0 if self._quiet else self._concurrency - sum(held.values())
+        held = self._held(news) if self._line.counts else None
+        want = 0 if self._quiet else self._concurrency - len(self._in_flight)
         self._line.send(want, news, watch=self._starved and self._line.tracks, held=held)
+
+    def _held(self, news: Iterable[Unit]) -> Counter[str]:
+        """How many jobs of each queue are in flight. Those that are done may not be out of that
+        book yet; any other that ends meanwhile rings the bell, or is in the news when we wait."""
+        done = {unit.sequence for unit in news}
+        return Counter(unit.queue_name for unit in self.in_flight() if unit.sequence not in done)
 
     def _take_in(self) -> None:
         answer = self._line.receive()

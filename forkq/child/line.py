@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final
 
 from redis.exceptions import NoScriptError
@@ -22,6 +21,7 @@ from ..lease import Unit, owner
 from ..patterns import readable
 from ..scripts import FETCH, REQUEUE
 from .roster import Offer, Roster
+from .watched import Watched
 
 # Of how many queues one script gives leases back.
 _CHUNK: Final = 500
@@ -35,15 +35,15 @@ _UNHEARD: Final = 1000
 @dataclass(frozen=True, slots=True)
 class Request:
     """A fetch: how many jobs it wants from sequence number ``first`` on, what it acknowledges,
-    of which keys the server shall tell when they change, from which queues it may take, and how
-    many jobs of each queue stay in flight."""
+    which keys it registers so that the server tells when they change, from which queues it may
+    take, and how many jobs of each queue stay in flight (None: not counted)."""
 
     first: int
     want: int
     done: Sequence[Unit]
-    watched: frozenset[str]
+    registers: Sequence[str]
     offer: Offer
-    held: Mapping[str, int]
+    held: Mapping[str, int] | None
 
     @property
     def sequences(self) -> range:
@@ -74,8 +74,8 @@ class Line:
         self._in_order = capsule.mode == "strict"
         self._keys = keys
         self._roster = Roster(capsule, keys)
-        if self._roster.dynamic:
-            wire.on_change(self._roster.hear)
+        self._watched = Watched()
+        wire.on_change(self._hear)
         self._names_due = 0.0
         self._sequence = 1
         self._under_way: Request | None = None
@@ -92,6 +92,11 @@ class Line:
         return self._wire.connected
 
     @property
+    def counts(self) -> bool:
+        """Whether it wants to be told in ``send`` what stays in flight."""
+        return self._roster.counts
+
+    @property
     def busy(self) -> bool:
         """Whether a fetch is under way."""
         return self._under_way is not None
@@ -100,7 +105,7 @@ class Line:
         """Connects, and asks the server to tell us of changes."""
         if not self._wire.connected:
             self._wire.connect()
-            self._roster.wake_all()
+            self._hear(None)
             self._track()
 
     def look_for_queues(self) -> None:
@@ -121,18 +126,12 @@ class Line:
         done: Sequence[Unit],
         *,
         watch: bool = False,
-        held: Mapping[str, int] = MappingProxyType({}),
+        held: Mapping[str, int] | None = None,
     ) -> None:
         """Sends a fetch. No sequence number is ever used twice, whatever becomes of it."""
         offer = self._offer(want, done)
-        self._under_way = Request(
-            self._sequence,
-            want,
-            done,
-            self._roster.watch(offer) if watch else frozenset(),
-            offer,
-            held,
-        )
+        registers = self._watched.missing(self._roster.wanting(offer)) if watch else ()
+        self._under_way = Request(self._sequence, want, done, registers, offer, held)
         self._sequence += want
         self._transmit(self._under_way)
 
@@ -148,11 +147,11 @@ class Line:
             Unit(queue, names[queue - 1], sequence, payload)
             for sequence, (queue, payload) in enumerate(pairs, request.first)
         ]
-        short = len(units) < max(1, request.want)
-        told = False
-        if short or self._roster.dynamic:
-            told = self._note(request, reasons, units, bool(marked))
-        return Answer(units, short, told=told and short, gone=bool(gone))
+        short = len(units) < request.want
+        if self._roster.dynamic:
+            self._roster.turn(Counter([unit.queue_name for unit in units]))
+        told = self._judge(request, reasons, units, bool(marked)) if short else self._forget()
+        return Answer(units, short, told, gone=bool(gone))
 
     def has_heard(self, sequence: int) -> bool:
         """Whether all is known that may have been leased under that number; False while the fetch
@@ -169,14 +168,14 @@ class Line:
         for start in range(0, len(names), _CHUNK):
             lists = self._keys.lists_and_leases(names[start : start + _CHUNK])
             self._wire.script(REQUEUE, lists, arguments)
-        self._roster.wake_all()  # the server does not tell us of what we do ourselves
+        self._hear(None)  # the server does not tell us of what we do ourselves
 
     def wait(self, seconds: float, wake: int) -> bool:
         """Waits until the server tells of a change, a queue has a token again, or the descriptor
         ``wake`` is readable. Returns whether it was not the descriptor."""
         patience = max(0.0, self._roster.due - time.monotonic())
         told = self._wire.wait(min(seconds, patience), wake)
-        if told and self._roster.dynamic:
+        if told:
             self._wire.hear()
         return told or self._roster.due <= time.monotonic()
 
@@ -200,14 +199,34 @@ class Line:
             return self._roster.nothing(also)
         return self._roster.offer(also, turning=not self.tracks)
 
-    def _note(
+    def _hear(self, keys: list[bytes] | None) -> None:
+        self._watched.hear(keys)
+        if self._roster.dynamic:
+            self._roster.hear(keys)
+
+    def _forget(self) -> bool:
+        """There was enough: nobody waits, and a busy child keeps no account of what changed."""
+        self._watched.hear(None)
+        return False
+
+    def _judge(
         self, request: Request, reasons: Sequence[Any], units: Sequence[Unit], marked: bool
     ) -> bool:
-        taken = [unit.queue_name for unit in units]
-        # What a script writes ends the registration of those keys, also for its own caller.
-        changed = {self._keys.queue(name) for name in taken}
-        registered = frozenset() if marked else request.watched - changed
-        return self._roster.note(request.offer, reasons, taken, registered)
+        """Whether we shall hear of it when there is more than that fetch brought."""
+        self._watched.discard(self._changed(request.done, units))
+        if marked:
+            self._watched.hear(None)
+        return self._roster.judge(request.offer, reasons, self._watched)
+
+    def _changed(self, done: Sequence[Unit], taken: Sequence[Unit]) -> Iterator[str]:
+        """What fetch.lua changes of the keys that one may wait for, but for new marks."""
+        freed = Counter([unit.queue_name for unit in done])
+        for name, count in Counter([unit.queue_name for unit in taken]).items():
+            yield self._keys.queue(name)
+            freed[name] -= count
+        for name, count in freed.items():
+            if count > 0:
+                yield from (self._keys.full(name), self._keys.busy(name))
 
     def _transmit(self, request: Request) -> None:
         offer = request.offer
@@ -220,17 +239,15 @@ class Line:
             self._owner,
             request.first,
             0 if self._in_order else random.getrandbits(31) | 1,
-            offer.plain,
-            *offer.groups,
-            *offer.rules,
-            *_held(request),
+            offer.count,
             *_done(request),
+            *_rules(request),
         )
-        if request.watched:
+        if request.registers:
             # Registered first, then looked at: so no change is missed. A script's own reads will
             # not do: Redis up to 7.0 takes all of its KEYS for them, and no others.
-            watch = ("EXISTS", *request.watched)
-            self._wire.send(("CLIENT", "CACHING", "YES"), watch, fetch)
+            register = ("EXISTS", *request.registers)
+            self._wire.send(("CLIENT", "CACHING", "YES"), register, fetch)
         else:
             self._wire.send(fetch)
 
@@ -244,9 +261,10 @@ class Line:
             return self._read(request)
 
     def _read(self, request: Request) -> list[Any]:
-        if request.watched:
+        if request.registers:
             self._wire.read()
             self._wire.read()
+            self._watched.add(request.registers)
         reply: list[Any] = self._wire.read()
         return reply
 
@@ -262,13 +280,6 @@ class Line:
             )
 
 
-def _held(request: Request) -> list[int]:
-    """What fetch.lua wants of the jobs that stay in flight: queue, how many."""
-    numbers = request.offer.numbers
-    held = [(numbers[name], count) for name, count in request.held.items() if name in numbers]
-    return [len(held), *(part for pair in held for part in pair)]
-
-
 def _done(request: Request) -> list[int]:
     """What fetch.lua wants of the jobs to acknowledge: queue, how many, their sequence numbers."""
     groups: dict[str, list[int]] = {}
@@ -278,3 +289,14 @@ def _done(request: Request) -> list[int]:
     for queue, sequences in groups.items():
         flat += (request.offer.numbers[queue], len(sequences), *sequences)
     return flat
+
+
+def _rules(request: Request) -> Sequence[Any]:
+    """What fetch.lua wants of groups, rules, and jobs that stay in flight: queue, how many. Where
+    there is nothing to say it wants nothing, and takes the short way."""
+    offer = request.offer
+    if request.held is None:
+        return offer.rules if any(offer.rules) else ()
+    numbers = request.offer.numbers
+    held = [(numbers[name], count) for name, count in request.held.items() if name in numbers]
+    return [*offer.rules, len(held), *(part for pair in held for part in pair)]

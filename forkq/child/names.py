@@ -37,14 +37,13 @@ class Names:
         elif name in self._known and not self._is_awake(name):
             insort(self._awake, name)
 
-    def rest(self, name: str, until: float | None) -> bool:
-        """Puts one to sleep; None leaves it awake. Returns whether it sleeps."""
+    def rest(self, name: str, until: float | None) -> None:
+        """Puts one to sleep; None leaves it awake."""
         if until is None or not self._is_awake(name):
-            return False
+            return
         del self._awake[bisect_left(self._awake, name)]
         if until != float("inf"):
             heapq.heappush(self._alarms, (until, name))
-        return True
 
     def count(self) -> int:
         """How many are awake."""

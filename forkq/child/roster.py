@@ -8,7 +8,7 @@ nothing to take, and will be woken by what the server tells (docs/decisions/011)
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -21,17 +21,20 @@ from .names import Names
 
 # How many queues of one pattern a fetch offers; more if there are more processors.
 _WINDOW: Final = 64
+# What fetch.lua leaves unsaid.
+_EMPTY: Final = (b"empty", 0)
+_EVER: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The queues of one fetch in the script's order, and the script's arguments about them."""
+    """The queues of one fetch in the script's order: it may take from the first ``count`` of them.
+    ``rules`` are the script's arguments about groups and rules."""
 
     names: Sequence[str]
     numbers: dict[str, int]
+    count: int
     keys: Sequence[str]
-    plain: int
-    groups: Sequence[Any]
     rules: Sequence[Any]
 
 
@@ -60,6 +63,25 @@ class Entry:
             self.shown = self.known.awake(most, turning=turning or self.fair)
         return self.shown
 
+    def turn(self, taken: Mapping[str, int]) -> None:
+        """So many jobs were taken of these queues: the next offer goes on after them."""
+        assert self.known is not None
+        served = [name for name in self.shown if name in taken]
+        if served:
+            most = max(taken[name] for name in served)
+            self.known.go_on_after([name for name in served if taken[name] == most][-1])
+        elif self.cut:
+            self.known.go_on_after(self.shown[-1])
+
+    def rest(self, until: Mapping[str, float]) -> float:
+        """Puts those of the last offer to sleep, each until its moment. Returns when the next one
+        wakes by itself. All times are monotonic; infinity: never."""
+        assert self.known is not None
+        for name in self.shown:
+            self.known.rest(name, until.get(name))
+        self.shown = [name for name in self.shown if name not in until]
+        return self.known.due
+
     @property
     def cut(self) -> bool:
         """Whether it has queues awake that are not in the last offer."""
@@ -71,7 +93,8 @@ class Roster:
 
     def __init__(self, capsule: Capsule, keys: Keys) -> None:
         self.offered: set[str] = set()
-        self.due = float("inf")  # monotonic: when a queue has a token again
+        self.counts = False  # whether some queue has a process limit
+        self.due = _EVER  # monotonic: when a queue has a token again
         self._keys = keys
         self._book = capsule.rules
         self._in_order = capsule.mode == "strict"
@@ -125,11 +148,12 @@ class Roster:
 
     # What a fetch needs
 
-    def watch(self, offer: Offer) -> frozenset[str]:
+    def wanting(self, offer: Offer) -> set[str]:
         """The keys that change when there may be more to take from what is offered: as far as we
         know what is in the way of each queue, else its list."""
-        lacking = (self._lacking.get(name) or self._keys.queue(name) for name in offer.names)
-        return frozenset((self._keys.paused, self._keys.controlled, *lacking))
+        names = offer.names[: offer.count]
+        lacking = (self._lacking.get(name) or self._keys.queue(name) for name in names)
+        return {self._keys.paused, self._keys.controlled, *lacking}
 
     def offer(self, also: Iterable[str] = (), *, turning: bool = False) -> Offer:
         """The queues for the next fetch. It acknowledges in the queues ``also``. With ``turning``
@@ -153,40 +177,33 @@ class Roster:
         """No queues to take from."""
         return self.offer() if not self.dynamic else self._make([], list(dict.fromkeys(also)))
 
-    def note(
-        self,
-        offer: Offer,
-        reasons: Sequence[Any],
-        taken: Sequence[str],
-        registered: Collection[str],
-    ) -> bool:
-        """What came of it: for each queue number the reason why there was no more (fetch.lua), the
-        queues that jobs were taken from, and the keys that the server will tell of. Returns
-        whether a caller that got too little may wait for news."""
-        resting, told = self._judge(offer, reasons, registered)
+    def turn(self, taken: Mapping[str, int]) -> None:
+        """The last offer brought so many jobs of these queues: whose turn it is next."""
         for entry in self._patterns:
-            self._note(entry, resting, taken)
-        return told and not self.stale and not any(entry.cut for entry in self._patterns)
+            entry.turn(taken)
 
-    def _judge(
-        self, offer: Offer, reasons: Sequence[Any], registered: Collection[str]
-    ) -> tuple[dict[str, float], bool]:
-        """Which queues may sleep, until when (monotonic), and whether we hear of all the others."""
-        now, resting, told = time.monotonic(), {}, bool(registered)
-        self.due = float("inf")
-        for number, why, detail in zip(reasons[::3], reasons[1::3], reasons[2::3], strict=True):
-            name = offer.names[number - 1]
+    def judge(self, offer: Offer, reasons: Sequence[Any], watched: Container[object]) -> bool:
+        """There is no more to be had of ``offer``, for these reasons (fetch.lua). Returns whether
+        we hear of it when there is, if the server tells of the keys ``watched``."""
+        told = self._keys.paused in watched and self._keys.controlled in watched
+        resting: dict[str, float] = {}
+        rest = zip(reasons[::3], reasons[1::3], reasons[2::3], strict=True)
+        found = {number: (why, detail) for number, why, detail in rest}
+        for number, name in enumerate(offer.names[: offer.count], 1):
+            why, detail = found.get(number, _EMPTY)
             if why == b"dry":
-                resting[name] = now + detail / 1e6
-                self.due = min(self.due, resting[name])
+                resting[name] = time.monotonic() + detail / 1e6
                 continue
             key = self._key(why, name, offer.names[detail - 1])
             self._lacking[name] = key
-            if key not in registered:
+            self.counts |= why == b"uncounted"
+            if key not in watched or why == b"uncounted":
                 told = False
             elif why not in {b"held", b"busy"}:
-                resting[name] = float("inf")
-        return resting, told
+                resting[name] = _EVER
+        alarms = [entry.rest(resting) for entry in self._patterns]
+        self.due = min((*resting.values(), *alarms), default=_EVER)
+        return told and not self.stale and not any(entry.cut for entry in self._patterns)
 
     def _key(self, why: bytes, name: str, other: str) -> str:
         """What changes when that reason may be gone. A process limit is up to ourselves."""
@@ -195,18 +212,6 @@ class Roster:
         if why == b"blocked":
             return self._keys.busy(other)
         return self._keys.queue(name) if why in {b"empty", b"busy"} else self._keys.controlled
-
-    def _note(self, entry: Entry, resting: dict[str, float], taken: Sequence[str]) -> None:
-        known = entry.known
-        assert known is not None
-        served = [name for name in entry.shown if name in taken]
-        if served:
-            most = max(taken.count(name) for name in served)
-            known.go_on_after([name for name in served if taken.count(name) == most][-1])
-        elif entry.cut:
-            known.go_on_after(entry.shown[-1])
-        entry.shown = [name for name in entry.shown if not known.rest(name, resting.get(name))]
-        self.due = min(self.due, known.due)
 
     def _show(self, turning: bool) -> list[list[str]]:
         shown = []
@@ -221,25 +226,25 @@ class Roster:
     def _make(self, shown: list[list[str]], extra: list[str]) -> Offer:
         names = [name for group in shown for name in group] + extra
         numbers = {name: number for number, name in enumerate(names, 1)}
+        rules = [
+            rule
+            for at, group in enumerate(shown)
+            for name in group
+            if (rule := self._ruling(name, numbers, shown[at + 1 :]))
+        ]
+        arguments = (*self._grouping(shown), len(rules), *(part for rule in rules for part in rule))
+        keys = (self._keys.paused, self._keys.controlled, *self._keys.lists_and_leases(names))
+        return Offer(names, numbers, len(names) - len(extra), keys, arguments)
+
+    def _grouping(self, shown: list[list[str]]) -> list[int]:
+        """What fetch.lua wants of groups: nothing where each queue is simply taken in order."""
+        if self._in_order and not any(entry.fair for entry in self._entries):
+            return [0]
         groups = [
             (len(group), entry.weight, int(entry.fair))
             for group, entry in zip(shown, self._entries, strict=False)
         ]
-        rules = [
-            part
-            for at, group in enumerate(shown)
-            for name in group
-            for part in self._ruling(name, numbers, shown[at + 1 :])
-        ]
-        count = sum(1 for group in shown for name in group if self._rules(name) != NO_RULES)
-        return Offer(
-            names,
-            numbers,
-            (self._keys.paused, self._keys.controlled, *self._keys.lists_and_leases(names)),
-            int(not self.dynamic and count == 0),
-            (len(groups), *(part for group in groups for part in group)),
-            (count, *rules),
-        )
+        return [len(groups), *(part for group in groups for part in group)]
 
     def _ruling(self, name: str, numbers: dict[str, int], after: list[list[str]]) -> list[Any]:
         rules = self._rules(name)

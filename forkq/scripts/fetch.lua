@@ -6,18 +6,20 @@
 -- ARGV  [1] how many payloads to take at most
 --       [2] the owner: a lease is owner .. sequence
 --       [3] the sequence number of the first payload taken; the rest count up from it
---       [4] seed of the draw between weighted groups; 0 takes strictly in order
---       [5] 1 if each group is one queue and there are no rules
---       then, each list preceded by its length:
---       groups   how many queues, weight, 1 to take from them in turn
+--       [4] seed of the draw between groups by weight; 0 takes strictly in order
+--       [5] from how many queues to take
+--       then, each list preceded by its length, and none at the end that is not needed:
+--       done     queue, how many to acknowledge, and their sequence numbers
+--       groups   how many queues, weight, 1 to take from them in turn; no group: each queue in order
 --       rules    queue, limit, process limit, tokens, per seconds, burst ('': none of it), and how
 --                many queues it blocks, and their numbers
---       held     queue, how many of its jobs the owner has in flight beside those it acknowledges
---       done     queue, how many to acknowledge, and their sequence numbers
+--       held     queue, how many of its jobs the owner has in flight beside those it acknowledges;
+--                no such list: not counted
 -- Returns  [1] 1 if a lease to acknowledge was gone
 --          [2] 1 if it set a mark: a registration of the caller's from before is void
---          [3] if less was taken than wanted, why: for each queue its number, the reason, and with
---              `dry` the microseconds until it has a token, with `blocked` the number of the other
+--          [3] if less was taken than wanted, why: of each queue that is not just empty its number,
+--              the reason, and with `dry` the microseconds until it has a token, with `blocked` the
+--              number of the other
 --          [4 ..] queue number, payload, queue number, payload, ... in sequence order
 --
 -- Other keys of a queue stand beside its in-flight hash: `control` (hash: rules set at run time),
@@ -32,55 +34,60 @@
 
 local call, tonumber, KEYS, ARGV = redis.call, tonumber, KEYS, ARGV
 
--- The short way, where no rule is in force: the same moves without the books. It comes first, since
--- what follows takes as long to set up as these moves take (docs/decisions/010).
-local function fetch_plainly()
-  local want, owner, sequence, queues = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[6])
-  local at = 8 + 3 * queues -- how many are held, then those, then how many to acknowledge
-  at = at + 1 + 2 * tonumber(ARGV[at])
-  local answer, freed = { 0, 0, {} }, {}
-  for _ = 1, tonumber(ARGV[at]) do
-    local queue, count, leases = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), {}
-    at = at + 2
-    for i = 1, count do leases[i] = owner .. ARGV[at + i] end
-    at = at + count
-    freed[queue] = call('HDEL', KEYS[2 * queue + 2], unpack(leases))
-    if freed[queue] < count then answer[1] = 1 end
+local want, owner, sequence = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local seed, queues, at = tonumber(ARGV[4]), tonumber(ARGV[5]), 6
+local freed, moved = {}, {} -- leases removed and added, by queue
+local answer = { 0, 0, {} }
+
+-- What is done
+
+for _ = 1, tonumber(ARGV[6]) do
+  local queue, count, gone = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), {}
+  at = at + 2
+  for i = 1, count do gone[i] = owner .. ARGV[at + i] end
+  at = at + count
+  freed[queue] = call('HDEL', KEYS[2 * queue + 2], unpack(gone))
+  if freed[queue] < count then answer[1] = 1 end
+end
+
+-- What both ways end with
+
+local function move(queue, count)
+  local list, leases, leased, last = KEYS[2 * queue + 1], KEYS[2 * queue + 2], {}, #answer
+  if not freed[queue] then call('HLEN', leases) end -- of the wrong type, perhaps
+  for i, payload in ipairs(call('RPOP', list, count)) do
+    leased[2 * i - 1], leased[2 * i] = owner .. sequence, payload
+    sequence = sequence + 1
+    answer[last + 1], answer[last + 2] = queue, payload
+    last = last + 2
   end
-  for queue = 1, queues do
-    local count = want > 0 and math.min(want, call('LLEN', KEYS[2 * queue + 1])) or 0
-    if count > 0 then
-      call('HLEN', KEYS[2 * queue + 2])
-      local leased = {}
-      for i, payload in ipairs(call('RPOP', KEYS[2 * queue + 1], count)) do
-        leased[2 * i - 1], leased[2 * i] = owner .. sequence, payload
-        sequence = sequence + 1
-        answer[#answer + 1] = queue
-        answer[#answer + 1] = payload
-      end
-      call('HSET', KEYS[2 * queue + 2], unpack(leased))
-      want = want - count
-    end
-    if (freed[queue] or 0) > count then
+  call('HSET', leases, unpack(leased))
+  moved[queue] = (moved[queue] or 0) + count
+end
+
+local function wake_others()
+  for queue, count in pairs(freed) do
+    if count > (moved[queue] or 0) then
       local mark = KEYS[2 * queue + 2]:sub(1, -9)
       call('DEL', mark .. 'full', mark .. 'busy')
     end
   end
+end
+
+-- The short way: in order, and no rule in force. To set up the long one takes as long as all that
+-- the short one does (docs/decisions/010).
+
+if want == 0 or (at == #ARGV and call('EXISTS', KEYS[1], KEYS[2]) == 0) then
   for queue = 1, want > 0 and queues or 0 do
-    local at = 3 * queue
-    answer[3][at - 2], answer[3][at - 1], answer[3][at] = queue, 'empty', 0
+    local count = math.min(want, call('LLEN', KEYS[2 * queue + 1]))
+    if count > 0 then move(queue, count) end
+    want = want - count
   end
+  wake_others()
   return answer
 end
 
-if ARGV[4] == '0' and ARGV[5] == '1' and call('EXISTS', KEYS[1], KEYS[2]) == 0 then
-  return fetch_plainly()
-end
-
-local MARK_SECONDS = 60
-
-local want, owner, sequence = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
-local seed, at = tonumber(ARGV[4]), 5
+-- The long way
 
 local function argument()
   at = at + 1
@@ -91,228 +98,253 @@ local function list(queue) return KEYS[2 * queue + 1] end
 local function leases(queue) return KEYS[2 * queue + 2] end
 local function beside(queue, name) return leases(queue):sub(1, -9) .. name end
 
-local groups, rules, held, queues = {}, {}, {}, 0
-local paused, blocker = {}, {}
-local out = {} -- why a queue is out of reach
-local freed, moved = {}, {} -- leases removed and added here
-local lengths, running, tokens = {}, {}, {}
-local answer = { 0, 0, {} }
+local function room(queue, most) return math.min(most, call('LLEN', list(queue))) end
+local tell_of -- with rules: told of what was taken
+local explain -- with rules: why there is no more to take
 
--- What the caller sent
+-- Everything about rules stands in here, to be set up only where there are some: that takes as long
+-- as a fetch without (docs/decisions/010). `count` is how many rules the caller sent.
+local function enforce(count)
+  local MARK_SECONDS = 60
+  local rules, paused, blocker = {}, {}, {}
+  local held, counted = {}, false
+  local out = {} -- why a queue is out of reach
+  local lengths, running, buckets = {}, {}, {}
 
-local function read_groups()
-  for group = 1, argument() do
-    local first = queues + 1
-    queues = queues + argument()
-    groups[group] = { first = first, last = queues, weight = argument(), fair = argument() == 1 }
-  end
-end
+  -- Rules of the caller
 
-local function read_rules()
-  for _ = 1, argument() do
+  for _ = 1, count do
     local queue, blocks = argument(), {}
     local rule = { limit = argument(), process_limit = argument(), tokens = argument(),
                    seconds = argument(), burst = argument(), blocks = blocks }
     for i = 1, argument() do blocks[i] = argument() end
     rules[queue] = rule
   end
-end
 
-local function read_held()
-  for _ = 1, argument() do held[argument()] = argument() end
-end
-
-local function acknowledge()
-  for _ = 1, argument() do
-    local queue, sequences = argument(), {}
-    local count = argument()
-    for i = 1, count do sequences[i] = owner .. ARGV[at + i] end
-    at = at + count
-    freed[queue] = call('HDEL', leases(queue), unpack(sequences))
-    if freed[queue] < count then answer[1] = 1 end
+  local function read_held()
+    local length = argument()
+    counted = length ~= nil
+    for _ = 1, length or 0 do held[argument()] = argument() end
   end
-end
 
--- What stands in Redis and wins
+  -- Rules changed at run time, which win
 
-local function names()
-  local found = {}
-  for queue = 1, queues do found[queue] = leases(queue):match('{queue:(.*)}:inflight$') end
-  return found
-end
-
--- "none" lifts what the caller sent; what cannot be read changes nothing.
-local function changed(found, pattern, value)
-  if found == 'none' then return nil end
-  return found and found:match(pattern) and tonumber(found) or value
-end
-
-local function change_rate(rule, found)
-  if found == 'none' then rule.tokens = nil end
-  local count, seconds = (found or ''):match('^([%d.]+)/([%d.]+)$')
-  if tonumber(count) and tonumber(seconds) then
-    rule.tokens, rule.seconds, rule.burst = tonumber(count), tonumber(seconds), nil
+  -- "none" lifts what the caller sent; what cannot be read changes nothing.
+  local function changed(found, pattern, value)
+    if found == 'none' then return nil end
+    return found and found:match(pattern) and tonumber(found) or value
   end
-end
 
-local function change_rule(queue)
-  local rule = rules[queue] or { blocks = {} }
-  local found = call('HMGET', beside(queue, 'control'), 'limit', 'process_limit', 'rate', 'burst')
-  rule.limit = changed(found[1], '^%d+$', rule.limit)
-  rule.process_limit = changed(found[2], '^%d+$', rule.process_limit)
-  change_rate(rule, found[3])
-  rule.burst = changed(found[4], '^[%d.]+$', rule.burst)
-  rules[queue] = rule
-end
-
-local function look_for_changes()
-  if queues == 0 or call('EXISTS', KEYS[1], KEYS[2]) == 0 then return end
-  local all = names()
-  local is_paused = call('SMISMEMBER', KEYS[1], unpack(all))
-  local is_controlled = call('HMGET', KEYS[2], unpack(all))
-  for queue = 1, queues do
-    paused[queue] = is_paused[queue] == 1
-    if is_controlled[queue] then change_rule(queue) end
+  local function change_rate(rule, found)
+    if found == 'none' then rule.tokens = nil end
+    local tokens, seconds = (found or ''):match('^([%d.]+)/([%d.]+)$')
+    if tonumber(tokens) and tonumber(seconds) then
+      rule.tokens, rule.seconds, rule.burst = tonumber(tokens), tonumber(seconds), nil
+    end
   end
-end
 
--- What a queue has to give
-
-local function length(queue)
-  lengths[queue] = lengths[queue] or call('LLEN', list(queue))
-  return lengths[queue]
-end
-
-local function in_progress(queue)
-  running[queue] = running[queue] or call('HLEN', leases(queue))
-  return running[queue]
-end
-
-local function now()
-  local time = call('TIME')
-  return tonumber(time[1]) * 1000000 + tonumber(time[2])
-end
-
--- A bucket that is not there is full. Without a burst of its own a rate lets one job through at
--- once, and what a tenth of a second earns, so that a fetch that is a little late loses nothing.
-local function token_count(queue, rule)
-  if tokens[queue] then return tokens[queue].count end
-  local per_second = rule.tokens / rule.seconds
-  local burst, moment = math.max(1, rule.burst or 1 + per_second / 10), now()
-  local bucket = call('GET', beside(queue, 'bucket'))
-  local count = burst
-  if bucket then
-    local left, counted = bucket:match('^(%S+) (%S+)$')
-    local earned = math.max(0, moment - tonumber(counted)) * per_second / 1000000
-    count = math.min(burst, tonumber(left) + earned)
+  local function change_rule(queue)
+    local rule = rules[queue] or { blocks = {} }
+    local found = call('HMGET', beside(queue, 'control'), 'limit', 'process_limit', 'rate', 'burst')
+    rule.limit = changed(found[1], '^%d+$', rule.limit)
+    rule.process_limit = changed(found[2], '^%d+$', rule.process_limit)
+    change_rate(rule, found[3])
+    rule.burst = changed(found[4], '^[%d.]+$', rule.burst)
+    rules[queue] = rule
   end
-  tokens[queue] = { count = count, burst = burst, at = moment, per_second = per_second }
-  return count
-end
 
-local function spend(queue, count)
-  local bucket = tokens[queue]
-  bucket.count = bucket.count - count
-  local value = string.format('%.9f %.0f', bucket.count, bucket.at)
-  local full_in = 1000 * (bucket.burst - bucket.count) / bucket.per_second
-  call('SET', beside(queue, 'bucket'), value, 'PX', string.format('%.0f', full_in + 1))
-end
+  local function look_for_changes()
+    local names = {}
+    for queue = 1, queues do names[queue] = leases(queue):match('{queue:(.*)}:inflight$') end
+    local is_paused = call('SMISMEMBER', KEYS[1], unpack(names))
+    local is_controlled = call('HMGET', KEYS[2], unpack(names))
+    for queue = 1, queues do
+      paused[queue] = is_paused[queue] == 1
+      if is_controlled[queue] then change_rule(queue) end
+    end
+  end
 
-local function reject(queue, why)
-  out[queue] = why
-  return 0
-end
+  -- What a queue has to give
 
-local function closed(rule)
-  return rule.limit == 0 or rule.process_limit == 0
-    or (rule.tokens and (rule.tokens <= 0 or rule.seconds <= 0))
-end
+  local function length(queue)
+    lengths[queue] = lengths[queue] or call('LLEN', list(queue))
+    return lengths[queue]
+  end
 
--- How many of `most` may be taken from it now. 0 leaves in `out` why not.
-local function reach(queue, most)
-  if out[queue] then return 0 end
-  if paused[queue] then return reject(queue, 'paused') end
-  if blocker[queue] then return reject(queue, 'blocked') end
-  local rule = rules[queue]
-  if rule then
+  local function in_progress(queue)
+    running[queue] = running[queue] or call('HLEN', leases(queue))
+    return running[queue]
+  end
+
+  -- A bucket that is not there is full. Without a burst of its own a rate lets one job through at
+  -- once, and what a tenth of a second earns, so that a fetch that is a little late loses nothing.
+  local function bucket_of(queue)
+    if buckets[queue] then return buckets[queue] end
+    local rule, time = rules[queue], call('TIME')
+    local per_second, now = rule.tokens / rule.seconds, tonumber(time[1]) * 1e6 + tonumber(time[2])
+    local burst = math.max(1, rule.burst or 1 + per_second / 10)
+    local tokens, found = burst, call('GET', beside(queue, 'bucket'))
+    if found then
+      local left, counted_at = found:match('^(%S+) (%S+)$')
+      local earned = math.max(0, now - tonumber(counted_at)) * per_second / 1e6
+      tokens = math.min(burst, tonumber(left) + earned)
+    end
+    buckets[queue] = { tokens = tokens, burst = burst, at = now, per_second = per_second }
+    return buckets[queue]
+  end
+
+  local function spend(queue, tokens)
+    local bucket = buckets[queue]
+    bucket.tokens = bucket.tokens - tokens
+    local value = string.format('%.9f %.0f', bucket.tokens, bucket.at)
+    local full_in = 1000 * (bucket.burst - bucket.tokens) / bucket.per_second
+    call('SET', beside(queue, 'bucket'), value, 'PX', string.format('%.0f', full_in + 1))
+  end
+
+  -- 0, and in `out` why
+  local function reject(queue, why)
+    out[queue] = why
+    return 0
+  end
+
+  local function closed(rule)
+    return rule.limit == 0 or rule.process_limit == 0
+      or (rule.tokens and (rule.tokens <= 0 or rule.seconds <= 0))
+  end
+
+  local function room_by_rule(queue, rule, most)
     if closed(rule) then return reject(queue, 'closed') end
-    if rule.tokens and token_count(queue, rule) < 1 then return reject(queue, 'dry') end
-    if rule.process_limit and (held[queue] or 0) >= rule.process_limit then return reject(queue, 'held') end
+    if rule.tokens then
+      most = math.min(most, math.floor(bucket_of(queue).tokens))
+      if most < 1 then return reject(queue, 'dry') end
+    end
+    if rule.process_limit then
+      if not counted then return reject(queue, 'uncounted') end
+      most = math.min(most, rule.process_limit - (held[queue] or 0))
+      if most < 1 then return reject(queue, 'held') end
+    end
+    if length(queue) == 0 then return reject(queue, 'empty') end
+    if rule.limit then
+      most = math.min(most, rule.limit - in_progress(queue))
+      if most < 1 then return reject(queue, 'full') end
+    end
+    return math.min(most, length(queue))
   end
-  if length(queue) == 0 then return reject(queue, 'empty') end
-  local count, already = math.min(most, length(queue)), in_progress(queue)
-  if rule then
-    if rule.limit then count = math.min(count, rule.limit - already) end
-    if count <= 0 then return reject(queue, 'full') end
-    if rule.tokens then count = math.min(count, math.floor(token_count(queue, rule))) end
-    if rule.process_limit then count = math.min(count, rule.process_limit - (held[queue] or 0)) end
+
+  room = function(queue, most)
+    if out[queue] then return 0 end
+    if paused[queue] then return reject(queue, 'paused') end
+    if blocker[queue] then return reject(queue, 'blocked') end
+    if rules[queue] then return room_by_rule(queue, rules[queue], most) end
+    if length(queue) == 0 then return reject(queue, 'empty') end
+    return math.min(most, length(queue))
   end
-  return count
+
+  local function block_others(queue)
+    for _, later in ipairs(rules[queue].blocks) do blocker[later] = blocker[later] or queue end
+  end
+
+  tell_of = function(queue, taken)
+    lengths[queue] = lengths[queue] - taken
+    if running[queue] then running[queue] = running[queue] + taken end
+    held[queue] = (held[queue] or 0) + taken
+    if buckets[queue] then spend(queue, taken) end
+    if rules[queue] then block_others(queue) end
+  end
+
+  -- Why there is no more
+
+  local function mark(queue, name)
+    local key = beside(queue, name)
+    if call('EXISTS', key) == 1 then return end
+    call('HDEL', leases(queue), '')
+    call('SET', key, '', 'EX', MARK_SECONDS)
+    answer[2] = 1
+  end
+
+  local function detail_of(queue, why)
+    if why == 'full' then mark(queue, 'full') end
+    if why == 'blocked' then
+      mark(blocker[queue], 'busy')
+      return blocker[queue]
+    end
+    if why ~= 'dry' then return 0 end
+    local bucket = buckets[queue]
+    return math.max(1, math.ceil((1 - bucket.tokens) * 1e6 / bucket.per_second))
+  end
+
+  local function reason(queue)
+    room(queue, 1)
+    local rule = rules[queue]
+    local holds_up = out[queue] == 'empty' and rule and #rule.blocks > 0 and in_progress(queue) > 0
+    return holds_up and 'busy' or out[queue]
+  end
+
+  explain = function()
+    local found = answer[3]
+    for queue = 1, queues do
+      local why = reason(queue)
+      if why ~= 'empty' then
+        local last = #found
+        found[last + 1], found[last + 2], found[last + 3] = queue, why, detail_of(queue, why)
+      end
+    end
+  end
+
+  read_held()
+  look_for_changes()
+  for queue, rule in pairs(rules) do
+    if #rule.blocks > 0 and in_progress(queue) > 0 then block_others(queue) end
+  end
 end
 
-local function block_others(queue)
-  for _, later in ipairs(rules[queue].blocks) do blocker[later] = blocker[later] or queue end
-end
+-- Taking
 
 local function take(queue, most)
-  local count = reach(queue, most)
+  local count = room(queue, most)
   if count == 0 then return 0 end
-  local payloads, leased = call('RPOP', list(queue), count), {}
-  for i, payload in ipairs(payloads) do
-    leased[2 * i - 1] = owner .. sequence
-    leased[2 * i] = payload
-    sequence = sequence + 1
-    answer[#answer + 1] = queue
-    answer[#answer + 1] = payload
-  end
-  call('HSET', leases(queue), unpack(leased))
-  moved[queue] = (moved[queue] or 0) + count
-  lengths[queue] = lengths[queue] - count
-  running[queue] = running[queue] + count
-  held[queue] = (held[queue] or 0) + count
-  if tokens[queue] then spend(queue, count) end
-  if rules[queue] then block_others(queue) end
+  move(queue, count)
+  if tell_of then tell_of(queue, count) end
   return count
 end
 
 -- One from each queue that has some, then one more from each, and so on.
-local function take_in_turn(group, count)
-  local room, share, left = {}, {}, count
-  for queue = group.first, group.last do room[queue], share[queue] = reach(queue, count), 0 end
+local function take_in_turn(first, last, most)
+  local rooms, shares, left = {}, {}, most
+  for queue = first, last do rooms[queue], shares[queue] = room(queue, most), 0 end
   local before
   repeat
     before = left
-    for queue = group.first, group.last do
-      if left > 0 and share[queue] < room[queue] then
-        share[queue] = share[queue] + 1
+    for queue = first, last do
+      if left > 0 and shares[queue] < rooms[queue] then
+        shares[queue] = shares[queue] + 1
         left = left - 1
       end
     end
   until left == before
   local got = 0
-  for queue = group.first, group.last do
-    if share[queue] > 0 then got = got + take(queue, share[queue]) end
+  for queue = first, last do
+    if shares[queue] > 0 then got = got + take(queue, shares[queue]) end
   end
   return got
 end
 
-local function take_from(group, count)
-  if count <= 0 then return 0 end
-  if group.fair then return take_in_turn(group, count) end
+local function take_in_order(first, last, most)
   local got = 0
-  for queue = group.first, group.last do
-    if got == count then break end
-    got = got + take(queue, count - got)
+  for queue = first, last do
+    if got == most then break end
+    got = got + take(queue, most - got)
   end
   return got
 end
 
-local function take_in_order()
-  for _, group in ipairs(groups) do want = want - take_from(group, want) end
+local function take_from(group, most)
+  if most == 0 then return 0 end
+  return (group.fair and take_in_turn or take_in_order)(group.first, group.last, most)
 end
 
 -- One draw per payload, never per batch; a group that has no more to give leaves the draw.
-local function take_by_weight()
+local function take_by_weight(groups)
   math.randomseed(seed)
   local total, last = 0, #groups
   for _, group in ipairs(groups) do total = total + group.weight end
@@ -338,56 +370,26 @@ local function take_by_weight()
   end
 end
 
--- What the others and the caller must be told
-
-local function wake_others()
-  for queue, count in pairs(freed) do
-    if count > (moved[queue] or 0) then
-      call('DEL', beside(queue, 'full'), beside(queue, 'busy'))
-    end
+local function read_groups()
+  local groups, last = {}, 0
+  for group = 1, argument() or 0 do
+    local first = last + 1
+    last = last + argument()
+    groups[group] = { first = first, last = last, weight = argument(), fair = argument() == 1 }
   end
+  return groups
 end
 
-local function mark(queue, name)
-  local key = beside(queue, name)
-  if call('EXISTS', key) == 1 then return end
-  call('HDEL', leases(queue), '')
-  call('SET', key, '', 'EX', MARK_SECONDS)
-  answer[2] = 1
+local groups = read_groups()
+local rules = argument() or 0
+if rules > 0 or call('EXISTS', KEYS[1], KEYS[2]) > 0 then enforce(rules) end
+if seed ~= 0 then
+  take_by_weight(groups)
+elseif #groups > 0 then
+  for _, group in ipairs(groups) do want = want - take_from(group, want) end
+else
+  want = want - take_in_order(1, queues, want)
 end
-
-local function microseconds_left(queue)
-  local bucket = tokens[queue]
-  return math.max(1, math.ceil((1 - bucket.count) * 1000000 / bucket.per_second))
-end
-
-local function explain()
-  local found = {}
-  for queue = 1, queues do
-    reach(queue, 1)
-    local why, detail = out[queue], 0
-    if why == 'full' then mark(queue, 'full') end
-    if why == 'dry' then detail = microseconds_left(queue) end
-    if why == 'blocked' then
-      detail = blocker[queue]
-      mark(detail, 'busy')
-    end
-    local rule = rules[queue]
-    if why == 'empty' and rule and #rule.blocks > 0 and in_progress(queue) > 0 then why = 'busy' end
-    found[3 * queue - 2], found[3 * queue - 1], found[3 * queue] = queue, why, detail
-  end
-  return found
-end
-
-read_groups()
-read_rules()
-read_held()
-acknowledge()
-look_for_changes()
-for queue, rule in pairs(rules) do
-  if #rule.blocks > 0 and in_progress(queue) > 0 then block_others(queue) end
-end
-if seed == 0 then take_in_order() else take_by_weight() end
 wake_others()
-if want > 0 then answer[3] = explain() end
+if want > 0 and explain then explain() end
 return answer

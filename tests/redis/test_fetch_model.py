@@ -205,11 +205,16 @@ class Machine(RuleBasedStateMachine):
             gone = [lease.rpartition("/")[2] for lease in mine if lease in done]
             held += [number, stay] if stay else []
             ended += [[number, len(gone), *gone]] if gone else []
-        plain = int(len(self.groups) == len(QUEUES) and count == 0)
-        head = [want, owner, self.sequence, 77 if weighted else 0, plain]
         flat = [part for group in ended for part in group]
-        return [*head, len(self.groups), *groups, count, *rules, len(held) // 2, *held,
-                len(ended), *flat]  # fmt: skip
+        counted = [len(held) // 2, *held]
+        if not any(queue.rule("process_limit") for queue in self.model.queues.values()):
+            counted = []
+        head = [want, owner, self.sequence, 77 if weighted else 0, len(QUEUES)]
+        if not weighted and not self.fair:
+            groups = []  # each queue in order
+        count_of = len(self.groups) if groups else 0
+        rest = [count_of, *groups, count, *rules, *counted]
+        return [*head, len(ended), *flat, *(rest if any(rest) or counted else ())]
 
     def mine(self, owner: str) -> list[str]:
         leases = [lease for queue in self.model.queues.values() for lease in queue.leases]

@@ -18,6 +18,8 @@ from tests.support.server import Server
 OWNER = "vm:1:aaaaaaaaaaaa/"
 OTHER = "vm:2:bbbbbbbbbbbb/"
 LIST, INFLIGHT = "queue:q", "{queue:q}:inflight"
+# What fetch.lua wants where queues are just taken from in order.
+NO_RULES: tuple[int, ...] = ()
 
 
 @pytest.fixture
@@ -57,8 +59,8 @@ def fetch(
     done: tuple[int, ...] = (),
     owner: str = OWNER,
 ) -> list[bytes]:
-    groups = plain(weights or (0,) * len(queues))
-    arguments = (want, owner, first, seed, 1, *groups, 0, 0, *counted(done))
+    rules = plain(weights) if weights else NO_RULES
+    arguments = (want, owner, first, seed, len(queues), *counted(done), *rules)
     taken: list[bytes] = wire.script(FETCH, keys_of(*queues), arguments)[3:]
     return taken[1::2]
 
@@ -70,8 +72,8 @@ def keys_of(*queues: str) -> list[str]:
 
 
 def plain(weights: Sequence[int]) -> list[int]:
-    """What it wants of groups of one queue each."""
-    return [len(weights), *(part for weight in weights for part in (1, weight, 0))]
+    """What it wants of groups of one queue each, under no rules."""
+    return [len(weights), *(part for weight in weights for part in (1, weight, 0)), 0]
 
 
 def counted(done: Sequence[int]) -> list[int]:
@@ -136,9 +138,11 @@ def test_acknowledging_what_has_no_lease_is_told(wire: Wire, redis: Redis) -> No
     """The first element says so: somebody else may have been given that job."""
     push(redis, "1", "2", "3")
     fetch(wire, 2)
-    head = (1, OWNER, 3, 0, 1, *plain((0,)), 0, 0)
-    assert wire.script(FETCH, keys_of("q"), (*head, *counted((1, 1, 1)))) == [0, 0, [], 1, b"3"]
-    assert wire.script(FETCH, keys_of("q"), (*head, *counted((1, 2, 1, 2))))[0] == 1
+    once, twice = (
+        (1, OWNER, 3, 0, 1, *counted(done), *NO_RULES) for done in ((1, 1, 1), (1, 2, 1, 2))
+    )
+    assert wire.script(FETCH, keys_of("q"), once) == [0, 0, [], 1, b"3"]
+    assert wire.script(FETCH, keys_of("q"), twice)[0] == 1
 
 
 def test_one_exchange_acknowledges_in_several_queues(wire: Wire, redis: Redis) -> None:
@@ -168,7 +172,7 @@ def shares(wire: Wire, redis: Redis, want: int, jobs: int = 18_000) -> list[floa
     wire.call("SCRIPT", "LOAD", FETCH.text)
     head = ("EVALSHA", FETCH.sha, len(keys), *keys, want, OWNER)
     commands: list[tuple[Any, ...]] = [
-        (*head, first, seeds.getrandbits(31) | 1, 1, *plain(weights), 0, 0, 0)
+        (*head, first, seeds.getrandbits(31) | 1, 3, 0, *plain(weights))
         for first in range(1, jobs + 1, want)
     ]
     drawn: Counter[bytes] = Counter()
