@@ -77,7 +77,9 @@ end
 -- The short way: in order, and no rule in force. To set up the long one takes as long as all that
 -- the short one does (docs/decisions/010).
 
-if want == 0 or (at == #ARGV and call('EXISTS', KEYS[1], KEYS[2]) == 0) then
+local changed = want > 0 and call('EXISTS', KEYS[1], KEYS[2]) > 0
+
+if want == 0 or (at == #ARGV and not changed) then
   for queue = 1, want > 0 and queues or 0 do
     local count = math.min(want, call('LLEN', KEYS[2 * queue + 1]))
     if count > 0 then move(queue, count) end
@@ -130,7 +132,7 @@ local function enforce(count)
   -- Rules changed at run time, which win
 
   -- "none" lifts what the caller sent; what cannot be read changes nothing.
-  local function changed(found, pattern, value)
+  local function number(found, pattern, value)
     if found == 'none' then return nil end
     return found and found:match(pattern) and tonumber(found) or value
   end
@@ -146,10 +148,10 @@ local function enforce(count)
   local function change_rule(queue)
     local rule = rules[queue] or { blocks = {} }
     local found = call('HMGET', beside(queue, 'control'), 'limit', 'process_limit', 'rate', 'burst')
-    rule.limit = changed(found[1], '^%d+$', rule.limit)
-    rule.process_limit = changed(found[2], '^%d+$', rule.process_limit)
+    rule.limit = number(found[1], '^%d+$', rule.limit)
+    rule.process_limit = number(found[2], '^%d+$', rule.process_limit)
     change_rate(rule, found[3])
-    rule.burst = changed(found[4], '^[%d.]+$', rule.burst)
+    rule.burst = number(found[4], '^[%d.]+$', rule.burst)
     rules[queue] = rule
   end
 
@@ -292,7 +294,7 @@ local function enforce(count)
   end
 
   read_held()
-  look_for_changes()
+  if changed then look_for_changes() end
   for queue, rule in pairs(rules) do
     if #rule.blocks > 0 and in_progress(queue) > 0 then block_others(queue) end
   end
@@ -382,7 +384,7 @@ end
 
 local groups = read_groups()
 local rules = argument() or 0
-if rules > 0 or call('EXISTS', KEYS[1], KEYS[2]) > 0 then enforce(rules) end
+if rules > 0 or changed then enforce(rules) end
 if seed ~= 0 then
   take_by_weight(groups)
 elseif #groups > 0 then

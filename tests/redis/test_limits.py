@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -14,9 +15,10 @@ from redis import Redis
 from forkq.connection import Wire
 from forkq.dead import Cemetery
 from forkq.keys import Keys
-from forkq.lease import Unit
+from forkq.lease import Unit, lease
 from forkq.limits import Rate, Rules
 from forkq.recovery import Crash, Recovery
+from forkq.scripts import BURY, REQUEUE, RETRY, Script
 from tests.redis.crew import Crew
 from tests.redis.test_fetcher import AT_ONCE, Gate, commands, push
 from tests.support.server import Server
@@ -170,6 +172,78 @@ def test_a_dead_owners_slots_come_back_with_its_jobs(redis: Redis, redis_server:
         idle(crew)
         recover(redis_server, ["q"], dead)
         crew.wait_runs(2, deadline=AT_ONCE)
+
+
+@pytest.mark.parametrize("script", [RETRY, BURY, REQUEUE], ids=lambda script: str(script.name))
+@pytest.mark.parametrize("waits_for", ["full", "busy"])
+def test_a_lease_that_goes_another_way_wakes_whoever_waits_for_it(
+    redis: Redis, redis_server: Server, script: Script, waits_for: str
+) -> None:
+    """By a retry, a burial or a requeue: for a slot, and for a blocking queue to come to rest."""
+    queues = {"q": 0} if waits_for == "full" else {"q": 0, "later": 0}
+    rules = ONE if waits_for == "full" else {"q": Rules(blocking=True, limit=1)}
+    push(redis, "job")
+    holder, living = owners(2)
+    unit = Crew(redis_server.url, identity=holder, rules=ONE).fetcher.take()
+    assert unit is not None
+    with Crew(redis_server.url, identity=living, rules=rules, queues=queues) as crew:
+        push(redis, "next", queue=list(queues)[-1])
+        wait_until(lambda: redis.exists(KEYS.full("q"), KEYS.busy("q")), what="the mark")
+        idle(crew)
+        assert crew.order == []
+        settle(redis_server, script, lease(holder, unit.sequence))
+        crew.wait_runs(2 if script is REQUEUE else 1, deadline=AT_ONCE)
+    assert b"next" in crew.order
+
+
+def settle(server: Server, script: Script, name: str) -> None:
+    """What the holder's processor does with a failed job, or its master at the deadline."""
+    wire = Wire(server.url)
+    wire.connect()
+    if script is REQUEUE:
+        wire.script(script, KEYS.lists_and_leases(["q"]), (name.rpartition("/")[0] + "/", 0))
+    else:
+        wire.script(script, (KEYS.inflight("q"), KEYS.dead), (name, 1, "payload", 0, 1000))
+    wire.close()
+
+
+def test_a_process_limit_set_at_run_time_holds_and_its_end_is_noticed(
+    redis: Redis, redis_server: Server
+) -> None:
+    """Nobody counts before there is such a limit: the script asks for it."""
+    gate = Gate()
+    push(redis, *range(10))
+    with Crew(redis_server.url, gate, concurrency=6) as crew:
+        gate.wait_for(6)
+        control(redis, "q", process_limit=2)
+        gate.open()
+        crew.wait_runs(10)
+        gate = crew._work = Gate()
+        push(redis, *range(10))
+        gate.wait_for(2)
+        idle(crew)
+        assert redis.hlen(KEYS.inflight("q")) == 2
+        control(redis, "q", process_limit="none")
+        gate.wait_for(6)
+        gate.open()
+        crew.wait_runs(20)
+
+
+def test_one_who_only_holds_his_slot_asks_once_per_job(redis: Redis, redis_server: Server) -> None:
+    """What is registered stays registered: no other command, until something has changed."""
+    push(redis, *range(200))
+    with Crew(redis_server.url, Counting(0.001), concurrency=3, rules=ONE) as crew:
+        crew.wait_runs(50)
+        before, done = cached(redis), len(crew.order)
+        crew.wait_runs(150)
+        assert (cached(redis) - before) / (len(crew.order) - done) < 0.2
+
+
+def cached(redis: Redis) -> int:
+    """How often the server was asked to tell of changes."""
+    found: Any = redis.info("commandstats")
+    row = found.get("cmdstat_client|caching") or found.get("cmdstat_client")  # so in Redis 6.2
+    return int(row["calls"])
 
 
 def recover(server: Server, queues: list[str], identity: str) -> None:
