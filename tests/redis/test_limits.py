@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from redis.exceptions import OutOfMemoryError
 
 from forkq.connection import Wire
 from forkq.dead import Cemetery
@@ -464,3 +465,48 @@ def test_what_a_child_of_a_pattern_gives_back_goes_to_its_own_queues(
         [b"tenant-a"],
         [b"tenant-b"],
     ]
+
+
+# A server that refuses things
+
+
+def test_on_a_full_server_every_rule_still_holds(own_server: Server) -> None:
+    """Nobody can push, but jobs are taken, tokens spent and waiting children woken by marks."""
+    redis = own_server.client()
+    for name in "ab":
+        push(redis, *range(20), queue=name)
+    own_server.cli("CONFIG", "SET", "maxmemory", "1")
+    with pytest.raises(OutOfMemoryError):
+        redis.lpush("queue:a", "refused")
+    work = Counting(0.001)
+    rules = {"a": Rules(limit=1, rate=Rate(200, 1)), "b": Rules(limit=1, blocking=("a",))}
+    with ExitStack() as stack:
+        crews = [
+            stack.enter_context(
+                Crew(own_server.url, work, identity=name, queues={"b": 0, "a": 0}, rules=rules)
+            )
+            for name in owners(2)
+        ]
+        wait_until(lambda: sum(len(crew.order) for crew in crews) == 40, what="40 runs")
+    assert work.most == 1
+    assert all(redis.hlen(KEYS.inflight(name)) == 0 for name in "ab")
+
+
+def test_where_tracking_is_refused_patterns_and_limits_are_polled(own_server: Server) -> None:
+    redis = own_server.client()
+    own_server.cli("ACL", "SETUSER", "default", "-client|tracking")
+    work = Counting(0.002)
+    with ExitStack() as stack:
+        crews = [
+            stack.enter_context(
+                Crew(own_server.url, work, identity=name, queues={"tenant-*": 0},
+                     rules={"tenant-*": Rules(limit=1)})
+            )
+            for name in owners(2)
+        ]  # fmt: skip
+        for number in range(100):
+            redis.sadd(KEYS.queues, f"tenant-{number:02}")
+        push(redis, *range(20), queue="tenant-99")
+        wait_until(lambda: sum(len(crew.order) for crew in crews) == 20, what="20 runs")
+    assert work.most == 1
+    assert not crews[0].fetcher._line.tracks
