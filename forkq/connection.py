@@ -71,6 +71,7 @@ class Wire:
         self._timeout = timeout
         self._pool = _pool(url, timeout, connect_timeout)
         self._connection: Any = None
+        self._told: Callable[[list[bytes] | None], None] | None = None
 
     @property
     def connected(self) -> bool:
@@ -84,6 +85,7 @@ class Wire:
             connection.connect()
             _leave_timeouts_to_the_kernel(connection._get_socket(), self._timeout)
             self._connection = connection
+            self._listen()
 
     def close(self) -> None:
         """Drops the connection."""
@@ -114,6 +116,22 @@ class Wire:
         """Asks the server to tell this connection of changes to what it reads after CLIENT CACHING
         YES. Raises ResponseError where that is refused (some proxies)."""
         self.call("CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP")
+
+    def on_change(self, told: Callable[[list[bytes] | None], None]) -> None:
+        """Has ``told`` called with the keys that changed (None: all), as ``read`` or ``hear`` come
+        across the news. On every connection from now on."""
+        self._told = told
+        self._listen()
+
+    def hear(self) -> None:
+        """Takes in what the server has said by itself. Only while no reply is awaited."""
+        connection = self._open()
+        while self._can_read(connection):
+            try:
+                connection.read_response(disable_decoding=True, push_request=True)
+            except BaseException:
+                self.close()
+                raise
 
     def send(self, *commands: Command) -> None:
         """Sends without waiting for the replies."""
@@ -158,6 +176,11 @@ class Wire:
             return bool(self._connection is None or self._connection.can_read(0))
         except ConnectionLost:
             return True
+
+    def _listen(self) -> None:
+        told = self._told
+        if told is not None and self._connection is not None:
+            self._connection._parser.set_invalidation_push_handler(lambda push: told(push[1]))
 
     def _open(self) -> Any:
         if self._connection is None:

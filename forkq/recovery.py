@@ -8,7 +8,7 @@ many: a job that takes its child down must not take down one child after the oth
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,12 +16,15 @@ from .connection import Wire
 from .dead import Cemetery
 from .errors import Crashed, InvalidJob, MalformedPayload
 from .lease import owner
+from .patterns import is_pattern, matching, readable
 from .payload import Job, dumps, loads
 from .scripts import LEASES, REQUEUE
 from .times import now, seconds
 
 DEADLY_CRASHES: Final = 3
 _WINDOW: Final = 72 * 3600.0
+# Of how many queues one script looks through the leases.
+_CHUNK: Final = 500
 _LAST_COUNTS: Final = 3600  # seconds
 _NOTE_TTL: Final = 86_400  # seconds; a host that was cut off for longer counts nothing
 # What recover.lua understands.
@@ -70,8 +73,10 @@ class Recovery:
 
     def requeue(self, wire: Wire, queues: Sequence[str], identity: str) -> Recovered:
         """Puts the owner's jobs back as they are: a graceful end is no crash."""
-        lists = self.cemetery.keys.lists_and_leases(queues)
-        return Recovered(int(wire.script(REQUEUE, lists, (owner(identity), 0))), [])
+        keys, moved = self.cemetery.keys, 0
+        for names in self._known(wire, queues):
+            moved += int(wire.script(REQUEUE, keys.lists_and_leases(names), (owner(identity), 0)))
+        return Recovered(moved, [])
 
     def recover(
         self,
@@ -84,6 +89,27 @@ class Recovery:
     ) -> Recovered:
         """Puts the owner's jobs back with a crash record, or buries them. An owner that
         ``may_return``, being perhaps only cut off, finds a note of it (child/losses.py)."""
+        moved = 0
+        buried: list[str] = []
+        for names in self._known(wire, queues):
+            done = self._recover(wire, names, identity, crash, may_return)
+            moved, buried = moved + done.moved, buried + done.buried
+        return Recovered(moved, buried)
+
+    def _known(self, wire: Wire, queues: Sequence[str]) -> Iterator[Sequence[str]]:
+        """The queues by their names, a bounded number at a time: patterns stand for many."""
+        names = {name: None for name in queues if not is_pattern(name)}
+        patterns = [name for name in queues if is_pattern(name)]
+        if patterns:
+            known = readable(wire.call("SMEMBERS", self.cemetery.keys.queues))
+            names |= {name: None for pattern in patterns for name in matching(pattern, known)}
+        found = list(names)
+        for start in range(0, len(found), _CHUNK):
+            yield found[start : start + _CHUNK]
+
+    def _recover(
+        self, wire: Wire, queues: Sequence[str], identity: str, crash: Crash, may_return: bool
+    ) -> Recovered:
         keys = self.cemetery.keys
         hashes = [keys.inflight(queue) for queue in queues]
         found: list[Any] = wire.script(LEASES, hashes, (owner(identity),))

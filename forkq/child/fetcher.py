@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from ..capsule import Capsule
@@ -21,6 +21,7 @@ from ..connection import ConnectionLost, RedisError, Wire
 from ..lease import Unit
 from ..outage import Backoff, Outage
 from .bell import Bell
+from .herd import Herd
 from .lead import Lead
 from .line import Line
 
@@ -58,10 +59,12 @@ class Fetcher:
         self._quiet = False
         self._waiting = False
         self._starved = False  # the last fetch brought less than it wanted
-        self._told = False  # it brought nothing, and the server will tell when there is something
+        self._told = False  # and the server will tell when there is more
+        self._woken = False  # since then the server has told us something
         self._doubtful = False  # our books and Redis's may differ
         self._look_over_due = time.monotonic() + _LOOK_OVER
         self._poll = _POLL_FIRST
+        self._herd = Herd()
 
         self._look: Callable[[Wire], None] = lambda wire: None
         self._on_lost: Callable[[Unit], None] = lambda unit: None
@@ -96,8 +99,9 @@ class Fetcher:
         self._in_flight.pop(unit.sequence, None)
         if unit.lost:
             self._on_lost(unit)
-        if self._waiting:
-            self._bell.ring()
+        # Whoever is about to wait must hear of it, too: a fetch that counted this unit as ours may
+        # have found its queue full.
+        self._bell.ring()
 
     # What losses.py needs
 
@@ -212,10 +216,13 @@ class Fetcher:
         return unit
 
     def _refill(self) -> None:
-        """One exchange with Redis; when it brought nothing, waits until there may be something."""
-        if not self._exchange():
+        """Waits, if the last exchange left nothing to be had; or else one exchange with Redis."""
+        if self._told and not self._line.busy:
+            self._told = False
+            self._wait()
+        elif not self._exchange():
             self._rest(self._backoff.pause())
-        elif not self._ready and (self._told or not self._line.tracks):
+        elif not self._ready and not self._line.tracks:
             self._wait()
 
     def _wait(self) -> None:
@@ -226,7 +233,9 @@ class Fetcher:
             if self._done or self._quiet:
                 return
             if self._line.tracks:
-                self._line.wait(_LONGEST_WAIT, self._bell.fd)
+                self._woken = self._line.wait(_LONGEST_WAIT, self._bell.fd)
+                if self._woken:
+                    self._rest(self._herd.patience())
             else:
                 self._rest(self._poll)
                 self._poll = min(self._poll * 1.5, _POLL_LONGEST)
@@ -274,12 +283,23 @@ class Fetcher:
         self._line.requeue((*known, *(unit.sequence for unit in list(self._done))))
 
     def _request(self) -> None:
+        self._line.look_for_queues()
+        news = self._news()
+        held = self._held(news) if self._line.counts else None
         want = 0 if self._quiet else self._concurrency - len(self._in_flight)
-        self._line.send(want, self._news(), watch=self._starved and self._line.tracks)
+        self._line.send(want, news, watch=self._starved and self._line.tracks, held=held)
+
+    def _held(self, news: Iterable[Unit]) -> Counter[str]:
+        """How many jobs of each queue are in flight. Those that are done may not be out of that
+        book yet; any other that ends meanwhile rings the bell, or is in the news when we wait."""
+        done = {unit.sequence for unit in news}
+        return Counter(unit.queue_name for unit in self.in_flight() if unit.sequence not in done)
 
     def _take_in(self) -> None:
         answer = self._line.receive()
         self._starved, self._told = answer.short, answer.told
+        self._herd.judge(woken=self._woken, won=bool(answer.units))
+        self._woken = False
         for unit in answer.units:
             self._in_flight[unit.sequence] = unit
             self._ready.append(unit)

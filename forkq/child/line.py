@@ -6,8 +6,9 @@ Not thread-safe: the fetcher sees to it that one thread at a time uses it.
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Iterable, Sequence
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +18,15 @@ from ..capsule import Capsule
 from ..connection import ResponseError, Wire
 from ..keys import Keys
 from ..lease import Unit, owner
+from ..patterns import readable
 from ..scripts import FETCH, REQUEUE
+from .roster import Offer, Roster
+from .watched import Watched
+
+# Of how many queues one script gives leases back.
+_CHUNK: Final = 500
+# Where the server does not tell of new queues, we look for them so often.
+_LOOK_FOR_QUEUES: Final = 1.0
 
 # How many fetches without an answer are remembered: one for each connection that was lost.
 _UNHEARD: Final = 1000
@@ -25,13 +34,16 @@ _UNHEARD: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A fetch: how many jobs it wants from sequence number ``first`` on, what it acknowledges, and
-    whether the server shall tell of changes after it."""
+    """A fetch: how many jobs it wants from sequence number ``first`` on, what it acknowledges,
+    which keys it registers so that the server tells when they change, from which queues it may
+    take, and how many jobs of each queue stay in flight (None: not counted)."""
 
     first: int
     want: int
     done: Sequence[Unit]
-    watched: bool
+    registers: Sequence[str]
+    offer: Offer
+    held: Mapping[str, int] | None
 
     @property
     def sequences(self) -> range:
@@ -41,9 +53,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a fetch brought: ``short`` if less than it wanted, ``told`` if it brought nothing and
-    we shall hear of it when there is something; ``gone`` if it acknowledged what had no lease any
-    more: done a second time after a lost reply, or given to others."""
+    """What a fetch brought: ``short`` if less than it wanted, ``told`` if we shall hear of it when
+    there is more; ``gone`` if it acknowledged what had no lease any more: done a second time after
+    a lost reply, or given to others."""
 
     units: Sequence[Unit]
     short: bool
@@ -59,10 +71,12 @@ class Line:
         self._wire = wire
         self._log = log
         self._owner = owner(identity)
-        self._names = capsule.queue_names
-        self._weights = [weight for _, weight in capsule.queues]
         self._in_order = capsule.mode == "strict"
-        self._lists = keys.lists_and_leases(self._names)
+        self._keys = keys
+        self._roster = Roster(capsule, keys)
+        self._watched = Watched()
+        wire.on_change(self._hear)
+        self._names_due = 0.0
         self._sequence = 1
         self._under_way: Request | None = None
         self._unheard: deque[range] = deque(maxlen=_UNHEARD)
@@ -78,6 +92,11 @@ class Line:
         return self._wire.connected
 
     @property
+    def counts(self) -> bool:
+        """Whether it wants to be told in ``send`` what stays in flight."""
+        return self._roster.counts
+
+    @property
     def busy(self) -> bool:
         """Whether a fetch is under way."""
         return self._under_way is not None
@@ -86,11 +105,33 @@ class Line:
         """Connects, and asks the server to tell us of changes."""
         if not self._wire.connected:
             self._wire.connect()
+            self._hear(None)
             self._track()
 
-    def send(self, want: int, done: Sequence[Unit], *, watch: bool = False) -> None:
+    def look_for_queues(self) -> None:
+        """Finds the queues that our patterns stand for, if there may be new ones."""
+        if not self._roster.dynamic:
+            return
+        late = not self.tracks and time.monotonic() >= self._names_due
+        if not self._roster.stale and not late:
+            return
+        self._names_due = time.monotonic() + _LOOK_FOR_QUEUES
+        if self.tracks:
+            self._wire.call("CLIENT", "CACHING", "YES")
+        self._roster.learn(readable(self._wire.call("SMEMBERS", self._keys.queues)))
+
+    def send(
+        self,
+        want: int,
+        done: Sequence[Unit],
+        *,
+        watch: bool = False,
+        held: Mapping[str, int] | None = None,
+    ) -> None:
         """Sends a fetch. No sequence number is ever used twice, whatever becomes of it."""
-        self._under_way = Request(self._sequence, want, done, watch)
+        offer = self._offer(want, done)
+        registers = self._watched.missing(self._roster.wanting(offer)) if watch else ()
+        self._under_way = Request(self._sequence, want, done, registers, offer, held)
         self._sequence += want
         self._transmit(self._under_way)
 
@@ -98,19 +139,19 @@ class Line:
         """The answer to the fetch under way."""
         request = self._under_way
         assert request is not None
-        taken = self._reply(request)
+        gone, marked, reasons, *taken = self._reply(request)
         self._under_way = None
-        gone = len(taken) % 2 == 1
-        if gone:
-            taken.pop()
+        names = request.offer.names
         pairs = zip(taken[::2], taken[1::2], strict=True)
-        names = self._names
         units = [
             Unit(queue, names[queue - 1], sequence, payload)
             for sequence, (queue, payload) in enumerate(pairs, request.first)
         ]
-        short = len(units) < max(1, request.want)
-        return Answer(units, short, told=not units and request.watched, gone=gone)
+        short = len(units) < request.want
+        if self._roster.dynamic:
+            self._roster.turn(Counter([unit.queue_name for unit in units]))
+        told = self._judge(request, reasons, units, bool(marked)) if short else self._forget()
+        return Answer(units, short, told, gone=bool(gone))
 
     def has_heard(self, sequence: int) -> bool:
         """Whether all is known that may have been leased under that number; False while the fetch
@@ -122,11 +163,21 @@ class Line:
 
     def requeue(self, keep: Iterable[int]) -> None:
         """Puts back every lease of this child but those with the sequence numbers ``keep``."""
-        self._wire.script(REQUEUE, self._lists, (self._owner, self._sequence, *keep))
+        arguments = (self._owner, self._sequence, *keep)
+        names = sorted(self._roster.offered) if self._roster.dynamic else self._roster.offer().names
+        for start in range(0, len(names), _CHUNK):
+            lists = self._keys.lists_and_leases(names[start : start + _CHUNK])
+            self._wire.script(REQUEUE, lists, arguments)
+        self._hear(None)  # the server does not tell us of what we do ourselves
 
-    def wait(self, seconds: float, wake: int) -> None:
-        """Waits until the server tells of a change, or the descriptor ``wake`` is readable."""
-        self._wire.wait(seconds, wake)
+    def wait(self, seconds: float, wake: int) -> bool:
+        """Waits until the server tells of a change, a queue has a token again, or the descriptor
+        ``wake`` is readable. Returns whether it was not the descriptor."""
+        patience = max(0.0, self._roster.due - time.monotonic())
+        told = self._wire.wait(min(seconds, patience), wake)
+        if told:
+            self._wire.hear()
+        return told or self._roster.due <= time.monotonic()
 
     def hang_up(self) -> Sequence[Unit]:
         """Closes the connection. Returns what the fetch under way, if any, was to acknowledge: to
@@ -140,21 +191,63 @@ class Line:
         self._under_way = None
         return request.done
 
+    def _offer(self, want: int, done: Sequence[Unit]) -> Offer:
+        if not self._roster.dynamic:
+            return self._roster.offer()
+        also = [unit.queue_name for unit in done]
+        if want == 0:
+            return self._roster.nothing(also)
+        return self._roster.offer(also, turning=not self.tracks)
+
+    def _hear(self, keys: list[bytes] | None) -> None:
+        self._watched.hear(keys)
+        if self._roster.dynamic:
+            self._roster.hear(keys)
+
+    def _forget(self) -> bool:
+        """There was enough: nobody waits, and a busy child keeps no account of what changed."""
+        self._watched.hear(None)
+        return False
+
+    def _judge(
+        self, request: Request, reasons: Sequence[Any], units: Sequence[Unit], marked: bool
+    ) -> bool:
+        """Whether we shall hear of it when there is more than that fetch brought."""
+        self._watched.discard(self._changed(request.done, units))
+        if marked:
+            self._watched.hear(None)
+        return self._roster.judge(request.offer, reasons, self._watched)
+
+    def _changed(self, done: Sequence[Unit], taken: Sequence[Unit]) -> Iterator[str]:
+        """What fetch.lua changes of the keys that one may wait for, but for new marks."""
+        freed = Counter([unit.queue_name for unit in done])
+        for name, count in Counter([unit.queue_name for unit in taken]).items():
+            yield self._keys.queue(name)
+            freed[name] -= count
+        for name, count in freed.items():
+            if count > 0:
+                yield from (self._keys.full(name), self._keys.busy(name))
+
     def _transmit(self, request: Request) -> None:
+        offer = request.offer
         fetch = (
             "EVALSHA",
             FETCH.sha,
-            len(self._lists),
-            *self._lists,
+            len(offer.keys),
+            *offer.keys,
             request.want,
             self._owner,
             request.first,
             0 if self._in_order else random.getrandbits(31) | 1,
-            *self._weights,
-            *_by_queue(request.done),
+            offer.count,
+            *_done(request),
+            *_rules(request),
         )
-        if request.watched:
-            self._wire.send(("CLIENT", "CACHING", "YES"), fetch)
+        if request.registers:
+            # Registered first, then looked at: so no change is missed. A script's own reads will
+            # not do: Redis up to 7.0 takes all of its KEYS for them, and no others.
+            register = ("EXISTS", *request.registers)
+            self._wire.send(("CLIENT", "CACHING", "YES"), register, fetch)
         else:
             self._wire.send(fetch)
 
@@ -168,8 +261,10 @@ class Line:
             return self._read(request)
 
     def _read(self, request: Request) -> list[Any]:
-        if request.watched:
+        if request.registers:
             self._wire.read()
+            self._wire.read()
+            self._watched.add(request.registers)
         reply: list[Any] = self._wire.read()
         return reply
 
@@ -185,12 +280,23 @@ class Line:
             )
 
 
-def _by_queue(done: Sequence[Unit]) -> list[int]:
+def _done(request: Request) -> list[int]:
     """What fetch.lua wants of the jobs to acknowledge: queue, how many, their sequence numbers."""
-    groups: dict[int, list[int]] = {}
-    for unit in done:
-        groups.setdefault(unit.queue, []).append(unit.sequence)
-    flat: list[int] = []
+    groups: dict[str, list[int]] = {}
+    for unit in request.done:
+        groups.setdefault(unit.queue_name, []).append(unit.sequence)
+    flat = [len(groups)]
     for queue, sequences in groups.items():
-        flat += (queue, len(sequences), *sequences)
+        flat += (request.offer.numbers[queue], len(sequences), *sequences)
     return flat
+
+
+def _rules(request: Request) -> Sequence[Any]:
+    """What fetch.lua wants of groups, rules, and jobs that stay in flight: queue, how many. Where
+    there is nothing to say it wants nothing, and takes the short way."""
+    offer = request.offer
+    if request.held is None:
+        return offer.rules if any(offer.rules) else ()
+    numbers = request.offer.numbers
+    held = [(numbers[name], count) for name, count in request.held.items() if name in numbers]
+    return [*offer.rules, len(held), *(part for pair in held for part in pair)]

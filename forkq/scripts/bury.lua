@@ -11,6 +11,8 @@ if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
 redis.call('HDEL', KEYS[1], '')
 redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
 redis.call('HDEL', KEYS[1], ARGV[1])
+local mark = KEYS[1]:sub(1, -9) -- whoever waits for a slot or for the queue to come to rest: fetch.lua
+redis.call('DEL', mark .. 'full', mark .. 'busy')
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. ARGV[4])
 redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -tonumber(ARGV[5]) - 1)
 return 1

@@ -1,86 +1,397 @@
 -- Acknowledges what is done and takes what is wanted, in one round trip.
 --
--- KEYS  per queue, in the capsule's order: its list, its in-flight hash
+-- KEYS  [1] the set of paused queues   [2] the hash of those whose rules were changed at run time
+--       then per queue: its list, its in-flight hash. First come the queues to take from, group
+--       by group in the capsule's order; after them may come queues to acknowledge in only.
 -- ARGV  [1] how many payloads to take at most
 --       [2] the owner: a lease is owner .. sequence
 --       [3] the sequence number of the first payload taken; the rest count up from it
---       [4] seed of the draw between weighted queues; 0 takes strictly in order
---       [5 ..] one weight per queue
---       then, for each queue with jobs to acknowledge: its number, how many, their sequence numbers
--- Returns a flat list: queue number, payload, queue number, payload, ... in sequence order, and one
--- element more if any of the leases to acknowledge was gone.
+--       [4] seed of the draw between groups by weight; 0 takes strictly in order
+--       [5] from how many queues to take
+--       then, each list preceded by its length, and none at the end that is not needed:
+--       done     queue, how many to acknowledge, and their sequence numbers
+--       groups   how many queues, weight, 1 to take from them in turn; no group: each queue in order
+--       rules    queue, limit, process limit, tokens, per seconds, burst ('': none of it), and how
+--                many queues it blocks, and their numbers
+--       held     queue, how many of its jobs the owner has in flight beside those it acknowledges;
+--                no such list: not counted
+-- Returns  [1] 1 if a lease to acknowledge was gone
+--          [2] 1 if it set a mark: a registration of the caller's from before is void
+--          [3] if less was taken than wanted, why: of each queue that is not just empty its number,
+--              the reason, and with `dry` the microseconds until it has a token, with `blocked` the
+--              number of the other
+--          [4 ..] queue number, payload, queue number, payload, ... in sequence order
 --
--- The first write is always a removal, so that it works on a server that is full.
--- Reading comes before taking: only reading registers a waiting child's interest in a list, and a
--- key of the wrong type stops the script while every payload is still in its list.
+-- Other keys of a queue stand beside its in-flight hash: `control` (hash: rules set at run time),
+-- `bucket` (string: tokens, and when they were counted), `full` and `busy`.
+--
+-- Whoever waits for a slot waits for a mark, not for the hash, which changes with every job: `full`
+-- says that nobody has given a slot back since the queue was full, `busy` that its jobs in progress
+-- have not become fewer. Every script that removes a lease without taking another deletes both.
+--
+-- The first write is always a removal, so that it works on a server that is full. Reading comes
+-- before taking: a key of the wrong type stops the script while every payload is still in its list.
 
-local queues, want, owner, sequence = #KEYS / 2, tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
-local gone = false
+local call, tonumber, KEYS, ARGV = redis.call, tonumber, KEYS, ARGV
 
-local function acknowledge(from)
-  while from <= #ARGV do
-    local queue, count, leases = tonumber(ARGV[from]), tonumber(ARGV[from + 1]), {}
-    for i = 1, count do leases[i] = owner .. ARGV[from + 1 + i] end
-    if redis.call('HDEL', KEYS[2 * queue], unpack(leases)) < count then gone = true end
-    from = from + 2 + count
-  end
+local want, owner, sequence = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local seed, queues, at = tonumber(ARGV[4]), tonumber(ARGV[5]), 6
+local freed, moved = {}, {} -- leases removed and added, by queue
+local answer = { 0, 0, {} }
+
+-- What is done
+
+for _ = 1, tonumber(ARGV[6]) do
+  local queue, count, gone = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), {}
+  at = at + 2
+  for i = 1, count do gone[i] = owner .. ARGV[at + i] end
+  at = at + count
+  freed[queue] = call('HDEL', KEYS[2 * queue + 2], unpack(gone))
+  if freed[queue] < count then answer[1] = 1 end
 end
 
-local taken = {}
+-- What both ways end with
 
-local function take(queue, count)
-  if count == 0 or redis.call('LLEN', KEYS[2 * queue - 1]) == 0 then return 0 end
-  redis.call('HLEN', KEYS[2 * queue])
-  local payloads = redis.call('RPOP', KEYS[2 * queue - 1], count)
-  local leased = {}
-  for i, payload in ipairs(payloads) do
-    leased[2 * i - 1] = owner .. string.format('%d', sequence)
-    leased[2 * i] = payload
+local function move(queue, count)
+  local list, leases, leased, last = KEYS[2 * queue + 1], KEYS[2 * queue + 2], {}, #answer
+  if not freed[queue] then call('HLEN', leases) end -- of the wrong type, perhaps
+  for i, payload in ipairs(call('RPOP', list, count)) do
+    leased[2 * i - 1], leased[2 * i] = owner .. sequence, payload
     sequence = sequence + 1
-    taken[#taken + 1] = queue
-    taken[#taken + 1] = payload
+    answer[last + 1], answer[last + 2] = queue, payload
+    last = last + 2
   end
-  redis.call('HSET', KEYS[2 * queue], unpack(leased))
-  return #payloads
+  call('HSET', leases, unpack(leased))
+  moved[queue] = (moved[queue] or 0) + count
 end
 
-local function take_in_order()
-  for queue = 1, queues do want = want - take(queue, want) end
+local function wake_others()
+  for queue, count in pairs(freed) do
+    if count > (moved[queue] or 0) then
+      local mark = KEYS[2 * queue + 2]:sub(1, -9)
+      call('DEL', mark .. 'full', mark .. 'busy')
+    end
+  end
 end
 
--- One draw per payload, never per batch; a queue found empty leaves the draw.
-local function take_by_weight(seed)
+-- The short way: in order, and no rule in force. To set up the long one takes as long as all that
+-- the short one does (docs/decisions/010).
+
+local changed = want > 0 and call('EXISTS', KEYS[1], KEYS[2]) > 0
+
+if want == 0 or (at == #ARGV and not changed) then
+  for queue = 1, want > 0 and queues or 0 do
+    local count = math.min(want, call('LLEN', KEYS[2 * queue + 1]))
+    if count > 0 then move(queue, count) end
+    want = want - count
+  end
+  wake_others()
+  return answer
+end
+
+-- The long way
+
+local function argument()
+  at = at + 1
+  return tonumber(ARGV[at])
+end
+
+local function list(queue) return KEYS[2 * queue + 1] end
+local function leases(queue) return KEYS[2 * queue + 2] end
+local function beside(queue, name) return leases(queue):sub(1, -9) .. name end
+
+local function room(queue, most) return math.min(most, call('LLEN', list(queue))) end
+local tell_of -- with rules: told of what was taken
+local explain -- with rules: why there is no more to take
+
+-- Everything about rules stands in here, to be set up only where there are some: that takes as long
+-- as a fetch without (docs/decisions/010). `count` is how many rules the caller sent.
+local function enforce(count)
+  local MARK_SECONDS = 60
+  local rules, paused, blocker = {}, {}, {}
+  local held, counted = {}, false
+  local out = {} -- why a queue is out of reach
+  local lengths, running, buckets = {}, {}, {}
+
+  -- Rules of the caller
+
+  for _ = 1, count do
+    local queue, blocks = argument(), {}
+    local rule = { limit = argument(), process_limit = argument(), tokens = argument(),
+                   seconds = argument(), burst = argument(), blocks = blocks }
+    for i = 1, argument() do blocks[i] = argument() end
+    rules[queue] = rule
+  end
+
+  local function read_held()
+    local length = argument()
+    counted = length ~= nil
+    for _ = 1, length or 0 do held[argument()] = argument() end
+  end
+
+  -- Rules changed at run time, which win
+
+  -- "none" lifts what the caller sent; what cannot be read changes nothing.
+  local function number(found, pattern, value)
+    if found == 'none' then return nil end
+    return found and found:match(pattern) and tonumber(found) or value
+  end
+
+  local function change_rate(rule, found)
+    if found == 'none' then rule.tokens = nil end
+    local tokens, seconds = (found or ''):match('^([%d.]+)/([%d.]+)$')
+    if tonumber(tokens) and tonumber(seconds) then
+      rule.tokens, rule.seconds, rule.burst = tonumber(tokens), tonumber(seconds), nil
+    end
+  end
+
+  local function change_rule(queue)
+    local rule = rules[queue] or { blocks = {} }
+    local found = call('HMGET', beside(queue, 'control'), 'limit', 'process_limit', 'rate', 'burst')
+    rule.limit = number(found[1], '^%d+$', rule.limit)
+    rule.process_limit = number(found[2], '^%d+$', rule.process_limit)
+    change_rate(rule, found[3])
+    rule.burst = number(found[4], '^[%d.]+$', rule.burst)
+    rules[queue] = rule
+  end
+
+  local function look_for_changes()
+    local names = {}
+    for queue = 1, queues do names[queue] = leases(queue):match('{queue:(.*)}:inflight$') end
+    local is_paused = call('SMISMEMBER', KEYS[1], unpack(names))
+    local is_controlled = call('HMGET', KEYS[2], unpack(names))
+    for queue = 1, queues do
+      paused[queue] = is_paused[queue] == 1
+      if is_controlled[queue] then change_rule(queue) end
+    end
+  end
+
+  -- What a queue has to give
+
+  local function length(queue)
+    lengths[queue] = lengths[queue] or call('LLEN', list(queue))
+    return lengths[queue]
+  end
+
+  local function in_progress(queue)
+    running[queue] = running[queue] or call('HLEN', leases(queue))
+    return running[queue]
+  end
+
+  -- A bucket that is not there is full. Without a burst of its own a rate lets one job through at
+  -- once, and what a tenth of a second earns, so that a fetch that is a little late loses nothing.
+  local function bucket_of(queue)
+    if buckets[queue] then return buckets[queue] end
+    local rule, time = rules[queue], call('TIME')
+    local per_second, now = rule.tokens / rule.seconds, tonumber(time[1]) * 1e6 + tonumber(time[2])
+    local burst = math.max(1, rule.burst or 1 + per_second / 10)
+    local tokens, found = burst, call('GET', beside(queue, 'bucket'))
+    if found then
+      local left, counted_at = found:match('^(%S+) (%S+)$')
+      local earned = math.max(0, now - tonumber(counted_at)) * per_second / 1e6
+      tokens = math.min(burst, tonumber(left) + earned)
+    end
+    buckets[queue] = { tokens = tokens, burst = burst, at = now, per_second = per_second }
+    return buckets[queue]
+  end
+
+  local function spend(queue, tokens)
+    local bucket = buckets[queue]
+    bucket.tokens = bucket.tokens - tokens
+    local value = string.format('%.9f %.0f', bucket.tokens, bucket.at)
+    local full_in = 1000 * (bucket.burst - bucket.tokens) / bucket.per_second
+    call('SET', beside(queue, 'bucket'), value, 'PX', string.format('%.0f', full_in + 1))
+  end
+
+  -- 0, and in `out` why
+  local function reject(queue, why)
+    out[queue] = why
+    return 0
+  end
+
+  local function closed(rule)
+    return rule.limit == 0 or rule.process_limit == 0
+      or (rule.tokens and (rule.tokens <= 0 or rule.seconds <= 0))
+  end
+
+  local function room_by_rule(queue, rule, most)
+    if closed(rule) then return reject(queue, 'closed') end
+    if rule.tokens then
+      most = math.min(most, math.floor(bucket_of(queue).tokens))
+      if most < 1 then return reject(queue, 'dry') end
+    end
+    if rule.process_limit then
+      if not counted then return reject(queue, 'uncounted') end
+      most = math.min(most, rule.process_limit - (held[queue] or 0))
+      if most < 1 then return reject(queue, 'held') end
+    end
+    if length(queue) == 0 then return reject(queue, 'empty') end
+    if rule.limit then
+      most = math.min(most, rule.limit - in_progress(queue))
+      if most < 1 then return reject(queue, 'full') end
+    end
+    return math.min(most, length(queue))
+  end
+
+  room = function(queue, most)
+    if out[queue] then return 0 end
+    if paused[queue] then return reject(queue, 'paused') end
+    if blocker[queue] then return reject(queue, 'blocked') end
+    if rules[queue] then return room_by_rule(queue, rules[queue], most) end
+    if length(queue) == 0 then return reject(queue, 'empty') end
+    return math.min(most, length(queue))
+  end
+
+  local function block_others(queue)
+    for _, later in ipairs(rules[queue].blocks) do blocker[later] = blocker[later] or queue end
+  end
+
+  tell_of = function(queue, taken)
+    lengths[queue] = lengths[queue] - taken
+    if running[queue] then running[queue] = running[queue] + taken end
+    held[queue] = (held[queue] or 0) + taken
+    if buckets[queue] then spend(queue, taken) end
+    if rules[queue] then block_others(queue) end
+  end
+
+  -- Why there is no more
+
+  local function mark(queue, name)
+    local key = beside(queue, name)
+    if call('EXISTS', key) == 1 then return end
+    call('HDEL', leases(queue), '')
+    call('SET', key, '', 'EX', MARK_SECONDS)
+    answer[2] = 1
+  end
+
+  local function detail_of(queue, why)
+    if why == 'full' then mark(queue, 'full') end
+    if why == 'blocked' then
+      mark(blocker[queue], 'busy')
+      return blocker[queue]
+    end
+    if why ~= 'dry' then return 0 end
+    local bucket = buckets[queue]
+    return math.max(1, math.ceil((1 - bucket.tokens) * 1e6 / bucket.per_second))
+  end
+
+  local function reason(queue)
+    room(queue, 1)
+    local rule = rules[queue]
+    local holds_up = out[queue] == 'empty' and rule and #rule.blocks > 0 and in_progress(queue) > 0
+    return holds_up and 'busy' or out[queue]
+  end
+
+  explain = function()
+    local found = answer[3]
+    for queue = 1, queues do
+      local why = reason(queue)
+      if why ~= 'empty' then
+        local last = #found
+        found[last + 1], found[last + 2], found[last + 3] = queue, why, detail_of(queue, why)
+      end
+    end
+  end
+
+  read_held()
+  if changed then look_for_changes() end
+  for queue, rule in pairs(rules) do
+    if #rule.blocks > 0 and in_progress(queue) > 0 then block_others(queue) end
+  end
+end
+
+-- Taking
+
+local function take(queue, most)
+  local count = room(queue, most)
+  if count == 0 then return 0 end
+  move(queue, count)
+  if tell_of then tell_of(queue, count) end
+  return count
+end
+
+-- One from each queue that has some, then one more from each, and so on.
+local function take_in_turn(first, last, most)
+  local rooms, shares, left = {}, {}, most
+  for queue = first, last do rooms[queue], shares[queue] = room(queue, most), 0 end
+  local before
+  repeat
+    before = left
+    for queue = first, last do
+      if left > 0 and shares[queue] < rooms[queue] then
+        shares[queue] = shares[queue] + 1
+        left = left - 1
+      end
+    end
+  until left == before
+  local got = 0
+  for queue = first, last do
+    if shares[queue] > 0 then got = got + take(queue, shares[queue]) end
+  end
+  return got
+end
+
+local function take_in_order(first, last, most)
+  local got = 0
+  for queue = first, last do
+    if got == most then break end
+    got = got + take(queue, most - got)
+  end
+  return got
+end
+
+local function take_from(group, most)
+  if most == 0 then return 0 end
+  return (group.fair and take_in_turn or take_in_order)(group.first, group.last, most)
+end
+
+-- One draw per payload, never per batch; a group that has no more to give leaves the draw.
+local function take_by_weight(groups)
   math.randomseed(seed)
-  local weights, total = {}, 0
-  for queue = 1, queues do
-    weights[queue] = tonumber(ARGV[4 + queue])
-    total = total + weights[queue]
-  end
+  local total, last = 0, #groups
+  for _, group in ipairs(groups) do total = total + group.weight end
   while want > 0 and total > 0 do
     local drawn = {}
-    for queue = 1, queues do drawn[queue] = 0 end
+    for g = 1, last do drawn[g] = 0 end
     for _ = 1, want do
-      local point, queue = math.random() * total, 1
-      while point >= weights[queue] and queue < queues do
-        point = point - weights[queue]
-        queue = queue + 1
+      local point, g = math.random() * total, 1
+      while point >= groups[g].weight and g < last do
+        point = point - groups[g].weight
+        g = g + 1
       end
-      drawn[queue] = drawn[queue] + 1
+      drawn[g] = drawn[g] + 1
     end
-    for queue = 1, queues do
-      local got = take(queue, drawn[queue])
+    for g, group in ipairs(groups) do
+      local got = take_from(group, drawn[g])
       want = want - got
-      if got < drawn[queue] then
-        total = total - weights[queue]
-        weights[queue] = 0
+      if got < drawn[g] then
+        total = total - group.weight
+        group.weight = 0
       end
     end
   end
-  -- A queue that was never drawn was not read either: the waiting child must be told of it too.
-  if want > 0 then for queue = 1, queues do redis.call('LLEN', KEYS[2 * queue - 1]) end end
 end
 
-acknowledge(5 + queues)
-if ARGV[4] == '0' then take_in_order() else take_by_weight(tonumber(ARGV[4])) end
-if gone then taken[#taken + 1] = 0 end
-return taken
+local function read_groups()
+  local groups, last = {}, 0
+  for group = 1, argument() or 0 do
+    local first = last + 1
+    last = last + argument()
+    groups[group] = { first = first, last = last, weight = argument(), fair = argument() == 1 }
+  end
+  return groups
+end
+
+local groups = read_groups()
+local rules = argument() or 0
+if rules > 0 or changed then enforce(rules) end
+if seed ~= 0 then
+  take_by_weight(groups)
+elseif #groups > 0 then
+  for _, group in ipairs(groups) do want = want - take_from(group, want) end
+else
+  want = want - take_in_order(1, queues, want)
+end
+wake_others()
+if want > 0 and explain then explain() end
+return answer

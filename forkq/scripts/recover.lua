@@ -36,6 +36,8 @@ for i = 5, #ARGV, 5 do
       moved = moved + 1
       buried = buried or verdict == 'bury'
       redis.call('HDEL', inflight, lease)
+      local mark = inflight:sub(1, -9) -- whoever waits for a slot or for the queue's rest
+      redis.call('DEL', mark .. 'full', mark .. 'busy')
       if ARGV[4] ~= '0' then note(lease, ARGV[i + 4]) end
     end
   end

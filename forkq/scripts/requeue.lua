@@ -28,6 +28,10 @@ for k = 1, #KEYS, 2 do
     redis.call('RPUSH', KEYS[k], payload)
     redis.call('HDEL', KEYS[k + 1], job.lease)
   end
+  if #mine > 0 then
+    local mark = KEYS[k + 1]:sub(1, -9) -- whoever waits for a slot or for the queue's rest: fetch.lua
+    redis.call('DEL', mark .. 'full', mark .. 'busy')
+  end
   moved = moved + #mine
 end
 return moved

@@ -17,6 +17,7 @@ from forkq.connection import Wire, Wires
 from forkq.dead import Cemetery
 from forkq.keys import Keys
 from forkq.lease import Unit
+from forkq.limits import Rulebook, Rules
 from forkq.outage import Outage
 from tests.support.waiting import wait_until
 
@@ -57,9 +58,11 @@ class Crew:
         queues: dict[str, int] | None = None,
         concurrency: int = 2,
         identity: str = IDENTITY,
+        rules: dict[str, Rules] | None = None,
     ) -> None:
         self.log = Log()
-        self.capsule = Capsule("c", weigh((queues or {"q": 0}).items()), concurrency)
+        book = Rulebook(rules or {})
+        self.capsule = Capsule("c", weigh((queues or {"q": 0}).items()), concurrency, rules=book)
         self.identity = identity
         line = Line(self.capsule, identity, Keys(), Wire(url, timeout=5), self.log)
         self.fetcher = Fetcher(self.capsule, line, Outage(self.log))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +18,8 @@ from tests.support.server import Server
 OWNER = "vm:1:aaaaaaaaaaaa/"
 OTHER = "vm:2:bbbbbbbbbbbb/"
 LIST, INFLIGHT = "queue:q", "{queue:q}:inflight"
+# What fetch.lua wants where queues are just taken from in order.
+NO_RULES: tuple[int, ...] = ()
 
 
 @pytest.fixture
@@ -57,10 +59,29 @@ def fetch(
     done: tuple[int, ...] = (),
     owner: str = OWNER,
 ) -> list[bytes]:
-    keys = [key for name in queues for key in (f"queue:{name}", f"{{queue:{name}}}:inflight")]
-    arguments = (want, owner, first, seed, *(weights or (0,) * len(queues)), *done)
-    taken: list[bytes] = wire.script(FETCH, keys, arguments)
+    rules = plain(weights) if weights else NO_RULES
+    arguments = (want, owner, first, seed, len(queues), *counted(done), *rules)
+    taken: list[bytes] = wire.script(FETCH, keys_of(*queues), arguments)[3:]
     return taken[1::2]
+
+
+def keys_of(*queues: str) -> list[str]:
+    """What fetch.lua wants as KEYS."""
+    lists = [key for name in queues for key in (f"queue:{name}", f"{{queue:{name}}}:inflight")]
+    return ["paused", "forkq:controlled", *lists]
+
+
+def plain(weights: Sequence[int]) -> list[int]:
+    """What it wants of groups of one queue each, under no rules."""
+    return [len(weights), *(part for weight in weights for part in (1, weight, 0)), 0]
+
+
+def counted(done: Sequence[int]) -> list[int]:
+    """Queue, how many, their sequence numbers, and so on; preceded by how many queues."""
+    queues, at = 0, 0
+    while at < len(done):
+        queues, at = queues + 1, at + 2 + done[at + 1]
+    return [queues, *done]
 
 
 def line(redis: Redis, queue: str = "q") -> list[bytes]:
@@ -114,12 +135,14 @@ def test_acknowledging_twice_is_as_good_as_once_and_touches_nobody_elses(
 
 
 def test_acknowledging_what_has_no_lease_is_told(wire: Wire, redis: Redis) -> None:
-    """One element more than pairs: somebody else may have been given that job."""
+    """The first element says so: somebody else may have been given that job."""
     push(redis, "1", "2", "3")
     fetch(wire, 2)
-    keys, arguments = (LIST, INFLIGHT), (1, OWNER, 3, 0, 0, 1)
-    assert wire.script(FETCH, keys, (*arguments, 1, 1)) == [1, b"3"]
-    assert wire.script(FETCH, keys, (*arguments, 2, 1, 2)) == [0]
+    once, twice = (
+        (1, OWNER, 3, 0, 1, *counted(done), *NO_RULES) for done in ((1, 1, 1), (1, 2, 1, 2))
+    )
+    assert wire.script(FETCH, keys_of("q"), once) == [0, 0, [], 1, b"3"]
+    assert wire.script(FETCH, keys_of("q"), twice)[0] == 1
 
 
 def test_one_exchange_acknowledges_in_several_queues(wire: Wire, redis: Redis) -> None:
@@ -145,16 +168,17 @@ def shares(wire: Wire, redis: Redis, want: int, jobs: int = 18_000) -> list[floa
     queues, weights = ("a", "b", "c"), (10, 5, 3)
     for queue in queues:
         push(redis, *[queue] * jobs, queue=queue)
-    keys = [key for name in queues for key in (f"queue:{name}", f"{{queue:{name}}}:inflight")]
+    keys = keys_of(*queues)
     wire.call("SCRIPT", "LOAD", FETCH.text)
+    head = ("EVALSHA", FETCH.sha, len(keys), *keys, want, OWNER)
     commands: list[tuple[Any, ...]] = [
-        ("EVALSHA", FETCH.sha, 6, *keys, want, OWNER, first, seeds.getrandbits(31) | 1, *weights)
+        (*head, first, seeds.getrandbits(31) | 1, 3, 0, *plain(weights))
         for first in range(1, jobs + 1, want)
     ]
     drawn: Counter[bytes] = Counter()
     for start in range(0, len(commands), 500):
         for taken in wire.pipeline(commands[start : start + 500]):
-            drawn.update(taken[1::2])
+            drawn.update(taken[4::2])
     assert drawn.total() == jobs
     return [100 * drawn[queue.encode()] / jobs for queue in queues]
 

@@ -1,0 +1,64 @@
+"""Limits in real trees: held whoever is killed, and slots that come back with the jobs."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from redis import Redis
+
+from forkq.keys import Keys
+from tests.process.scene import APP, Journal, push_many, settled, workers
+from tests.support.server import Server
+from tests.support.tree import Forest
+from tests.support.waiting import wait_until
+
+KEYS = Keys()
+
+
+def limit(redis: Redis, count: int) -> None:
+    redis.hset(KEYS.control("default"), "limit", count)
+    redis.hincrby(KEYS.controlled, "default", 1)
+
+
+def test_many_kills_leak_no_slot_and_never_overrun_the_limit(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """Children that hold slots are killed: their jobs run again, 3 at a time, to the last one."""
+    limit(redis, 3)
+    args = ["-w", "8", "-c", "2", "--log-level", "error"]
+    forkq = tree(redis_server, app=APP, args=args, env=journal.env)
+    jids = push_many(redis_server, "Quick", [[0.01]] * 3000)
+    kills, most = 0, 0
+    dice = random.Random(30)
+    end = time.monotonic() + 40
+    while kills < 30 and time.monotonic() < end and not settled(redis):
+        if living := workers(forkq):  # the dead come back after growing pauses
+            dice.choice(living).kill()
+            kills += 1
+        pause = time.monotonic() + dice.uniform(0.02, 0.2)
+        while time.monotonic() < pause:
+            most = max(most, redis.hlen(KEYS.inflight("default")))
+    wait_until(lambda: settled(redis), deadline=60, every=0.05, what="the end of all jobs")
+    buried = redis.zcard(KEYS.dead)
+    assert kills >= 10
+    assert most == 3
+    assert len(journal.jids("end")) + buried >= len(jids)
+    assert redis.hlen(KEYS.inflight("default")) == 0
+
+
+def test_a_killed_childs_slot_is_taken_at_once(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    limit(redis, 1)
+    args = ["-w", "2", "-c", "1", "--log-level", "error"]
+    forkq = tree(redis_server, app=APP, args=args, env=journal.env)
+    jids = push_many(redis_server, "Gate", [[str(journal.path.with_name("open"))]] * 2)
+    journal.wait("begin", jids[:1])
+    holder = journal.lines("begin")[0].pid
+    killed = time.monotonic()
+    next(child for child in workers(forkq) if child.pid == holder).kill()
+    wait_until(lambda: len(journal.lines("begin")) == 2, deadline=10, what="the job again")
+    assert journal.lines("begin")[1].at - killed < 1.0
+    journal.path.with_name("open").touch()
+    wait_until(lambda: settled(redis), what="the end of all jobs")

@@ -1,0 +1,315 @@
+"""fetch.lua against a plain model of it, over random pushes, fetches, kills and changed rules.
+
+Strict order is compared job by job. Of a weighted draw the model says what is admissible: nobody
+overrun, nothing out of line, and nothing left that could have been taken.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from redis import Redis
+
+from forkq.connection import Wire
+from forkq.keys import Keys
+from forkq.scripts import BURY, FETCH, RECOVER, REQUEUE, RETRY
+from tests.support.server import Server
+
+KEYS = Keys()
+QUEUES = ("a", "b", "c", "d")
+OWNERS = ("vm:1:aaaaaaaaaaaa/", "vm:2:bbbbbbbbbbbb/")
+# So slow that a bucket earns nothing while a test runs: its burst is a budget.
+SECONDS = 10**9
+
+
+@dataclass
+class Queue:
+    """One queue as the model sees it: its line, its leases, what the caller and what Redis say."""
+
+    line: deque[str] = field(default_factory=deque)
+    leases: dict[str, str] = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)
+    changed: dict[str, int | str] = field(default_factory=dict)
+    blocks: tuple[str, ...] = ()
+    paused: bool = False
+    tokens: float | None = None  # None: the bucket was never touched
+
+    def rule(self, name: str) -> int | None:
+        value = self.changed.get(name, self.sent.get(name))
+        return None if value in {None, "none"} else int(value)
+
+    def left(self) -> float:
+        burst = self.rule("burst")
+        assert burst is not None
+        return burst if self.tokens is None else min(burst, self.tokens)
+
+
+class Model:
+    """What fetch.lua does, said as plainly as can be."""
+
+    def __init__(self) -> None:
+        self.queues = {name: Queue() for name in QUEUES}
+
+    def room(self, name: str, owner: str) -> int:
+        """How many jobs may be taken from that queue now."""
+        queue = self.queues[name]
+        room = len(queue.line)
+        blockers = [q for q in self.queues.values() if name in q.blocks and q.leases]
+        if queue.paused or blockers:
+            return 0
+        if (limit := queue.rule("limit")) is not None:
+            room = min(room, limit - len(queue.leases))
+        if (limit := queue.rule("process_limit")) is not None:
+            room = min(room, limit - sum(lease.startswith(owner) for lease in queue.leases))
+        if queue.rule("burst") is not None:
+            room = min(room, int(queue.left()))
+        return max(0, room)
+
+    def take(self, name: str, owner: str, sequence: int) -> str:
+        """Takes one job."""
+        queue = self.queues[name]
+        payload = queue.line.popleft()
+        queue.leases[f"{owner}{sequence}"] = payload
+        if queue.rule("burst") is not None:
+            queue.tokens = queue.left() - 1
+        return payload
+
+    def strict(
+        self, groups: list[tuple[str, ...]], fair: bool, want: int, owner: str, first: int
+    ) -> list[tuple[str, str]]:
+        """Queue and payload of each job that a strict fetch takes."""
+        taken: list[tuple[str, str]] = []
+        for group in groups:
+            for name, count in self.shares(group, fair, want - len(taken), owner):
+                for _ in range(min(count, want - len(taken), self.room(name, owner))):
+                    taken.append((name, self.take(name, owner, first + len(taken))))
+        return taken
+
+    def shares(
+        self, group: tuple[str, ...], fair: bool, want: int, owner: str
+    ) -> Iterator[tuple[str, int]]:
+        """How many from each queue of a group, at most."""
+        if not fair or len(group) == 1:
+            yield from ((name, want) for name in group)
+            return
+        room = {name: self.room(name, owner) for name in group}
+        shares = dict.fromkeys(group, 0)
+        rounds = itertools.chain.from_iterable(itertools.repeat(group, want))
+        for name in rounds:
+            if sum(shares.values()) < want and shares[name] < room[name]:
+                shares[name] += 1
+        yield from shares.items()
+
+
+LIMIT = st.one_of(st.none(), st.integers(0, 4))
+QUEUE = st.sampled_from(QUEUES)
+OWNER = st.sampled_from(OWNERS)
+
+
+class Machine(RuleBasedStateMachine):
+    """Does everything twice, to the server and to the model, and compares."""
+
+    wire: Wire
+    redis: Redis
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.redis.flushall()
+        self.model = Model()
+        self.serial = itertools.count(1)
+        self.sequence = 1
+
+    @initialize(data=st.data(), shape=st.integers(0, 2), fair=st.booleans())
+    def arrange(self, data: Any, shape: int, fair: bool) -> None:
+        """The capsule: which queues form groups, and their rules."""
+        self.fair = fair
+        shapes: list[list[tuple[str, ...]]] = [
+            [("a",), ("b",), ("c",), ("d",)],
+            [("a",), ("b", "c"), ("d",)],
+            [("a", "b", "c"), ("d",)],
+        ]
+        self.groups = shapes[shape]
+        if data.draw(st.booleans()):
+            return  # no rules but those that are set at run time
+        for name, queue in self.model.queues.items():
+            for what in ("limit", "process_limit", "burst"):
+                value = data.draw(LIMIT)
+                if value is not None and data.draw(st.booleans()):
+                    queue.sent[what] = value + (what == "burst")
+            if data.draw(st.integers(0, 3)) == 0:
+                queue.blocks = tuple(data.draw(st.sets(QUEUE)) - {name})
+
+    @rule(name=QUEUE, count=st.integers(1, 5))
+    def push(self, name: str, count: int) -> None:
+        for _ in range(count):
+            payload = f"job {next(self.serial)}"
+            self.redis.lpush(KEYS.queue(name), payload)
+            self.model.queues[name].line.append(payload)
+
+    @rule(
+        owner=OWNER,
+        want=st.integers(0, 7),
+        weighted=st.booleans(),
+        data=st.data(),
+    )
+    def fetch(self, owner: str, want: int, weighted: bool, data: Any) -> None:
+        done = [lease for lease in self.mine(owner) if data.draw(st.booleans())]
+        arguments = self.arguments(owner, want, weighted, done)
+        for lease in done:
+            self.drop(lease)
+        keys = (KEYS.paused, KEYS.controlled, *KEYS.lists_and_leases(QUEUES))
+        reply = self.wire.script(FETCH, keys, arguments)
+        assert reply[0] == 0
+        found = [
+            (QUEUES[number - 1], payload.decode())
+            for number, payload in zip(reply[3::2], reply[4::2], strict=True)
+        ]
+        if weighted:
+            self.check_admissible(found, want, owner)
+        else:
+            assert found == self.model.strict(self.groups, self.fair, want, owner, self.sequence)
+        self.sequence += want
+
+    def check_admissible(self, found: list[tuple[str, str]], want: int, owner: str) -> None:
+        """The draw may come out in any way that breaks no rule and leaves nothing to be had."""
+        for at, (name, payload) in enumerate(found):
+            assert self.model.room(name, owner) > 0
+            assert self.model.take(name, owner, self.sequence + at) == payload
+        left = [name for name in QUEUES if self.model.room(name, owner)]
+        assert len(found) == want or not left
+
+    def arguments(self, owner: str, want: int, weighted: bool, done: list[str]) -> list[Any]:
+        groups = [part for g in self.groups for part in (len(g), int(weighted), int(self.fair))]
+        rules, count = [], 0
+        for number, name in enumerate(QUEUES, 1):
+            queue = self.model.queues[name]
+            if queue.sent or queue.blocks:
+                count += 1
+                burst = queue.sent.get("burst", "")
+                rate = (1, SECONDS, burst) if burst else ("", "", "")
+                limits = (queue.sent.get("limit", ""), queue.sent.get("process_limit", ""))
+                blocks = [QUEUES.index(later) + 1 for later in queue.blocks]
+                rules += [number, *limits, *rate, len(blocks), *blocks]
+        held, ended = [], []
+        for number, name in enumerate(QUEUES, 1):
+            mine = [x for x in self.model.queues[name].leases if x.startswith(owner)]
+            stay = len([lease for lease in mine if lease not in done])
+            gone = [lease.rpartition("/")[2] for lease in mine if lease in done]
+            held += [number, stay] if stay else []
+            ended += [[number, len(gone), *gone]] if gone else []
+        flat = [part for group in ended for part in group]
+        counted = [len(held) // 2, *held]
+        if not any(queue.rule("process_limit") for queue in self.model.queues.values()):
+            counted = []
+        head = [want, owner, self.sequence, 77 if weighted else 0, len(QUEUES)]
+        if not weighted and not self.fair:
+            groups = []  # each queue in order
+        count_of = len(self.groups) if groups else 0
+        rest = [count_of, *groups, count, *rules, *counted]
+        return [*head, len(ended), *flat, *(rest if any(rest) or counted else ())]
+
+    def mine(self, owner: str) -> list[str]:
+        leases = [lease for queue in self.model.queues.values() for lease in queue.leases]
+        return [lease for lease in leases if lease.startswith(owner)]
+
+    def drop(self, lease: str) -> tuple[str, str]:
+        for name, queue in self.model.queues.items():
+            if lease in queue.leases:
+                return name, queue.leases.pop(lease)
+        raise AssertionError(lease)
+
+    @precondition(lambda self: any(map(self.mine, OWNERS)))
+    @rule(data=st.data(), script=st.sampled_from([RETRY, BURY]))
+    def fail(self, data: Any, script: Any) -> None:
+        lease = data.draw(st.sampled_from([*self.mine(OWNERS[0]), *self.mine(OWNERS[1])]))
+        name, payload = self.drop(lease)
+        self.wire.script(script, (KEYS.inflight(name), "gone"), (lease, 1, payload, 0, 1000))
+
+    @rule(owner=OWNER, crashed=st.booleans())
+    def kill(self, owner: str, crashed: bool) -> None:
+        """Its jobs go back, and its slots are free with them."""
+        moves: list[Any] = []
+        for number, name in enumerate(QUEUES, 1):
+            leases = [x for x in self.model.queues[name].leases if x.startswith(owner)]
+            for lease in sorted(leases, key=lambda x: -int(x.rpartition("/")[2])):
+                payload = self.drop(lease)[1]
+                self.model.queues[name].line.appendleft(payload)
+                moves += [number, lease, "requeue", payload, ""]
+        lists = KEYS.lists_and_leases(QUEUES)
+        if crashed:
+            self.wire.script(RECOVER, (KEYS.dead, "note", *lists), (1, 0, 1000, 0, *moves))
+        else:
+            self.wire.script(REQUEUE, lists, (owner, 0))
+
+    @rule(name=QUEUE)
+    def pause_or_resume(self, name: str) -> None:
+        queue = self.model.queues[name]
+        queue.paused = not queue.paused
+        (self.redis.sadd if queue.paused else self.redis.srem)(KEYS.paused, name)
+
+    @rule(
+        name=QUEUE,
+        what=st.sampled_from(["limit", "process_limit"]),
+        value=st.one_of(st.integers(0, 4), st.just("none")),
+    )
+    def change(self, name: str, what: str, value: int | str) -> None:
+        self.model.queues[name].changed[what] = value
+        self.redis.hset(KEYS.control(name), what, value)
+        self.redis.hincrby(KEYS.controlled, name, 1)
+
+    @rule(name=QUEUE, burst=st.one_of(st.integers(1, 5), st.just("none")))
+    def change_rate(self, name: str, burst: int | str) -> None:
+        """What is in the bucket stays, bounded by the new burst."""
+        queue = self.model.queues[name]
+        if queue.tokens is not None and queue.rule("burst") is not None:
+            queue.tokens = min(queue.tokens, queue.left())
+        queue.changed["burst"] = burst
+        rate = "none" if burst == "none" else f"1/{SECONDS}"
+        self.redis.hset(KEYS.control(name), mapping={"rate": rate, "burst": burst})
+        self.redis.hincrby(KEYS.controlled, name, 1)
+
+    @rule(name=QUEUE)
+    def reset(self, name: str) -> None:
+        self.model.queues[name].changed.clear()
+        self.redis.delete(KEYS.control(name))
+        self.redis.hdel(KEYS.controlled, name)
+
+    @invariant()
+    def agrees(self) -> None:
+        for name, queue in self.model.queues.items():
+            line: Any = self.redis.lrange(KEYS.queue(name), 0, -1)
+            assert [payload.decode() for payload in reversed(line)] == list(queue.line)
+            leases: Any = self.redis.hgetall(KEYS.inflight(name))
+            assert {k.decode(): v.decode() for k, v in leases.items()} == queue.leases
+
+
+@pytest.mark.parametrize("examples", [200])
+def test_the_script_does_what_the_model_does(
+    redis: Redis, redis_server: Server, examples: int
+) -> None:
+    """Over random operations: every job where it should be, no rule broken, nothing left lying."""
+    wire = Wire(redis_server.url)
+    wire.connect()
+    machine: Any = type("Bound", (Machine,), {"wire": wire, "redis": redis})
+    machine.TestCase.settings = settings(
+        max_examples=examples,
+        stateful_step_count=40,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[
+            Phase.generate
+        ],  # to shrink a failure takes minutes: add Phase.shrink when there is one
+    )
+    case = machine.TestCase("runTest")
+    try:
+        case.runTest()
+    finally:
+        wire.close()

@@ -1,0 +1,512 @@
+"""Queues under control, through real fetchers: limits, pause, blocking, rates, patterns, turns."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.exceptions import OutOfMemoryError
+
+from forkq.connection import Wire
+from forkq.dead import Cemetery
+from forkq.keys import Keys
+from forkq.lease import Unit, lease
+from forkq.limits import Rate, Rules
+from forkq.recovery import Crash, Recovery
+from forkq.scripts import BURY, REQUEUE, RETRY, Script
+from tests.redis.crew import Crew
+from tests.redis.test_fetcher import AT_ONCE, Gate, commands, push
+from tests.support.server import Server
+from tests.support.waiting import wait_until
+
+KEYS = Keys()
+ONE = {"q": Rules(limit=1)}
+
+
+def control(redis: Redis, queue: str, **fields: str | int) -> None:
+    """As the command that changes a rule at run time does."""
+    for field, value in fields.items():
+        redis.hset(KEYS.control(queue), field, value)
+    redis.hincrby(KEYS.controlled, queue, 1)
+
+
+def idle(*crews: Crew) -> None:
+    """Waits until these have nothing to do but to wait."""
+    wait_until(lambda: all(crew.fetcher._waiting for crew in crews), what="the crews to wait")
+
+
+def owners(count: int) -> list[str]:
+    return [f"vm:{number}:0123456789ab" for number in range(1, count + 1)]
+
+
+class Counting:
+    """Work that counts independently how many of it run at a time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.most = 0
+        self._seconds = seconds
+        self._now = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, unit: Unit) -> None:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        threading.Event().wait(self._seconds)
+        with self._lock:
+            self._now -= 1
+
+
+def test_no_more_jobs_run_at_a_time_than_the_limit_says(redis: Redis, redis_server: Server) -> None:
+    """Four children of three processors each; their own count never exceeds 2, and reaches it."""
+    work = Counting(0.002)
+    push(redis, *range(300))
+    with ExitStack() as stack:
+        crews = [
+            stack.enter_context(
+                Crew(redis_server.url, work, concurrency=3, identity=name,
+                     rules={"q": Rules(limit=2)})
+            )
+            for name in owners(4)
+        ]  # fmt: skip
+        wait_until(lambda: sum(len(crew.order) for crew in crews) == 300, what="300 runs")
+    assert work.most == 2
+
+
+def test_a_process_limit_holds_in_each_child(redis: Redis, redis_server: Server) -> None:
+    gates = [Gate(), Gate()]
+    push(redis, *range(10))
+    rules = {"q": Rules(process_limit=2)}
+    with ExitStack() as stack:
+        for gate, name in zip(gates, owners(2), strict=True):
+            stack.enter_context(
+                Crew(redis_server.url, gate, concurrency=4, identity=name, rules=rules)
+            )
+            gate.wait_for(2)
+        assert redis.hlen(KEYS.inflight("q")) == 4
+        for gate in gates:
+            gate.open()
+    assert redis.hlen(KEYS.inflight("q")) == 0
+
+
+def test_a_full_queue_never_holds_up_a_lower_one(redis: Redis, redis_server: Server) -> None:
+    gate = Gate(*(f"low {number}".encode() for number in range(50)))
+    push(redis, *(f"high {number}" for number in range(5)), queue="high")
+    push(redis, *(f"low {number}" for number in range(50)), queue="low")
+    queues, rules = {"high": 0, "low": 0}, {"high": Rules(limit=1)}
+    with Crew(redis_server.url, gate, queues=queues, concurrency=2, rules=rules) as crew:
+        crew.wait_runs(50)
+        assert gate.waiting == [b"high 0"]
+        gate.open()
+        crew.wait_runs(55)
+
+
+@pytest.mark.parametrize("how", ["limit", "control", "pause", "rate"])
+def test_a_child_that_waits_is_woken_by_what_it_waits_for(
+    redis: Redis, redis_server: Server, how: str
+) -> None:
+    rules = {"q": Rules(limit=0)} if how == "limit" else {}
+    if how == "control":
+        control(redis, "q", limit=0)
+    elif how == "pause":
+        redis.sadd(KEYS.paused, "q")
+    elif how == "rate":
+        control(redis, "q", rate="0/1")
+    with Crew(redis_server.url, rules=rules) as crew:
+        push(redis, "job")
+        idle(crew)
+        assert redis.llen("queue:q") == 1
+        began = time.monotonic()
+        if how == "pause":
+            redis.srem(KEYS.paused, "q")
+        else:
+            control(redis, "q", **{"rate": "none"} if how == "rate" else {"limit": "none"})
+        crew.wait_runs(1, deadline=5)
+        assert time.monotonic() - began < AT_ONCE
+
+
+def test_a_changed_limit_wins_over_the_configs_and_reset_goes_back(
+    redis: Redis, redis_server: Server
+) -> None:
+    gate = Gate()
+    control(redis, "q", limit=3)
+    push(redis, *range(10))
+    with Crew(redis_server.url, gate, concurrency=5, rules=ONE) as crew:
+        gate.wait_for(3)
+        idle(crew)
+        assert redis.hlen(KEYS.inflight("q")) == 3
+        redis.delete(KEYS.control("q"))
+        redis.hdel(KEYS.controlled, "q")
+        control(redis, "q", limit=4)
+        gate.wait_for(4)
+        gate.open()
+
+
+def test_a_freed_slot_wakes_the_child_that_waits_for_it(redis: Redis, redis_server: Server) -> None:
+    """The holder is quiet and takes nothing more: the other one does, at once."""
+    gate = Gate()
+    push(redis, 1, 2)
+    first, second = owners(2)
+    holder = Crew(redis_server.url, gate, identity=first, rules=ONE)
+    with holder:
+        gate.wait_for(1)
+        with Crew(redis_server.url, identity=second, rules=ONE) as other:
+            idle(other)
+            holder.fetcher.quiet()
+            gate.open()
+            other.wait_runs(1, deadline=AT_ONCE)
+
+
+def test_a_dead_owners_slots_come_back_with_its_jobs(redis: Redis, redis_server: Server) -> None:
+    """Recovery moves the leases and wakes whoever waits for a slot."""
+    push(redis, "job")
+    dead, living = owners(2)
+    assert Crew(redis_server.url, identity=dead, rules=ONE).fetcher.take() is not None
+    with Crew(redis_server.url, identity=living, rules=ONE) as crew:
+        push(redis, "next")
+        idle(crew)
+        recover(redis_server, ["q"], dead)
+        crew.wait_runs(2, deadline=AT_ONCE)
+
+
+@pytest.mark.parametrize("script", [RETRY, BURY, REQUEUE], ids=lambda script: str(script.name))
+@pytest.mark.parametrize("waits_for", ["full", "busy"])
+def test_a_lease_that_goes_another_way_wakes_whoever_waits_for_it(
+    redis: Redis, redis_server: Server, script: Script, waits_for: str
+) -> None:
+    """By a retry, a burial or a requeue: for a slot, and for a blocking queue to come to rest."""
+    queues = {"q": 0} if waits_for == "full" else {"q": 0, "later": 0}
+    rules = ONE if waits_for == "full" else {"q": Rules(blocking=True, limit=1)}
+    push(redis, "job")
+    holder, living = owners(2)
+    unit = Crew(redis_server.url, identity=holder, rules=ONE).fetcher.take()
+    assert unit is not None
+    with Crew(redis_server.url, identity=living, rules=rules, queues=queues) as crew:
+        push(redis, "next", queue=list(queues)[-1])
+        wait_until(lambda: redis.exists(KEYS.full("q"), KEYS.busy("q")), what="the mark")
+        idle(crew)
+        assert crew.order == []
+        settle(redis_server, script, lease(holder, unit.sequence))
+        crew.wait_runs(2 if script is REQUEUE else 1, deadline=AT_ONCE)
+    assert b"next" in crew.order
+
+
+def settle(server: Server, script: Script, name: str) -> None:
+    """What the holder's processor does with a failed job, or its master at the deadline."""
+    wire = Wire(server.url)
+    wire.connect()
+    if script is REQUEUE:
+        wire.script(script, KEYS.lists_and_leases(["q"]), (name.rpartition("/")[0] + "/", 0))
+    else:
+        wire.script(script, (KEYS.inflight("q"), KEYS.dead), (name, 1, "payload", 0, 1000))
+    wire.close()
+
+
+def test_a_process_limit_set_at_run_time_holds_and_its_end_is_noticed(
+    redis: Redis, redis_server: Server
+) -> None:
+    """Nobody counts before there is such a limit: the script asks for it."""
+    gate = Gate()
+    push(redis, *range(10))
+    with Crew(redis_server.url, gate, concurrency=6) as crew:
+        gate.wait_for(6)
+        control(redis, "q", process_limit=2)
+        gate.open()
+        crew.wait_runs(10)
+        gate = crew._work = Gate()
+        push(redis, *range(10))
+        gate.wait_for(2)
+        idle(crew)
+        assert redis.hlen(KEYS.inflight("q")) == 2
+        control(redis, "q", process_limit="none")
+        gate.wait_for(6)
+        gate.open()
+        crew.wait_runs(20)
+
+
+def test_one_who_only_holds_his_slot_asks_once_per_job(redis: Redis, redis_server: Server) -> None:
+    """What is registered stays registered: no other command, until something has changed."""
+    push(redis, *range(200))
+    with Crew(redis_server.url, Counting(0.001), concurrency=3, rules=ONE) as crew:
+        crew.wait_runs(50)
+        before, done = cached(redis), len(crew.order)
+        crew.wait_runs(150)
+        assert (cached(redis) - before) / (len(crew.order) - done) < 0.2
+
+
+def cached(redis: Redis) -> int:
+    """How often the server was asked to tell of changes."""
+    found: Any = redis.info("commandstats")
+    row = found.get("cmdstat_client|caching") or found.get("cmdstat_client")  # so in Redis 6.2
+    return int(row["calls"])
+
+
+def recover(server: Server, queues: list[str], identity: str) -> None:
+    wire = Wire(server.url)
+    wire.connect()
+    Recovery(Cemetery(KEYS)).recover(wire, queues, identity, Crash(signal=9))
+    wire.close()
+
+
+def test_a_thousand_kills_leak_no_slot(redis: Redis, redis_server: Server) -> None:
+    """Children that die with jobs in hand, here and there with an answer that nobody read."""
+    push(redis, *range(40))
+    dice = random.Random(4)
+    for kill in range(1000):
+        identity = f"vm:{kill}:0123456789ab"
+        victim = Crew(redis_server.url, identity=identity, concurrency=4,
+                      rules={"q": Rules(limit=3)})  # fmt: skip
+        if dice.random() < 0.5:
+            assert victim.fetcher.take() is not None
+        else:
+            victim.fetcher._line.open()
+            victim.fetcher._request()
+        victim.fetcher._line.hang_up()
+        recover(redis_server, ["q"], identity)
+        if kill % 100 == 99:
+            wait_until(lambda: redis.info("clients")["connected_clients"] < 20, what="their end")
+            recover(redis_server, ["q"], identity)  # what arrived after its sender had died
+    assert redis.hlen(KEYS.inflight("q")) == 0
+    assert redis.llen("queue:q") == 40
+
+
+def test_a_blocking_queue_keeps_later_ones_waiting_until_it_has_come_to_rest(
+    redis: Redis, redis_server: Server
+) -> None:
+    gate = Gate(b"after", b"named")
+    push(redis, "first", queue="a")
+    push(redis, "after", queue="b")
+    with Crew(redis_server.url, gate, queues={"a": 0, "b": 0},
+              rules={"a": Rules(blocking=True)}) as crew:  # fmt: skip
+        gate.wait_for(1)
+        idle(crew)
+        assert redis.llen("queue:b") == 1
+        gate.open()
+        crew.wait_runs(2, deadline=5)
+    assert crew.order == [b"first", b"after"]
+
+
+def test_a_queue_that_blocks_only_named_ones_lets_the_others_pass(
+    redis: Redis, redis_server: Server
+) -> None:
+    gate = Gate(b"b", b"c")
+    for name in "abc":
+        push(redis, name, queue=name)
+    queues, rules = dict.fromkeys("abc", 0), {"a": Rules(blocking=("c*",))}
+    with Crew(redis_server.url, gate, queues=queues, rules=rules) as crew:
+        crew.wait_runs(1)
+        assert crew.order == [b"b"]
+        gate.open()
+        crew.wait_runs(3)
+
+
+def test_a_saturated_limit_asks_little_of_redis(redis: Redis, redis_server: Server) -> None:
+    """Ten idle children stay asleep while one works off the queue: a fetch per job, no more."""
+    jobs, work = 300, Counting(0.001)
+    push(redis, *range(jobs))
+    with ExitStack() as stack:
+        crews = [
+            stack.enter_context(Crew(redis_server.url, work, identity=name, rules=ONE))
+            for name in owners(10)
+        ]
+        wait_until(lambda: sum(len(crew.order) for crew in crews) > 20, what="a steady state")
+        before, done = fetches(redis), sum(len(crew.order) for crew in crews)
+        wait_until(lambda: sum(len(crew.order) for crew in crews) >= jobs - 10, what="the rest")
+        each = (fetches(redis) - before) / (sum(len(crew.order) for crew in crews) - done)
+    assert work.most == 1
+    assert each < 3
+
+
+def fetches(redis: Redis) -> int:
+    found: int = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+    return found
+
+
+def test_a_rate_lets_through_its_burst_and_then_what_the_time_gives(
+    redis: Redis, redis_server: Server
+) -> None:
+    """50 a second, at most 5 at once: after any time t never more than 50 t + 5."""
+    push(redis, *range(200))
+    times: list[float] = []
+    rules = {"q": Rules(rate=Rate(50, 1, burst=5))}
+    began = time.monotonic()
+    with Crew(redis_server.url, lambda unit: times.append(time.monotonic()), concurrency=3,
+              rules=rules) as crew:  # fmt: skip
+        crew.wait_runs(60)
+    for number, moment in enumerate(times, 1):
+        assert number <= 50 * (moment - began) + 5
+    assert redis.pttl(KEYS.bucket("q")) > 0
+
+
+def test_waiting_for_a_token_is_no_polling(redis: Redis, redis_server: Server) -> None:
+    push(redis, 1, 2)
+    with Crew(redis_server.url, rules={"q": Rules(rate=Rate(1, 3600, burst=1))}) as crew:
+        crew.wait_runs(1)
+        idle(crew)
+        before = commands(redis)
+        threading.Event().wait(1.0)  # the fact is that nothing happens
+        assert commands(redis) - before <= 3
+
+
+def test_a_changed_rate_wakes_the_child_that_waits_for_a_token(
+    redis: Redis, redis_server: Server
+) -> None:
+    push(redis, 1, 2)
+    with Crew(redis_server.url, rules={"q": Rules(rate=Rate(1, 3600, burst=1))}) as crew:
+        crew.wait_runs(1)
+        idle(crew)
+        control(redis, "q", rate="100/1")
+        crew.wait_runs(2, deadline=5)
+
+
+# Patterns
+
+
+def test_a_pattern_follows_new_queues_while_running(redis: Redis, redis_server: Server) -> None:
+    with Crew(redis_server.url, queues={"tenant-*": 0}) as crew:
+        for number in range(20):
+            idle(crew)
+            began = time.monotonic()
+            redis.sadd(KEYS.queues, f"tenant-{number}")
+            push(redis, number, queue=f"tenant-{number}")
+            crew.wait_runs(number + 1, deadline=5)
+            assert time.monotonic() - began < AT_ONCE
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_one_push_among_many_sleeping_queues_is_found_and_others_are_left_asleep(
+    redis: Redis, redis_server: Server, fair: bool
+) -> None:
+    names = [f"tenant-{number:03}" for number in range(300)]
+    redis.sadd(KEYS.queues, *names)
+    rules = {"tenant-*": Rules(fair=fair)}
+    with Crew(redis_server.url, queues={"tenant-*": 0, "low": 0}, rules=rules) as crew:
+        for number, name in enumerate([names[-1], "low", names[0], names[150], names[150]]):
+            idle(crew)
+            before = commands(redis)
+            push(redis, name, queue=name)
+            crew.wait_runs(number + 1, deadline=5)
+            idle(crew)
+            assert commands(redis) - before < 100
+
+
+def test_paused_queues_at_the_head_do_not_hide_those_behind_them(
+    redis: Redis, redis_server: Server
+) -> None:
+    names = [f"tenant-{number:03}" for number in range(200)]
+    redis.sadd(KEYS.queues, *names)
+    redis.sadd(KEYS.paused, *names[:190])
+    for name in names:
+        push(redis, name, queue=name)
+    with Crew(redis_server.url, queues={"tenant-*": 0}) as crew:
+        crew.wait_runs(10)
+        redis.delete(KEYS.paused)
+        crew.wait_runs(200)
+
+
+def test_a_patterns_limit_holds_for_each_of_its_queues(redis: Redis, redis_server: Server) -> None:
+    gate = Gate()
+    for name in ("tenant-a", "tenant-b"):
+        redis.sadd(KEYS.queues, name)
+        push(redis, *range(5), queue=name)
+    with Crew(redis_server.url, gate, queues={"tenant-*": 0}, concurrency=8,
+              rules={"tenant-*": Rules(limit=2)}) as crew:  # fmt: skip
+        gate.wait_for(4)
+        idle(crew)
+        assert [redis.hlen(KEYS.inflight(f"tenant-{x}")) for x in "ab"] == [2, 2]
+        gate.open()
+        crew.wait_runs(10)
+
+
+def test_fair_queues_take_turns_job_by_job(redis: Redis, redis_server: Server) -> None:
+    for name in "abc":
+        redis.sadd(KEYS.queues, f"tenant-{name}")
+        push(redis, *[name] * 30, queue=f"tenant-{name}")
+    with Crew(redis_server.url, queues={"tenant-*": 0}, concurrency=1,
+              rules={"tenant-*": Rules(fair=True)}) as crew:  # fmt: skip
+        crew.wait_runs(90)
+    for at in range(0, 90, 3):
+        assert Counter(crew.order[at : at + 3]) == {b"a": 1, b"b": 1, b"c": 1}
+
+
+def test_jobs_of_a_dead_child_are_found_in_all_queues_of_its_pattern(
+    redis: Redis, redis_server: Server
+) -> None:
+    names = [f"tenant-{number}" for number in range(700)]
+    redis.sadd(KEYS.queues, *names)
+    push(redis, "last", queue=names[-1])
+    push(redis, "first", queue=names[0])
+    (dead,) = owners(1)
+    crew = Crew(redis_server.url, identity=dead, queues={"tenant-*": 0})
+    assert crew.fetcher.take() is not None
+    crew.fetcher._line.hang_up()
+    recover(redis_server, ["tenant-*"], dead)
+    assert [redis.hlen(KEYS.inflight(name)) for name in names] == [0] * 700
+    assert [redis.llen(KEYS.queue(name)) for name in (names[0], names[-1])] == [1, 1]
+
+
+def test_what_a_child_of_a_pattern_gives_back_goes_to_its_own_queues(
+    redis: Redis, redis_server: Server
+) -> None:
+    for name in ("tenant-a", "tenant-b"):
+        redis.sadd(KEYS.queues, name)
+        push(redis, name, queue=name)
+    crew = Crew(redis_server.url, queues={"tenant-*": 0})
+    assert crew.fetcher.take() is not None
+    crew.fetcher.quiet()
+    assert crew.fetcher.give_back()
+    assert [redis.lrange(KEYS.queue(f"tenant-{x}"), 0, -1) for x in "ab"] == [
+        [b"tenant-a"],
+        [b"tenant-b"],
+    ]
+
+
+# A server that refuses things
+
+
+def test_on_a_full_server_every_rule_still_holds(own_server: Server) -> None:
+    """Nobody can push, but jobs are taken, tokens spent and waiting children woken by marks."""
+    redis = own_server.client()
+    for name in "ab":
+        push(redis, *range(20), queue=name)
+    own_server.cli("CONFIG", "SET", "maxmemory", "1")
+    with pytest.raises(OutOfMemoryError):
+        redis.lpush("queue:a", "refused")
+    work = Counting(0.001)
+    rules = {"a": Rules(limit=1, rate=Rate(200, 1)), "b": Rules(limit=1, blocking=("a",))}
+    with ExitStack() as stack:
+        crews = [
+            stack.enter_context(
+                Crew(own_server.url, work, identity=name, queues={"b": 0, "a": 0}, rules=rules)
+            )
+            for name in owners(2)
+        ]
+        wait_until(lambda: sum(len(crew.order) for crew in crews) == 40, what="40 runs")
+    assert work.most == 1
+    assert all(redis.hlen(KEYS.inflight(name)) == 0 for name in "ab")
+
+
+def test_where_tracking_is_refused_patterns_and_limits_are_polled(own_server: Server) -> None:
+    redis = own_server.client()
+    own_server.cli("ACL", "SETUSER", "default", "-client|tracking")
+    work = Counting(0.002)
+    with ExitStack() as stack:
+        crews = [
+            stack.enter_context(
+                Crew(own_server.url, work, identity=name, queues={"tenant-*": 0},
+                     rules={"tenant-*": Rules(limit=1)})
+            )
+            for name in owners(2)
+        ]  # fmt: skip
+        for number in range(100):
+            redis.sadd(KEYS.queues, f"tenant-{number:02}")
+        push(redis, *range(20), queue="tenant-99")
+        wait_until(lambda: sum(len(crew.order) for crew in crews) == 20, what="20 runs")
+    assert work.most == 1
+    assert not crews[0].fetcher._line.tracks
