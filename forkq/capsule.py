@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from .errors import ConfigError
+from .limits import Rulebook
 from .redis_url import redacted_url
 
 Mode = Literal["strict", "random", "weighted"]
@@ -33,13 +34,15 @@ class Capsule:
     """One named group of queues, served by ``workers`` children of ``concurrency`` processors.
 
     ``queues`` are pairs of name and weight in the user's order. The weights are as ``weigh`` leaves
-    them: either 0 for every queue, or 1 and more for every queue.
+    them: either 0 for every queue, or 1 and more for every queue. A name may be a pattern.
+    ``rules`` are those of all queues, in this capsule or not.
     """
 
     name: str
     queues: tuple[tuple[str, int], ...] = DEFAULT_QUEUES
     concurrency: int = DEFAULT_CONCURRENCY
     workers: int = 1
+    rules: Rulebook = field(default_factory=Rulebook, hash=False)
 
     @property
     def queue_names(self) -> tuple[str, ...]:

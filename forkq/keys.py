@@ -47,7 +47,50 @@ class Keys:
 
     def inflight(self, name: str) -> str:
         """Hash lease -> payload: everything fetched from that queue and not yet acknowledged."""
-        return f"{self.prefix}{{queue:{name}}}:inflight"
+        return self._beside(name, "inflight")
+
+    @property
+    def paused(self) -> str:
+        """Set: names of the queues that nobody fetches from. Sidekiq Pro's."""
+        return f"{self.prefix}paused"
+
+    @property
+    def controlled(self) -> str:
+        """Hash: name -> a count, of the queues whose rules were changed at run time. Whoever
+        changes one counts it up: that wakes the children which wait."""
+        return f"{self.prefix}forkq:controlled"
+
+    def control(self, name: str) -> str:
+        """Hash: the rules of that queue that were changed at run time; they win over the config.
+
+        ``limit`` and ``process_limit`` whole numbers, ``rate`` as ``COUNT/SECONDS``, ``burst``;
+        ``none`` lifts what the config says."""
+        return self._beside(name, "control")
+
+    def bucket(self, name: str) -> str:
+        """String, expiring once it is full: tokens left, and when they were counted (microseconds
+        of the epoch)."""
+        return self._beside(name, "bucket")
+
+    def full(self, name: str) -> str:
+        """String, expiring: children wait for a slot of that queue (fetch.lua)."""
+        return self._beside(name, "full")
+
+    def busy(self, name: str) -> str:
+        """String, expiring: children wait for jobs of that blocking queue to end (fetch.lua)."""
+        return self._beside(name, "busy")
+
+    def _beside(self, name: str, what: str) -> str:
+        return f"{self.prefix}{{queue:{name}}}:{what}"
+
+    def concerns(self, key: str) -> str | None:
+        """The queue that ``key`` belongs to; None if it is nobody's, or everybody's."""
+        key = key.removeprefix(self.prefix)
+        if key.startswith("queue:"):
+            return key.removeprefix("queue:")
+        if key.startswith("{queue:") and "}:" in key:
+            return key.removeprefix("{queue:").rpartition("}:")[0]
+        return None
 
     def lists_and_leases(self, queues: Iterable[str]) -> list[str]:
         """Each queue's list and in-flight hash in turn: the KEYS of every script that moves jobs
