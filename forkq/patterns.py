@@ -13,8 +13,9 @@ def is_pattern(name: str) -> bool:
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """Those of ``names`` that ``pattern`` stands for, in alphabetical order."""
-    return sorted(name for name in names if fnmatchcase(name, pattern))
+    """Those of ``names`` that ``pattern`` stands for, in alphabetical order: one of just that name,
+    too."""
+    return sorted(name for name in names if name == pattern or fnmatchcase(name, pattern))
 
 
 def readable(names: Iterable[bytes]) -> set[str]:
