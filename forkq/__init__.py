@@ -19,7 +19,7 @@ from .standing import is_leader, stopping
 
 if TYPE_CHECKING:
     from . import api
-    from .api import is_alive
+    from .api import Queue, is_alive
 
 __version__ = "0.1.0"
 
@@ -31,6 +31,7 @@ __all__ = [
     "InvalidJob",
     "InvalidSchedule",
     "Job",
+    "Queue",
     "Shutdown",
     "__version__",
     "api",
@@ -50,9 +51,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """``api`` and ``is_alive`` look into Redis: what they need is loaded when one is first used."""
+    """``api`` and what comes of it look into Redis: all that is loaded when one is first used."""
     if name == "api":
         return importlib.import_module(".api", __name__)
-    if name == "is_alive":
-        return importlib.import_module(".api", __name__).is_alive
+    if name in {"Queue", "is_alive"}:
+        return getattr(importlib.import_module(".api", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

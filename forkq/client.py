@@ -18,6 +18,7 @@ from . import middleware
 from .config import Config, load
 from .errors import ConfigError, InvalidJob, ServerUnavailable
 from .keys import Keys
+from .limits import Rulebook
 from .payload import DEFAULT_QUEUE, Job, StrictArgs, dumps, new_jid, validate
 from .redis_url import EMBEDDED, redacted_url
 from .times import due, now
@@ -45,10 +46,12 @@ class Client:
         timeout: float = 5.0,
         connect_timeout: float = 2.0,
         strict_args: StrictArgs = "raise",
+        rules: Rulebook | None = None,
     ) -> None:
         if url == EMBEDDED:
             raise ConfigError('for the embedded server call forkq.configure("embedded")')
         self.keys = Keys(prefix)
+        self.rules = rules or Rulebook()  # what this process knows of the queues' rules
         self._strict = strict_args
         self._transport = _Transport(
             url, size=pool, timeout=timeout, connect_timeout=connect_timeout
@@ -236,6 +239,7 @@ def use(
         timeout=settings.timeout,
         connect_timeout=settings.connect_timeout,
         strict_args=strict_args or config.strict_args,
+        rules=config.rules,
     )
     _default = client
     return client

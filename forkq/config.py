@@ -10,7 +10,7 @@ more line in ``TABLES`` and one more field of ``Config``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,9 +21,12 @@ from .config_file import DEFAULT_ENVIRONMENT, open_config
 from .cron import Entry
 from .cron_row import ROWS, entry_of
 from .errors import ConfigError
+from .limits import Rulebook
 from .options import Given, misspelt, read_options
 from .places import beside, default_pidfile, default_state_dir
 from .redis_url import checked_url, redacted_url
+from .rules import TABLES as RULES
+from .rules import check_blocking, check_queue, rulebook
 from .schema import Each, Table, keys_of
 
 __all__ = ["Config", "LogSettings", "RedisSettings", "load", "redacted_url"]
@@ -61,7 +64,8 @@ class Config:
 
     ``timeout`` is in seconds, ``dead_max`` in jobs; ``workers`` is the number of children for each
     capsule without its own; ``cron`` the periodic jobs of the file, without what only their jobs
-    say (periodic.entries_by_origin); ``source`` is the file that was read.
+    say (periodic.entries_by_origin); ``rules`` those of all queues, which each capsule has too;
+    ``source`` is the file that was read.
     """
 
     app: tuple[Text, ...] = ()
@@ -80,6 +84,7 @@ class Config:
     log: LogSettings = field(default_factory=LogSettings)
     capsules: tuple[Capsule, ...] = (Capsule(DEFAULT_NAME),)
     cron: tuple[Entry, ...] = ()
+    rules: Rulebook = field(default_factory=Rulebook, hash=False)
     source: Path | None = None
 
     @property
@@ -99,7 +104,10 @@ _QUEUE_LIST = 'a list of queues, each "NAME", "NAME,WEIGHT" or ["NAME", WEIGHT]'
 def _queues(items: tuple[str | tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
     """Both spellings of a weight, ``"mail,3"`` and ``["mail", 3]``, as pairs."""
     texts = (item if isinstance(item, str) else f"{item[0]},{item[1]}" for item in items)
-    return weigh(parse_queue(text) for text in texts)
+    queues = weigh(parse_queue(text) for text in texts)
+    for name, _ in queues:
+        check_queue(name)
+    return queues
 
 
 Queues = Annotated[
@@ -109,7 +117,7 @@ Queues = Annotated[
 ]
 
 # What a file may say: every key with the type of its value.
-_FORKQ = keys_of(Config, without=("redis", "log", "capsules", "cron", "source"))
+_FORKQ = keys_of(Config, without=("redis", "log", "capsules", "cron", "rules", "source"))
 _CAPSULE: dict[str, object] = {"queues": Queues, "concurrency": Concurrency, "workers": Workers}
 TABLES: dict[str, object] = {
     "forkq": _FORKQ,
@@ -117,6 +125,7 @@ TABLES: dict[str, object] = {
     "log": keys_of(LogSettings),
     "capsules": Each(_CAPSULE, check_name),
     "cron": ROWS,
+    **RULES,
 }
 # What flags and variables may say; of the capsules they know one, see _target.
 _OPTION_TABLES: dict[str, Table] = {
@@ -158,15 +167,19 @@ def _build(
     tag = forkq.get("tag", "")
     pidfile = forkq.pop("pidfile", None) or default_pidfile(environ, cwd, tag)
     state_dir = forkq.pop("state_dir", None) or default_state_dir(environ, cwd, tag)
-    named = values.get("capsules", {})
+    rules = rulebook(values, source)
+    workers = forkq.get("workers", 1)
+    capsules = _capsules(values.get("capsules", {}), given["capsule"], workers, source)
+    check_blocking(rules, capsules, source)
     return Config(
         **forkq,
         pidfile=cwd / pidfile,
         state_dir=cwd / state_dir,
         redis=RedisSettings(**{**values.get("redis", {}), **given["redis"]}),
         log=LogSettings(**{**values.get("log", {}), **given["log"]}),
-        capsules=_capsules(named, given["capsule"], forkq.get("workers", 1), source),
+        capsules=tuple(replace(capsule, rules=rules) for capsule in capsules),
         cron=tuple(map(entry_of, values.get("cron", ()))),
+        rules=rules,
         source=source,
     )
 

@@ -19,6 +19,10 @@ class ConfigError(ForkqError):
     exit_code = 2
 
 
+class InvalidRule(ConfigError, ValueError):
+    """A limit, a rate or a name of a queue that no rule can have, wherever it was given."""
+
+
 class CannotBoot(ForkqError):
     """The children could not start: a broken app, or a server that forkq cannot work with."""
 

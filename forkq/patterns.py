@@ -27,3 +27,8 @@ def readable(names: Iterable[bytes]) -> set[str]:
         except UnicodeDecodeError:
             continue
     return found
+
+
+def among(name: str, names: Iterable[str]) -> bool:
+    """Whether one of ``names``, which may be patterns, means ``name``."""
+    return any(name == each or fnmatchcase(name, each) for each in names)

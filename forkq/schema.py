@@ -2,7 +2,8 @@
 
 Used by ``config`` only, before anything is started. It knows none of forkq's keys: a *table* maps
 each key to what is expected there: a type with its limits (``Annotated[int, Meta(ge=1)]``), another
-table, ``Each`` for a table whose keys are names, or ``Rows`` for a list of tables. A function among
+table, ``Each`` for a table whose keys are names, ``Rows`` for a list of tables, or ``Either`` for a
+value with a longer form. A function among
 the annotations of a type turns the converted value into the final one, or raises ConfigError.
 """
 
@@ -56,6 +57,14 @@ class Rows:
     name: Callable[[Mapping[str, Any]], object]
 
 
+@dataclass(frozen=True, slots=True)
+class Either:
+    """A plain value, or a table that says more: the type of the one, the keys of the other."""
+
+    short: object
+    long: Table
+
+
 def keys_of(owner: type, *, without: tuple[str, ...] = ()) -> dict[str, object]:
     """The table that a dataclass stands for: its fields and their types, ``without`` some."""
     hints = get_type_hints(owner, include_extras=True)
@@ -81,7 +90,7 @@ class Checker:
         return self._table(self.root, found, ())
 
     def report(self, path: KeyPath, text: str) -> None:
-        self.problems.append(f"{self.source}: {_shown(self.locate(path))}: {text}")
+        self.problems.append(f"{self.source}: {shown_path(self.locate(path))}: {text}")
 
     def _table(self, table: Table, found: object, path: KeyPath) -> dict[str, Any]:
         clean: dict[str, Any] = {}
@@ -135,6 +144,9 @@ class Checker:
             clean[str(path[-1])] = self._named(expected, found, path)
         elif isinstance(expected, Rows):
             clean[str(path[-1])] = self._rows(expected, found, path)
+        elif isinstance(expected, Either):
+            form = expected.long if isinstance(found, dict) else expected.short
+            self._put(clean, form, found, path)
         elif isinstance(expected, Mapping):
             clean[str(path[-1])] = self._table(expected, found, path)
         else:
@@ -156,11 +168,17 @@ class Checker:
         valid = f"valid here: {', '.join(map(_shown_key, table))}"
         near = nearest(key, table)
         if near is not None:
-            return f"unknown key, the nearest valid one is {_shown((*path, near))} ({valid})"
+            return f"unknown key, the nearest valid one is {shown_path((*path, near))} ({valid})"
         elsewhere = next((place for place in _places(self.root) if place[-1] == key), None)
         if elsewhere is not None:
             return f"unknown key here, it belongs to {'.'.join(map(str, elsewhere))} ({valid})"
         return f"unknown key ({valid})"
+
+
+def shown_path(path: KeyPath) -> str:
+    """A path as people write it: ``cron[2].jitter``, counted from 0."""
+    keys = (f"[{key}]" if isinstance(key, int) else f".{_shown_key(key)}" for key in path)
+    return "".join(keys).removeprefix(".")
 
 
 def nearest(word: str, words: Table | list[str], cutoff: float = 0.6) -> str | None:
@@ -239,6 +257,7 @@ def _places(table: Table, path: KeyPath = ()) -> Iterator[KeyPath]:
     """Every key path that a file may have, NAME standing for names."""
     for key, expected in table.items():
         below = expected.item if isinstance(expected, Each | Rows) else expected
+        below = below.long if isinstance(below, Either) else below
         here: KeyPath = (*path, key)
         if isinstance(expected, Each):
             here = (*here, "NAME")
@@ -250,13 +269,7 @@ def _places(table: Table, path: KeyPath = ()) -> Iterator[KeyPath]:
 
 
 def _taken(name: object, path: KeyPath) -> str:
-    return f"{name!r} is the name of {_shown(path)} too; give one of them another name"
-
-
-def _shown(path: KeyPath) -> str:
-    """A path as people write it: ``cron[2].jitter``, counted from 0."""
-    keys = (f"[{key}]" if isinstance(key, int) else f".{_shown_key(key)}" for key in path)
-    return "".join(keys).removeprefix(".")
+    return f"{name!r} is the name of {shown_path(path)} too; give one of them another name"
 
 
 def _shown_key(key: str) -> str:

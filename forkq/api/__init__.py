@@ -10,13 +10,17 @@ from __future__ import annotations
 from . import cron
 from .figures import Day, QueueFigures, Stats, history, stats
 from .jobs import find, is_alive
+from .queue import Queue
 from .records import Process, processes
+from .states import QueueState, queues
 from .work import RunningJob, running, stuck
 
 __all__ = [
     "Day",
     "Process",
+    "Queue",
     "QueueFigures",
+    "QueueState",
     "RunningJob",
     "Stats",
     "cron",
@@ -24,6 +28,7 @@ __all__ = [
     "history",
     "is_alive",
     "processes",
+    "queues",
     "running",
     "stats",
     "stuck",

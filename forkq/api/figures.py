@@ -104,13 +104,11 @@ def _queues(names: list[str]) -> tuple[QueueFigures, ...]:
     replies = ask_leniently(*(c for key in lists for c in (("LLEN", key), ("LINDEX", key, -1))))
     rows = zip(names, replies[::2], replies[1::2], strict=True)
     return tuple(
-        QueueFigures(name, size, _latency(oldest))
-        for name, size, oldest in rows
-        if size is not None
+        QueueFigures(name, size, latency(oldest)) for name, size, oldest in rows if size is not None
     )
 
 
-def _latency(oldest: bytes | None) -> float:
+def latency(oldest: bytes | None) -> float:
     """How long the next job of a queue has waited, in seconds; 0 if there is none that can tell."""
     if oldest is None:
         return 0.0

@@ -15,6 +15,7 @@ from ..connection import Wire
 from ..cron import Entry
 from ..errors import InvalidSchedule
 from ..keys import Keys
+from ..patterns import among
 from ..payload import DEFAULT_QUEUE
 from ..scripts import PUBLISH
 from ..times import now
@@ -166,7 +167,7 @@ class Publisher:
             entry.name
             for entry in self._entries.values()
             if entry.job["class"] not in known
-            and entry.job.get("queue", DEFAULT_QUEUE) in self._worked_on
+            and among(entry.job.get("queue", DEFAULT_QUEUE), self._worked_on)
         )
         if unknown:
             self._warn_once(

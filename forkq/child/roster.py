@@ -10,13 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from ..capsule import Capsule
 from ..keys import Keys
 from ..limits import NO_RULES, Rules
-from ..patterns import is_pattern, matching
+from ..patterns import among, is_pattern, matching
 from .names import Names
 
 # How many queues of one pattern a fetch offers; more if there are more processors.
@@ -251,11 +250,9 @@ class Roster:
         if rules == NO_RULES:
             return []
         rate = (rules.rate.count, rules.rate.seconds, rules.rate.burst) if rules.rate else ("",) * 3
+        waiting = [later for group in after for later in group] if rules.blocking else []
         if isinstance(rules.blocking, tuple):
-            wanted = rules.blocking
-            waiting = [n for n in numbers if n != name and any(fnmatchcase(n, w) for w in wanted)]
-        else:
-            waiting = [later for group in after for later in group] if rules.blocking else []
+            waiting = [later for later in waiting if among(later, rules.blocking)]
         fields = (rules.limit, rules.process_limit, *rate)
         blocked = [numbers[later] for later in waiting]
         return [numbers[name], *("" if f is None else f for f in fields), len(blocked), *blocked]

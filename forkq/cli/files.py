@@ -10,7 +10,11 @@ import click
 
 from ..config import Config
 from ..cron import Entry
+from ..limits import Rules
+from ..patterns import among, is_pattern
+from ..rates import rate_text
 from ..redis_url import redacted_url
+from ..rules import warnings
 from ..zones import zone_of
 from .options import configuration
 
@@ -26,9 +30,14 @@ def config() -> None:
 @click.option("-C", "--config", metavar="FILE", help="Configuration [./forkq.toml].")
 @click.option("-e", "--environment", metavar="E", help="Which environment's tables apply.")
 def check(**flags: Any) -> int:
-    """Check the configuration and show what it comes to. Exit code 2 if it is wrong."""
+    """Check the configuration and show what it comes to. Exit code 2 if it is wrong.
+
+    A warning changes no exit code: what it is about may be another host's.
+    """
     found = configuration(**flags)
     click.echo(_shown(found))
+    for warning in warnings(found.rules, found.capsules):
+        click.echo(f"warning: {found.source}: {warning}", err=True)
     for entry in found.cron:
         _warn_of_idle_queue(found, entry)
     return 0
@@ -38,7 +47,7 @@ def _warn_of_idle_queue(found: Config, entry: Entry) -> None:
     """A queue that is not in the file may still be the job's own, which only the app knows."""
     queue = entry.job.get("queue")
     worked = [name for capsule in found.capsules for name in capsule.queue_names]
-    if queue is not None and queue not in worked:
+    if queue is not None and not among(queue, worked):
         click.echo(
             f"forkq: no capsule in {found.source} works on the queue {queue!r} of the periodic job "
             f"{entry.name!r}; {' or '.join(worked)}?",
@@ -61,8 +70,24 @@ def _shown(found: Config) -> str:
             f"capsule      {capsule.name}: {capsule.workers} x {capsule.concurrency} processors, "
             f"{capsule.mode}: {queues}"
         )
+    lines += [f"rules        {_told(*entry)}" for entry in found.rules.entries.items()]
     lines += [f"cron         {_shown_entry(entry)}" for entry in found.cron]
     return "\n".join(lines)
+
+
+def _told(name: str, rules: Rules) -> str:
+    """The rules of one queue, or of each queue of a pattern, in words."""
+    waiting = ", ".join(rules.blocking) if isinstance(rules.blocking, tuple) else "all later queues"
+    told = {
+        f"limit {rules.limit}": rules.limit is not None,
+        f"{rules.process_limit} per child": rules.process_limit is not None,
+        rate_text(rules.rate) if rules.rate else "": rules.rate is not None,
+        f"burst {rules.rate and rules.rate.burst}": bool(rules.rate and rules.rate.burst),
+        f"blocks {waiting}": bool(rules.blocking),
+        "in turn": bool(rules.fair),
+    }
+    words = ", ".join(text for text, said in told.items() if said) or "none"
+    return f"{name}{' (each)' if is_pattern(name) else ''}: {words}"
 
 
 def _shown_entry(entry: Entry) -> str:

@@ -15,6 +15,8 @@ from .cron import cron
 from .demo import demo
 from .deploy import mark_deploy
 from .files import config
+from .limits import limits
+from .pause import pause, resume
 from .push import push
 from .running import find, running, stuck
 from .start import start
@@ -45,6 +47,7 @@ def version() -> None:
 for group in (
     (start, quiet, stop, status),
     (push, find, running, stuck, stats, cron),
+    (limits, pause, resume),
     (config, mark_deploy, demo),
 ):
     for command in group:

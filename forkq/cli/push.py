@@ -11,6 +11,7 @@ from ..client import use
 from ..config import Config
 from ..connection import RedisError
 from ..errors import ServerUnavailable
+from ..patterns import among
 from ..payload import DEFAULT_QUEUE, Job
 from ..redis_url import redacted_url
 from .options import configuration, finds_redis
@@ -46,7 +47,7 @@ def push(
 def _warn_of_idle_queue(config: Config, queue: str) -> None:
     """A job in a queue that nobody works on waits for ever, and nothing else would say so."""
     worked = [name for capsule in config.capsules for name in capsule.queue_names]
-    if config.source is not None and queue not in worked:
+    if config.source is not None and not among(queue, worked):
         click.echo(
             f"forkq: no capsule in {config.source} works on the queue {queue!r}; "
             f"--queue {' or '.join(worked)}?",

@@ -25,6 +25,7 @@ from ..master.rescue import TIMEOUT, Rescue
 from ..master.spawn import refuse_threads
 from ..recovery import Recovery
 from ..redis_url import EMBEDDED, redacted_url
+from ..rules import warnings
 from .options import configuration, finds_redis
 
 
@@ -69,6 +70,8 @@ def run(config: Config, logger: Any) -> int:
             "no app to load: name the module that defines your jobs, as in `forkq start -r "
             'app.jobs`, or set app = "app.jobs" in [forkq] of forkq.toml'
         )
+    for warning in warnings(config.rules, config.capsules):
+        logger.warning("a rule changes nothing", file=str(config.source), why=warning)
     pidfile = Pidfile(config.pidfile)
     pidfile.acquire()
     try:

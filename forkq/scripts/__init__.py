@@ -22,6 +22,7 @@ def _load(name: str) -> Script:
 
 
 BURY = _load("bury")
+CONTROL = _load("control")
 DUE = _load("due")
 ENDED = _load("ended")
 FETCH = _load("fetch")
@@ -29,6 +30,7 @@ FIND = _load("find")
 FIND_LIST = _load("find_list")
 FLUSH = _load("flush")
 LEASES = _load("leases")
+PAUSE = _load("pause")
 PUBLISH = _load("publish")
 REBASE = _load("rebase")
 RECORD = _load("record")

@@ -869,7 +869,7 @@ class TestExample:
         assert config.app == ("app.jobs",)
         assert [capsule.name for capsule in config.capsules] == ["default", "serial"]
         assert defaults == dataclasses.replace(
-            config, app=(), capsules=defaults.capsules, cron=(), source=None
+            config, app=(), capsules=defaults.capsules, cron=(), rules=defaults.rules, source=None
         )
 
     def test_its_periodic_job_shows_the_defaults_too(self, loaded: Loader) -> None:

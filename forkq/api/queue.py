@@ -1,0 +1,129 @@
+"""A queue, looked at and steered from any process."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..client import default
+from ..control import FORGET_ALL, Fields, in_force, limit_to, process_limit_to, rate_to
+from ..errors import InvalidRule
+from ..limits import Rules
+from ..patterns import is_pattern
+from ..rates import rate_text
+from ..scripts import CONTROL, PAUSE
+from .asking import ask, keys
+from .figures import latency
+
+
+class Queue:
+    """The queue of that name, whether it has jobs or not.
+
+    Every attribute asks Redis. ``limit``, ``process_limit`` and ``rate`` are what is in force: what
+    was changed at run time, else what this process's configuration says. A change counts on all
+    hosts at once and outlives restarts; None lifts the rule, ``reset`` goes back to the
+    configuration. All raise ServerUnavailable; what no rule can be, InvalidRule.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        if not name:
+            raise InvalidRule("expected the name of a queue, found an empty string")
+        if is_pattern(name):
+            raise InvalidRule(
+                f'"{name}" is a pattern, and at run time each queue is steered by itself: name '
+                "one, or write the pattern's rules into forkq.toml"
+            )
+        self.name: Final = name
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r})"
+
+    @property
+    def size(self) -> int:
+        """How many jobs wait in it."""
+        return int(self._ask("LLEN", keys().queue(self.name)))
+
+    @property
+    def busy(self) -> int:
+        """How many of its jobs are in progress, on all hosts."""
+        return int(self._ask("HLEN", keys().inflight(self.name)))
+
+    @property
+    def latency(self) -> float:
+        """For how many seconds its next job has waited; 0 if none waits."""
+        return latency(self._ask("LINDEX", keys().queue(self.name), -1))
+
+    @property
+    def paused(self) -> bool:
+        """Whether nobody fetches from it because somebody paused it."""
+        return bool(self._ask("SISMEMBER", keys().paused, self.name))
+
+    def pause(self) -> bool:
+        """Stops fetching from it, on all hosts; running jobs go on. Returns whether it was not
+        paused before."""
+        with default().wire() as wire:
+            return bool(wire.script(PAUSE, (keys().paused,), (self.name,)))
+
+    def resume(self) -> bool:
+        """Ends the pause. Returns whether it was paused."""
+        return bool(self._ask("SREM", keys().paused, self.name))
+
+    @property
+    def limit(self) -> int | None:
+        """How many of its jobs may be in progress on all hosts; None: any number."""
+        return self._rules().limit
+
+    @limit.setter
+    def limit(self, count: int | None) -> None:
+        self.change(limit_to(count))
+
+    @property
+    def process_limit(self) -> int | None:
+        """How many of its jobs may be in progress in one child; None: any number."""
+        return self._rules().process_limit
+
+    @process_limit.setter
+    def process_limit(self, count: int | None) -> None:
+        self.change(process_limit_to(count))
+
+    @property
+    def rate(self) -> str | None:
+        """How many of its jobs may start in a time, such as "100/minute"; None: any number."""
+        rate = self._rules().rate
+        return None if rate is None else rate_text(rate)
+
+    @rate.setter
+    def rate(self, rate: str | None) -> None:
+        self.change(rate_to(rate))
+
+    @property
+    def burst(self) -> float | None:
+        """How many may start at once, as far as somebody has said so; see ``set_rate``."""
+        rate = self._rules().rate
+        return None if rate is None else rate.burst
+
+    def set_rate(self, rate: str, *, burst: int | None = None) -> None:
+        """As ``queue.rate = rate``, and lets up to ``burst`` jobs start at once. Without it that is
+        one job, and what the rate gives in a tenth of a second."""
+        self.change(rate_to(rate, burst))
+
+    def reset(self) -> None:
+        """Forgets what was changed at run time: the configuration counts again. A pause stays."""
+        self.change(FORGET_ALL)
+
+    def change(self, fields: Fields) -> None:
+        """Changes several rules in one step, each made by a function of ``forkq.control``."""
+        written = [part for field in fields.items() for part in field]
+        lists = (keys().controlled, keys().control(self.name))
+        with default().wire() as wire:
+            wire.script(CONTROL, lists, (self.name, *written))
+
+    def _rules(self) -> Rules:
+        configured = default().rules.of(self.name)
+        return in_force(configured, self._ask("HGETALL", keys().control(self.name)))
+
+    @staticmethod
+    def _ask(*command: Any) -> Any:
+        [reply] = ask(command)
+        return reply

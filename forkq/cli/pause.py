@@ -1,0 +1,40 @@
+"""``forkq pause`` and ``forkq resume``: queues that nobody fetches from for a while."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .. import api
+from ..client import use
+from .options import configuration, finds_redis
+from .queues import warn_of_strangers
+
+
+@click.command()
+@click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
+@finds_redis
+def pause(queues: tuple[str, ...], **flags: Any) -> int:
+    """Fetch no more jobs from these queues, on all hosts; running ones go on."""
+    config = configuration(**flags)
+    use(config)
+    chosen = [api.Queue(name) for name in queues]  # a pattern: nothing is paused
+    warn_of_strangers(queues, config)
+    for queue in chosen:
+        changed = queue.pause()
+        state = "is paused" if changed else "was paused already"
+        click.echo(f"{queue.name} {state}; {queue.busy} running, {queue.size} waiting")
+    return 0
+
+
+@click.command()
+@click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
+@finds_redis
+def resume(queues: tuple[str, ...], **flags: Any) -> int:
+    """Fetch from these queues again."""
+    use(configuration(**flags))
+    for queue in [api.Queue(name) for name in queues]:
+        changed = queue.resume()
+        click.echo(f"{queue.name} {'goes on' if changed else 'was not paused'}")
+    return 0

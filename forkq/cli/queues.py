@@ -1,0 +1,23 @@
+"""Queues that nobody has heard of: most likely misspelt, so the commands say so, and go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+import click
+
+from .. import api
+from ..config import Config
+from ..schema import nearest
+
+
+def warn_of_strangers(names: Iterable[str], config: Config) -> None:
+    """On standard error, for each queue that nobody has pushed to and no capsule works on."""
+    listed = {queue for capsule in config.capsules for queue in capsule.queue_names}
+    known = sorted({state.name for state in api.stats().queues} | listed)
+    for name in names:
+        if not any(name == one or fnmatchcase(name, one) for one in known):
+            near = nearest(name, known)
+            hint = f'; the nearest is "{near}"' if near else ""
+            click.echo(f'warning: nobody has pushed to "{name}" so far{hint}', err=True)
