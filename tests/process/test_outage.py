@@ -184,10 +184,13 @@ def test_a_redis_that_stays_full_is_logged_once(
     own_server: Server, tree: Forest, journal: Journal
 ) -> None:
     """What is refused of a heartbeat, while fetches work, is said once and not with every beat."""
-    forkq = tree(own_server, app=APP, args=["-c", "1", *JSON], env=journal.env)
+    forkq = tree(own_server, app=APP, args=["-c", "2", *JSON], env=journal.env)
     redis = own_server.client()
     wait_until(lambda: redis.scard("processes") == 1, what="its record")
-    jids = push_many(own_server, "Quick", [[0.01]] * 2000)
+    door = journal.path.with_name("open")  # a job that runs at every beat, for :work to be refused
+    jids = [push(own_server, "Gate", str(door))]
+    journal.wait("begin", jids)
+    jids += push_many(own_server, "Quick", [[0.01]] * 2000)
     with full(own_server):
         wait_events(forkq, REFUSED, deadline=15)
         began = len(journal.lines("end"))
@@ -196,6 +199,7 @@ def test_a_redis_that_stays_full_is_logged_once(
         assert redis.scard("processes") == 1
     forkq.signal(signal.SIGTSTP)  # a child that goes quiet beats at once
     wait_events(forkq, ACCEPTED)
+    door.touch()
     assert len(events(forkq, REFUSED)) == len(events(forkq, ACCEPTED)) == 1
     assert not events(forkq, LOST)
     assert set(journal.runs()) <= set(jids)
