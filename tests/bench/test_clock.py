@@ -47,29 +47,42 @@ def server() -> Iterator[Server]:
 def test_lateness(server: Server, tree: Forest) -> None:
     """Prints how late jobs are that fall due at random times on an idle machine."""
     tree(server, app=APP, args=("--log-level", "warning"), env={"FORKQ_TEST_URL": server.url})
-    client, begin = server.client(), time.time() + 1
-    for number in range(JOBS):
-        due = begin + random.uniform(0, SPREAD)
-        job = {"class": "Lap", "args": [due], "jid": f"{number:024x}", "retry": False}
-        client.zadd("schedule" if number % 2 else "retry", {json.dumps(job): due})
+    client = server.client()
+    schedule(client, "Lap", "default")
     wait_until(lambda: client.llen("late") == JOBS, deadline=60, what="all jobs", every=0.5)
     tell("due to start", [1000 * float(late) for late in client.lrange("late", 0, -1)])
 
 
 def test_lateness_of_the_arrival_in_the_queue(server: Server) -> None:
     """The same up to the queue, by the server's own time."""
-    client, begin = server.client(), time.time() + 0.5
-    dues = [begin + random.uniform(0, SPREAD) for _ in range(JOBS)]
+    client = server.client()
     late: list[float] = []
     with Clockwork(server.url):
-        for number, due in enumerate(dues):
-            job = {"class": "J", "args": [due], "jid": f"{number:024x}", "queue": "q"}
-            client.zadd("retry" if number % 2 else "schedule", {json.dumps(job): due})
+        schedule(client, "J", "q")
         while len(late) < JOBS:
             found: Any = client.brpop(["queue:q"], 30)
             seconds, micros = client.time()
             late.append(1000 * (seconds + micros / 1e6 - json.loads(found[1])["args"][0]))
     tell("due to queue", late)
+
+
+def schedule(client: Redis, name: str, queue: str) -> None:
+    """Writes the jobs to both sets, before the first of them is due."""
+    begin = time.time() + 2
+    jobs: dict[str, dict[str, float]] = {"schedule": {}, "retry": {}}
+    for number in range(JOBS):
+        due = begin + random.uniform(0, SPREAD)
+        job = {
+            "class": name,
+            "args": [due],
+            "jid": f"{number:024x}",
+            "queue": queue,
+            "retry": False,
+        }
+        jobs["retry" if number % 2 else "schedule"][json.dumps(job)] = due
+    for key, members in jobs.items():
+        client.zadd(key, members)
+    assert time.time() < begin, "the jobs were not written in time"
 
 
 def tell(what: str, late: list[float]) -> None:
