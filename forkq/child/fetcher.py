@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from ..capsule import Capsule
@@ -21,6 +20,7 @@ from ..connection import ConnectionLost, RedisError, Wire
 from ..lease import Unit
 from ..outage import Backoff, Outage
 from .bell import Bell
+from .books import Books
 from .herd import Herd
 from .lead import Lead
 from .line import Line
@@ -30,17 +30,10 @@ from .line import Line
 _LONGEST_WAIT: Final = 60.0
 # How often the leases in Redis are held against our own.
 _LOOK_OVER: Final = 120.0
-# Where the server does not tell of pushes, we ask: soon after a job, ever later when idle.
-_POLL_FIRST: Final = 0.02
-_POLL_LONGEST: Final = 1.0
 
 
 class Fetcher:
-    """Thread-safe: processors call ``take`` and ``acknowledge``, the manager the rest.
-
-    A unit is in ``_in_flight`` from its fetch until it is settled; before a processor takes it, it
-    is in ``_ready`` too; once done, it is in ``_done`` until a fetch has taken the news along.
-    """
+    """Thread-safe: processors call ``take`` and ``acknowledge``, the manager the rest."""
 
     def __init__(self, capsule: Capsule, line: Line, outage: Outage) -> None:
         self._concurrency = capsule.concurrency
@@ -52,9 +45,7 @@ class Fetcher:
         self._outage = outage
         self._backoff = Backoff()
 
-        self._ready: deque[Unit] = deque()
-        self._in_flight: dict[int, Unit] = {}
-        self._done: deque[Unit] = deque()
+        self._books = Books()
 
         self._quiet = False
         self._waiting = False
@@ -63,7 +54,6 @@ class Fetcher:
         self._woken = False  # since then the server has told us something
         self._doubtful = False  # our books and Redis's may differ
         self._look_over_due = time.monotonic() + _LOOK_OVER
-        self._poll = _POLL_FIRST
         self._herd = Herd()
 
         self._look: Callable[[Wire], None] = lambda wire: None
@@ -88,15 +78,14 @@ class Fetcher:
 
     def acknowledge(self, unit: Unit) -> None:
         """``unit`` is done: its lease is dropped with the next fetch."""
-        self._done.append(unit)  # first: a unit must never be in neither book
-        self._in_flight.pop(unit.sequence, None)  # or it was abandoned meanwhile
+        self._books.finish(unit)
         self._lead.performed(time.monotonic() - unit.taken)
         if self._waiting:
             self._bell.ring()
 
     def forget(self, unit: Unit) -> None:
         """``unit`` was settled by another script, or belongs to somebody else by now."""
-        self._in_flight.pop(unit.sequence, None)
+        self._books.forget(unit)
         if unit.lost:
             self._on_lost(unit)
         # Whoever is about to wait must hear of it, too: a fetch that counted this unit as ours may
@@ -115,7 +104,7 @@ class Fetcher:
 
     def find(self, sequence: int) -> Unit | None:
         """The unit in flight of that number, if there is one."""
-        return self._in_flight.get(sequence)
+        return self._books.in_flight.get(sequence)
 
     def has_heard(self, sequence: int) -> bool:
         """Whether we know all that became of the fetch that asked for that number."""
@@ -127,7 +116,7 @@ class Fetcher:
         """The processor of that thread died: its job goes back to its queue."""
         for unit in self.in_flight():
             if unit.thread == thread:
-                self._in_flight.pop(unit.sequence, None)
+                self._books.forget(unit)
                 self._doubtful = True  # the next exchange gives back what nobody here knows of
                 self._bell.ring()
 
@@ -138,11 +127,11 @@ class Fetcher:
 
     def in_flight(self) -> list[Unit]:
         """Every unit whose lease this child holds, performed or about to be."""
-        return list(self._in_flight.values())
+        return self._books.units()
 
     def flush(self) -> None:
         """Sends what is done but could not be sent when the last processor ended."""
-        if self._quiet and self._done:
+        if self._quiet and self._books.done:
             self._exchange()
 
     def give_back(self) -> bool:
@@ -157,29 +146,20 @@ class Fetcher:
             except (*ConnectionLost, RedisError) as error:
                 self._fail(error)
                 return False
-            self._in_flight.clear()
-            self._ready.clear()
+            self._books.clear()
             return True
 
     # What any processor does when it takes a job
 
     def _pop(self) -> Unit | None:
-        unit = self._pop_ready()
-        if unit is None:
-            return None
-        if self._done and (len(self._done) >= self._enough or self._all_busy()):
+        unit, done = self._books.next(), self._books.done
+        if unit is not None and done and (len(done) >= self._enough or self._all_busy()):
             self._send_ahead()
         return unit
 
-    def _pop_ready(self) -> Unit | None:
-        try:
-            return self._ready.popleft()
-        except IndexError:
-            return None
-
     def _all_busy(self) -> bool:
         """Whether no processor is left that would lead, and so send what is done."""
-        return len(self._in_flight) - len(self._ready) >= self._concurrency
+        return len(self._books.in_flight) - len(self._books.ready) >= self._concurrency
 
     def _send_ahead(self) -> None:
         """Sends the next fetch now; whoever leads next reads the answer."""
@@ -199,7 +179,7 @@ class Fetcher:
         """Waits for a job: on behalf of all, but its own comes first."""
         try:
             while not self._quiet:
-                unit = self._pop_ready()
+                unit = self._books.next()
                 if unit is not None:
                     return unit
                 self._refill()
@@ -210,7 +190,7 @@ class Fetcher:
 
     def _last(self) -> Unit | None:
         """After quiet: what an earlier fetch still brings, then nothing; tells what is done."""
-        while (unit := self._pop_ready()) is None and (self._line.busy or self._done):
+        while (unit := self._books.next()) is None and (self._line.busy or self._books.done):
             if not self._exchange():
                 break  # Redis is away: flush and give_back come later
         return unit
@@ -222,7 +202,7 @@ class Fetcher:
             self._wait()
         elif not self._exchange():
             self._rest(self._backoff.pause())
-        elif not self._ready and not self._line.tracks:
+        elif not self._books.ready and not self._line.tracks:
             self._wait()
 
     def _wait(self) -> None:
@@ -230,15 +210,14 @@ class Fetcher:
         self._lead.calm()
         self._waiting = True
         try:
-            if self._done or self._quiet:
+            if self._books.done or self._quiet:
                 return
             if self._line.tracks:
                 self._woken = self._line.wait(_LONGEST_WAIT, self._bell.fd)
                 if self._woken:
                     self._rest(self._herd.patience())
             else:
-                self._rest(self._poll)
-                self._poll = min(self._poll * 1.5, _POLL_LONGEST)
+                self._rest(self._herd.pause())
         except ConnectionLost as error:
             self._fail(error)
         finally:
@@ -251,7 +230,7 @@ class Fetcher:
         deadline = time.monotonic() + seconds
         while not self._quiet and (left := deadline - time.monotonic()) > 0:
             self._bell.sleep(left)
-            if self._done and self._line.is_open:
+            if self._books.done and self._line.is_open:
                 return
 
     # What whoever has the turn does
@@ -261,7 +240,7 @@ class Fetcher:
         with self._turn:
             try:
                 if self._doubtful or not self._line.is_open:
-                    self._square(keep=tuple(self._in_flight))
+                    self._square(keep=tuple(self._books.in_flight))
                 if not self._line.busy:
                     self._request()
                 self._take_in()
@@ -279,42 +258,28 @@ class Fetcher:
         if time.monotonic() < self._look_over_due:
             return
         self._look_over_due = time.monotonic() + _LOOK_OVER
-        known = tuple(self._in_flight)  # before what is done: a unit goes from there to here
-        self._line.requeue((*known, *(unit.sequence for unit in list(self._done))))
+        self._line.requeue(self._books.known())
 
     def _request(self) -> None:
         self._line.look_for_queues()
-        news = self._news()
-        held = self._held(news) if self._line.counts else None
-        want = 0 if self._quiet else self._concurrency - len(self._in_flight)
+        news = self._books.news()
+        held = self._books.held(news) if self._line.counts else None
+        want = 0 if self._quiet else self._concurrency - len(self._books.in_flight)
         self._line.send(want, news, watch=self._starved and self._line.tracks, held=held)
-
-    def _held(self, news: Iterable[Unit]) -> Counter[str]:
-        """How many jobs of each queue are in flight. Those that are done may not be out of that
-        book yet; any other that ends meanwhile rings the bell, or is in the news when we wait."""
-        done = {unit.sequence for unit in news}
-        return Counter(unit.queue_name for unit in self.in_flight() if unit.sequence not in done)
 
     def _take_in(self) -> None:
         answer = self._line.receive()
         self._starved, self._told = answer.short, answer.told
         self._herd.judge(woken=self._woken, won=bool(answer.units))
         self._woken = False
-        for unit in answer.units:
-            self._in_flight[unit.sequence] = unit
-            self._ready.append(unit)
-            self._poll = _POLL_FIRST
+        self._books.add(answer.units)
         if answer.gone:
             self._look(self._line.wire)
-
-    def _news(self) -> list[Unit]:
-        """What is done, taken one by one: others add to it meanwhile."""
-        return [self._done.popleft() for _ in range(len(self._done))]
 
     def _fail(self, error: BaseException) -> None:
         """After any failure we no longer know what the server did: ask before going on."""
         self._doubtful = True
-        self._done.extend(self._line.hang_up())
+        self._books.done.extend(self._line.hang_up())
         self._outage.begin(error)
 
     def _square(self, keep: tuple[int, ...]) -> None:
@@ -324,11 +289,11 @@ class Fetcher:
         to the head of their queues; what is done is acknowledged first, so that it stays done.
         """
         if self._doubtful:
-            self._done.extend(self._line.hang_up())
+            self._books.done.extend(self._line.hang_up())
         self._line.open()
         if self._line.busy:
             self._take_in()
-        self._line.send(0, self._news())
+        self._line.send(0, self._books.news())
         self._take_in()
         self._line.requeue(keep)
         self._look(self._line.wire)

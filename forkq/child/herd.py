@@ -15,6 +15,9 @@ from typing import Final
 _FIRST: Final = 0.001
 _LONGEST: Final = 0.064
 _QUIET: Final = 0.5
+# Where the server does not tell of changes, we ask: soon after a job, ever later when idle.
+_POLL_FIRST: Final = 0.02
+_POLL_LONGEST: Final = 1.0
 
 
 class Herd:
@@ -23,6 +26,7 @@ class Herd:
     def __init__(self) -> None:
         self._misses = 0
         self._last = 0.0
+        self._poll = _POLL_FIRST
 
     def patience(self) -> float:
         """Seconds to hold back, now that the server has told us something."""
@@ -34,9 +38,15 @@ class Herd:
             return 0.0
         return float(min(_LONGEST, _FIRST * 2**self._misses) * random.uniform(0.5, 1.0))
 
+    def pause(self) -> float:
+        """Seconds until we ask again, where the server tells us nothing."""
+        pause, self._poll = self._poll, min(self._poll * 1.5, _POLL_LONGEST)
+        return pause
+
     def judge(self, *, woken: bool, won: bool) -> None:
         """What the fetch brought, and whether news had led to it."""
         if won:
             self._misses = 0
+            self._poll = _POLL_FIRST
         elif woken:
             self._misses = min(self._misses + 1, 16)

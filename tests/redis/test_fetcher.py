@@ -370,7 +370,7 @@ def test_an_acknowledgement_during_a_reconnection_is_not_forgotten(
     one, two = fetcher.take(), fetcher.take()
     assert one is not None
     assert two is not None
-    fetcher._done = done = Meddler()
+    fetcher._books.done = done = Meddler()
     fetcher.acknowledge(one)
     fetcher._doubtful = True  # as after a lost connection
     done.meddle = lambda: fetcher.acknowledge(two)

@@ -1,0 +1,68 @@
+"""What a child has in hand: what is ready to be performed, in flight, and done.
+
+A unit is in flight from its fetch until it is settled; before a processor takes it, it is ready
+too; once done, it waits until a fetch has taken the news along. Any thread may call; no lock is
+needed, since each step is a single one that Python does not interrupt.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+
+from ..lease import Unit
+
+
+class Books:
+    """The fetcher's. No unit is ever in none of them before the server knows what became of it."""
+
+    def __init__(self) -> None:
+        self.ready: deque[Unit] = deque()
+        self.in_flight: dict[int, Unit] = {}
+        self.done: deque[Unit] = deque()
+
+    def add(self, units: Iterable[Unit]) -> None:
+        """These were fetched."""
+        for unit in units:
+            self.in_flight[unit.sequence] = unit
+            self.ready.append(unit)
+
+    def next(self) -> Unit | None:
+        """One that is ready, for the processor that asks; None if there is none."""
+        try:
+            return self.ready.popleft()
+        except IndexError:
+            return None
+
+    def finish(self, unit: Unit) -> None:
+        """It is done: news for the next fetch."""
+        self.done.append(unit)  # first: a unit must never be in neither book
+        self.in_flight.pop(unit.sequence, None)
+
+    def forget(self, unit: Unit) -> None:
+        """It is not ours any more. It may be out of the book: abandoned meanwhile."""
+        self.in_flight.pop(unit.sequence, None)
+
+    def news(self) -> list[Unit]:
+        """What is done, taken one by one: others add to it meanwhile."""
+        return [self.done.popleft() for _ in range(len(self.done))]
+
+    def units(self) -> list[Unit]:
+        """All that are in flight."""
+        return list(self.in_flight.values())
+
+    def known(self) -> tuple[int, ...]:
+        """The numbers of all that the server may hold leases of."""
+        flying = tuple(self.in_flight)  # before what is done: a unit goes from there to here
+        return (*flying, *(unit.sequence for unit in list(self.done)))
+
+    def held(self, news: Iterable[Unit]) -> Counter[str]:
+        """How many jobs of each queue stay in flight once the ``news`` are told, some of which may
+        not be out of that book yet."""
+        done = {unit.sequence for unit in news}
+        return Counter(unit.queue_name for unit in self.units() if unit.sequence not in done)
+
+    def clear(self) -> None:
+        """All has been given back."""
+        self.in_flight.clear()
+        self.ready.clear()
