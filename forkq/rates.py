@@ -20,11 +20,11 @@ _STORED: Final = re.compile(r"([0-9.]+)/([0-9.]+)")
 
 def parse_rate(text: str, burst: float | None = None) -> Rate:
     """``"100/minute"`` -> 100 in 60 seconds. Raises InvalidRule."""
-    match = _WRITTEN.fullmatch(text.strip())
+    match = _WRITTEN.fullmatch(text.strip()) if type(text) is str else None
     if match is None:
         raise InvalidRule(
-            f'expected {EXPECTED}, found "{text}": a whole number from 1, a slash, and second, '
-            "minute, hour, day or so many s, m, h or d; for none at all, use a limit of 0"
+            f'expected {EXPECTED}, found "{text}": a whole number from 1 to 9999999, a slash, and '
+            "second, minute, hour, day or so many s, m, h or d; for none at all, use a limit of 0"
         )
     count, unit, times, sign = match.groups()
     return Rate(int(count), int(times or 1) * _UNITS[unit or sign], check_burst(burst))

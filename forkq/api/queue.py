@@ -27,8 +27,10 @@ class Queue:
     __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
-        if not name:
-            raise InvalidRule("expected the name of a queue, found an empty string")
+        if type(name) is not str or not name:
+            raise InvalidRule(f"expected the name of a queue, found {name!r}")
+        if "," in name:
+            raise InvalidRule(f'"{name}" has a comma, as NAME,WEIGHT has: name the queue alone')
         if is_pattern(name):
             raise InvalidRule(
                 f'"{name}" is a pattern, and at run time each queue is steered by itself: name '

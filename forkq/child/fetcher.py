@@ -248,6 +248,9 @@ class Fetcher:
             except (*ConnectionLost, RedisError) as error:
                 self._fail(error)
                 return False
+            except BaseException:
+                self._doubtful = True  # this thread dies of it; what it fetched must not be lost
+                raise
         self._backoff.reset()
         self._outage.end()
         return True

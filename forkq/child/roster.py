@@ -69,7 +69,7 @@ class Entry:
         if served:
             most = max(taken[name] for name in served)
             self.known.go_on_after([name for name in served if taken[name] == most][-1])
-        elif self.cut:
+        elif self.shown and self.cut:
             self.known.go_on_after(self.shown[-1])
 
     def rest(self, until: Mapping[str, float]) -> float:

@@ -510,3 +510,31 @@ def test_where_tracking_is_refused_patterns_and_limits_are_polled(own_server: Se
         wait_until(lambda: sum(len(crew.order) for crew in crews) == 20, what="20 runs")
     assert work.most == 1
     assert not crews[0].fetcher._line.tracks
+
+
+def test_two_patterns_with_many_queues_are_worked_off_to_the_end(
+    redis: Redis, redis_server: Server
+) -> None:
+    """The first one fills the offer, so that nothing is shown of the second."""
+    for number in range(100):
+        redis.sadd(KEYS.queues, f"tenant-{number}", f"bulk-{number}")
+        push(redis, number, queue=f"tenant-{number}")
+        push(redis, number, queue=f"bulk-{number}")
+    with Crew(redis_server.url, queues={"tenant-*": 0, "bulk-*": 0}) as crew:
+        crew.wait_runs(200)
+    assert redis.keys("*:inflight") == []
+
+
+def test_whatever_wakes_a_pattern_while_a_fetch_is_under_way_ends_no_processor(
+    redis: Redis, redis_server: Server
+) -> None:
+    """Every pause, resume, changed rule and push wakes names that are in no offer."""
+    with Crew(redis_server.url, queues={"critical": 0, "tenant-*": 0}) as crew:
+        for number in range(600):
+            queue = f"tenant-{number % 7}"
+            redis.sadd(KEYS.queues, queue)
+            push(redis, number, queue=queue)
+            push(redis, number, queue="critical")
+            (redis.sadd if number % 2 else redis.srem)(KEYS.paused, "another")
+        crew.wait_runs(1200)
+    assert redis.keys("*:inflight") == []
