@@ -149,8 +149,11 @@ def test_a_pattern_or_nothing_is_no_queue() -> None:
     """At run time there are no rules for patterns; silence would look as if there were."""
     with pytest.raises(InvalidRule, match="is a pattern, and at run time"):
         forkq.Queue("tenant-*")
-    with pytest.raises(InvalidRule, match="empty"):
-        forkq.Queue("")
+    for nothing in ("", None, 5):
+        with pytest.raises(InvalidRule, match="expected the name of a queue"):
+            forkq.Queue(nothing)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRule, match="name the queue alone"):
+        forkq.Queue("mail,5")
 
 
 def test_a_pause_is_sidekiq_pros_and_no_limit(queue: forkq.Queue, redis: Redis) -> None:
