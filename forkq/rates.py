@@ -15,6 +15,7 @@ _UNITS: Final = _SIZES | {name[0]: size for name, size in _SIZES.items()}
 _WRITTEN: Final = re.compile(
     r"([1-9][0-9]{0,6})\s*/\s*(?:(second|minute|hour|day)|([1-9][0-9]{0,5})?\s*([smhd]))"
 )
+_MOST_AT_ONCE: Final = 9_999_999
 _STORED: Final = re.compile(r"([0-9.]+)/([0-9.]+)")
 
 
@@ -31,8 +32,8 @@ def parse_rate(text: str, burst: float | None = None) -> Rate:
 
 
 def check_burst(burst: float | None) -> float | None:
-    """``burst`` itself. Raises InvalidRule for what is no whole number from 1."""
-    if burst is None or (type(burst) is int and burst >= 1):
+    """``burst`` itself. Raises InvalidRule for what is no whole number from 1 to 9999999."""
+    if burst is None or (type(burst) is int and 1 <= burst <= _MOST_AT_ONCE):
         return burst
     raise InvalidRule(f"expected a whole number from 1 for the burst, found {burst!r}")
 

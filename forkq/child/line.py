@@ -175,7 +175,7 @@ class Line:
         ``wake`` is readable. Returns whether it was not the descriptor."""
         patience = max(0.0, self._roster.due - time.monotonic())
         told = self._wire.wait(min(seconds, patience), wake)
-        if told:
+        if told and self._under_way is None:  # else it may be an answer, which is not ours to take
             self._wire.hear()
         return told or self._roster.due <= time.monotonic()
 

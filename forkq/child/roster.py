@@ -156,7 +156,8 @@ class Roster:
 
     def offer(self, also: Iterable[str] = (), *, turning: bool = False) -> Offer:
         """The queues for the next fetch. It acknowledges in the queues ``also``. With ``turning``
-        each offer goes on where the last one ended, since nobody is ever asleep."""
+        each offer goes on where the last one ended, since nobody is ever asleep; then what comes
+        after a pattern is offered too, or it would wait for ever."""
         if self._last is not None and not self.dynamic:
             return self._last[1]
         also = list(dict.fromkeys(also))
@@ -172,8 +173,10 @@ class Roster:
             self._last = None
         return made
 
-    def nothing(self, also: Iterable[str]) -> Offer:
+    def nothing(self, also: Sequence[str]) -> Offer:
         """No queues to take from."""
+        for name in also:
+            self._stir(name)  # as in ``offer``
         return self.offer() if not self.dynamic else self._make([], list(dict.fromkeys(also)))
 
     def turn(self, taken: Mapping[str, int]) -> None:
@@ -186,22 +189,27 @@ class Roster:
         we hear of it when there is, if the server tells of the keys ``watched``."""
         told = self._keys.paused in watched and self._keys.controlled in watched
         resting: dict[str, float] = {}
+        dues = []
         rest = zip(reasons[::3], reasons[1::3], reasons[2::3], strict=True)
         found = {number: (why, detail) for number, why, detail in rest}
         for number, name in enumerate(offer.names[: offer.count], 1):
             why, detail = found.get(number, _EMPTY)
+            # A blocking queue that may have jobs in progress must be in every offer, to block.
+            sleeps = why == b"empty" or not self._rules(name).blocking
             if why == b"dry":
-                resting[name] = time.monotonic() + detail / 1e6
+                dues.append(time.monotonic() + detail / 1e6)
+                if sleeps:
+                    resting[name] = dues[-1]
                 continue
             key = self._key(why, name, offer.names[detail - 1])
             self._lacking[name] = key
             self.counts |= why == b"uncounted"
             if key not in watched or why == b"uncounted":
                 told = False
-            elif why not in {b"held", b"busy"}:
+            elif sleeps and why not in {b"held", b"busy"}:
                 resting[name] = _EVER
         alarms = [entry.rest(resting) for entry in self._patterns]
-        self.due = min((*resting.values(), *alarms), default=_EVER)
+        self.due = min((*dues, *alarms), default=_EVER)
         return told and not self.stale and not any(entry.cut for entry in self._patterns)
 
     def _key(self, why: bytes, name: str, other: str) -> str:
@@ -216,7 +224,7 @@ class Roster:
         shown = []
         for entry in self._entries:
             shown.append(entry.show(self._window, turning=turning))
-            if entry.cut and self._in_order:
+            if entry.cut and self._in_order and not turning:
                 break  # strictly in order: what comes after this pattern waits until we are through
         for entry in self._entries[len(shown) :]:
             entry.shown = []

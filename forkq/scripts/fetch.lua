@@ -48,6 +48,8 @@ for _ = 1, tonumber(ARGV[6]) do
   at = at + count
   freed[queue] = call('HDEL', KEYS[2 * queue + 2], unpack(gone))
   if freed[queue] < count then answer[1] = 1 end
+  -- Told again, perhaps, after an error further down had kept the first time from waking others.
+  if want == 0 then freed[queue] = count end
 end
 
 -- What both ways end with
@@ -107,7 +109,8 @@ local explain -- with rules: why there is no more to take
 -- Everything about rules stands in here, to be set up only where there are some: that takes as long
 -- as a fetch without (docs/decisions/010). `count` is how many rules the caller sent.
 local function enforce(count)
-  local MARK_SECONDS = 60
+  local MARK_SECONDS, CHUNK = 60, 1000
+  local HUGE = 1e12 -- no number of a rule is as large, and no time to wait as long
   local rules, paused, blocker = {}, {}, {}
   local held, counted = {}, false
   local out = {} -- why a queue is out of reach
@@ -129,25 +132,33 @@ local function enforce(count)
     for _ = 1, length or 0 do held[argument()] = argument() end
   end
 
+  -- A key of the wrong type says nothing: it must not keep other queues from being fetched.
+  local function tried(...)
+    local found = redis.pcall(...)
+    return (type(found) ~= 'table' or not found.err) and found or {}
+  end
+
   -- Rules changed at run time, which win
 
   -- "none" lifts what the caller sent; what cannot be read changes nothing.
   local function number(found, pattern, value)
     if found == 'none' then return nil end
-    return found and found:match(pattern) and tonumber(found) or value
+    local given = found and found:match(pattern) and tonumber(found)
+    return given and given < HUGE and given or value
   end
 
   local function change_rate(rule, found)
     if found == 'none' then rule.tokens = nil end
     local tokens, seconds = (found or ''):match('^([%d.]+)/([%d.]+)$')
-    if tonumber(tokens) and tonumber(seconds) then
-      rule.tokens, rule.seconds, rule.burst = tonumber(tokens), tonumber(seconds), nil
+    tokens, seconds = tonumber(tokens), tonumber(seconds)
+    if tokens and seconds and tokens < HUGE and seconds < HUGE then
+      rule.tokens, rule.seconds, rule.burst = tokens, seconds, nil
     end
   end
 
   local function change_rule(queue)
     local rule = rules[queue] or { blocks = {} }
-    local found = call('HMGET', beside(queue, 'control'), 'limit', 'process_limit', 'rate', 'burst')
+    local found = tried('HMGET', beside(queue, 'control'), 'limit', 'process_limit', 'rate', 'burst')
     rule.limit = number(found[1], '^%d+$', rule.limit)
     rule.process_limit = number(found[2], '^%d+$', rule.process_limit)
     change_rate(rule, found[3])
@@ -158,11 +169,14 @@ local function enforce(count)
   local function look_for_changes()
     local names = {}
     for queue = 1, queues do names[queue] = leases(queue):match('{queue:(.*)}:inflight$') end
-    local is_paused = call('SMISMEMBER', KEYS[1], unpack(names))
-    local is_controlled = call('HMGET', KEYS[2], unpack(names))
-    for queue = 1, queues do
-      paused[queue] = is_paused[queue] == 1
-      if is_controlled[queue] then change_rule(queue) end
+    for first = 1, queues, CHUNK do
+      local last = math.min(first + CHUNK - 1, queues)
+      local is_paused = tried('SMISMEMBER', KEYS[1], unpack(names, first, last))
+      local is_controlled = tried('HMGET', KEYS[2], unpack(names, first, last))
+      for queue = first, last do
+        paused[queue] = is_paused[queue - first + 1] == 1
+        if is_controlled[queue - first + 1] then change_rule(queue) end
+      end
     end
   end
 
@@ -185,11 +199,13 @@ local function enforce(count)
     local rule, time = rules[queue], call('TIME')
     local per_second, now = rule.tokens / rule.seconds, tonumber(time[1]) * 1e6 + tonumber(time[2])
     local burst = math.max(1, rule.burst or 1 + per_second / 10)
-    local tokens, found = burst, call('GET', beside(queue, 'bucket'))
-    if found then
-      local left, counted_at = found:match('^(%S+) (%S+)$')
-      local earned = math.max(0, now - tonumber(counted_at)) * per_second / 1e6
-      tokens = math.min(burst, tonumber(left) + earned)
+    local tokens, found = burst, tried('GET', beside(queue, 'bucket'))
+    if type(found) ~= 'string' then found = '' end
+    local left, counted_at = found:match('^(%S+) (%S+)$')
+    left, counted_at = tonumber(left), tonumber(counted_at)
+    -- One from the future was counted by a clock that was wrong.
+    if left and counted_at and counted_at <= now then
+      tokens = math.min(burst, left + (now - counted_at) * per_second / 1e6)
     end
     buckets[queue] = { tokens = tokens, burst = burst, at = now, per_second = per_second }
     return buckets[queue]
@@ -200,7 +216,8 @@ local function enforce(count)
     bucket.tokens = bucket.tokens - tokens
     local value = string.format('%.9f %.0f', bucket.tokens, bucket.at)
     local full_in = 1000 * (bucket.burst - bucket.tokens) / bucket.per_second
-    call('SET', beside(queue, 'bucket'), value, 'PX', string.format('%.0f', full_in + 1))
+    local lasts = string.format('%.0f', math.min(full_in + 1, HUGE))
+    call('SET', beside(queue, 'bucket'), value, 'PX', lasts)
   end
 
   -- 0, and in `out` why
@@ -272,7 +289,7 @@ local function enforce(count)
     end
     if why ~= 'dry' then return 0 end
     local bucket = buckets[queue]
-    return math.max(1, math.ceil((1 - bucket.tokens) * 1e6 / bucket.per_second))
+    return math.max(1, math.min(HUGE, math.ceil((1 - bucket.tokens) * 1e6 / bucket.per_second)))
   end
 
   local function reason(queue)

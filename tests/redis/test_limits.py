@@ -538,3 +538,93 @@ def test_whatever_wakes_a_pattern_while_a_fetch_is_under_way_ends_no_processor(
             (redis.sadd if number % 2 else redis.srem)(KEYS.paused, "another")
         crew.wait_runs(1200)
     assert redis.keys("*:inflight") == []
+
+
+@pytest.mark.parametrize("why", ["full", "paused", "closed", "dry"])
+def test_a_pattern_blocks_also_while_its_queue_gives_nothing(
+    redis: Redis, redis_server: Server, why: str
+) -> None:
+    """It is in progress that counts, not whether there is more to take."""
+    redis.sadd(KEYS.queues, "tenant-a")
+    redis.hset(KEYS.inflight("tenant-a"), lease("vm:9:0123456789ab", 1), b"x")
+    rules = Rules(blocking=True, limit=1 if why == "full" else None)
+    if why == "paused":
+        redis.sadd(KEYS.paused, "tenant-a")
+    elif why == "closed":
+        control(redis, "tenant-a", limit=0)
+    elif why == "dry":
+        control(redis, "tenant-a", rate="1/1000")
+        redis.set(KEYS.bucket("tenant-a"), f"0 {time.time() * 1e6:.0f}")
+    push(redis, 1, queue="tenant-a")
+    push(redis, 2, queue="low")
+    queues, ruled = {"high": 0, "tenant-*": 0, "low": 0}, {"tenant-*": rules}
+    with Crew(redis_server.url, queues=queues, rules=ruled) as crew:
+        idle(crew)
+        for number in range(3):  # other work makes it look again and again
+            push(redis, number, queue="high")
+            crew.wait_runs(number + 1)
+            idle(crew)
+        assert redis.llen("queue:low") == 1
+        redis.delete(KEYS.inflight("tenant-a"), KEYS.busy("tenant-a"))
+        wait_until(lambda: redis.llen("queue:low") == 0, what="the end of the block")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("{queue:q}:bucket", "abc"),
+        ("{queue:q}:bucket", f"0 {9e15:.0f}"),
+        ("paused", "a string"),
+        ("forkq:controlled", "a string"),
+    ],
+)
+def test_a_damaged_value_stops_no_queue(
+    redis: Redis, redis_server: Server, key: str, value: str
+) -> None:
+    redis.set(key, value)
+    push(redis, 1)
+    push(redis, 2, queue="other")
+    rules = {"q": Rules(rate=Rate(5, 1))}
+    with Crew(redis_server.url, queues={"q": 0, "other": 0}, rules=rules) as crew:
+        crew.wait_runs(2)
+
+
+def test_an_absurd_rate_at_run_time_stops_no_queue(redis: Redis, redis_server: Server) -> None:
+    control(redis, "q", rate="1/" + "9" * 22, burst="9" * 400)
+    push(redis, 1)
+    push(redis, 2, queue="other")
+    with Crew(redis_server.url, queues={"q": 0, "other": 0}) as crew:
+        crew.wait_runs(2)
+
+
+def test_where_tracking_is_refused_what_comes_after_a_long_pattern_is_fetched_too(
+    own_server: Server,
+) -> None:
+    redis = own_server.client()
+    own_server.cli("ACL", "SETUSER", "default", "-client|tracking")
+    for number in range(300):
+        redis.sadd(KEYS.queues, f"tenant-{number:03}")
+    push(redis, 1, queue="low")
+    with Crew(own_server.url, queues={"tenant-*": 0, "low": 0}) as crew:
+        crew.wait_runs(1)
+
+
+def test_a_slot_that_was_freed_beside_an_error_wakes_whoever_waits_for_it(
+    redis: Redis, redis_server: Server
+) -> None:
+    """The lease goes first, and what fails after it must not keep the news back."""
+    gate = Gate()
+    push(redis, 1, queue="a")
+    rules = {"a": Rules(limit=1)}
+    holder, waiter = owners(2)
+    with Crew(
+        redis_server.url, gate, queues={"b": 0, "a": 0}, rules=rules, identity=holder
+    ) as first:
+        gate.wait_for(1)
+        push(redis, 2, queue="a")
+        with Crew(redis_server.url, queues={"a": 0}, rules=rules, identity=waiter) as second:
+            idle(first, second)
+            redis.set("queue:b", "no list")
+            gate.open()
+            second.wait_runs(1)
+            redis.delete("queue:b")
