@@ -58,7 +58,7 @@ def shown(shell: ForkqTree) -> dict[str, dict[str, Any]]:
 
 
 def test_show_tells_what_is_in_force_and_what_was_changed(shell: ForkqTree, redis: Redis) -> None:
-    redis.sadd("queues", "tenant-a", "tenant-with-a-name-that-nobody-can-read-to-its-end-" * 3)
+    redis.sadd("queues", "tenant-a")
     redis.rpush("queue:webhooks", "{}")
     told(shell, "limits", "set", "webhooks", "2", "--process", "1", "--rate", "5/s", "--burst", "9")
     told(shell, "pause", "tenant-a")
