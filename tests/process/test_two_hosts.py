@@ -33,9 +33,8 @@ from tests.process.scene import (
     workers,
 )
 from tests.redis.proxy import Proxy
-from tests.support import bound
 from tests.support.server import Server
-from tests.support.tree import FORKQ, Forest, ForkqTree
+from tests.support.tree import Forest, ForkqTree
 from tests.support.waiting import wait_until
 
 UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
@@ -73,20 +72,7 @@ pytestmark = pytest.mark.skipif(bool(REASON), reason=f"no pid namespace to be ha
 class Host(ForkqTree):
     """A tree that is alone with its processes."""
 
-    def start(self) -> Host:
-        """As ForkqTree's, one namespace further in."""
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                bound.command([*UNSHARE, *FORKQ, "start", *self.args]),
-                cwd=self.cwd,
-                env=self.env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self._sessions.add(self._process.pid)
-        return self
+    wrapper = UNSHARE
 
     @property
     def pid(self) -> int:

@@ -39,6 +39,8 @@ class ForkqTree:
     leave that to config and env. Output and log of all processes go to one file.
     """
 
+    wrapper: Sequence[str] = ()  # a command that the master is started by
+
     def __init__(
         self,
         redis: Server | str | None = None,
@@ -78,7 +80,7 @@ class ForkqTree:
             raise RuntimeError(f"the master already runs as pid {self.pid}")
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                bound.command([*FORKQ, "start", *self.args]),
+                bound.command([*self.wrapper, *FORKQ, "start", *self.args]),
                 cwd=self.cwd,
                 env=self.env,
                 stdin=subprocess.DEVNULL,
