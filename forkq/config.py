@@ -88,6 +88,11 @@ class Config:
     source: Path | None = None
 
     @property
+    def queue_names(self) -> list[str]:
+        """The queues and patterns of all capsules."""
+        return [name for capsule in self.capsules for name in capsule.queue_names]
+
+    @property
     def url_file(self) -> Path:
         """Where the embedded server's URL is written, for clients of the same user."""
         return beside(self.pidfile, ".redis")

@@ -130,7 +130,7 @@ class Wire:
             try:
                 connection.read_response(disable_decoding=True, push_request=True)
             except BaseException:
-                self.close()
+                self.close()  # half a message, or the end of all
                 raise
 
     def send(self, *commands: Command) -> None:

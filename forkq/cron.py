@@ -25,6 +25,8 @@ ORIGIN_KINDS: Final = ("code", "file")
 MOST_MISSED: Final = 1000
 LONGEST_JITTER: Final = 86400
 LONGEST_NAME: Final = 128
+# A last tick that lies further ahead than so many seconds was noted by a clock that was wrong.
+ASTRAY: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,10 @@ class Entry:
         name and tick, so that every clock comes to the same."""
         digest = hashlib.sha256(f"{self.name}\0{tick}".encode()).digest()
         return tick + self.jitter * (int.from_bytes(digest[:6], "big") / 2**48)
+
+    def begins_anew(self, old: Entry | None) -> bool:
+        """Whether no tick before its publication is one of its own, if ``old`` stood there."""
+        return old is None or old.schedule != self.schedule or (self.enabled and not old.enabled)
 
     def encode(self) -> bytes:
         """As JSON; equal entries give equal bytes."""

@@ -13,6 +13,7 @@ import msgspec
 
 from .errors import MalformedPayload
 from .keys import Keys
+from .patterns import readable
 from .payload import loads
 from .scripts import FIND, FIND_LIST
 
@@ -160,15 +161,7 @@ class _Search:
     def _queues(self) -> list[str]:
         if self._given is not None:
             return list(self._given)
-        return list(_readable(self._wire.call("SMEMBERS", self._keys.queues)))
-
-
-def _readable(names: Iterable[bytes]) -> Iterator[str]:
-    for name in names:
-        try:
-            yield name.decode()
-        except UnicodeDecodeError:
-            continue  # no client of ours or Sidekiq's has written that
+        return list(readable(self._wire.call("SMEMBERS", self._keys.queues)))
 
 
 def _first(candidates: Iterable[Found | None]) -> Found | None:

@@ -19,7 +19,8 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
 
 
 def readable(names: Iterable[bytes]) -> set[str]:
-    """Names as Redis gives them, without those that are no text: no pattern means them."""
+    """Names as Redis gives them, without those that are no UTF-8: no client of ours or Sidekiq's
+    has written them, and no pattern means them."""
     found = set()
     for name in names:
         try:

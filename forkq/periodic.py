@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import tzinfo
-from typing import Any, Final, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from . import registry
 from .config import Config
 from .cron import Entry, Missed, Overlap
 from .errors import InvalidJob, InvalidSchedule, UnknownJob
 from .job import OPTIONS, FunctionJob, Job
+from .keys import Keys
 from .payload import DEFAULT_QUEUE
 from .registry import JobSpec, PeriodicSpec
 from .schema import nearest
+
+if TYPE_CHECKING:
+    from .connection import Wire
 
 Target = TypeVar("Target", bound="type[Job] | FunctionJob[..., Any]")
 
@@ -103,6 +107,16 @@ def service_of(config: Config) -> str:
     """Which service a tree belongs to: its tag, or without one its app. Two services on one Redis
     must not remove each other's entries; and those of one that does not run sleep."""
     return config.tag or ",".join(config.app)
+
+
+def running(wire: Wire, keys: Keys, services: Iterable[str]) -> set[str]:
+    """Which of these services run, as their clocks say (clock/announce.py). Raises ConnectionLost
+    or RedisError."""
+    names = sorted(services)
+    if not names:
+        return set()
+    found = wire.call("MGET", *map(keys.cron_origin, names))
+    return {name for name, value in zip(names, found, strict=True) if value is not None}
 
 
 def template(spec: JobSpec, args: object, own: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..client import Command, default
 from ..keys import Keys
+from ..patterns import readable
 
 
 def keys() -> Keys:
@@ -37,10 +38,4 @@ def ask_leniently(*commands: Command) -> list[Any]:
 
 def texts(values: Iterable[bytes]) -> list[str]:
     """Names, sorted; what is no UTF-8 was written by nobody we know, and is left out."""
-    found = []
-    for value in values:
-        try:
-            found.append(value.decode())
-        except UnicodeDecodeError:
-            continue
-    return sorted(found)
+    return sorted(readable(values))

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from .. import history as lines
 from ..client import default
-from ..cron import Entry, Missed, Overlap
+from ..cron import ASTRAY, Entry, Missed, Overlap
 from ..errors import ForkqError, InvalidSchedule, ServerUnavailable
 from ..payload import Job
-from ..periodic import template_of
+from ..periodic import running, template_of
 from ..scripts import PUBLISH, REBASE
 from ..times import now
 from .asking import ask, ask_leniently, keys
@@ -28,7 +28,6 @@ from .runs import Run, merged
 
 ORIGIN: Final = "api"
 
-_DAY: Final = 86_400
 _ATTEMPTS: Final = 5
 _MOST_NAMES: Final = 10
 
@@ -204,9 +203,10 @@ def _looked_after(found: builtins.list[Periodic]) -> builtins.list[Periodic]:
 
 def _running(services: Collection[str]) -> set[str]:
     """Which of these services run, as their clocks say."""
-    names = sorted(services)
-    replies = ask(*(("EXISTS", keys().cron_origin(name)) for name in names))
-    return {name for name, there in zip(names, replies, strict=True) if there}
+    if not services:
+        return set()
+    with default().wire() as wire:
+        return running(wire, keys(), services)
 
 
 def _run(raw: bytes | None) -> Run | None:
@@ -244,19 +244,13 @@ def _written(name: str, before: bytes | None, entry: Entry | None) -> bool:
     after = b"" if entry is None else entry.encode()
     with default().wire() as wire:
         names = (keys().cron, keys().cron_last, keys().cron_pending)
-        change = (at, at + _DAY, name, before or b"", after, mode)
+        change = (at, at + ASTRAY, name, before or b"", after, mode)
         return not wire.script(PUBLISH, names, change)
 
 
 def _other_times(before: bytes, entry: Entry | None) -> bool:
     try:
-        old = None if entry is None else Entry.decode(before)
-        return (
-            old is None
-            or entry is None
-            or old.schedule != entry.schedule
-            or (entry.enabled and not old.enabled)
-        )
+        return entry is None or entry.begins_anew(Entry.decode(before))
     except InvalidSchedule:
         return True
 

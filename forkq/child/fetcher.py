@@ -76,12 +76,15 @@ class Fetcher:
             unit.taken = time.monotonic()
         return unit
 
-    def acknowledge(self, unit: Unit) -> None:
-        """``unit`` is done: its lease is dropped with the next fetch."""
+    def acknowledge(self, unit: Unit) -> float:
+        """``unit`` is done: its lease is dropped with the next fetch. Returns the seconds since it
+        was taken."""
         self._books.finish(unit)
-        self._lead.performed(time.monotonic() - unit.taken)
+        elapsed = time.monotonic() - unit.taken
+        self._lead.performed(elapsed)
         if self._waiting:
             self._bell.ring()
+        return elapsed
 
     def forget(self, unit: Unit) -> None:
         """``unit`` was settled by another script, or belongs to somebody else by now."""

@@ -301,8 +301,7 @@ def _is_plumbing(filename: str) -> bool:
 
 def _publisher(config: Config, keys: Keys, logger: Any) -> Publisher:
     """Publishes the app's periodic jobs. Raises ForkqError if they contradict each other."""
-    worked_on = {queue for capsule in config.capsules for queue in capsule.queue_names}
-    return Publisher(keys, entries_by_origin(config), logger, worked_on=worked_on)
+    return Publisher(keys, entries_by_origin(config), logger, worked_on=config.queue_names)
 
 
 def _connecting(config: Config) -> dict[str, Any]:

@@ -95,8 +95,7 @@ class Processor:
         if is_a_copy():
             end_copy(error)  # the job forked, and this is not the child
         if error is None:
-            self._fetcher.acknowledge(unit)
-            self.tally.done(self._name, time.monotonic() - unit.taken)
+            self.tally.done(self._name, self._fetcher.acknowledge(unit))
             self._reporter.done(job, unit)
             if "forkq" in job:
                 self._tell_end(unit, job, "done")

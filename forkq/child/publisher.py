@@ -12,19 +12,17 @@ from typing import Any, Final
 
 from .. import registry
 from ..connection import Wire
-from ..cron import Entry
+from ..cron import ASTRAY, Entry
 from ..errors import InvalidSchedule
 from ..keys import Keys
 from ..patterns import among
 from ..payload import DEFAULT_QUEUE
+from ..periodic import running
 from ..scripts import PUBLISH
 from ..times import now
 
 # Somebody else may publish at the same moment; the loser looks again.
 _ATTEMPTS: Final = 5
-# A last tick that lies further ahead of now than this many seconds was noted by a clock that was
-# wrong.
-_AHEAD: Final = 86_400
 
 _REMOVED: Final = (
     "periodic jobs removed: this app no longer defines them; if another service does whose app has "
@@ -110,15 +108,8 @@ class Publisher:
             and old.origin not in self._origins
         }
         services = {old.service for old in others.values() if old.service is not None}
-        gone = services - self._running(wire, sorted(services))
+        gone = services - running(wire, self._keys, services)
         return {name: old.origin for name, old in others.items() if old.service not in gone}
-
-    def _running(self, wire: Wire, services: Sequence[str]) -> set[str]:
-        """Which of these services run, as their clocks say."""
-        if not services:
-            return set()
-        found = wire.call("MGET", *map(self._keys.cron_origin, services))
-        return {name for name, value in zip(services, found, strict=True) if value is not None}
 
     def _changes(
         self, standing: Mapping[bytes, bytes], held: Mapping[str, str]
@@ -129,7 +120,7 @@ class Publisher:
             old = _decoded(raw)
             if name not in held and old != entry:
                 taken = old is not None and old.origin not in self._origins
-                yield Change(name, raw, entry.encode(), _begins_now(old, entry), taken)
+                yield Change(name, raw, entry.encode(), entry.begins_anew(old), taken)
         for raw_name, raw in standing.items():
             old = _decoded(raw)
             if old is None or old.name.encode() != raw_name or old.name in self._entries:
@@ -145,7 +136,7 @@ class Publisher:
             arguments += (change.name, change.before, change.after, mode)
         at = int(now())
         keys = (self._keys.cron, self._keys.cron_last, self._keys.cron_pending)
-        outdone = wire.script(PUBLISH, keys, (at, at + _AHEAD, *arguments))
+        outdone = wire.script(PUBLISH, keys, (at, at + ASTRAY, *arguments))
         return {name.decode() for name in outdone}
 
     def _tell(self, changes: Sequence[Change]) -> None:
@@ -197,8 +188,3 @@ def _by_event(changes: Sequence[Change]) -> dict[str, list[str]]:
     for change in sorted(changes, key=lambda change: change.name):
         found.setdefault(change.event, []).append(change.name)
     return found
-
-
-def _begins_now(old: Entry | None, new: Entry) -> bool:
-    """Whether the ticks before now are none of the new entry's."""
-    return old is None or old.schedule != new.schedule or (new.enabled and not old.enabled)

@@ -8,9 +8,8 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import MalformedPayload
 from ..lease import Unit
-from ..payload import loads
+from ..recovery import named
 
 
 def dump_stacks(units: Iterable[Unit], log: Any) -> None:
@@ -22,15 +21,6 @@ def dump_stacks(units: Iterable[Unit], log: Any) -> None:
         log.warning(
             "stack",
             thread=names.get(ident, "?"),
-            job=_job_name(unit.payload) if unit else None,
+            job=named(unit.payload) if unit else None,
             stack="".join(traceback.format_stack(frame)),
         )
-
-
-def _job_name(payload: bytes) -> str:
-    """Class and jid of a payload, for a log line."""
-    try:
-        loaded = loads(payload)
-    except MalformedPayload:
-        return "malformed payload"
-    return f"{loaded['class']} {loaded.get('jid')}"

@@ -46,11 +46,10 @@ def check(**flags: Any) -> int:
 def _warn_of_idle_queue(found: Config, entry: Entry) -> None:
     """A queue that is not in the file may still be the job's own, which only the app knows."""
     queue = entry.job.get("queue")
-    worked = [name for capsule in found.capsules for name in capsule.queue_names]
-    if queue is not None and not among(queue, worked):
+    if queue is not None and not among(queue, found.queue_names):
         click.echo(
             f"forkq: no capsule in {found.source} works on the queue {queue!r} of the periodic job "
-            f"{entry.name!r}; {' or '.join(worked)}?",
+            f"{entry.name!r}; {' or '.join(found.queue_names)}?",
             err=True,
         )
 

@@ -46,11 +46,10 @@ def push(
 
 def _warn_of_idle_queue(config: Config, queue: str) -> None:
     """A job in a queue that nobody works on waits for ever, and nothing else would say so."""
-    worked = [name for capsule in config.capsules for name in capsule.queue_names]
-    if config.source is not None and not among(queue, worked):
+    if config.source is not None and not among(queue, config.queue_names):
         click.echo(
             f"forkq: no capsule in {config.source} works on the queue {queue!r}; "
-            f"--queue {' or '.join(worked)}?",
+            f"--queue {' or '.join(config.queue_names)}?",
             err=True,
         )
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 
 import click
 
 from .. import api
 from ..config import Config
+from ..patterns import among
 from ..schema import nearest
 
 
 def warn_of_strangers(names: Iterable[str], config: Config) -> None:
     """On standard error, for each queue that nobody has pushed to and no capsule works on."""
-    listed = {queue for capsule in config.capsules for queue in capsule.queue_names}
-    known = sorted({state.name for state in api.stats().queues} | listed)
+    known = sorted({state.name for state in api.stats().queues}.union(config.queue_names))
     for name in names:
-        if not any(name == one or fnmatchcase(name, one) for one in known):
+        if not among(name, known):
             near = nearest(name, known)
             hint = f'; the nearest is "{near}"' if near else ""
             click.echo(f'warning: nobody has pushed to "{name}" so far{hint}', err=True)

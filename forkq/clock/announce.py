@@ -14,6 +14,7 @@ from typing import Any, Final
 from ..connection import OutOfMemory, ResponseError, Wire, refused
 from ..keys import Keys
 from ..outage import Outage
+from ..periodic import running
 from ..scripts import TAKE
 
 # All in seconds. Announcements go with the sweep, every 15 s at the latest and now and then sooner.
@@ -73,19 +74,18 @@ class Origins:
 
     def running(self, services: Collection[str]) -> frozenset[str]:
         """Which of these run: one command, and none if there is only ours. Raises as above."""
-        others = sorted(set(services) - {self._service})
+        known, others = frozenset(services), set(services) - {self._service}
         if not others:
-            return frozenset(services)
+            return known
         try:
-            found = self._wire.call("MGET", *map(self._keys.cron_origin, others))
+            announced = running(self._wire, self._keys, others)
             self._deaf.end()
         except ResponseError as error:
             if refused(error):
                 raise
             self._deaf.begin(error)
-            return frozenset(services)
-        announced = {name for name, value in zip(others, found, strict=True) if value is not None}
-        return frozenset(services) & (announced | {self._service})
+            return known
+        return known & (announced | {self._service})
 
     def _renew(self) -> None:
         key = self._keys.cron_origin(self._service)

@@ -16,6 +16,7 @@ from ..connection import ResponseError, Wire, refused
 from ..cron import Entry
 from ..keys import Keys
 from ..payload import DEFAULT_QUEUE, dumps, new_jid
+from ..periodic import DEFAULTS
 from ..scripts import TICK
 from ..times import now
 from .announce import Origins
@@ -188,7 +189,7 @@ def _queue(entry: Entry) -> str:
 def _payload(entry: Entry, tick: int, jid: str) -> bytes:
     """The job for ``tick``, as a client would have written it."""
     at = now()
-    made = {"retry": True, "queue": DEFAULT_QUEUE, **entry.job, "jid": jid, "created_at": at}
+    made = {**DEFAULTS, **entry.job, "jid": jid, "created_at": at}
     made.pop("at", None)
     noted = made.get("forkq")
     marks = {"cron": entry.name, "tick": tick}

@@ -9,15 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ..connection import Command, Wire
-from ..cron import Entry
+from ..cron import ASTRAY, Entry
 from ..errors import InvalidSchedule
 from ..keys import Keys
 from ..scripts import REBASE
 from .announce import Origins
 from .ticks import Timed
 
-# A last tick that lies further ahead than this was noted by a clock that was wrong.
-_AHEAD: Final = 86_400
 # One that lies so far ahead is worth a word: hosts' clocks differ by less.
 _NOTABLE: Final = 60
 
@@ -167,7 +165,7 @@ class Timetable:
 
 def astray(last: int, at: float) -> bool:
     """Whether a last tick lies too far ahead of the wall clock ``at`` to be true."""
-    return last > at + _AHEAD
+    return last > at + ASTRAY
 
 
 def _whole(stamp: bytes | None) -> int | None:

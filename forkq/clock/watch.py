@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from ..connection import Wire
 
@@ -29,19 +27,14 @@ class WatchWire(Wire):
         super().__init__(url, timeout=timeout, connect_timeout=connect_timeout)
         self._changed: set[bytes] = set()
         self._everything = False
-
-    def track(self) -> None:
-        """As ``Wire.track``; from here on, ``news`` is complete."""
-        self._open()._parser.set_invalidation_push_handler(self._note)
-        super().track()
+        self.on_change(self._note)
 
     def wait(self, timeout: float, *wakes: int) -> bool:
         """As ``Wire.wait``, but at once if there is news, and reads what the server says."""
         if self._changed or self._everything:
             return True
         spoke = super().wait(timeout, *wakes)
-        while self._can_read(self._open()):
-            self._read_push()
+        self.hear()
         return spoke
 
     def news(self) -> News:
@@ -51,15 +44,7 @@ class WatchWire(Wire):
         self._everything = False
         return news
 
-    def _read_push(self) -> None:
-        try:
-            self._open().read_response(disable_decoding=True, push_request=True)
-        except BaseException:
-            self.close()  # half a message, or the end of all
-            raise
-
-    def _note(self, message: list[Any]) -> None:
-        keys: Iterable[bytes] | None = message[1]
+    def _note(self, keys: list[bytes] | None) -> None:
         if keys is None:
             self._everything = True
         else:
