@@ -88,6 +88,19 @@ def test_every_process_with_a_record_is_listed(redis: Redis) -> None:
     )  # fmt: skip
 
 
+def test_a_ruby_process_is_listed_whichever_sidekiq_wrote_its_record(redis: Redis) -> None:
+    """From 8.1.2 on ``concurrency`` is a field of its own; 9 is to drop ``queues`` and ``weights``
+    from ``info``. Keys as in the record of a real 8.1.7."""
+    capsules = {"default": {"concurrency": 5, "mode": "weighted", "weights": {"mail": 2, "low": 1}}}
+    info = {
+        "hostname": "ruby", "started_at": 1700000000.5, "pid": 18, "tag": "", "capsules": capsules,
+        "labels": [], "identity": "ruby:18:0123456789ab", "version": "8.1.7", "embedded": False,
+    }  # fmt: skip
+    beat(redis, "ruby:18:0123456789ab", info=json.dumps(info), concurrency=5)
+    [found] = api.processes()
+    assert (found.hostname, found.concurrency, found.queues) == ("ruby", 5, ("mail", "low"))
+
+
 # Running jobs
 
 

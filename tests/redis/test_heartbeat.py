@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+import forkq
 from forkq.capsule import Capsule
 from forkq.child.heartbeat import Heartbeat, Household, Snapshot
 from forkq.child.ledger import Ledger
@@ -178,6 +179,31 @@ def test_quiet_is_told_and_an_order_is_passed_on_once(heart: Heart, redis: Redis
     heart.beat()
     assert record(redis)["quiet"] == "true"
     assert heart.orders == ["TERM"]
+
+
+def test_orders_are_taken_oldest_first_one_with_each_beat(heart: Heart, redis: Redis) -> None:
+    """As Sidekiq takes what its web UI has pushed on the left: first quiet, then stop."""
+    redis.lpush(SIGNALS, "TSTP")
+    redis.lpush(SIGNALS, "TERM")
+    heart.beat()
+    assert heart.orders == ["TSTP"]
+    heart.beat()
+    assert heart.orders == ["TSTP", "TERM"]
+
+
+def test_a_child_that_was_struck_off_the_list_is_listed_again_with_the_next_beat(
+    heart: Heart, redis: Redis
+) -> None:
+    heart.beat()
+    redis.srem("processes", IDENTITY)
+    heart.beat()
+    assert redis.smembers("processes") == {IDENTITY.encode()}
+
+
+def test_a_record_names_forkq_as_its_software(heart: Heart, redis: Redis) -> None:
+    """Sidekiq's Busy page shows any version but its own."""
+    heart.beat()
+    assert json.loads(record(redis)["info"])["version"] == f"forkq {forkq.__version__}"
 
 
 def test_news_make_it_beat_at_once(heart: Heart, redis: Redis) -> None:
@@ -351,12 +377,13 @@ def test_a_full_server_takes_the_record_and_the_counts_and_that_is_told_once(
     with closing(Heart(own_server.url)) as heart:
         heart.performs()
         assert heart.beat()
-        redis.delete(IDENTITY)
+        redis.delete(IDENTITY, "processes")
         redis.config_set("maxmemory", 1)
         heart.totals = Totals(4, 0)
         assert not heart.beat()
         assert not heart.beat()
         assert redis.exists(IDENTITY)
+        assert redis.smembers("processes") == {IDENTITY.encode()}
         assert redis.get("stat:processed") == b"4"
         assert heart.called == ["publish", "gap", "publish"]
         assert heart.log.events() == ["refused"]
