@@ -24,6 +24,9 @@ from .stats import Totals
 
 INTERVAL: Final = 10.0
 _SOON: Final = 1.0
+# How often the definitions of periodic jobs are looked at: what something else makes of them is
+# repaired within a minute.
+_PUBLISH_EVERY: Final = 20.0
 
 
 class Snapshot(NamedTuple):
@@ -39,9 +42,9 @@ class Household:
     """The rest of the child, as its heartbeat knows it. All of it is called in its thread.
 
     ``on_signal`` gets what a web UI asked of this child. ``on_gap`` is called when the record was
-    gone although it had been written, ``publish`` with the first beat and after each gap, until it
-    succeeds and tells that nothing is left. ``chores`` tries again what Redis would not do, and
-    tells whether to come back soon.
+    gone although it had been written, ``publish`` with the first beat, after each gap and now and
+    then, and with every beat until it succeeds and tells that nothing is left. ``chores`` tries
+    again what Redis would not do, and tells whether to come back soon.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -77,7 +80,7 @@ class Heartbeat:
         self._round_trip = RoundTrip(log)
         self._known = False  # our record has been written
         self._doubtful = False  # a beat's reply was lost: it may have written it anew
-        self._published = False
+        self._publish_due = 0.0
         self._complaints: dict[str, str] = {}
         self._next_beat = 0.0
         self._news = threading.Event()
@@ -181,7 +184,7 @@ class Heartbeat:
         if self._known:
             self._ledger.renew()
             self._call(self._household.on_gap, "leases not looked for after a gap")
-        self._known, self._doubtful, self._published = True, False, False
+        self._known, self._doubtful, self._publish_due = True, False, 0.0
 
     def _take_order(self, now: Snapshot) -> None:
         busy = sum(1 for unit in now.units if unit.thread)
@@ -194,8 +197,10 @@ class Heartbeat:
 
     def _publish(self, now: Snapshot) -> None:
         """An old version that retires must not bring back what the new one has changed."""
-        if not self._published and not now.quiet:
-            self._published = self._call(self._household.publish, "periodic jobs not published")
+        if now.quiet or time.monotonic() < self._publish_due:
+            return
+        done = self._call(self._household.publish, "periodic jobs not published")
+        self._publish_due = time.monotonic() + _PUBLISH_EVERY if done else 0.0
 
     def _call(self, callback: Callable[[Wire], bool | None], meaning: str) -> bool:
         """Calls the rest of the child. Its failure costs the heartbeat nothing but a connection.

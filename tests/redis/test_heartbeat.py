@@ -285,6 +285,18 @@ def test_the_first_beat_publishes_and_a_gap_looks_for_losses_and_publishes_again
     assert redis.exists(NOTE)
 
 
+def test_it_publishes_again_within_half_a_minute(
+    heart: Heart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What something else has made of the definitions is found and repaired."""
+    heart.beat()
+    later = time.monotonic() + 20
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    heart.beat()
+    heart.beat()
+    assert heart.called == ["publish", "publish"]
+
+
 def test_a_record_that_was_written_but_whose_reply_was_lost_counts_as_a_gap(
     redis: Redis, redis_server: Server
 ) -> None:
