@@ -16,9 +16,9 @@ from ..keys import Keys
 from ..post import Post
 from ..scripts import CLAIM
 
-# A claim that nobody has renewed for so many seconds, in which we looked, is left behind. Longer
-# than three times the heartbeat's interval for publishing.
-_LEFT_BEHIND: Final = 60.0
+# A claim that was not renewed for so many seconds, in which we looked, is left behind. Its owner
+# renews it with every fourth beat.
+_LEFT_BEHIND: Final = 90.0
 _KEPT: Final = 86_400
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from ..connection import ConnectionLost, RedisError, Wire
 from ..lease import Unit
 from ..outage import Outage
+from ..server_time import ServerTime
 from .ledger import Ledger
 from .record import Record
 from .roundtrip import RoundTrip
@@ -24,9 +25,10 @@ from .stats import Totals
 
 INTERVAL: Final = 10.0
 _SOON: Final = 1.0
-# How often the definitions of periodic jobs are looked at: what something else makes of them is
-# repaired within a minute.
-_PUBLISH_EVERY: Final = 20.0
+# How often the definitions of periodic jobs are looked at, with the beat that comes next: what
+# something else makes of them is repaired within a minute.
+_PUBLISH_EVERY: Final = 35.0
+_TIME_EVERY: Final = 55.0
 
 
 class Snapshot(NamedTuple):
@@ -78,6 +80,8 @@ class Heartbeat:
         self._refusal = refusal
         self._log = log
         self._round_trip = RoundTrip(log)
+        self._server_time = ServerTime()  # the clock tells of a difference
+        self._time_due = 0.0
         self._known = False  # our record has been written
         self._doubtful = False  # a beat's reply was lost: it may have written it anew
         self._publish_due = 0.0
@@ -132,7 +136,7 @@ class Heartbeat:
             action()
         except ConnectionLost as error:
             self._wire.close()
-            self._doubtful = True
+            self._doubtful, self._time_due = True, 0.0
             self._outage.begin(error)
         except RedisError as error:
             self._wire.close()
@@ -149,6 +153,7 @@ class Heartbeat:
     def _beat(self) -> None:
         """The record first: all else can wait. What the server refuses is raised when it has had a
         chance to take the rest."""
+        self._keep_time()
         now = self._household.snapshot()
         refusals = [
             self._refused(self._write_record, now),
@@ -158,6 +163,11 @@ class Heartbeat:
         self._publish(now)
         for refusal in filter(None, refusals):
             raise refusal
+
+    def _keep_time(self) -> None:
+        if time.monotonic() >= self._time_due:
+            self._server_time.measure(self._wire)
+            self._time_due = time.monotonic() + _TIME_EVERY
 
     def _refused(self, step: Callable[[Snapshot], None], now: Snapshot) -> RedisError | None:
         try:

@@ -20,6 +20,7 @@ from ..post import end_copy, is_a_copy
 from ..registry import JobSpec
 from ..running import begin, end
 from ..standing import stopping
+from ..times import now
 from .fetcher import Fetcher
 from .region import Region
 from .reporter import Reporter
@@ -88,7 +89,7 @@ class Processor:
 
     def process(self, unit: Unit) -> None:
         """One job's way through this child."""
-        unit.begin(threading.get_ident(), time.time())
+        unit.begin(threading.get_ident(), now())
         try:
             job = loads(unit.payload)
         except MalformedPayload as malformed:

@@ -19,7 +19,6 @@ from ..patterns import among
 from ..payload import DEFAULT_QUEUE
 from ..periodic import running
 from ..scripts import PUBLISH
-from ..times import now
 
 # Somebody else may publish at the same moment; the loser looks again.
 _ATTEMPTS: Final = 5
@@ -152,9 +151,8 @@ class Publisher:
         for change in changes:
             mode = "afresh" if change.afresh else "on"
             arguments += (change.name, change.before, change.after, mode)
-        at = int(now())
         keys = (self._keys.cron, self._keys.cron_last, self._keys.cron_pending)
-        outdone = wire.script(PUBLISH, keys, (at, at + ASTRAY, *arguments))
+        outdone = wire.script(PUBLISH, keys, (ASTRAY, *arguments))
         return {name.decode() for name in outdone}
 
     def _tell(self, changes: Sequence[Change]) -> None:

@@ -139,6 +139,33 @@ def test_a_job_that_began_this_second_is_running(redis: Redis) -> None:
     assert job.elapsed == 0
 
 
+@pytest.mark.parametrize("wrong", [3600, -3600])
+def test_how_long_a_job_runs_is_told_right_by_a_host_with_a_wrong_clock(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    beat(redis)
+    works(redis, "t1", 60)
+    true = time.time
+    monkeypatch.setattr(time, "time", lambda: true() + wrong)
+    [job] = api.running()
+    assert job.elapsed == pytest.approx(60, abs=3)
+    assert api.stuck(10) == []
+
+
+@pytest.mark.parametrize("wrong", [3600, -3600])
+def test_a_wrong_clock_does_not_silence_what_is_added_or_resumed(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    true = time.time
+    monkeypatch.setattr(time, "time", lambda: true() + wrong)
+    api.cron.add("hourly", "@hourly", "Report")
+    assert api.cron.get("hourly").last == pytest.approx(true(), abs=3)
+    api.cron.pause("hourly")
+    redis.hset("forkq:cron:last", "hourly", int(true()) - 100)
+    api.cron.resume("hourly")
+    assert api.cron.get("hourly").last == pytest.approx(true(), abs=3)
+
+
 def test_stuck_are_those_that_have_told_of_no_progress_for_minutes(redis: Redis) -> None:
     """One that never tells of any counts from its beginning."""
     at = time.time()

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from forkq.capsule import Capsule
 from forkq.child.heartbeat import Heartbeat, Household, Snapshot
 from forkq.child.ledger import Ledger
 from forkq.child.record import Record, describe
+from forkq.child.retry import Retry, decide
 from forkq.child.stats import Totals
 from forkq.config import load
 from forkq.connection import Wire
@@ -206,6 +208,24 @@ def test_a_record_names_forkq_as_its_software(heart: Heart, redis: Redis) -> Non
     assert json.loads(record(redis)["info"])["version"] == f"forkq {forkq.__version__}"
 
 
+@pytest.mark.parametrize("wrong", [3600.0, -3600.0])
+def test_after_a_beat_a_childs_stamps_go_by_the_servers_clock(
+    heart: Heart, redis: Redis, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    """And with them what they decide: when a job is retried, whether it has run for too long."""
+    true = time.time
+    monkeypatch.setattr(time, "time", lambda: true() + wrong)
+    heart.beat()
+    assert float(record(redis)["beat"]) == pytest.approx(true(), abs=3)
+    unit = Unit(1, "default", 1, PAYLOAD)
+    decision = decide(unit, None, ValueError("boom"), lambda error, event: None)
+    assert isinstance(decision, Retry)
+    assert 10 < decision.at - true() < 60
+    heart.totals = Totals(1, 0)
+    heart.beat()
+    assert redis.get(f"stat:processed:{datetime.fromtimestamp(true(), timezone.utc):%Y-%m-%d}")
+
+
 def test_news_make_it_beat_at_once(heart: Heart, redis: Redis) -> None:
     heart.heartbeat.start()
     wait_until(lambda: redis.exists(IDENTITY), what="the first beat")
@@ -285,12 +305,10 @@ def test_the_first_beat_publishes_and_a_gap_looks_for_losses_and_publishes_again
     assert redis.exists(NOTE)
 
 
-def test_it_publishes_again_within_half_a_minute(
-    heart: Heart, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_publishes_again_within_a_minute(heart: Heart, monkeypatch: pytest.MonkeyPatch) -> None:
     """What something else has made of the definitions is found and repaired."""
     heart.beat()
-    later = time.monotonic() + 20
+    later = time.monotonic() + 40
     monkeypatch.setattr(time, "monotonic", lambda: later)
     heart.beat()
     heart.beat()

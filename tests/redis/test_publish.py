@@ -120,6 +120,16 @@ def test_a_last_tick_never_goes_back(wire: Wire, redis: Redis) -> None:
     assert last(redis) == ahead
 
 
+@pytest.mark.parametrize("wrong", [3600, -3600])
+def test_an_entry_begins_now_by_the_servers_clock(
+    wire: Wire, redis: Redis, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    true = time.time
+    monkeypatch.setattr(time, "time", lambda: true() + wrong)
+    publish(wire, entry())
+    assert last(redis) == pytest.approx(true(), abs=3)
+
+
 def test_a_last_tick_of_a_clock_that_was_wrong_does(wire: Wire, redis: Redis) -> None:
     publish(wire, entry())
     redis.hset("forkq:cron:last", "report", int(time.time()) + 2 * DAY)
@@ -298,17 +308,16 @@ def test_of_one_generation_the_child_that_was_forked_last_publishes(
 def test_the_old_version_publishes_again_when_the_new_one_has_gone(
     deploy: Deploy, redis: Redis
 ) -> None:
-    """After a minute, in which it has seen that nobody renews the claim, and not before."""
+    """After a while in which it has seen that nobody renews the claim, and not before."""
     old, new = deploy.child(OLD, 1, *V1), deploy.child(NEW, 1, *V2)
     for _ in range(4):
         new.publish(deploy.wire)
         old.publish(deploy.wire)
-        deploy.at += 20
+        deploy.at += 40
     for _ in range(2):
         old.publish(deploy.wire)
         assert standing(redis).keys() == {"report", "added"}
-        deploy.at += 20
-    deploy.at += 20
+        deploy.at += 40
     old.publish(deploy.wire)
     assert standing(redis) == {one.name: one for one in V1}
     new.publish(deploy.wire)  # it was only cut off
@@ -325,7 +334,7 @@ def test_an_odd_claim_keeps_nobody_from_publishing_for_long(
         redis.set("forkq:cron:claim:app", claim)
     child = deploy.child(NEW, 1, *V2)
     child.publish(deploy.wire)
-    deploy.at += 60
+    deploy.at += 100
     child.publish(deploy.wire)
     assert standing(redis) == {one.name: one for one in V2}
 
