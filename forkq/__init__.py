@@ -16,12 +16,11 @@ from .periodic import every
 from .registry import DISCARD, KILL, on, on_death, on_error
 from .running import current_job, lease_lost
 from .standing import is_leader, stopping
+from .version import __version__
 
 if TYPE_CHECKING:
     from . import api
     from .api import Queue, is_alive
-
-__version__ = "0.1.0"
 
 __all__ = [
     "DISCARD",

@@ -174,6 +174,11 @@ class Keys:
         """String, expiring after a minute: a tree of that service runs (periodic.service_of)."""
         return f"{self.prefix}forkq:cron:origin:{service}"
 
+    def cron_claim(self, service: str) -> str:
+        """String, expiring after a day: which child of that service publishes its periodic jobs
+        (child/claim.py)."""
+        return f"{self.prefix}forkq:cron:claim:{service}"
+
     def cron_runs(self, name: str) -> str:
         """List, newest first, expiring: what became of that periodic job's last ticks."""
         return f"{self.prefix}forkq:cron:runs:{name}"

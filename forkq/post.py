@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import sys
 import threading
+import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from . import lease
@@ -26,10 +28,25 @@ _MASTERS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class Generation:
+    """Which code a child has loaded: a generation begins with a tree, and with each of its rolling
+    restarts that loads the app anew. ``begun`` is monotonic: other hosts can use its age only."""
+
+    token: str
+    begun: float
+
+    @classmethod
+    def begin(cls) -> Generation:
+        """A new one, from now on."""
+        return cls(secrets.token_hex(6), time.monotonic())
+
+
+@dataclass(frozen=True, slots=True)
 class Post:
     """Where a child stands: its name, what it works on, its ends of the two pipes.
 
     ``capsule`` is None for the clock. ``quiet``: it is born into a quiet tree, and fetches nothing.
+    ``number`` counts what the master has forked.
     """
 
     name: str
@@ -38,6 +55,8 @@ class Post:
     control: int
     report: int
     quiet: bool
+    generation: Generation = field(default_factory=Generation.begin)
+    number: int = 0
 
     @property
     def identity(self) -> str:

@@ -5,13 +5,13 @@ The processor sets it, the job's own code asks it. Nothing here talks to Redis.
 
 from __future__ import annotations
 
-import time
 from contextvars import ContextVar
 from typing import Any, Final, cast
 
 from .errors import ForkqError
 from .lease import Progress, Unit
 from .payload import Job
+from .times import now
 
 _LONGEST_NOTE: Final = 200
 _CEILING: Final = 1e18
@@ -70,7 +70,7 @@ class Running:
             done, total = before if told is None else told, _number(total)
         if type(note) is not str or note:
             note = _text(note)
-        unit.progress = Progress(done, total, note, time.time())
+        unit.progress = Progress(done, total, note, now())
 
 
 _running: ContextVar[Running | None] = ContextVar("forkq_running", default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from datetime import datetime, timedelta
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from .errors import InvalidJob
 
@@ -17,10 +17,47 @@ _EPOCH_FLOOR = 1e9
 _MILLISECONDS_FLOOR = 1e11
 
 
+_BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", None)  # Linux only
+
+
+class _Reading(NamedTuple):
+    """What the time was, in epoch seconds, when ``steady`` was ``at``."""
+
+    stamp: float
+    at: float
+
+
+class _Pace:
+    """What this process's time goes by: the last reading, or the host's clock."""
+
+    reading: _Reading | None = None
+
+
+_pace = _Pace()
+
+
 def now() -> float:
-    """Epoch seconds, always with a fraction: Sidekiq 8 takes a whole number for milliseconds."""
-    stamp = time.time()
+    """Epoch seconds, always with a fraction: Sidekiq 8 takes a whole number for milliseconds.
+
+    In a child and in the clock it is what the server's clock says (server_time.py)."""
+    reading = _pace.reading
+    stamp = time.time() if reading is None else reading.stamp + (steady() - reading.at)
     return stamp if stamp % 1 else stamp + 1e-6
+
+
+def steady() -> float:
+    """Seconds of a clock that nobody sets, and that goes on while the host is suspended."""
+    return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
+
+
+def follow(stamp: float, at: float) -> None:
+    """From now on ``now`` counts on from ``stamp``: the time when ``steady`` was ``at``."""
+    _pace.reading = _Reading(stamp, at)
+
+
+def follow_host() -> None:
+    """``now`` is what the host's clock says."""
+    _pace.reading = None
 
 
 def seconds(stamp: float) -> float:

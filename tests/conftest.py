@@ -7,8 +7,16 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
+from forkq import times
 from tests.support.server import Server
 from tests.support.tree import Forest
+
+
+@pytest.fixture(autouse=True)
+def host_time() -> Iterator[None]:
+    """What a child or a clock in this process has measured is forgotten with its test."""
+    yield
+    times.follow_host()
 
 
 @pytest.fixture(scope="session")

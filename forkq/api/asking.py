@@ -36,6 +36,13 @@ def ask_leniently(*commands: Command) -> list[Any]:
     return [None if isinstance(reply, Exception) else reply for reply in replies]
 
 
+def server_now() -> float:
+    """Epoch seconds by the server's clock, which children and clocks go by. Raises
+    ServerUnavailable."""
+    [(seconds, microseconds)] = ask(("TIME",))
+    return int(seconds) + int(microseconds) / 1e6
+
+
 def texts(values: Iterable[bytes]) -> list[str]:
     """Names, sorted; what is no UTF-8 was written by nobody we know, and is left out."""
     return sorted(readable(values))

@@ -22,8 +22,7 @@ from ..errors import ForkqError, InvalidSchedule, ServerUnavailable
 from ..payload import Job
 from ..periodic import running, template_of
 from ..scripts import PUBLISH, REBASE
-from ..times import now
-from .asking import ask, ask_leniently, keys
+from .asking import ask, ask_leniently, keys, server_now
 from .runs import Run, merged
 
 ORIGIN: Final = "api"
@@ -141,7 +140,7 @@ def resume(name: str) -> bool:
         if not periodic.paused:
             return False
         # The last tick first: a clock that looks in between must find nothing to make up for.
-        if _rebased(periodic, int(time.time())):
+        if _rebased(periodic, int(server_now())):
             [removed] = ask(("SREM", keys().cron_paused, name))
             return bool(removed)
     raise ForkqError(_restless(name))
@@ -239,12 +238,11 @@ def _change(name: str, entry: Entry | None) -> None:
 
 
 def _written(name: str, before: bytes | None, entry: Entry | None) -> bool:
-    at = int(now())
     mode = "afresh" if before is None or _other_times(before, entry) else "kept"
     after = b"" if entry is None else entry.encode()
     with default().wire() as wire:
         names = (keys().cron, keys().cron_last, keys().cron_pending)
-        change = (at, at + ASTRAY, name, before or b"", after, mode)
+        change = (ASTRAY, name, before or b"", after, mode)
         return not wire.script(PUBLISH, names, change)
 
 

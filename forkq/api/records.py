@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ import msgspec
 
 from .asking import ask, ask_leniently, keys, texts
 
-_FIELDS: Final = ("info", "busy", "beat", "quiet", "rss", "rtt_us")
+_FIELDS: Final = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,19 @@ class Process:
     version: str
 
 
+class _Capsule(msgspec.Struct):
+    weights: dict[str, int] = {}
+
+
 class _Info(msgspec.Struct):
-    """What Sidekiq and forkq write under ``info``."""
+    """What Sidekiq and forkq write under ``info``. Sidekiq 8.1.2 writes ``concurrency`` beside it
+    instead, and means to drop ``queues`` from 9.0 on."""
 
     hostname: str
     pid: int
-    concurrency: int
     started_at: float
+    concurrency: int = 0
+    capsules: dict[str, _Capsule] = {}
     queues: tuple[str, ...] = ()
     tag: str | None = ""
     labels: tuple[str, ...] = ()
@@ -64,15 +71,15 @@ def identities() -> list[str]:
 def _process(identity: str, record: Any) -> Process | None:
     """The record of one process; None if there is none that can be read."""
     try:
-        raw, busy, beat, quiet, rss, rtt = record
+        raw, concurrency, busy, beat, quiet, rss, rtt = record
         info = msgspec.json.decode(raw, type=_Info)
         return Process(
             identity=identity,
             hostname=info.hostname,
             pid=info.pid,
             tag=info.tag or "",
-            queues=info.queues,
-            concurrency=info.concurrency,
+            queues=info.queues or _queues(info.capsules),
+            concurrency=int(concurrency or info.concurrency),
             busy=int(busy or 0),
             quiet=quiet == b"true",
             started_at=info.started_at,
@@ -84,3 +91,8 @@ def _process(identity: str, record: Any) -> Process | None:
         )
     except (TypeError, ValueError):  # msgspec's errors are ValueErrors
         return None
+
+
+def _queues(capsules: Mapping[str, _Capsule]) -> tuple[str, ...]:
+    """The queues of all capsules, each once."""
+    return tuple(dict.fromkeys(name for each in capsules.values() for name in each.weights))

@@ -12,8 +12,8 @@ import msgspec
 from ..errors import MalformedPayload
 from ..lease import Progress
 from ..payload import loads
-from ..times import now, seconds
-from .asking import ask_leniently, keys
+from ..times import seconds
+from .asking import ask_leniently, keys, server_now
 from .records import identities
 
 
@@ -22,8 +22,8 @@ class RunningJob:
     """A job in the making; its arguments are other people's data, and not here.
 
     ``job`` is the name of its class, ``identity`` and ``thread`` who runs it, ``started_at`` epoch
-    seconds on the clock of its host, ``elapsed`` seconds from then to now, ``progress`` what it
-    last said of itself.
+    seconds (a Ruby process's by the clock of its host), ``elapsed`` seconds from then to now,
+    ``progress`` what it last said of itself.
     """
 
     jid: str
@@ -55,10 +55,10 @@ class _Work(msgspec.Struct):
 def running(longer_than: float | timedelta | None = None) -> list[RunningJob]:
     """What runs now, the longest first; only what has run for more than ``longer_than`` seconds.
 
-    As of each process's last heartbeat, and its own clock. Raises ServerUnavailable.
+    As of each process's last heartbeat. Raises ServerUnavailable.
     """
     names = identities()
-    at = now()
+    at = server_now()
     work = ask_leniently(*(("HGETALL", keys().work(name)) for name in names))
     jobs = [
         job

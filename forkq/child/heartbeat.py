@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from ..connection import ConnectionLost, RedisError, Wire
 from ..lease import Unit
 from ..outage import Outage
+from ..server_time import ServerTime
 from .ledger import Ledger
 from .record import Record
 from .roundtrip import RoundTrip
@@ -24,6 +25,10 @@ from .stats import Totals
 
 INTERVAL: Final = 10.0
 _SOON: Final = 1.0
+# How often the definitions of periodic jobs are looked at, with the beat that comes next: what
+# something else makes of them is repaired within a minute.
+_PUBLISH_EVERY: Final = 35.0
+_TIME_EVERY: Final = 55.0
 
 
 class Snapshot(NamedTuple):
@@ -39,9 +44,9 @@ class Household:
     """The rest of the child, as its heartbeat knows it. All of it is called in its thread.
 
     ``on_signal`` gets what a web UI asked of this child. ``on_gap`` is called when the record was
-    gone although it had been written, ``publish`` with the first beat and after each gap, until it
-    succeeds and tells that nothing is left. ``chores`` tries again what Redis would not do, and
-    tells whether to come back soon.
+    gone although it had been written, ``publish`` with the first beat, after each gap and now and
+    then, and with every beat until it succeeds and tells that nothing is left. ``chores`` tries
+    again what Redis would not do, and tells whether to come back soon.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -75,9 +80,11 @@ class Heartbeat:
         self._refusal = refusal
         self._log = log
         self._round_trip = RoundTrip(log)
+        self._server_time = ServerTime()  # the clock tells of a difference
+        self._time_due = 0.0
         self._known = False  # our record has been written
         self._doubtful = False  # a beat's reply was lost: it may have written it anew
-        self._published = False
+        self._publish_due = 0.0
         self._complaints: dict[str, str] = {}
         self._next_beat = 0.0
         self._news = threading.Event()
@@ -129,7 +136,7 @@ class Heartbeat:
             action()
         except ConnectionLost as error:
             self._wire.close()
-            self._doubtful = True
+            self._doubtful, self._time_due = True, 0.0
             self._outage.begin(error)
         except RedisError as error:
             self._wire.close()
@@ -146,6 +153,7 @@ class Heartbeat:
     def _beat(self) -> None:
         """The record first: all else can wait. What the server refuses is raised when it has had a
         chance to take the rest."""
+        self._keep_time()
         now = self._household.snapshot()
         refusals = [
             self._refused(self._write_record, now),
@@ -155,6 +163,11 @@ class Heartbeat:
         self._publish(now)
         for refusal in filter(None, refusals):
             raise refusal
+
+    def _keep_time(self) -> None:
+        if time.monotonic() >= self._time_due:
+            self._server_time.measure(self._wire)
+            self._time_due = time.monotonic() + _TIME_EVERY
 
     def _refused(self, step: Callable[[Snapshot], None], now: Snapshot) -> RedisError | None:
         try:
@@ -181,7 +194,7 @@ class Heartbeat:
         if self._known:
             self._ledger.renew()
             self._call(self._household.on_gap, "leases not looked for after a gap")
-        self._known, self._doubtful, self._published = True, False, False
+        self._known, self._doubtful, self._publish_due = True, False, 0.0
 
     def _take_order(self, now: Snapshot) -> None:
         busy = sum(1 for unit in now.units if unit.thread)
@@ -194,8 +207,10 @@ class Heartbeat:
 
     def _publish(self, now: Snapshot) -> None:
         """An old version that retires must not bring back what the new one has changed."""
-        if not self._published and not now.quiet:
-            self._published = self._call(self._household.publish, "periodic jobs not published")
+        if now.quiet or time.monotonic() < self._publish_due:
+            return
+        done = self._call(self._household.publish, "periodic jobs not published")
+        self._publish_due = time.monotonic() + _PUBLISH_EVERY if done else 0.0
 
     def _call(self, callback: Callable[[Wire], bool | None], meaning: str) -> bool:
         """Calls the rest of the child. Its failure costs the heartbeat nothing but a connection.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -14,6 +13,7 @@ from ..connection import Wire
 from ..counters import HISTORY_TTL, day
 from ..keys import Keys
 from ..scripts import FLUSH
+from ..times import now
 from .stats import BOUNDS, Row, Totals
 
 _NOTE_TTL: Final = 86_400
@@ -39,7 +39,7 @@ class Ledger:
     anything newer: the script knows it by its number."""
 
     def __init__(
-        self, identity: str, keys: Keys, log: Any, clock: Callable[[], float] = time.time
+        self, identity: str, keys: Keys, log: Any, clock: Callable[[], float] = now
     ) -> None:
         self._note = keys.flushed(identity)
         self._keys = keys

@@ -20,6 +20,7 @@ from ..keys import Keys
 from ..lease import Unit, owner
 from ..patterns import readable
 from ..scripts import FETCH, REQUEUE
+from ..server_time import ServerTime
 from .roster import Offer, Roster
 from .watched import Watched
 
@@ -105,6 +106,7 @@ class Line:
         """Connects, and asks the server to tell us of changes."""
         if not self._wire.connected:
             self._wire.connect()
+            ServerTime().measure(self._wire)  # before a job can fail, and need a time for its retry
             self._hear(None)
             self._track()
 

@@ -26,7 +26,7 @@ from ..errors import ForkqError
 from ..exits import CANNOT_BOOT, CLEAN, LEASES_LEFT
 from ..keys import Keys
 from ..outage import Outage
-from ..periodic import entries_by_origin
+from ..periodic import entries_by_origin, service_of
 from ..pipe import (
     Beat,
     DumpStacks,
@@ -43,6 +43,7 @@ from ..pipe import (
 )
 from ..post import Post, listen_to_term
 from ..standing import announce_stopping, lead
+from .claim import Claim
 from .events import Election, call_handlers
 from .fetcher import Fetcher
 from .heartbeat import Heartbeat, Household, Snapshot
@@ -137,7 +138,7 @@ class Child:
             snapshot=self._snapshot,
             on_signal=self._obey_web,
             on_gap=self._losses.look,
-            publish=_publisher(config, keys, self._log).publish,
+            publish=_publisher(config, keys, self._post, self._log).publish,
             chores=self._chores,
         )
         return Heartbeat(
@@ -299,9 +300,12 @@ def _is_plumbing(filename: str) -> bool:
     return filename.startswith(("<frozen importlib", _PACKAGE + os.sep))
 
 
-def _publisher(config: Config, keys: Keys, logger: Any) -> Publisher:
+def _publisher(config: Config, keys: Keys, post: Post, logger: Any) -> Publisher:
     """Publishes the app's periodic jobs. Raises ForkqError if they contradict each other."""
-    return Publisher(keys, entries_by_origin(config), logger, worked_on=config.queue_names)
+    claim = Claim(keys, service_of(config), post, logger)
+    return Publisher(
+        keys, entries_by_origin(config), logger, worked_on=config.queue_names, newest=claim.holds
+    )
 
 
 def _connecting(config: Config) -> dict[str, Any]:

@@ -20,12 +20,17 @@ from ..post import end_copy, is_a_copy
 from ..registry import JobSpec
 from ..running import begin, end
 from ..standing import stopping
+from ..times import now
 from .fetcher import Fetcher
 from .region import Region
 from .reporter import Reporter
 from .retry import Bury, Decision, Drop, Retry, caused_by_shutdown, decide
 from .settle import Settler
 from .stats import Tally
+
+# Bounds of the classes that payloads may name for the metrics: characters, and how many.
+_LONGEST_NAME: Final = 200
+_MOST_NAMES: Final = 1000
 
 # Told of a job with notes of ours: the job, what became of it, the seconds that it took.
 Outcome: TypeAlias = Literal["done", "retry", "dead", "dropped"]
@@ -84,12 +89,14 @@ class Processor:
 
     def process(self, unit: Unit) -> None:
         """One job's way through this child."""
-        unit.begin(threading.get_ident(), time.time())
+        unit.begin(threading.get_ident(), now())
         try:
             job = loads(unit.payload)
         except MalformedPayload as malformed:
             self._bury_verbatim(unit, malformed)
             return
+        if "retry_count" in job:
+            _count_from_zero(job)
         self._reporter.started(job)
         error = self._perform(unit, job)
         if is_a_copy():
@@ -125,12 +132,19 @@ class Processor:
         """The global ring: the job's name, its arguments, the middleware around it."""
         self._name, self._local = "", None
         spec = registry.lookup(job["class"])
-        self._name = spec.name
+        self._name = self._counted_as(spec, job) if "wrapped" in job else spec.name
         job.setdefault("queue", unit.queue_name)
         if len(middleware.server):
             middleware.server.run(job, lambda: self._call(spec, unit, job))
         else:
             self._call(spec, unit, job)
+
+    def _counted_as(self, spec: JobSpec, job: Job) -> str:
+        """The name for the metrics: that of the class which ActiveJob, say, has wrapped. A payload
+        could bring names without end; then the wrapper's own counts."""
+        name, known = job["wrapped"], self.tally.classes
+        fits = type(name) is str and 0 < len(name) <= _LONGEST_NAME
+        return name if fits and (name in known or len(known) < _MOST_NAMES) else spec.name
 
     def _call(self, spec: JobSpec, unit: Unit, job: Job) -> None:
         """The local ring: the job's own code, whose failures its own hooks judge."""
@@ -167,6 +181,14 @@ class Processor:
                 handler(decision.job, error)
             except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
                 self._reporter.complain(bad, "a death handler failed")
+
+
+def _count_from_zero(job: Job) -> None:
+    """Ruby's "retry now" counts down before it enqueues, from 0 too. The payload keeps its -1, so
+    that this run costs no retry; the job need not see it."""
+    count = job["retry_count"]
+    if type(count) is int and count < 0:
+        job["retry_count"] = 0
 
 
 def _arguments(spec: JobSpec, job: Job) -> list[Any]:

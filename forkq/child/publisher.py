@@ -6,7 +6,7 @@ leaves the others' alone, as long as a tree of theirs runs (clock/announce.py).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,6 @@ from ..patterns import among
 from ..payload import DEFAULT_QUEUE
 from ..periodic import running
 from ..scripts import PUBLISH
-from ..times import now
 
 # Somebody else may publish at the same moment; the loser looks again.
 _ATTEMPTS: Final = 5
@@ -27,6 +26,10 @@ _ATTEMPTS: Final = 5
 _REMOVED: Final = (
     "periodic jobs removed: this app no longer defines them; if another service does whose app has "
     "the same name, give the two different tags"
+)
+_REPAIRED: Final = (
+    "periodic jobs repaired: their definitions in redis had been changed or removed; if another "
+    "service does that whose app has the same name, give the two different tags"
 )
 _HELD: Final = (
     "periodic jobs not published: another app has defined these names, and runs; they are taken "
@@ -42,13 +45,15 @@ _ADDED_BY_HAND: Final = (
 @dataclass(frozen=True, slots=True)
 class Change:
     """One definition's: ``before`` as it stood, ``after`` as it shall (empty: not at all).
-    ``afresh``: its past ticks are not made up for. ``taken``: it was another origin's."""
+    ``afresh``: its past ticks are not made up for. ``taken``: it was another origin's.
+    ``repaired``: this child had published it before."""
 
     name: str
     before: bytes
     after: bytes
     afresh: bool = False
     taken: bool = False
+    repaired: bool = False
 
     @property
     def event(self) -> str:
@@ -57,6 +62,8 @@ class Change:
             return _REMOVED
         if self.taken:
             return "periodic jobs taken over from an app that does not run"
+        if self.repaired:
+            return _REPAIRED
         return "periodic jobs changed" if self.before else "periodic jobs added"
 
 
@@ -64,7 +71,8 @@ class Publisher:
     """Publishes the entries of this app, by origin; an origin without any loses those it had.
 
     ``worked_on`` are the queues of this tree: an entry of theirs whose job the app does not know is
-    worth a warning.
+    worth a warning. ``newest`` asks whether this child is to publish: another child of the app may
+    have loaded newer code.
     """
 
     def __init__(
@@ -74,27 +82,34 @@ class Publisher:
         log: Any,
         *,
         worked_on: Collection[str] = (),
+        newest: Callable[[Wire], bool] = lambda wire: True,
     ) -> None:
         self._keys = keys
         self._origins = frozenset(entries_by_origin)
         ours = (entry for entries in entries_by_origin.values() for entry in entries)
         self._entries = {entry.name: entry for entry in ours}
         self._worked_on = worked_on
+        self._newest = newest
+        self._stood = False  # our definitions have stood there before
         self._log = log
         self._told: set[str] = set()
 
     def publish(self, wire: Wire) -> bool:
-        """Makes the definitions in Redis what this app says. Writes nothing, and so wakes no clock,
-        if they are that already. Returns whether it should be tried again: a name is held by an app
-        that runs. Called by the heartbeat; raises ConnectionLost or RedisError."""
+        """Makes the definitions in Redis what this app says, or repairs them. Writes nothing, and
+        so wakes no clock, if they are that already or a newer child publishes. Returns whether it
+        should be tried again: a name is held by an app that runs. Called by the heartbeat; raises
+        ConnectionLost or RedisError."""
         self._warn_of_unknown_jobs()
         for _ in range(_ATTEMPTS):
+            if not self._newest(wire):
+                return False
             standing = wire.call("HGETALL", self._keys.cron)
             held = self._held(wire, standing)
             changes = list(self._changes(standing, held))
             outdone = self._apply(wire, changes) if changes else set()
             self._tell([change for change in changes if change.name not in outdone])
             if not outdone:
+                self._stood = True
                 self._warn_of_held(held)
                 return bool(held)
         return True
@@ -120,7 +135,9 @@ class Publisher:
             old = _decoded(raw)
             if name not in held and old != entry:
                 taken = old is not None and old.origin not in self._origins
-                yield Change(name, raw, entry.encode(), entry.begins_anew(old), taken)
+                restored = self._stood and old is None
+                afresh = entry.begins_anew(old) and not restored
+                yield Change(name, raw, entry.encode(), afresh, taken, repaired=self._stood)
         for raw_name, raw in standing.items():
             old = _decoded(raw)
             if old is None or old.name.encode() != raw_name or old.name in self._entries:
@@ -134,14 +151,13 @@ class Publisher:
         for change in changes:
             mode = "afresh" if change.afresh else "on"
             arguments += (change.name, change.before, change.after, mode)
-        at = int(now())
         keys = (self._keys.cron, self._keys.cron_last, self._keys.cron_pending)
-        outdone = wire.script(PUBLISH, keys, (at, at + ASTRAY, *arguments))
+        outdone = wire.script(PUBLISH, keys, (ASTRAY, *arguments))
         return {name.decode() for name in outdone}
 
     def _tell(self, changes: Sequence[Change]) -> None:
         for event, names in _by_event(changes).items():
-            say = self._log.warning if event == _REMOVED else self._log.info
+            say = self._log.warning if event in (_REMOVED, _REPAIRED) else self._log.info
             say(event, names=names)
 
     def _warn_of_held(self, held: Mapping[str, str]) -> None:

@@ -15,18 +15,20 @@ import msgspec
 
 from ..capsule import Capsule
 from ..config import Config
-from ..connection import Command, ConnectionLost, OutOfMemory, RedisError, Wire
+from ..connection import Command, OutOfMemory, RedisError, Wire
 from ..keys import Keys
 from ..lease import Unit
 from ..scripts import RECORD
 from ..times import now
+from ..version import __version__
 from ..whereabouts import here
 from .memory import resident
 
 RECORD_TTL: Final = 60
 _PLACE_TTL: Final = 86_400
 _PLACE_EVERY: Final = 3600.0  # seconds; written twice at least before it expires
-_SIDEKIQ_TONGUE: Final = "7.2.4"  # the version whose records Sidekiq's UI shall take ours for
+# Sidekiq's Busy page shows the version of each process that is not its own: so say what it is.
+_VERSION: Final = f"forkq {__version__}"
 
 
 class Written(NamedTuple):
@@ -47,7 +49,6 @@ class Record:
         self._place = here()
         self._place_due = 0.0
         self._had_work = False
-        self._listed = False
 
     @property
     def place_is_due(self) -> bool:
@@ -56,7 +57,10 @@ class Record:
 
     def write(self, wire: Wire, units: list[Unit], round_trip: int, *, quiet: bool) -> Written:
         """Writes all of it. Raises ConnectionLost, or RedisError if not even the record itself was
-        taken."""
+        taken.
+
+        Every beat lists this child among the processes: others strike off a child without a record,
+        and a web UI may have struck off one that lives."""
         commands = [
             *self._state(units, round_trip, quiet),
             *self._work(units),
@@ -65,19 +69,19 @@ class Record:
         replies = wire.pipeline(commands)
         if isinstance(replies[0], OutOfMemory):  # a living process must not be taken for dead
             _, key, *fields = commands[0]
-            replies[0] = wire.script(RECORD, (key,), (RECORD_TTL, *fields))
+            arguments = (RECORD_TTL, self._identity, *fields)
+            replies[:2] = [wire.script(RECORD, (key, self._keys.processes), arguments), None]
         if isinstance(replies[0], RedisError):
             raise replies[0]
         fresh = bool(replies[0])  # fields were added
         refusals = [reply for reply in replies if isinstance(reply, RedisError)]
-        refusals += self._list(wire, fresh)
         if self.place_is_due and not refusals:
             self._place_due = time.monotonic() + _PLACE_EVERY
         return Written(fresh, next(iter(refusals), None))
 
     def next_order(self, wire: Wire) -> str | None:
-        """What a web UI asks of this child, if anything."""
-        order = wire.call("LPOP", self._keys.signals(self._identity))
+        """The oldest of the orders that a web UI has pushed on the left, if there is any."""
+        order = wire.call("RPOP", self._keys.signals(self._identity))
         return None if order is None else str(order, "utf-8", "replace")
 
     def remove(self, wire: Wire) -> None:
@@ -91,20 +95,6 @@ class Record:
             if isinstance(reply, RedisError):
                 raise reply
 
-    def _list(self, wire: Wire, fresh: bool) -> list[RedisError]:
-        """Adds this child to the list of processes: others strike off whoever has no record."""
-        self._listed = self._listed and not fresh
-        if self._listed:
-            return []
-        try:
-            wire.call("SADD", self._keys.processes, self._identity)
-        except ConnectionLost:
-            raise
-        except RedisError as error:
-            return [error]
-        self._listed = True
-        return []
-
     def _state(self, units: list[Unit], round_trip: int, quiet: bool) -> list[Command]:
         key = self._keys.process(self._identity)
         fields = {
@@ -117,7 +107,8 @@ class Record:
             "rss": resident(),
         }
         flat = [part for pair in fields.items() for part in pair]
-        return [("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL)]
+        listed = ("SADD", self._keys.processes, self._identity)
+        return [("HSET", key, *flat), listed, ("EXPIRE", key, RECORD_TTL)]
 
     def _work(self, units: list[Unit]) -> list[Command]:
         key = self._keys.work(self._identity)
@@ -155,7 +146,7 @@ def describe(identity: str, config: Config, capsule: Capsule) -> dict[str, Any]:
         "weights": [weights],
         "labels": list(config.labels),
         "identity": identity,
-        "version": _SIDEKIQ_TONGUE,
+        "version": _VERSION,
         "embedded": False,
     }
 

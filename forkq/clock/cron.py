@@ -46,7 +46,7 @@ class Ticker:
         wire: Wire,
         origins: Origins,
         log: Any,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = now,
     ) -> None:
         self._keys = keys
         self._wire = wire

@@ -20,6 +20,7 @@ from ..connection import ResponseError, Wire, refused
 from ..keys import Keys
 from ..outage import Outage
 from ..scripts import RESIGN, TAKE
+from ..server_time import ServerTime
 from ..whereabouts import fate, here
 
 TTL: Final = 12.0
@@ -54,6 +55,7 @@ class Leader:
             "redis gives nobody the leader's lease; every clock moves due jobs, and nobody leads",
             "redis gives the leader's lease again",
         )
+        self._server_time = ServerTime(log)
         self._until = 0.0
         self._due = 0.0
         self._place = ""  # of the leader, if that is somebody else
@@ -85,6 +87,7 @@ class Leader:
         waiting = time.monotonic() < self._due and fate(self._place) != "dead"
         if waiting or self._retired:
             return
+        self._server_time.measure(self._wire)  # before what is due is looked for
         try:
             if not (self.leads and self._renew()):
                 self._take(watch)

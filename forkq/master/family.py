@@ -84,6 +84,10 @@ class Family:
             self._selector.register(child.pidfd, EVENT_READ)
         return child
 
+    def begin_generation(self) -> None:
+        """Children forked from now on have newer code than those that live."""
+        self._spawner.begin_generation()
+
     def order(self, order: Order) -> None:
         """Tells every child."""
         for child in self.children.values():

@@ -30,6 +30,7 @@ class Rolling:
             return False
         self._log.info("rolling restart: new children first, old ones end in their own time")
         self._waiting = list(self._family.slots)
+        self._family.begin_generation()
         return True
 
     def go_on(self, *, quiet: bool = False) -> None:

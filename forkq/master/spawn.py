@@ -21,7 +21,7 @@ from ..config import Config
 from ..errors import CannotBoot
 from ..exits import BLIND
 from ..pipe import Fact, Reader, facts
-from ..post import Post
+from ..post import Generation, Post
 from .handle import Child, Slot
 from .signals import reset
 
@@ -33,6 +33,13 @@ class Spawner:
         self._config = config
         self._ours = ours
         self._log = log
+        self._generation = Generation.begin()
+        self._number = 0
+
+    def begin_generation(self) -> None:
+        """What is forked from now on loads the app anew; a preloaded app stays what it is."""
+        if not self._config.preload:
+            self._generation = Generation.begin()
 
     def spawn(self, slot: Slot, *, quiet: bool = False) -> Child:
         """Forks the child that fills ``slot``. Raises CannotBoot if threads are running, OSError if
@@ -42,7 +49,17 @@ class Spawner:
         for end in (our_control, their_report):
             os.set_blocking(end, False)
         nonce = secrets.token_hex(6)
-        post = Post(slot.name, slot.capsule, nonce, their_control, their_report, quiet)
+        self._number += 1
+        post = Post(
+            slot.name,
+            slot.capsule,
+            nonce,
+            their_control,
+            their_report,
+            quiet,
+            self._generation,
+            self._number,
+        )
         try:
             pid = self._fork(post, (our_control, our_report))
         except OSError:

@@ -22,6 +22,7 @@ def _load(name: str) -> Script:
 
 
 BURY = _load("bury")
+CLAIM = _load("claim")
 CONTROL = _load("control")
 DUE = _load("due")
 ENDED = _load("ended")

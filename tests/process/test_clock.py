@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from redis import Redis
 
-from tests.process.scene import APP, Journal, measured, pass_time, payloads, push
+from tests.process.scene import APP, Journal, json_log, measured, pass_time, payloads, push
 from tests.support import bound
 from tests.support.server import Server
 from tests.support.tree import Forest, ForkqTree
@@ -135,6 +136,52 @@ def test_a_clock_that_was_frozen_goes_on_where_it_stood(
     journal.wait("end", jids, deadline=10)
     assert {len(lines) for lines in journal.runs().values()} == {1}
     assert [found["jid"] for found in payloads(redis, "schedule")] == [later]
+
+
+# Loaded in the master, before any fork: every process of the host has the wrong time.
+WRONG = """
+import os
+import time
+
+true = time.time
+time.time = lambda: true() + float(os.environ["FORKQ_TEST_WRONG"])
+
+import forkq
+
+
+@forkq.job(name="Fail")
+def fail():
+    raise ValueError("boom")
+
+
+@forkq.every("* * * * * *", name="tick")
+@forkq.job(name="Tick", queue="elsewhere")
+def tick():
+    pass
+"""
+
+
+@pytest.mark.parametrize("wrong", [3600, -3600])
+def test_a_host_with_a_wrong_clock_goes_by_the_servers(
+    own_server: Server, tree: Forest, wrong: int
+) -> None:
+    """Its leader moves what is due, and nothing else; its children's retries come in time."""
+    redis, begun = own_server.client(), int(time.time())
+    early = push(own_server, "Fail", at=begun + 1800)
+    due = push(own_server, "Fail", at=begun + 3)
+    env = {"FORKQ_TEST_WRONG": str(wrong), "FORKQ_PRELOAD": "true"}
+    forkq = tree(own_server, app=WRONG, args=["--log-format", "json"], env=env)
+    [failed] = wait_until(lambda: payloads(redis, "retry"), deadline=30, what="the due job's run")
+    assert failed["jid"] == due
+    assert [job["jid"] for job in payloads(redis, "schedule")] == [early]
+    scores: Any = redis.zrange("retry", 0, -1, withscores=True)
+    [(_, at)] = scores
+    assert 10 < at - time.time() < 60
+    assert time.time() - 60 < failed["failed_at"] <= time.time()
+    last: Any = wait_until(lambda: redis.hget("forkq:cron:last", "tick"), what="a tick")
+    assert begun <= int(last) <= time.time()
+    told = [line for line in json_log(forkq) if "clock and redis's differ" in line["event"]]
+    assert [line["seconds_ahead"] for line in told] == [wrong]
 
 
 def test_a_clock_that_hangs_is_no_reason_to_wait_where_there_is_another(

@@ -212,6 +212,47 @@ def test_an_app_that_was_renamed_goes_on_with_its_own_entries(
     assert running.run("cron", "remove", "file", "--redis", own_server.url).returncode == 0
 
 
+HOURLY = """
+import forkq
+
+
+@forkq.every("0 * * * *", name="{name}")
+@forkq.job(name="Hourly")
+def hourly():
+    pass
+"""
+
+
+def test_a_killed_child_of_the_old_version_does_not_bring_its_periodic_jobs_back(
+    tree: Forest, own_server: Server
+) -> None:
+    """Two versions of a service run. What was started or rolled last decides."""
+    redis = own_server.client()
+
+    def start_version(name: str) -> ForkqTree:
+        args = ["-g", "shop", "--log-format", "json"]
+        env = {"FORKQ_LOG_LEVEL": "debug"}
+        return tree(own_server, app=HOURLY.format(name=name), args=args, env=env)
+
+    def wait_for(*names: str) -> None:
+        wanted = {name.encode() for name in names}
+        wait_until(lambda: set(redis.hkeys("forkq:cron")) == wanted, deadline=20, what=str(names))
+
+    old = start_version("v1")
+    wait_for("v1")
+    new = start_version("v2")
+    wait_for("v2")
+    workers(old)[0].kill()
+    wait_events(old, "a newer child of this app publishes the periodic jobs", deadline=20)
+    wait_for("v2")
+    old.signal(signal.SIGUSR2)
+    wait_for("v1")  # now it is the newer one
+    workers(new)[0].kill()
+    wait_events(new, "a newer child of this app publishes the periodic jobs", deadline=20)
+    old.stop()
+    wait_for("v1")  # until its claim has run out: docs/periodic.md
+
+
 def test_ticks_that_passed_while_all_was_down_are_made_up_for_by_the_latest(
     tree: Forest, own_server: Server, journal: Journal
 ) -> None:

@@ -88,6 +88,19 @@ def test_every_process_with_a_record_is_listed(redis: Redis) -> None:
     )  # fmt: skip
 
 
+def test_a_ruby_process_is_listed_whichever_sidekiq_wrote_its_record(redis: Redis) -> None:
+    """From 8.1.2 on ``concurrency`` is a field of its own; 9 is to drop ``queues`` and ``weights``
+    from ``info``. Keys as in the record of a real 8.1.7."""
+    capsules = {"default": {"concurrency": 5, "mode": "weighted", "weights": {"mail": 2, "low": 1}}}
+    info = {
+        "hostname": "ruby", "started_at": 1700000000.5, "pid": 18, "tag": "", "capsules": capsules,
+        "labels": [], "identity": "ruby:18:0123456789ab", "version": "8.1.7", "embedded": False,
+    }  # fmt: skip
+    beat(redis, "ruby:18:0123456789ab", info=json.dumps(info), concurrency=5)
+    [found] = api.processes()
+    assert (found.hostname, found.concurrency, found.queues) == ("ruby", 5, ("mail", "low"))
+
+
 # Running jobs
 
 
@@ -124,6 +137,33 @@ def test_a_job_that_began_this_second_is_running(redis: Redis) -> None:
     works(redis, "t1", -1)  # its host's clock is ahead of ours
     [job] = api.running()
     assert job.elapsed == 0
+
+
+@pytest.mark.parametrize("wrong", [3600, -3600])
+def test_how_long_a_job_runs_is_told_right_by_a_host_with_a_wrong_clock(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    beat(redis)
+    works(redis, "t1", 60)
+    true = time.time
+    monkeypatch.setattr(time, "time", lambda: true() + wrong)
+    [job] = api.running()
+    assert job.elapsed == pytest.approx(60, abs=3)
+    assert api.stuck(10) == []
+
+
+@pytest.mark.parametrize("wrong", [3600, -3600])
+def test_a_wrong_clock_does_not_silence_what_is_added_or_resumed(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    true = time.time
+    monkeypatch.setattr(time, "time", lambda: true() + wrong)
+    api.cron.add("hourly", "@hourly", "Report")
+    assert api.cron.get("hourly").last == pytest.approx(true(), abs=3)
+    api.cron.pause("hourly")
+    redis.hset("forkq:cron:last", "hourly", int(true()) - 100)
+    api.cron.resume("hourly")
+    assert api.cron.get("hourly").last == pytest.approx(true(), abs=3)
 
 
 def test_stuck_are_those_that_have_told_of_no_progress_for_minutes(redis: Redis) -> None:

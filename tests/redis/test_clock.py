@@ -15,6 +15,7 @@ from forkq.cron import Entry
 from forkq.exits import CLEAN
 from forkq.pipe import Leading, Left, Quiet, Ready
 from tests.redis.clockwork import Clockwork
+from tests.redis.crew import Log
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
@@ -39,7 +40,7 @@ def wait_leads(clock: Clockwork) -> None:
 
 
 class WallClock:
-    """The clock's wall clock, which the test may set; Redis and all else keep the true time."""
+    """What the server's clock shows to the clock's duties: the test may set it."""
 
     def __init__(self) -> None:
         self.shift = 0.0
@@ -100,7 +101,7 @@ def test_changes_that_come_while_it_is_busy_are_not_missed(
 
 
 @pytest.mark.usefixtures("brisk")
-def test_a_wall_clock_set_forward_makes_nobody_wait_for_the_old_time(
+def test_a_server_whose_clock_is_set_forward_makes_nobody_wait_for_the_old_time(
     redis: Redis, redis_server: Server, wall: WallClock
 ) -> None:
     redis.zadd("schedule", {job(): time.time() + 3600})
@@ -111,7 +112,7 @@ def test_a_wall_clock_set_forward_makes_nobody_wait_for_the_old_time(
 
 
 @pytest.mark.usefixtures("brisk")
-def test_a_wall_clock_set_back_moves_nothing_before_its_time(
+def test_a_server_whose_clock_is_set_back_moves_nothing_before_its_time(
     redis: Redis, redis_server: Server, wall: WallClock
 ) -> None:
     """And not much after it: the clock has seen the new time when that comes."""
@@ -123,6 +124,60 @@ def test_a_wall_clock_set_back_moves_nothing_before_its_time(
         wait_arrived(redis, "1", deadline=5)
     [payload] = redis.lrange("queue:q", 0, -1)
     assert json.loads(payload)["enqueued_at"] >= at
+
+
+@pytest.mark.parametrize("wrong", [3600.0, -3600.0])
+def test_a_host_with_a_wrong_clock_moves_jobs_at_their_time_and_says_so(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    """As all other hosts see it: nothing an hour early, nothing an hour late."""
+    true = time.time
+    log = Log()
+    monkeypatch.setattr("forkq.log.logger", lambda: log)
+    monkeypatch.setattr(time, "time", lambda: true() + wrong)
+    at = true() + 0.5
+    redis.zadd("schedule", {job("early"): true() + 1800, job("due"): at})
+    redis.zadd("retry", {job("failed"): at})
+    with Clockwork(redis_server.url) as clock:
+        wait_leads(clock)
+        wait_until(lambda: len(arrived(redis)) == 2, what="what is due", every=0.002)
+        assert true() >= at
+    assert set(arrived(redis)) == {"due", "failed"}
+    payloads: Any = redis.lrange("queue:q", 0, -1)
+    assert all(abs(json.loads(raw)["enqueued_at"] - true()) < 60 for raw in payloads)
+    told = [line for line in log.lines if "clock and redis's" in line[1]]
+    assert [(level, values) for level, _, values in told] == [("warning", {"seconds_ahead": wrong})]
+
+
+@pytest.mark.parametrize("wrong", [3600.0, -3600.0])
+def test_a_wrong_clock_leaves_no_last_ticks_of_another_hour(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    """Such as would keep the right clock, which leads next, from ticking for an hour."""
+    true = time.time
+    begun = int(true())
+    entry = Entry.make(name="e", cron="* * * * * *", job={"class": "E", "args": []}, origin="api")
+    redis.hset("forkq:cron", "e", entry.encode())
+    monkeypatch.setattr(time, "time", lambda: true() + wrong)
+    with Clockwork(redis_server.url):
+        wait_until(lambda: redis.llen("queue:default") >= 2, what="two ticks")
+    last: Any = redis.hget("forkq:cron:last", "e")
+    assert begun < int(last) <= true()
+    payloads: Any = redis.lrange("queue:default", 0, -1)
+    assert all(abs(json.loads(raw)["created_at"] - true()) < 60 for raw in payloads)
+
+
+@pytest.mark.usefixtures("brisk")
+def test_a_host_clock_that_is_set_while_it_leads_moves_nothing(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true = time.time
+    redis.zadd("schedule", {job("early"): true() + 1800})
+    with Clockwork(redis_server.url) as clock:
+        wait_leads(clock)
+        monkeypatch.setattr(time, "time", lambda: true() + 3600)
+        redis.zadd("schedule", {job("due"): true() + 1.2})  # two renewals later
+        wait_arrived(redis, "due")
 
 
 def test_a_set_of_another_type_does_not_hold_up_the_other_work(

@@ -6,16 +6,19 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
 
+import forkq
 from forkq.capsule import Capsule
 from forkq.child.heartbeat import Heartbeat, Household, Snapshot
 from forkq.child.ledger import Ledger
 from forkq.child.record import Record, describe
+from forkq.child.retry import Retry, decide
 from forkq.child.stats import Totals
 from forkq.config import load
 from forkq.connection import Wire
@@ -180,6 +183,49 @@ def test_quiet_is_told_and_an_order_is_passed_on_once(heart: Heart, redis: Redis
     assert heart.orders == ["TERM"]
 
 
+def test_orders_are_taken_oldest_first_one_with_each_beat(heart: Heart, redis: Redis) -> None:
+    """As Sidekiq takes what its web UI has pushed on the left: first quiet, then stop."""
+    redis.lpush(SIGNALS, "TSTP")
+    redis.lpush(SIGNALS, "TERM")
+    heart.beat()
+    assert heart.orders == ["TSTP"]
+    heart.beat()
+    assert heart.orders == ["TSTP", "TERM"]
+
+
+def test_a_child_that_was_struck_off_the_list_is_listed_again_with_the_next_beat(
+    heart: Heart, redis: Redis
+) -> None:
+    heart.beat()
+    redis.srem("processes", IDENTITY)
+    heart.beat()
+    assert redis.smembers("processes") == {IDENTITY.encode()}
+
+
+def test_a_record_names_forkq_as_its_software(heart: Heart, redis: Redis) -> None:
+    """Sidekiq's Busy page shows any version but its own."""
+    heart.beat()
+    assert json.loads(record(redis)["info"])["version"] == f"forkq {forkq.__version__}"
+
+
+@pytest.mark.parametrize("wrong", [3600.0, -3600.0])
+def test_after_a_beat_a_childs_stamps_go_by_the_servers_clock(
+    heart: Heart, redis: Redis, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    """And with them what they decide: when a job is retried, whether it has run for too long."""
+    true = time.time
+    monkeypatch.setattr(time, "time", lambda: true() + wrong)
+    heart.beat()
+    assert float(record(redis)["beat"]) == pytest.approx(true(), abs=3)
+    unit = Unit(1, "default", 1, PAYLOAD)
+    decision = decide(unit, None, ValueError("boom"), lambda error, event: None)
+    assert isinstance(decision, Retry)
+    assert 10 < decision.at - true() < 60
+    heart.totals = Totals(1, 0)
+    heart.beat()
+    assert redis.get(f"stat:processed:{datetime.fromtimestamp(true(), timezone.utc):%Y-%m-%d}")
+
+
 def test_news_make_it_beat_at_once(heart: Heart, redis: Redis) -> None:
     heart.heartbeat.start()
     wait_until(lambda: redis.exists(IDENTITY), what="the first beat")
@@ -257,6 +303,16 @@ def test_the_first_beat_publishes_and_a_gap_looks_for_losses_and_publishes_again
     assert heart.called == ["publish", "gap", "publish"]
     assert redis.smembers("processes") == {IDENTITY.encode()}
     assert redis.exists(NOTE)
+
+
+def test_it_publishes_again_within_a_minute(heart: Heart, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What something else has made of the definitions is found and repaired."""
+    heart.beat()
+    later = time.monotonic() + 40
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    heart.beat()
+    heart.beat()
+    assert heart.called == ["publish", "publish"]
 
 
 def test_a_record_that_was_written_but_whose_reply_was_lost_counts_as_a_gap(
@@ -351,12 +407,13 @@ def test_a_full_server_takes_the_record_and_the_counts_and_that_is_told_once(
     with closing(Heart(own_server.url)) as heart:
         heart.performs()
         assert heart.beat()
-        redis.delete(IDENTITY)
+        redis.delete(IDENTITY, "processes")
         redis.config_set("maxmemory", 1)
         heart.totals = Totals(4, 0)
         assert not heart.beat()
         assert not heart.beat()
         assert redis.exists(IDENTITY)
+        assert redis.smembers("processes") == {IDENTITY.encode()}
         assert redis.get("stat:processed") == b"4"
         assert heart.called == ["publish", "gap", "publish"]
         assert heart.log.events() == ["refused"]

@@ -320,6 +320,62 @@ def test_inside_a_job_the_current_job_is_known(redis: Redis, redis_server: Serve
     assert seen == [("m1", "default", 2, [1])]
 
 
+def test_after_rubys_retry_now_no_one_sees_a_negative_retry_count(
+    redis: Redis, redis_server: Server
+) -> None:
+    """Sidekiq's web UI counts down before it enqueues the job; the run costs no retry."""
+    seen: list[Any] = []
+
+    @middleware.server.append
+    def note(job: dict[str, Any], perform: Callable[[], None]) -> None:
+        seen.append(job["retry_count"])
+        perform()
+
+    @forkq.job(name="Curious")
+    def curious() -> None:
+        job = forkq.current_job()
+        seen.append((job.retry_count, job.payload["retry_count"]))
+        raise ValueError("again")
+
+    with Shop(redis_server.url):
+        redis.lpush(LIST, payload("Curious", retry_count=-1))
+        wait_until(lambda: redis.zcard("retry") == 1, what="the failure")
+    assert seen == [0, (0, 0)]
+    assert entries(redis, "retry")[0]["retry_count"] == 0
+
+
+def test_a_wrapped_job_counts_under_the_wrapped_class(redis: Redis, redis_server: Server) -> None:
+    """As in Sidekiq's metrics: ActiveJob's wrapper would hide what ran."""
+    good()
+
+    @forkq.job(name="Wrapper")
+    def wrapper(*args: object) -> None:
+        if args:
+            raise ValueError("boom")
+
+    with Shop(redis_server.url, concurrency=1) as shop:
+        redis.lpush(LIST, payload("Wrapper", wrapped="Mails::Welcome"))
+        redis.lpush(LIST, payload("Wrapper", "fail", wrapped="Mails::Welcome"))
+        for odd in (5, "", "x" * 300, None):
+            redis.lpush(LIST, payload("Wrapper", wrapped=odd))
+        redis.lpush(LIST, payload("Unknown", wrapped="Mails::Welcome"))
+        wait_until(lambda: shop.manager.counts() == (7, 2), what="the counts")
+    figures = {n: (row[0], sum(row[2:])) for n, row in shop.manager.tally().classes.items()}
+    assert figures == {"Mails::Welcome": (1, 1), "Wrapper": (0, 4)}
+
+
+def test_wrapped_names_without_end_do_not_fill_the_memory(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forkq.child.processor._MOST_NAMES", 3)
+    good()
+    with Shop(redis_server.url, concurrency=1) as shop:
+        for number in range(6):
+            redis.lpush(LIST, payload("Good", wrapped=f"W{number}"))
+        wait_until(lambda: shop.manager.counts() == (6, 0), what="the counts")
+    assert shop.manager.tally().classes.keys() == {"W0", "W1", "W2", "Good"}
+
+
 def test_an_interrupted_job_goes_back_to_the_head_and_counts_as_nothing(
     redis: Redis, redis_server: Server
 ) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 from redis import Redis
 
 from forkq import registry
+from forkq.child.claim import Claim
 from forkq.child.publisher import Publisher
 from forkq.connection import Wire
 from forkq.cron import Entry
 from forkq.keys import Keys
+from forkq.post import Generation, Post
 from tests.redis.crew import Log
 from tests.support.server import Server
 
@@ -115,6 +118,16 @@ def test_a_last_tick_never_goes_back(wire: Wire, redis: Redis) -> None:
     redis.hset("forkq:cron:last", "report", ahead)
     publish(wire, entry(cron="*/2 * * * *"))
     assert last(redis) == ahead
+
+
+@pytest.mark.parametrize("wrong", [3600, -3600])
+def test_an_entry_begins_now_by_the_servers_clock(
+    wire: Wire, redis: Redis, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    true = time.time
+    monkeypatch.setattr(time, "time", lambda: true() + wrong)
+    publish(wire, entry())
+    assert last(redis) == pytest.approx(true(), abs=3)
 
 
 def test_a_last_tick_of_a_clock_that_was_wrong_does(wire: Wire, redis: Redis) -> None:
@@ -220,6 +233,119 @@ def test_a_rolling_deploy_ends_with_the_new_definitions(wire: Wire, redis: Redis
         publish(wire, *entries)
     assert standing(redis) == {one.name: one for one in new}
     assert set(redis.hkeys("forkq:cron:last")) == {b"report", b"added"}
+
+
+class Deploy:
+    """Children of one service, each with its generation's code, at a time that the test sets."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.at = 1000.0
+        self.log = Log()
+
+    def child(self, generation: Generation, number: int, *entries: Entry) -> Publisher:
+        post = Post("default.0", None, "", -1, -1, False, generation, number)
+        claim = Claim(Keys(), "app", post, Log(), lambda: self.at)
+        return Publisher(Keys(), {"code:app": entries}, self.log, newest=claim.holds)
+
+
+@pytest.fixture
+def deploy(wire: Wire) -> Deploy:
+    return Deploy(wire)
+
+
+OLD, NEW = Generation("old", 10.0), Generation("new", 900.0)
+V1 = [entry(), entry("dropped")]
+V2 = [entry(cron="*/5 * * * *"), entry("added")]
+
+
+def test_a_respawned_child_of_the_old_version_does_not_bring_its_jobs_back(
+    deploy: Deploy, redis: Redis
+) -> None:
+    deploy.child(OLD, 1, *V1).publish(deploy.wire)
+    deploy.child(NEW, 1, *V2).publish(deploy.wire)
+    assert deploy.child(OLD, 2, *V1).publish(deploy.wire) is False
+    assert standing(redis) == {one.name: one for one in V2}
+
+
+def test_the_newest_generation_repairs_what_an_older_one_wrote(
+    deploy: Deploy, redis: Redis
+) -> None:
+    """A child of an earlier forkq, say, which asks for no claim."""
+    new = deploy.child(NEW, 1, *V2)
+    new.publish(deploy.wire)
+    publish(deploy.wire, *V1)
+    new.publish(deploy.wire)
+    assert standing(redis) == {one.name: one for one in V2}
+    told = {(level, *values["names"]) for level, _, values in deploy.log.lines[1:]}
+    assert told == {("warning", "dropped"), ("warning", "added", "report")}
+
+
+def test_definitions_that_were_deleted_come_back_and_no_tick_is_lost(
+    deploy: Deploy, redis: Redis
+) -> None:
+    child = deploy.child(NEW, 1, *V2)
+    child.publish(deploy.wire)
+    redis.hset("forkq:cron:last", "report", "5")
+    redis.delete("forkq:cron")
+    child.publish(deploy.wire)
+    assert standing(redis) == {one.name: one for one in V2}
+    assert last(redis) == 5
+    assert "repaired" in deploy.log.events()[-1]
+
+
+def test_of_one_generation_the_child_that_was_forked_last_publishes(
+    deploy: Deploy, redis: Redis
+) -> None:
+    """Its code may be newer, if it was changed on disk; and two must not undo each other's."""
+    first, second = deploy.child(NEW, 1, *V1), deploy.child(NEW, 2, *V2)
+    for child in (first, second, first, second, first):
+        child.publish(deploy.wire)
+    assert standing(redis) == {one.name: one for one in V2}
+    assert len(deploy.log.lines) == 4  # two added; then one changed, one dropped, one added
+
+
+def test_the_old_version_publishes_again_when_the_new_one_has_gone(
+    deploy: Deploy, redis: Redis
+) -> None:
+    """After a while in which it has seen that nobody renews the claim, and not before."""
+    old, new = deploy.child(OLD, 1, *V1), deploy.child(NEW, 1, *V2)
+    for _ in range(4):
+        new.publish(deploy.wire)
+        old.publish(deploy.wire)
+        deploy.at += 40
+    for _ in range(2):
+        old.publish(deploy.wire)
+        assert standing(redis).keys() == {"report", "added"}
+        deploy.at += 40
+    old.publish(deploy.wire)
+    assert standing(redis) == {one.name: one for one in V1}
+    new.publish(deploy.wire)  # it was only cut off
+    assert standing(redis) == {one.name: one for one in V2}
+
+
+@pytest.mark.parametrize("claim", ["nonsense", "new 1 x", "x 99999999999999 1 5", ["a list"]])
+def test_an_odd_claim_keeps_nobody_from_publishing_for_long(
+    deploy: Deploy, redis: Redis, claim: str | list[str]
+) -> None:
+    if isinstance(claim, list):
+        redis.rpush("forkq:cron:claim:app", *claim)
+    else:
+        redis.set("forkq:cron:claim:app", claim)
+    child = deploy.child(NEW, 1, *V2)
+    child.publish(deploy.wire)
+    deploy.at += 100
+    child.publish(deploy.wire)
+    assert standing(redis) == {one.name: one for one in V2}
+
+
+def test_a_claim_works_on_a_full_server(own_server: Server) -> None:
+    redis = own_server.client()
+    own_server.cli("CONFIG", "SET", "maxmemory", 1)
+    with closing(Wire(own_server.url)) as wire:
+        wire.connect()
+        Deploy(wire).child(NEW, 1, entry()).publish(wire)
+    assert standing(redis) == {"report": entry()}
 
 
 def test_publishers_at_the_same_moment_publish_once(wire: Wire, redis: Redis) -> None:
