@@ -77,11 +77,7 @@ class Family:
         """Forks a child for every free place whose time has come."""
         for slot in self.slots:
             if slot.child is None and time.monotonic() >= slot.due:
-                try:
-                    slot.child = self.fork(slot, quiet=quiet)
-                except OSError as error:
-                    slot.due = time.monotonic() + _FORK_PAUSE
-                    self._log.error("cannot fork; trying again", child=slot.name, error=str(error))
+                self._fill(slot, quiet)
 
     def fork(self, slot: Slot, *, quiet: bool = False) -> Child:
         """Forks a child for ``slot``, without putting it there. Raises OSError."""
@@ -150,6 +146,17 @@ class Family:
         workers = [(c, c.slot.capsule) for c in self.children.values() if c.slot.capsule]
         places = sum(capsule.concurrency for _, capsule in workers)
         return f"{len(workers)} children [{self.busy} of {places} busy]"
+
+    def _fill(self, slot: Slot, quiet: bool) -> None:
+        try:
+            slot.child = self.fork(slot, quiet=quiet)
+        except OSError as error:
+            slot.due = time.monotonic() + _FORK_PAUSE
+            if not slot.fork_failed:
+                self._log.error("cannot fork; trying again", child=slot.name, error=str(error))
+            slot.fork_failed = True
+        else:
+            slot.fork_failed = False
 
     def _bury(self, child: Child, code: int, rss: int) -> None:
         """``code`` is the exit code, or minus the signal; ``rss`` the peak in KiB."""

@@ -30,6 +30,7 @@ class Slot:
     capsule: Capsule | None
     child: Child | None = None
     boot_failures: int = 0
+    fork_failed: bool = False
     early_deaths: int = 0
     respawns: int = 0
     due: float = 0.0
@@ -42,8 +43,10 @@ class Slot:
 
     @property
     def degraded(self) -> bool:
-        """Whether its last child could not boot, and no other one is ready yet."""
-        return self.boot_failures > 0 and not (self.child is not None and self.child.was_ready)
+        """Whether its last child could not boot, or none can be forked, and no other one is ready
+        yet."""
+        failed = self.boot_failures > 0 or self.fork_failed
+        return failed and not (self.child is not None and self.child.was_ready)
 
     def died(self, child: Child, how: str) -> None:
         """Notes a death, and when the place may be filled again (monotonic)."""
