@@ -62,10 +62,10 @@ class LogSettings:
 class Config:
     """Everything a forkq process is told; complete, with every default filled in.
 
-    ``timeout`` is in seconds, ``dead_max`` in jobs; ``workers`` is the number of children for each
-    capsule without its own; ``cron`` the periodic jobs of the file, without what only their jobs
-    say (periodic.entries_by_origin); ``rules`` those of all queues, which each capsule has too;
-    ``source`` is the file that was read.
+    ``timeout`` and ``boot_timeout`` (0: no limit) are in seconds, ``dead_max`` in jobs; ``workers``
+    is the number of children for each capsule without its own; ``cron`` the periodic jobs of the
+    file, without what only their jobs say (periodic.entries_by_origin); ``rules`` those of all
+    queues, which each capsule has too; ``source`` is the file that was read.
     """
 
     app: tuple[Text, ...] = ()
@@ -75,6 +75,7 @@ class Config:
     tag: Annotated[str, Meta(max_length=64, description="a string of at most 64 characters")] = ""
     labels: tuple[Text, ...] = ()
     preload: bool = False
+    boot_timeout: Seconds = 300.0
     workers: Workers = 1
     strict_args: Literal["raise", "warn", "off"] = "raise"
     dead_max: Annotated[int, Meta(ge=0, le=100_000_000)] = 10_000

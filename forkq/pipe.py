@@ -40,7 +40,7 @@ class Lead(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Fact: the app is loaded and the processors are fetching."""
+    """Fact: the app is loaded and every thread runs; from here on the child may fetch."""
 
     identity: str
 
@@ -100,12 +100,15 @@ def unbootable(reason: str) -> Unbootable:
 
 
 class Reader(Generic[Message]):
-    """Takes messages off a non-blocking pipe."""
+    """Takes messages off a non-blocking pipe. ``eof``: the other side has closed it. ``garbled``:
+    it has written what is no message (a job may write to any descriptor), so nothing more can be
+    understood."""
 
     def __init__(self, fd: int, decoder: msgspec.msgpack.Decoder[Message]) -> None:
         os.set_blocking(fd, False)
         self.fd = fd
         self.eof = False
+        self.garbled = False
         self._decoder = decoder
         self._buffer = bytearray()
 
@@ -113,20 +116,25 @@ class Reader(Generic[Message]):
         """For selectors."""
         return self.fd
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will be understood."""
+        return self.eof or self.garbled
+
     def read(self) -> list[Message]:
-        """Every whole message that has arrived. Sets ``eof`` once the other side has closed, or
-        has written what is no message (a job may write to any descriptor)."""
+        """Every whole message that has arrived."""
         self._fill()
         messages: list[Message] = []
         try:
-            while len(self._buffer) >= _LENGTH.size:
+            while not self.garbled and len(self._buffer) >= _LENGTH.size:
                 end = _LENGTH.size + _checked(_LENGTH.unpack_from(self._buffer)[0])
                 if len(self._buffer) < end:
                     break
                 messages.append(self._decoder.decode(self._buffer[_LENGTH.size : end]))
                 del self._buffer[:end]
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            self.eof = True
+            self.garbled = True
+        if self.garbled:
             self._buffer.clear()
         return messages
 

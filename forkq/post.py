@@ -25,6 +25,8 @@ _MASTERS: Final = (
     signal.SIGHUP,
     signal.SIGUSR2,
 )
+# Seconds that a process which ends waits for its standard output.
+_FLUSH_LIMIT: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,25 @@ def end_copy(error: BaseException | None) -> NoReturn:
     code = 0 if error is None else 1
     if isinstance(error, SystemExit):
         code = error.code if type(error.code) is int else int(error.code is not None)
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code)
+    leave(code)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends a forked process without the exit hooks that it has inherited. Nothing comes between the
+    call and the end: an output that raises when it is flushed, or blocks, loses what it holds."""
+    try:
+        flushing = threading.Thread(target=_flush, name="flush", daemon=True)
+        flushing.start()
+        flushing.join(_FLUSH_LIMIT)
+    finally:
+        os._exit(code)
+
+
+def _flush() -> None:
+    """The app may have put any object in the place of standard output, which may raise anything."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
 
 
 # The signal masks of threads that are about to fork.

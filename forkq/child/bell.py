@@ -32,3 +32,8 @@ class Bell:
         with suppress(BlockingIOError):  # that was all of them
             while os.read(self.fd, 4096):
                 pass
+
+    def close(self) -> None:
+        """Closes the pipe, when no thread uses it any more."""
+        os.close(self.fd)
+        os.close(self._write)

@@ -32,4 +32,7 @@ class Election:
             self._thread = threading.Thread(
                 target=call_handlers, args=("leader", self._log), name="leader", daemon=True
             )
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError as error:  # the child goes on without what its handlers would do
+                self._log.error("the leader's handlers cannot be called", error=str(error))

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-import traceback
-from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Final
 
@@ -37,12 +35,12 @@ from ..pipe import (
     Reader,
     Ready,
     State,
-    orders,
     send,
     unbootable,
 )
 from ..post import Post, listen_to_term
 from ..standing import announce_stopping, lead
+from .boot import BootWatch, start_threads, story
 from .claim import Claim
 from .events import Election, call_handlers
 from .fetcher import Fetcher
@@ -59,7 +57,6 @@ from .runs import Runs
 from .settle import Settler
 from .stacks import dump_stacks
 
-_PACKAGE: Final = str(Path(__file__).parents[1])
 _TICK: Final = 1.0
 _BRISK_TICK: Final = 0.02
 _FAREWELL: Final = 1.0
@@ -72,35 +69,41 @@ def main(config: Config, post: Post) -> int:
     woken = listen_to_term()
     setproctitle(f"forkq child {post.name} [booting]")
     log.bind(pid=os.getpid(), capsule=post.name)
+    watch = BootWatch(post, woken, log.logger())
     try:
+        watch.start()
         call_handlers("fork", log.logger())
         client.serve(config)  # before the app, which may have its own say
         load_app(config.app)
         if not registry.names():
             log.logger().warning("the app has registered no job", app=list(config.app))
         assert post.capsule is not None
-        child = Child(config, post, post.capsule, woken)
+        child = Child(config, post, post.capsule, woken, watch.orders)
         for handler in registry.handlers("startup"):
             handler()
+        start_threads(child.start)
     except ForkqError as error:
         send(post.report, unbootable(str(error)))
         return CANNOT_BOOT
     except BaseException as error:  # noqa: BLE001 - the app may raise anything, SystemExit too
-        send(post.report, unbootable(_story(error)))
+        send(post.report, unbootable(story(error)))
         return CANNOT_BOOT
-    return child.run()
+    watch.end()
+    return child.run(quiet=watch.quiet)
 
 
 class Child:
     """The parts of one child, and its main loop."""
 
-    def __init__(self, config: Config, post: Post, capsule: Capsule, woken: int) -> None:
+    def __init__(
+        self, config: Config, post: Post, capsule: Capsule, woken: int, told: Reader[Order]
+    ) -> None:
         self._post = post
         self._capsule = capsule
         self._woken = woken
         self._timeout = config.timeout
         self._log = log.logger()
-        self._orders = Reader(post.control, orders)
+        self._orders = told
         self._identity = post.identity
         self._state: State = "running"
         self._deadline: float | None = None
@@ -155,19 +158,19 @@ class Child:
         tally = self._manager.tally(self._losses.count)
         return Snapshot(self._fetcher.in_flight(), tally, self._state != "running")
 
-    def run(self) -> int:
+    def start(self) -> None:
+        """Starts all threads. The processors fetch nothing before ``run``: a child that is short of
+        threads must not hold a lease. Raises RuntimeError."""
+        self._heartbeat.start()
+        self._manager.start()
+
+    def run(self, *, quiet: bool) -> int:
         """Performs jobs until the master, a signal or the master's death ends it."""
-        if self._post.quiet:
+        if quiet:
             self._go_quiet("quiet")
         send(self._post.report, Ready(self._identity))  # before a job can end this process
         self._tell()
-        try:
-            self._heartbeat.start()
-            self._manager.start()
-        except RuntimeError as error:
-            reason = f"the system gives no more threads: {error}; lower the concurrency"
-            send(self._post.report, unbootable(reason))
-            return CANNOT_BOOT
+        self._manager.open()
         while not self._over():
             self._listen()
             self._enforce()
@@ -190,7 +193,7 @@ class Child:
             else:
                 for order in self._orders.read():
                     self._obey(order)
-                if self._orders.eof:
+                if self._orders.over:
                     self._orphaned()
 
     def _obey(self, order: Order) -> None:
@@ -277,7 +280,8 @@ class Child:
     def _leave(self) -> int:
         """Leaves nothing behind: jobs go back, counters are written, the record goes."""
         if not self._manager.idle:
-            self._log.error("jobs ignored the stop; leaving them to the rescue")
+            said = "jobs ignored the stop" if self._manager.busy else "processors did not end"
+            self._log.error(f"{said}; leaving the rest to the rescue", jobs=self._manager.busy)
             send(self._post.report, Left())
             return LEASES_LEFT
         returned = self._fetcher.give_back()
@@ -286,18 +290,6 @@ class Child:
         call_handlers("exit", self._log)
         send(self._post.report, Left())
         return CLEAN if returned and left else LEASES_LEFT
-
-
-def _story(error: BaseException) -> str:
-    """The traceback of an app that cannot be loaded, from the app's own first frame on."""
-    trace = error.__traceback__
-    while trace is not None and _is_plumbing(trace.tb_frame.f_code.co_filename):
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
-
-
-def _is_plumbing(filename: str) -> bool:
-    return filename.startswith(("<frozen importlib", _PACKAGE + os.sep))
 
 
 def _publisher(config: Config, keys: Keys, post: Post, logger: Any) -> Publisher:

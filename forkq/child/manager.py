@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -22,12 +23,18 @@ class Manager:
         self._log = log
         self._number = count()
         self._processors = [self._new() for _ in range(concurrency)]
+        self._gate = threading.Event()
         self._quiet = False
 
     def start(self) -> None:
-        """Starts all processors."""
+        """Starts all processors; they wait for ``open``. Raises RuntimeError if the system has no
+        thread left."""
         for processor in self._processors:
-            processor.start()
+            processor.start(self._gate)
+
+    def open(self) -> None:
+        """The processors take jobs from now on."""
+        self._gate.set()
 
     def quiet(self) -> None:
         """No processor takes another job."""
@@ -63,12 +70,20 @@ class Manager:
             return
         for place, processor in enumerate(self._processors):
             if not processor.alive:
-                self._log.error("a processor died; replaced", processor=place)
-                self._fetcher.abandon(processor.ident)
+                if processor.ident:  # else it is an heir that could not be started
+                    self._log.error("a processor died; replaced", processor=place)
+                    self._fetcher.abandon(processor.ident)
                 heir = self._new()
                 heir.tally = processor.tally  # goes on with its books: nothing counts twice or less
                 self._processors[place] = heir
-                heir.start()
+                self._start(heir)
+
+    def _start(self, heir: Processor) -> None:
+        """Starts a replacement, or leaves that to the next look: the others must go on."""
+        try:
+            heir.start(self._gate)
+        except RuntimeError as error:
+            self._log.error("a processor cannot be started; trying again", error=str(error))
 
     def _new(self) -> Processor:
         return self._hire(f"processor-{next(self._number)}")

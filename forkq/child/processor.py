@@ -62,10 +62,12 @@ class Processor:
         self._on_end = on_end
         self._name = ""  # of the job at hand, if it is registered
         self._local: JobSpec | None = None
+        self._gate = threading.Event()
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
 
-    def start(self) -> None:
-        """Starts the thread."""
+    def start(self, gate: threading.Event) -> None:
+        """Starts the thread, which takes its first job when ``gate`` is open."""
+        self._gate = gate
         self._thread.start()
 
     @property
@@ -80,6 +82,7 @@ class Processor:
 
     def run(self) -> None:
         """One job after the other."""
+        self._gate.wait()
         while (unit := self._fetcher.take()) is not None:
             try:
                 self.process(unit)

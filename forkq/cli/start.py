@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import traceback
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -27,6 +28,8 @@ from ..recovery import Recovery
 from ..redis_url import EMBEDDED, redacted_url
 from ..rules import warnings
 from .options import configuration, finds_redis
+
+_STDERR: Final = 2
 
 
 @click.command()
@@ -55,12 +58,24 @@ from .options import configuration, finds_redis
 @click.option("-v", "--verbose", is_flag=True, help="The same as --log-level debug.")
 def start(verbose: bool, **flags: Any) -> int:
     """Start a master and its children; ends with TERM or Ctrl-C."""
+    _open_standard_streams()
     if verbose:
         flags["log_level"] = "debug"
     config = configuration(**flags)
     log.configure(config.log.level, config.log.format)
     log.bind(pid=os.getpid())
     return run(config, log.logger())
+
+
+def _open_standard_streams() -> None:
+    """Opens /dev/null where the caller has closed standard input, output or error. Else the next
+    pipe would get that number, and what a job prints would go into it."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(_STDERR, "w", closefd=False)
 
 
 def run(config: Config, logger: Any) -> int:

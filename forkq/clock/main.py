@@ -189,7 +189,7 @@ class Clock:
             self._obey(self._orders.read())
 
     def _obey(self, told: Sequence[Order]) -> None:
-        self._over |= self._orders.eof or any(isinstance(order, Stop) for order in told)
+        self._over |= self._orders.over or any(isinstance(order, Stop) for order in told)
         if any(isinstance(order, Quiet) for order in told):
             self._resign()
 

@@ -68,6 +68,16 @@ class Embedded:
                 f"the state directory {self._folder.parent} is too deep for a Unix socket "
                 f"({_LONGEST_SOCKET} bytes); set [forkq] state_dir to a shorter path"
             )
+        try:
+            self._start()
+        except OSError as error:
+            self.stop()
+            raise ConfigError(
+                f"cannot start the embedded server: {error.filename or self._folder}: "
+                f"{error.strerror}; name another folder with [forkq] state_dir, or make room"
+            ) from None
+
+    def _start(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         pid = self._answering_pid()
         found = pid is not None

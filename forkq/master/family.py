@@ -11,8 +11,7 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Final
 
 from ..config import Config
-from ..exits import CLEAN
-from ..pipe import Order
+from ..pipe import Order, Stop
 from ..recovery import Crash
 from .handle import CLOCK, Child, Slot
 from .rescue import Case, Rescue
@@ -26,7 +25,8 @@ _FORK_PAUSE: Final = 1.0
 
 class Family:
     """``slots`` are the places to fill, ``children`` the living by pid (old ones that retire
-    during a rolling restart are among them, but in no slot)."""
+    during a rolling restart are among them, but in no slot). ``was_ready``: all places were filled
+    with ready children once."""
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Family:
     ) -> None:
         self.slots = list(_slots(config))
         self.children: dict[int, Child] = {}
+        self.was_ready = False
         self._ours = ours
         self._rescue = rescue
         self._log = log
@@ -55,6 +56,13 @@ class Family:
             child.hear()
             if child.report.eof:
                 self._ignore(child.report.fd)
+            elif child.report.garbled:
+                self._retire_garbled(child)
+        for slot in self.slots:
+            if slot.boot_failures and not slot.degraded:
+                self._log.info("child is ready again", child=slot.name, failed=slot.boot_failures)
+                slot.boot_failures = 0
+        self.was_ready = self.was_ready or self._all_ready
 
     def reap(self) -> None:
         """Buries the dead: their jobs are rescued, their places are free."""
@@ -69,11 +77,7 @@ class Family:
         """Forks a child for every free place whose time has come."""
         for slot in self.slots:
             if slot.child is None and time.monotonic() >= slot.due:
-                try:
-                    slot.child = self.fork(slot, quiet=quiet)
-                except OSError as error:
-                    slot.due = time.monotonic() + _FORK_PAUSE
-                    self._log.error("cannot fork; trying again", child=slot.name, error=str(error))
+                self._fill(slot, quiet)
 
     def fork(self, slot: Slot, *, quiet: bool = False) -> Child:
         """Forks a child for ``slot``, without putting it there. Raises OSError."""
@@ -87,6 +91,19 @@ class Family:
     def begin_generation(self) -> None:
         """Children forked from now on have newer code than those that live."""
         self._spawner.begin_generation()
+
+    def rescue(self, child: Child, crash: Crash | None) -> None:
+        """Has the jobs of ``child``, which is dead or frozen, given back; once."""
+        if not child.rescued:
+            child.rescued = True
+            self._rescue.take(
+                Case(child.identity, child.slot.queues, crash, child.processed, child.failed)
+            )
+
+    def fill_now(self) -> None:
+        """Ends all pauses: there may be new code that boots."""
+        for slot in self.slots:
+            slot.due = 0.0
 
     def order(self, order: Order) -> None:
         """Tells every child."""
@@ -109,20 +126,22 @@ class Family:
         return sum(child.busy for child in self.children.values())
 
     @property
-    def all_ready(self) -> bool:
-        """Whether every place is filled with a child that has booted."""
-        return all(slot.child is not None and slot.child.was_ready for slot in self.slots)
-
-    @property
     def due(self) -> float | None:
         """When the next free place is to be filled (monotonic)."""
         return min((slot.due for slot in self.slots if slot.child is None), default=None)
 
     @property
+    def degraded(self) -> list[str]:
+        """The places of a tree that was ready which stay empty, because their children cannot
+        boot."""
+        return [slot.name for slot in self.slots if self.was_ready and slot.degraded]
+
+    @property
     def hopeless(self) -> dict[str, Any] | None:
-        """Which child cannot boot however often it is tried, and why; None if all can."""
+        """Which child cannot boot however often it is tried, and why; None if all can, or could:
+        a tree that was ready goes on with the children that it has."""
         for slot in self.slots:
-            if slot.boot_failures >= _BOOT_ATTEMPTS:
+            if slot.boot_failures >= _BOOT_ATTEMPTS and not self.was_ready:
                 return {"child": slot.name, "attempts": slot.boot_failures, "reason": slot.reason}
         return None
 
@@ -132,6 +151,17 @@ class Family:
         places = sum(capsule.concurrency for _, capsule in workers)
         return f"{len(workers)} children [{self.busy} of {places} busy]"
 
+    def _fill(self, slot: Slot, quiet: bool) -> None:
+        try:
+            slot.child = self.fork(slot, quiet=quiet)
+        except OSError as error:
+            slot.due = time.monotonic() + _FORK_PAUSE
+            if not slot.fork_failed:
+                self._log.error("cannot fork; trying again", child=slot.name, error=str(error))
+            slot.fork_failed = True
+        else:
+            slot.fork_failed = False
+
     def _bury(self, child: Child, code: int, rss: int) -> None:
         """``code`` is the exit code, or minus the signal; ``rss`` the peak in KiB."""
         child.hear()  # its last words may have come since
@@ -139,15 +169,13 @@ class Family:
         for fd in (child.report.fd, child.pidfd):
             self._ignore(fd)
         child.close()
-        well = child.said_goodbye and code == CLEAN
-        if not well and not child.frozen:
-            crash = None if child.said_goodbye else _crash(code, rss)
-            self._rescue.take(
-                Case(child.identity, child.slot.queues, crash, child.processed, child.failed)
-            )
-        if child.slot.child is child:
+        if not child.ended_well(code):
+            blameless = child.said_goodbye or child.frozen or not child.was_ready
+            self.rescue(child, None if blameless else _crash(code, rss))
+        in_place = child.slot.child is child
+        if in_place:
             child.slot.died(child, _how(code))
-        self._log_death(child, code)
+        self._log_death(child, code, in_place)
 
     def _reap_strangers(self) -> None:
         """As PID 1 of a container we inherit what jobs have left behind; init would reap it."""
@@ -158,19 +186,52 @@ class Family:
                     return  # ours, died just now: the next round buries it with honours
                 os.waitpid(found.si_pid, 0)
 
-    def _log_death(self, child: Child, code: int) -> None:
-        if child.said_goodbye and code == CLEAN:
+    def _log_death(self, child: Child, code: int, in_place: bool) -> None:
+        if child.ended_well(code):
             self._log.info("child ended", child=child.name, pid=child.pid)
-        elif child.frozen:
+        elif child.frozen and child.killed:
             self._log.info("child killed", child=child.name, pid=child.pid)
+        elif child.frozen:
+            self._log.warning(
+                "frozen child killed from outside; its jobs go back", child=child.name
+            )
         elif child.said_goodbye:
             self._log.warning(
                 "child ended, redis did not take its jobs or counts", child=child.name
             )
+        elif in_place and self.was_ready and not child.was_ready:
+            self._log_failed_boot(child.slot)
         elif child.reason:  # told whole when the last attempt has failed
             self._log.error("child cannot boot", child=child.name, attempt=child.slot.boot_failures)
         else:
             self._log.error("child died", child=child.name, pid=child.pid, how=_how(code))
+
+    def _log_failed_boot(self, slot: Slot) -> None:
+        """One line, however often it is tried."""
+        if slot.boot_failures == 1:
+            self._log.error(
+                "child cannot boot; trying again, the others go on",
+                child=slot.name,
+                reason=slot.reason,
+            )
+
+    @property
+    def _all_ready(self) -> bool:
+        """Whether every place is filled with a child that has booted."""
+        return all(slot.child is not None and slot.child.was_ready for slot in self.slots)
+
+    def _retire_garbled(self, child: Child) -> None:
+        """A job has written into the pipe: what the child reports is lost. It ends in its own time,
+        and another one takes its place."""
+        if child.slot.child is child and child.was_ready:
+            self._log.error(
+                "a job has written into its child's pipe; replacing the child",
+                child=child.name,
+                pid=child.pid,
+            )
+            child.order(Stop(None))
+            child.state = "retiring"
+            child.slot.died(child, "")
 
     def _ignore(self, fd: int | None) -> None:
         if fd is not None and fd in self._selector.get_map():

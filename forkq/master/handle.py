@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..capsule import Capsule
+from ..exits import CLEAN
 from ..pipe import Fact, Leading, Left, Order, Reader, Ready, State, Unbootable, send
 
 CLOCK: Final = "clock"
@@ -18,6 +19,7 @@ CLOCK: Final = "clock"
 _WELL_AFTER: Final = 10.0
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 10.0
+_MOST_DOUBLINGS: Final = 10
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +30,7 @@ class Slot:
     capsule: Capsule | None
     child: Child | None = None
     boot_failures: int = 0
+    fork_failed: bool = False
     early_deaths: int = 0
     respawns: int = 0
     due: float = 0.0
@@ -37,6 +40,13 @@ class Slot:
     def queues(self) -> tuple[str, ...]:
         """Whose leases a child here may hold."""
         return self.capsule.queue_names if self.capsule else ()
+
+    @property
+    def degraded(self) -> bool:
+        """Whether its last child could not boot, or none can be forked, and no other one is ready
+        yet."""
+        failed = self.boot_failures > 0 or self.fork_failed
+        return failed and not (self.child is not None and self.child.was_ready)
 
     def died(self, child: Child, how: str) -> None:
         """Notes a death, and when the place may be filled again (monotonic)."""
@@ -56,13 +66,18 @@ class Slot:
         """Nothing after a long life; else growing, with jitter."""
         if self.early_deaths == 0:
             return 0.0
-        ceiling = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self.early_deaths - 1))
+        doublings = min(self.early_deaths - 1, _MOST_DOUBLINGS)  # 2.0 ** 1024 is an error
+        ceiling = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**doublings)
         return ceiling * random.uniform(0.5, 1.0)
 
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """One child process. It stays unreaped until ``loop`` reaps it, so its pid cannot be reused."""
+    """One child process. It stays unreaped until ``loop`` reaps it, so its pid cannot be reused.
+
+    ``reason``: why it cannot boot. ``rescued``: its leases are in the care of ``Rescue``.
+    ``left_at``: when its end of the report pipe was closed (monotonic).
+    """
 
     slot: Slot
     pid: int
@@ -78,7 +93,11 @@ class Child:
     processed: int = 0
     failed: int = 0
     frozen: bool = False
+    killed: bool = False
+    rescued: bool = False
     said_goodbye: bool = False
+    left_at: float | None = None
+    stacks_asked: bool = False
     leads_until: float = 0.0
 
     @property
@@ -100,6 +119,12 @@ class Child:
             else:
                 self.state = fact.state
                 self.busy, self.processed, self.failed = fact.busy, fact.processed, fact.failed
+        if self.report.eof and self.left_at is None:
+            self.left_at = time.monotonic()
+
+    def ended_well(self, code: int) -> bool:
+        """Whether it has left nothing behind; ``code`` alone says nothing, any job can exit."""
+        return self.said_goodbye and code == CLEAN
 
     def descriptors(self) -> Iterator[int]:
         """Our ends, for the children that come after it to close."""
@@ -125,6 +150,7 @@ class Child:
     def kill(self) -> None:
         """SIGKILL."""
         os.kill(self.pid, signal.SIGKILL)
+        self.killed = True
 
     def close(self) -> None:
         """Closes our ends, once it is dead."""

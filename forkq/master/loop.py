@@ -17,6 +17,7 @@ from ..exits import CANNOT_BOOT, CLEAN
 from ..pipe import DumpStacks, Quiet
 from .embedded import Embedded
 from .family import Family
+from .inspection import Inspection
 from .leadership import Leadership
 from .notify import Notifier
 from .pidfile import Pidfile
@@ -54,6 +55,7 @@ class Master:
         self._family = Family(config, rescue, self._signals, self._descriptors, log)
         self._stopping = Stopping(self._family, rescue, log)
         self._rolling = Rolling(self._family, log)
+        self._inspection = Inspection(self._family, config.boot_timeout, log)
         self._leadership = Leadership()
         about = {"tag": config.tag, "timeout": config.timeout}
         self._status = StatusFile(config.status_file, about, log)
@@ -70,6 +72,7 @@ class Master:
             self._obey_signals()
             self._family.hear()
             self._family.reap()
+            self._inspection.enforce()
             self._stopping.enforce()
             self._rescue.work()
             self._respawn()
@@ -109,7 +112,7 @@ class Master:
         tag = f"[{self._config.tag}] " if self._config.tag else ""
         setproctitle(f"forkq master {tag}{summary}")
         self._notifier.ping()
-        if self._family.all_ready and not self._rolling.under_way and not self._stopping.begun:
+        if self._family.was_ready and not self._rolling.under_way and not self._stopping.begun:
             self._announce(summary)
         self._notifier.status(summary)
         self._status.write(self._state(), self._family.children.values(), ready=self._ready)
@@ -130,6 +133,8 @@ class Master:
         if self._embedded is not None:
             self._log.info("stopping the embedded server, last of all")
             self._embedded.stop()
+        if self._rescue.due is not None:
+            self._log.warning("jobs stay leased in redis; the next start gives them back")
         self._status.remove()
         self._pidfile.release()
         self._log.info("stopped", exit_code=self._exit_code)
@@ -160,7 +165,11 @@ class Master:
         self._family.order(DumpStacks())
 
     def _restart(self) -> None:
-        if not self._stopping.begun and self._rolling.begin():
+        if self._stopping.begun:
+            self._log.info("no rolling restart: the tree is stopping")
+            return
+        self._family.fill_now()
+        if self._rolling.begin():
             self._notifier.reloading()
 
     def _hang_up(self) -> None:
@@ -175,6 +184,7 @@ class Master:
             self._stopping.due,
             self._rescue.due,
             self._status.due,
+            self._inspection.due,
             None if self._stopping.begun else self._family.due,
         ]
         return min(moment for moment in moments if moment is not None)
@@ -184,10 +194,14 @@ class Master:
             return "stopping"
         if self._quiet:
             return "quiet"
+        if self._family.degraded:
+            return "degraded"
         return "running" if self._ready else "booting"
 
     def _note(self) -> str:
         state = self._state()
+        if state == "degraded":
+            return f" (degraded: {', '.join(self._family.degraded)} cannot boot)"
         return "" if state == "running" else f" ({state})"
 
     def _descriptors(self) -> list[int]:

@@ -26,13 +26,12 @@ class Pidfile:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = self._locked()
+            self._write()
         except OSError as error:
             raise ConfigError(
                 f"cannot write the pidfile {self.path}: {error.strerror}; "
                 "name another one with --pidfile"
             ) from None
-        os.ftruncate(self._fd, 0)
-        os.write(self._fd, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
         """Removes the file, while it is still ours."""
@@ -43,6 +42,15 @@ class Pidfile:
     def descriptor(self) -> int:
         """What a forked child must close."""
         return self._fd
+
+    def _write(self) -> None:
+        """Writes our pid. A file that a full disk does not take is removed again."""
+        try:
+            os.ftruncate(self._fd, 0)
+            os.write(self._fd, f"{os.getpid()}\n".encode())
+        except OSError:
+            self.release()
+            raise
 
     def _locked(self) -> int:
         while True:

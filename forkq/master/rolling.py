@@ -10,7 +10,8 @@ from .handle import Child, Slot
 
 
 class Rolling:
-    """Under way from ``begin`` until the last place has its new child."""
+    """Under way from ``begin`` until the last place has its new child. Asked for again meanwhile,
+    it does one more round: the children that are new already may have older code."""
 
     def __init__(self, family: Family, log: Any) -> None:
         self._family = family
@@ -18,29 +19,39 @@ class Rolling:
         self._waiting: list[Slot] = []
         self._old: Child | None = None
         self._new: Child | None = None
+        self._again = False
 
     @property
     def under_way(self) -> bool:
         """Whether places still wait for their new child."""
-        return bool(self._waiting) or self._new is not None
+        return bool(self._waiting) or self._new is not None or self._again
 
     def begin(self) -> bool:
-        """Starts a rolling restart. False if one is under way."""
+        """Starts a rolling restart. False if one is under way: then another one follows it."""
         if self.under_way:
+            if not self._again:
+                self._again = True
+                self._log.info("rolling restart: one is under way; another one follows it")
             return False
-        self._log.info("rolling restart: new children first, old ones end in their own time")
-        self._waiting = list(self._family.slots)
-        self._family.begin_generation()
+        self._start()
         return True
 
     def go_on(self, *, quiet: bool = False) -> None:
         """The next step, if its time has come. ``quiet``: new children are to fetch nothing."""
         if self._new is None:
+            if self._again and not self._waiting:
+                self._again = False
+                self._start()
             self._next_place(quiet)
         elif not self._lives(self._new):
             self._call_off(self._new)
         elif self._new.was_ready:
             self._hand_over(self._new)
+
+    def _start(self) -> None:
+        self._log.info("rolling restart: new children first, old ones end in their own time")
+        self._waiting = list(self._family.slots)
+        self._family.begin_generation()
 
     def _next_place(self, quiet: bool) -> None:
         while self._waiting:

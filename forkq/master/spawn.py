@@ -6,11 +6,9 @@ import os
 import secrets
 import signal
 import socket
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +19,7 @@ from ..config import Config
 from ..errors import CannotBoot
 from ..exits import BLIND
 from ..pipe import Fact, Reader, facts
-from ..post import Generation, Post
+from ..post import Generation, Post, leave
 from .handle import Child, Slot
 from .signals import reset
 
@@ -107,10 +105,7 @@ class Spawner:
         except BaseException:  # noqa: BLE001 - nothing may return into the master's code
             traceback.print_exc()
         finally:
-            with suppress(OSError, ValueError):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)
+            leave(code)
 
 
 def _two_pipes() -> tuple[int, int, int, int]:

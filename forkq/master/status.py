@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,14 @@ class StatusFile:
 
     def _replace(self, content: bytes) -> None:
         fresh = self._path.with_name(f".{self._path.name}.new")
-        fresh.touch(mode=0o600)
-        fresh.write_bytes(content)
-        fresh.replace(self._path)
+        try:
+            fresh.touch(mode=0o600)
+            fresh.write_bytes(content)
+            fresh.replace(self._path)
+        except OSError:
+            with suppress(OSError):
+                fresh.unlink()
+            raise
 
     def remove(self) -> None:
         """The tree is gone."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..pipe import Stop
 from .family import Family
-from .rescue import Case, Rescue
+from .rescue import Rescue
 
 # After the deadline, jobs that were interrupted may still clean up for this long.
 MERCY: Final = 3.0
@@ -82,7 +82,9 @@ class Stopping:
     def _freeze(self) -> None:
         self._frozen_at = time.monotonic()
         if self._family.children:
-            self._log.warning("jobs ignore the stop; freezing", children=self._family.names)
+            said = "jobs ignore the stop" if self._family.busy else "children do not end"
+            states = {child.name: child.state for child in self._family.children.values()}
+            self._log.warning(f"{said}; freezing", children=states, jobs=self._family.busy)
         for child in self._family.children.values():
             child.freeze()
 
@@ -93,9 +95,7 @@ class Stopping:
         """Frozen, a job can neither finish after it went back, nor run in two places."""
         self._done = True
         for child in self._family.children.values():
-            self._rescue.take(
-                Case(child.identity, child.slot.queues, None, child.processed, child.failed)
-            )
+            self._family.rescue(child, None)
         self._rescue.work()
         if self._family.children:
             self._log.warning("killing", children=self._family.names)

@@ -181,3 +181,14 @@ def scribble() -> None:
             if str(entry.readlink()).startswith("pipe:"):
                 os.write(int(entry.name), b"\xff" * 64)
     tell("end")
+
+
+@forkq.job(name="Exec")
+def become(path: str) -> None:
+    """Turns its process into another program, the first time it runs."""
+    tell("begin")
+    if Path(path).exists():
+        tell("end")
+    else:
+        Path(path).touch()
+        os.execv("/bin/sleep", ["sleep", "60"])

@@ -124,29 +124,6 @@ def test_a_startup_handler_that_fails_is_a_child_that_cannot_boot(
     assert "no database" in line["reason"]
 
 
-def test_one_capsule_that_cannot_boot_does_not_cost_the_others_their_jobs(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
-) -> None:
-    """The stop that follows is a graceful one."""
-    app = APP.read_text() + (
-        "\n\n@forkq.on('startup')\n"
-        "def fail_in_one() -> None:\n"
-        "    if Path(os.environ['FORKQ_TEST_JOURNAL'] + '.fail').exists():\n"
-        "        raise OSError('no database')\n"
-    )
-    forkq = tree(redis_server, app=app, args=["-w", "2", "-c", "1", *JSON], env=journal.env)
-    jid = push(redis_server, "Nap", 4)
-    journal.wait("begin", [jid])
-    journal.path.with_name("journal.fail").touch()
-    busy = journal.lines("begin")[0].pid
-    for child in workers(forkq):
-        if child.pid != busy:
-            child.kill()
-    assert forkq.wait(deadline=20) == 3
-    assert journal.jids("end") == {jid}
-    assert not redis.hlen("{queue:default}:inflight")
-
-
 def test_a_preloaded_app_is_imported_once_for_all(
     redis_server: Server, redis: Redis, tree: Forest, journal: Journal
 ) -> None:

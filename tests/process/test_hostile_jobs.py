@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
+import psutil
 import pytest
 from redis import Redis
 
@@ -20,7 +22,7 @@ from tests.process.scene import (
     workers,
 )
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import Forest, ForkqTree
 from tests.support.waiting import wait_until
 
 forking = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -93,8 +95,99 @@ def test_garbage_on_a_childs_pipes_harms_nobody_else(
     forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "1"], env=journal.env)
     jid = push(redis_server, "Scribble")
     journal.wait("end", [jid])
+    scribbler = psutil.Process(journal.lines("end")[0].pid)
     after = push_many(redis_server, "Quick", [[0.001]] * 50)
     journal.wait("end", after)
     assert forkq.alive
     assert counter(redis, "failed") == 0
+    wait_until(lambda: not scribbler.is_running(), what="the end of a child that cannot be heard")
+    wait_until(lambda: len(workers(forkq)) == 2, what="its replacement")
+    assert "replacing the child" in forkq.log_text()
+    assert len(journal.lines("begin")) == len(journal.lines("end")) == 51
     assert forkq.stop() == 0
+
+
+def test_the_neighbours_of_a_job_that_execs_run_again(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """The process lives, so no sweep would take its leases: the master must."""
+    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "1"], env=journal.env)
+    here = journal.path.parent
+    neighbour = push(redis_server, "Gate", str(here / "open"))
+    journal.wait("begin", [neighbour])
+    jid = push(redis_server, "Exec", str(here / "done"))
+    journal.wait("end", [jid])
+    wait_until(lambda: len(journal.runs()[neighbour]) == 2, what="the neighbour's second run")
+    (here / "open").touch()
+    journal.wait("end", [neighbour])
+    assert not psutil.pid_exists(journal.runs()[neighbour][0].pid)
+    assert "a child has closed its pipes, but lives" in forkq.log_text()
+    wait_settled(redis)
+    assert forkq.stop() == 0
+    forkq.assert_gone()
+
+
+def test_a_stop_ends_what_a_job_has_made_of_its_child(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """Such a process reads no order; its jobs go back."""
+    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "0.2"], env=journal.env)
+    neighbour = push(redis_server, "Nap", 60)
+    journal.wait("begin", [neighbour])
+    [child] = workers(forkq)
+    push(redis_server, "Exec", str(journal.path.with_name("done")))
+    wait_until(lambda: "sleep" in child.name(), what="the other program")
+    assert forkq.stop() == 0
+    forkq.assert_gone()
+    assert leased(redis) == []
+    assert neighbour in waiting(redis)
+
+
+NO_OUTPUT = {
+    "none": "None",
+    "no flush": "object()",
+    "raises": "type('Out', (), {'flush': lambda self: 1 / 0})()",
+    "exits": "type('Out', (), {'flush': lambda self: sys.exit(1)})()",
+    "blocks": "type('Out', (), {'flush': lambda self: time.sleep(60)})()",
+}
+
+
+@pytest.mark.parametrize("output", NO_OUTPUT.values(), ids=NO_OUTPUT)
+@forking
+def test_an_output_that_cannot_be_flushed_sends_no_child_into_the_masters_code(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal, output: str
+) -> None:
+    """Neither a child nor a job's own fork runs a line beyond its end."""
+    app = APP.read_text() + f"\n\nimport sys\nsys.stdout = {output}\n"
+    forkq = tree(redis_server, app=app, args=["-c", "1"], env=journal.env)
+    jid = push(redis_server, "Fork", False)
+    journal.wait("end", [jid])
+    wait_settled(redis)
+    assert len(journal.lines("end")) == 1
+    assert forkq.stop() == 0
+    forkq.assert_gone()
+    assert "Traceback" not in forkq.log_text()
+    assert "child died" not in forkq.log_text()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_tree_that_is_started_without_standard_streams_works(
+    redis: Redis, redis_server: Server, journal: Journal, closed: str
+) -> None:
+    """Their numbers must not go to a pipe of the master's, into which jobs would print."""
+    app = APP.read_text() + "\n\nimport sys\nprint('out'); print('err', file=sys.stderr)\n"
+    forkq = ForkqTree(redis_server, app=app, args=["-w", "2", "-c", "1"], env=journal.env)
+    forkq.wrapper = ["sh", "-c", f'exec "$@" {closed}', "sh"]
+    try:
+        forkq.start().wait_ready()
+        for process in [psutil.Process(forkq.pid), *forkq.children()]:
+            streams = [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in range(3)]  # noqa: PTH115
+            assert not [stream for stream in streams if stream.startswith(("pipe", "socket"))]
+        jids = push_many(redis_server, "Quick", [[0.01]] * 4)
+        journal.wait("end", jids)
+        wait_settled(redis)
+        assert forkq.stop() == 0
+        forkq.assert_gone()
+        assert "Traceback" not in forkq.log_text()
+    finally:
+        forkq.close()

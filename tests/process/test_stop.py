@@ -216,6 +216,8 @@ def test_a_stop_while_redis_hangs_is_in_time(
     assert spent <= 0.5 + BEYOND
     forkq.assert_gone(deadline=0.2)
     own_server.resume()
+    if leased(redis):
+        assert "jobs stay leased in redis; the next start gives them back" in forkq.log_text()
     assert sorted([*waiting(redis), *leased(redis)]) == sorted(jids)
     begun = len(journal.lines("begin"))
     forkq.start()

@@ -3,13 +3,14 @@ exit code: never with a traceback, and nothing is left running."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from tests.process.scene import APP, Journal, push, wait_settled
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import FORKQ, Forest, ForkqTree
 
 PASSWORD = "sesame-opens"
 
@@ -151,6 +152,32 @@ def test_an_unreachable_redis_is_named_without_its_password(tree: Forest) -> Non
     assert "Traceback" not in forkq.log_text()
     forkq.stop()
     forkq.assert_gone()
+
+
+def test_a_disk_that_is_full_under_the_pidfile(shell: ForkqTree) -> None:
+    """A limit on the size of files stands for it: the error comes from the same write."""
+    limited = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *FORKQ, "start", "-r", "jobs"]
+    result = subprocess.run(
+        limited, cwd=shell.cwd, env=shell.env, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 2
+    assert "cannot write the pidfile" in result.stderr
+    assert "File too large" in result.stderr
+    assert "--pidfile" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not [path for path in shell.runtime.rglob("*") if path.is_file()]
+
+
+def test_a_folder_that_the_embedded_server_cannot_have(shell: ForkqTree) -> None:
+    """Named with the reason, and what to do."""
+    (shell.cwd / "forkq.toml").write_text('[forkq]\nstate_dir = "/proc/no-such"\n')
+    result = shell.run("start", "-r", "jobs", "--redis", "embedded")
+    assert result.returncode == 2
+    assert "/proc/no-such" in result.stderr
+    assert "state_dir" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not shell.processes()
+    assert not [path for path in shell.runtime.rglob("*") if path.is_file()]
 
 
 def test_push_pushes(redis_server: Server, tree: Forest, journal: Journal) -> None:

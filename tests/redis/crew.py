@@ -152,6 +152,7 @@ class Shop:
 
     def __enter__(self) -> Self:
         self.manager.start()
+        self.manager.open()
         return self
 
     def __exit__(

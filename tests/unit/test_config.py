@@ -89,6 +89,7 @@ class TestEveryKey:
         tag = "shop"
         labels = ["blue", "eu"]
         preload = true
+        boot_timeout = 60
         workers = 3
         strict_args = "warn"
         dead_max = 500
@@ -134,6 +135,7 @@ class TestEveryKey:
             tag="shop",
             labels=("blue", "eu"),
             preload=True,
+            boot_timeout=60.0,
             workers=3,
             strict_args="warn",
             dead_max=500,
@@ -185,6 +187,7 @@ class TestEveryKey:
             ("forkq.labels", "true", "a list of strings, found the truth value true"),
             ("forkq.preload", '"yes"', 'true or false, found the string "yes"'),
             ("forkq.preload", "1", "true or false, found the whole number 1"),
+            ("forkq.boot_timeout", "-1", "a number from 0 to 86400, found the whole number -1"),
             ("forkq.workers", "0", "a whole number from 1 to 512, found the whole number 0"),
             ("forkq.workers", "513", "a whole number from 1 to 512, found the whole number 513"),
             ("forkq.workers", "2.0", "a whole number from 1 to 512, found the number 2.0"),

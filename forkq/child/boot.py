@@ -1,0 +1,97 @@
+"""The boot of a child: a thread that obeys what cannot wait until the app is imported, and why a
+boot failed."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import CannotBoot
+from ..exits import CLEAN
+from ..pipe import DumpStacks, Left, Order, Quiet, Reader, Stop, orders, send
+from ..post import Post, leave
+from .bell import Bell
+from .stacks import dump_stacks
+
+_PACKAGE: Final = str(Path(__file__).parents[1])
+
+
+class BootWatch:
+    """Listens to the master from the fork until ``end``. Until then the child has fetched nothing,
+    so it may end at any line of the app's own code.
+
+    ``quiet``: the child is to fetch nothing when it is ready.
+    """
+
+    def __init__(self, post: Post, woken: int, log: Any) -> None:
+        self.orders: Reader[Order] = Reader(post.control, orders)
+        self.quiet = post.quiet
+        self._report = post.report
+        self._woken = woken
+        self._log = log
+        self._end = Bell()
+        self._thread = threading.Thread(target=self._run, name="boot", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread. Raises CannotBoot."""
+        start_threads(self._thread.start)
+
+    def end(self) -> None:
+        """Ends the thread: from here on the child's main loop reads the orders."""
+        self._end.ring()
+        self._thread.join()
+        self._end.close()
+
+    def _run(self) -> None:
+        poller = select.poll()  # select() cannot look at descriptors from 1024 on
+        for fd in (self._end.fd, self._woken, self.orders.fd):
+            poller.register(fd, select.POLLIN)
+        while self._end.fd not in (ready := [fd for fd, _ in poller.poll()]):
+            if self._woken in ready and signal.SIGTERM in os.read(self._woken, 4096):
+                self._leave()
+            for order in self.orders.read():
+                self._obey(order)
+            if self.orders.over:
+                self._log.error("the master is gone; stopping")
+                self._leave()
+
+    def _obey(self, order: Order) -> None:
+        if isinstance(order, Stop):
+            self._leave()
+        elif isinstance(order, Quiet):
+            self.quiet = True
+        elif isinstance(order, DumpStacks):
+            dump_stacks((), self._log)
+
+    def _leave(self) -> None:
+        send(self._report, Left())
+        leave(CLEAN)
+
+
+def start_threads(start: Callable[[], None]) -> None:
+    """Calls ``start``, which starts threads. Raises CannotBoot if the system gives no more."""
+    try:
+        start()
+    except RuntimeError as error:
+        raise CannotBoot(
+            f"the system gives no more threads: {error}; lower the concurrency, or raise the limit "
+            "(TasksMax= of systemd, pids of a container, ulimit -u)"
+        ) from None
+
+
+def story(error: BaseException) -> str:
+    """The traceback of an app that cannot be loaded, from the app's own first frame on."""
+    trace = error.__traceback__
+    while trace is not None and _is_plumbing(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+
+
+def _is_plumbing(filename: str) -> bool:
+    return filename.startswith(("<frozen importlib", _PACKAGE + os.sep))

@@ -1,0 +1,80 @@
+"""Ends children that cannot do their work: their boot takes too long, or their process lives but
+has closed its pipes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from ..pipe import DumpStacks
+from .family import Family
+from .handle import Child
+
+# Seconds that a process may take to end after its end of the report pipe is closed.
+_END: Final = 1.0
+# Seconds that a child which hangs in its boot has to log its stacks.
+_STACKS: Final = 0.5
+
+
+class Inspection:
+    """Made once by the master, which calls ``enforce`` in each turn of its loop. ``boot_timeout``
+    is in seconds; 0 is no limit."""
+
+    def __init__(self, family: Family, boot_timeout: float, log: Any) -> None:
+        self._family = family
+        self._boot_timeout = boot_timeout
+        self._log = log
+
+    @property
+    def due(self) -> float | None:
+        """When ``enforce`` has something to do (monotonic)."""
+        moments = [self._due(child) for child in self._family.children.values()]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def enforce(self) -> None:
+        """Kills the children whose time is up."""
+        for child in self._family.children.values():
+            due = self._due(child)
+            if due is None or time.monotonic() < due:
+                continue
+            if child.left_at is not None:
+                self._end_unreachable(child)
+            elif not child.stacks_asked:
+                self._ask_for_stacks(child)
+            else:
+                self._end_boot(child)
+
+    def _due(self, child: Child) -> float | None:
+        if child.killed or child.frozen:
+            return None
+        if child.left_at is not None:
+            return child.left_at + _END
+        if child.state == "booting" and self._boot_timeout:
+            pause = _STACKS if child.stacks_asked else 0.0
+            return child.born + self._boot_timeout + pause
+        return None
+
+    def _end_unreachable(self, child: Child) -> None:
+        """The process lives, but it is no child of ours any more: its jobs would wait as long as
+        it lives."""
+        self._log.error(
+            "a child has closed its pipes, but lives; killing it",
+            child=child.name,
+            pid=child.pid,
+            hint="a job has called exec, or has closed descriptors that it had not opened",
+        )
+        child.kill()
+
+    def _ask_for_stacks(self, child: Child) -> None:
+        child.stacks_asked = True
+        child.order(DumpStacks())
+
+    def _end_boot(self, child: Child) -> None:
+        child.reason = f"it was not ready after {self._boot_timeout:g} s ([forkq] boot_timeout)"
+        self._log.error(
+            "a child hangs in its boot; killing it",
+            child=child.name,
+            pid=child.pid,
+            boot_timeout=self._boot_timeout,
+        )
+        child.kill()

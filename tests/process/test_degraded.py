@@ -1,0 +1,296 @@
+"""A tree that was ready goes on with what lives, whatever keeps a child from its boot."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+from redis import Redis
+
+from tests.process.scene import (
+    APP,
+    Journal,
+    events,
+    leased,
+    push_many,
+    title,
+    wait_events,
+    waiting,
+    workers,
+)
+from tests.support.server import Server
+from tests.support.tree import Forest
+from tests.support.waiting import wait_until
+
+JSON = ["--log-format", "json"]
+# A startup handler that cannot do its work while a file is there; each try leaves a line.
+STARTUP = """
+
+@forkq.on("startup")
+def connect() -> None:
+    here = Path(os.environ["FORKQ_TEST_JOURNAL"])
+    with here.with_name("tries").open("a") as tries:
+        tries.write(f"{time.monotonic()}\\n")
+    if here.with_name("no-database").exists():
+        raise OSError("no database")
+"""
+# An import that does not return while a file is there.
+HANG = """
+import os, time
+from pathlib import Path
+
+def hang():
+    os.write(2, b"importing\\n")
+    while (Path(__file__).parent / "hang").exists():
+        time.sleep(0.01)
+
+hang()
+"""
+
+
+class Systemd:
+    """The socket on which a service manager hears of its service; read at once, since few datagrams
+    fit into it."""
+
+    def __init__(self, path: Path) -> None:
+        self.env = {"NOTIFY_SOCKET": str(path)}
+        self.told: list[str] = []
+        self._path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while message := self._socket.recv(65536):
+            self.told += message.decode().splitlines()
+
+    def close(self) -> None:
+        """Ends the thread, by an empty datagram."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+            end.sendto(b"", str(self._path))
+        self._thread.join(10)
+        self._socket.close()
+
+
+@pytest.fixture
+def systemd(tmp_path: Path) -> Iterator[Systemd]:
+    found = Systemd(tmp_path / "notify")
+    yield found
+    found.close()
+
+
+def test_a_tree_that_was_ready_goes_on_when_a_child_cannot_boot(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal, systemd: Systemd
+) -> None:
+    """Its other children keep their jobs; it tries again with pauses, says so once, and says that
+    it is degraded until the child is ready."""
+    here = journal.path.parent
+    env = {**journal.env, **systemd.env}
+    args = ["-w", "3", "-c", "1", *JSON]
+    forkq = tree(redis_server, app=APP.read_text() + STARTUP, args=args, env=env)
+    running = push_many(redis_server, "Gate", [[str(here / "open")]] * 2)
+    journal.wait("begin", running)
+    busy = {line.pid for line in journal.lines("begin")}
+    (here / "no-database").touch()
+    (idle,) = [child for child in workers(forkq) if child.pid not in busy]
+    idle.kill()
+    wait_until(lambda: len(_tries(here)) >= 3 + 5, what="five tries")
+    gaps = [later - earlier for earlier, later in pairwise(_tries(here)[3:])]
+    assert all(gap >= least for gap, least in zip(gaps, (0.1, 0.2, 0.4, 0.8), strict=False))
+    assert forkq.alive
+    wait_until(lambda: forkq.status()["state"] == "degraded", what="the state")
+    wait_until(
+        lambda: any("degraded: default." in line for line in systemd.told), what="the STATUS"
+    )
+    assert "degraded: default." in title(psutil.Process(forkq.pid))
+    (line,) = events(forkq, "child cannot boot; trying again, the others go on")
+    assert "no database" in line["reason"]
+    assert not [line for line in systemd.told if line.startswith("STOPPING")]
+    (here / "no-database").unlink()
+    wait_until(lambda: forkq.status()["state"] == "running", what="its recovery", deadline=15)
+    (line,) = wait_events(forkq, "child is ready again")
+    assert line["failed"] >= 5
+    (here / "open").touch()
+    journal.wait("end", running)
+    assert all(len(runs) == 1 for runs in journal.runs().values())
+    assert forkq.stop() == 0
+    assert not events(forkq, "cannot boot; giving up")
+
+
+def test_a_rolling_restart_tries_an_empty_place_at_once_and_ends_without_it(
+    redis_server: Server, tree: Forest, journal: Journal, systemd: Systemd
+) -> None:
+    """New code may mend the boot; and systemd hears the end of the reload though it does not."""
+    here = journal.path.parent
+    env = {**journal.env, **systemd.env}
+    args = ["-w", "2", "-c", "1", *JSON]
+    forkq = tree(redis_server, app=APP.read_text() + STARTUP, args=args, env=env)
+    (here / "no-database").touch()
+    workers(forkq)[0].kill()
+    wait_until(lambda: len(_tries(here)) >= 2 + 4, what="four tries")
+    forkq.signal(signal.SIGUSR2)
+    wait_events(forkq, "rolling restart called off: the new child died; the old ones go on")
+    wait_until(lambda: "READY=1" in _after(systemd.told, "RELOADING=1"), what="the reload's end")
+    assert forkq.status()["state"] == "degraded"
+    (here / "no-database").unlink()
+    tries = len(_tries(here))
+    asked = time.monotonic()
+    forkq.signal(signal.SIGUSR2)
+    wait_until(lambda: len(_tries(here)) > tries, what="another try")
+    assert _tries(here)[tries] - asked < 0.4, "the pause has grown beyond this"
+    wait_until(lambda: forkq.status()["state"] == "running", what="its recovery")
+    assert forkq.stop() == 0
+
+
+def test_a_child_short_of_threads_fetches_nothing(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """It begins no job before its last thread runs; a tree of such children ends with the reason,
+    and its jobs bear no trace."""
+    app = APP.read_text() + (
+        "\n\nimport threading\n"
+        "_start, _started = threading.Thread.start, []\n"
+        "def scarce(thread):\n"
+        "    if thread.name.startswith('processor'):\n"
+        "        _started.append(thread)\n"
+        "    if len(_started) > 3:\n"
+        "        time.sleep(0.2)  # enough for the first ones to fetch\n"
+        '        raise RuntimeError("can\'t start new thread")\n'
+        "    _start(thread)\n"
+        "threading.Thread.start = scarce\n"
+    )
+    jids = push_many(redis_server, "Nap", [[5]] * 5)
+    forkq = tree(redis_server, app=app, args=["-c", "5", *JSON], env=journal.env, ready=False)
+    assert forkq.wait(deadline=20) == 3
+    (line,) = events(forkq, "cannot boot; giving up")
+    assert "the system gives no more threads" in line["reason"]
+    assert not events(forkq, "ready")
+    assert journal.lines("begin") == []
+    assert waiting(redis) == jids
+    assert not any(b"crashes" in payload for payload in redis.lrange("queue:default", 0, -1))
+    forkq.assert_gone()
+
+
+def test_the_child_that_hangs_in_its_boot_is_named_with_its_stack(
+    redis_server: Server, tree: Forest
+) -> None:
+    """After the time limit it is killed, and counts as one that cannot boot."""
+    app = HANG.replace('(Path(__file__).parent / "hang").exists()', "True")
+    config = "[forkq]\nboot_timeout = 0.5\n"
+    forkq = tree(redis_server, config=config, app=app, ready=False, args=JSON)
+    assert forkq.wait(deadline=30) == 3
+    killed = events(forkq, "a child hangs in its boot; killing it")
+    assert [line["child"] for line in killed] == ["default.0"] * 3
+    assert any("in hang" in line["stack"] for line in events(forkq, "stack"))
+    (line,) = events(forkq, "cannot boot; giving up")
+    assert "not ready after 0.5 s ([forkq] boot_timeout)" in line["reason"]
+    forkq.assert_gone()
+
+
+def test_usr2_during_a_rolling_restart_is_done_after_it(
+    redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """Even if that one hangs in the boot of new code: the next code may be better."""
+    config = "[forkq]\nboot_timeout = 1\n"
+    args = ["-c", "1", *JSON]
+    app = APP.read_text() + HANG
+    forkq = tree(redis_server, config=config, app=app, args=args, env=journal.env)
+    (old,) = workers(forkq)
+    (forkq.cwd / "hang").touch()
+    forkq.signal(signal.SIGUSR2)
+    wait_until(lambda: forkq.log_text().count("importing") == 2, what="the new child's import")
+    forkq.signal(signal.SIGUSR2)
+    forkq.signal(signal.SIGUSR2)
+    wait_events(forkq, "rolling restart: one is under way; another one follows it")
+    wait_events(forkq, "rolling restart called off: the new child died; the old ones go on")
+    assert old in workers(forkq)
+    (forkq.cwd / "hang").unlink()
+    wait_events(forkq, "rolling restart: every place has its new child")
+    assert len(events(forkq, "rolling restart: one is under way; another one follows it")) == 1
+    wait_until(lambda: old not in workers(forkq), what="the old one's end")
+    assert forkq.stop() == 0
+
+
+@pytest.mark.parametrize("end", ["TERM", "TERM to the child", "KILL to the master"])
+def test_a_child_that_still_imports_ends_at_once(
+    redis_server: Server, tree: Forest, end: str
+) -> None:
+    """It has fetched nothing, so there is nothing to wait for."""
+    app = HANG.replace('(Path(__file__).parent / "hang").exists()', "True")
+    forkq = tree(redis_server, app=app, args=["-w", "2", *JSON], ready=False)
+    wait_until(lambda: forkq.log_text().count("importing") == 2, what="both imports")
+    booting = workers(forkq)
+    began = time.monotonic()
+    if end == "TERM":
+        assert forkq.stop(deadline=10) == 0
+        assert not events(forkq, "jobs ignore the stop; freezing")
+        forkq.assert_gone()
+    elif end == "TERM to the child":
+        booting[0].terminate()
+        wait_until(lambda: not booting[0].is_running(), what="its end")
+        wait_until(lambda: forkq.log_text().count("importing") == 3, what="another one's import")
+    else:
+        forkq.signal(signal.SIGKILL)
+        wait_until(lambda: not forkq.processes(), what="the end of all")
+    assert time.monotonic() - began < 5
+
+
+def test_a_stop_does_not_blame_jobs_when_none_runs(redis_server: Server, tree: Forest) -> None:
+    """An import that lets nothing else in its process run cannot obey: it is said which it is."""
+    app = "import ctypes, os\nos.write(2, b'importing\\n')\nctypes.PyDLL(None).sleep(60)\n"
+    forkq = tree(redis_server, app=app, args=["-t", "0.1", *JSON], ready=False)
+    wait_until(lambda: "importing" in forkq.log_text(), what="the import")
+    forkq.stop(deadline=15)
+    (line,) = events(forkq, "children do not end; freezing")
+    assert line["children"] == {"default.0": "booting"}
+    assert line["jobs"] == 0
+    assert "ignore the stop" not in forkq.log_text()
+    forkq.assert_gone()
+
+
+def test_a_frozen_child_that_is_killed_from_outside_leaves_no_lease(
+    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+) -> None:
+    """Between the freeze and the requeue, by whomever: its jobs go back all the same."""
+    args = ["-w", "2", "-c", "1", "-t", "0.2", *JSON]
+    forkq = tree(redis_server, app=APP, args=args, env=journal.env)
+    jids = push_many(redis_server, "Stubborn", [[]] * 2)
+    journal.wait("begin", jids)
+    children = workers(forkq)
+    forkq.signal(signal.SIGTERM)
+    # Polled without a pause: what is looked for lasts for some milliseconds.
+    wait_until(lambda: _is_stopped(children[0]), every=0, what="the freeze")
+    for child in children:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    assert forkq.wait() == 0
+    assert leased(redis) == []
+    assert sorted(waiting(redis)) == sorted(jids)
+    assert not any(b"crashes" in payload for payload in redis.lrange("queue:default", 0, -1))
+    forkq.assert_gone()
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:  # on a busy machine we may come too late: nothing is proved then
+        return True
+
+
+def _tries(here: Path) -> list[float]:
+    path = here / "tries"
+    return [float(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _after(told: list[str], line: str) -> list[str]:
+    """What was told after ``line``."""
+    return told[told.index(line) :] if line in told else []

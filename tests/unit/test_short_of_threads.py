@@ -1,0 +1,81 @@
+"""A system that gives no more threads: the child goes on with those that it has."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from forkq.child.boot import start_threads
+from forkq.child.events import Election
+from forkq.child.fetcher import Fetcher
+from forkq.child.manager import Manager
+from forkq.child.processor import Processor
+from forkq.child.stats import Tally
+from forkq.errors import CannotBoot
+from tests.redis.crew import Log
+
+
+def refuse(*_: object) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+class FakeFetcher:
+    """Remembers whose units were given up."""
+
+    def __init__(self) -> None:
+        self.abandoned: list[int] = []
+
+    def abandon(self, thread: int) -> None:
+        """The processor of that thread died."""
+        self.abandoned.append(thread)
+
+
+class FakeProcessor:
+    """One that dies at once, or cannot be started."""
+
+    def __init__(self, start: Callable[[], None], ident: int, alive: bool) -> None:
+        self.tally = Tally()
+        self._start = start
+        self.ident, self.alive = ident, alive
+
+    def start(self, gate: threading.Event) -> None:
+        """Starts it, or raises."""
+        self._start()
+
+
+def test_the_reason_of_a_boot_that_failed_names_the_remedies() -> None:
+    with pytest.raises(CannotBoot, match=r"no more threads: can't start new thread.*concurrency"):
+        start_threads(refuse)
+
+
+def test_leaders_handlers_that_get_no_thread_do_not_end_the_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are called the next time that it is elected."""
+    log = Log()
+    election = Election(log)
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", refuse)
+        election.won()
+    assert log.events() == ["the leader's handlers cannot be called"]
+    election.won()
+    assert len(log.events()) == 1
+
+
+def test_a_replacement_that_cannot_be_started_is_tried_again() -> None:
+    """And nothing is given up in its name: it has never had a thread."""
+    log, fetcher = Log(), FakeFetcher()
+    first = FakeProcessor(lambda: None, 7, alive=False)
+    unstarted = FakeProcessor(cast("Callable[[], None]", refuse), 0, alive=False)
+    heirs = iter([first, unstarted, FakeProcessor(lambda: None, 9, alive=True)])
+    manager = Manager(1, cast("Fetcher", fetcher), lambda name: cast("Processor", next(heirs)), log)
+    for _ in range(3):
+        manager.replace_the_dead()
+    assert fetcher.abandoned == [7]
+    assert log.events() == [
+        "a processor died; replaced",
+        "a processor cannot be started; trying again",
+    ]
