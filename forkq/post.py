@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import socket
@@ -23,6 +24,10 @@ _MASTERS: Final = (
     signal.SIGHUP,
     signal.SIGUSR2,
 )
+
+# Makes a child write its stacks from a C handler, which needs no GIL. A process without that
+# handler (a job has replaced its program) ignores this signal, and nothing else sends it.
+STACKS: Final = signal.SIGURG
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,8 @@ def listen_to_term() -> int:
     number of each TERM arrives: sent to one child, it stops that child gracefully."""
     for number in _MASTERS:
         signal.signal(number, signal.SIG_IGN)
+    if sys.stderr is not None:  # closed: its descriptor may be any file's
+        faulthandler.register(STACKS, file=2, all_threads=True)
     woken, wake = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(wake, False)

@@ -33,7 +33,7 @@ def quiet(wait: bool, **flags: Any) -> int:
     _send(pid, signal.SIGTSTP)
     click.echo(f"forkq {pid} goes quiet")
     if wait:
-        _until(lambda: _all_idle(config), None)
+        _until(lambda: _all_idle(config, pid), None)
         click.echo("no job is running")
     return 0
 
@@ -45,7 +45,7 @@ def stop(**flags: Any) -> int:
     config = configuration(**flags)
     pid = _master(config)
     tree = _tree(pid)
-    timeout = float((_read_status(config) or {}).get("timeout", config.timeout))
+    timeout = float((_read_status(config, pid) or {}).get("timeout", config.timeout))
     _send(pid, signal.SIGTERM)
     if not _until(lambda: not any(lives(p) for p in tree), timeout + _BEYOND):
         left = ", ".join(str(p.pid) for p in tree if lives(p))
@@ -57,13 +57,20 @@ def stop(**flags: Any) -> int:
 @click.command()
 @finds_master
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
-def status(as_json: bool, **flags: Any) -> int:
-    """Show the running tree: exit code 0 if there is one, 4 if not."""
+@click.option("--ready", is_flag=True, help="Only check that every child is ready, and the clock.")
+@click.option("--alive", is_flag=True, help="Only check that the master's loop goes on.")
+def status(as_json: bool, ready: bool, alive: bool, **flags: Any) -> int:
+    """Show the running tree: exit code 0 if there is one, 4 if not.
+
+    With --ready or --alive: show nothing, and exit with 1 and the reason if it is not.
+    """
     config = configuration(**flags)
-    _master(config)
-    found = _read_status(config)
+    pid = _master(config)
+    found = _read_status(config, pid)
     if found is None:
         raise NotRunning(f"the master is just starting: {config.status_file} is not there yet")
+    if ready or alive:
+        return _checked(found, ready=ready)
     click.echo(json.dumps(found, indent=2) if as_json else _table(found))
     return 0
 
@@ -98,16 +105,43 @@ def _tree(pid: int) -> list[psutil.Process]:
         return []
 
 
-def _read_status(config: Config) -> dict[str, Any] | None:
+def _read_status(config: Config, pid: int) -> dict[str, Any] | None:
+    """What the master ``pid`` has written of its tree, with the age of each sign of life in
+    seconds; None if it has written nothing. A master that was killed leaves its file behind."""
     try:
         found: dict[str, Any] = json.loads(config.status_file.read_bytes())
     except FileNotFoundError:
         return None
+    if found["pid"] != pid:
+        return None
+    for described in (found, *found["children"]):
+        described["beat_age"] = round(time.monotonic() - described.pop("beat_at"), 3)
+    if not _is_alive(found):
+        found["state"] = "silent"
     return found
 
 
-def _all_idle(config: Config) -> bool:
-    found = _read_status(config)
+def _is_alive(found: dict[str, Any]) -> bool:
+    """Whether the master's loop has written its time lately."""
+    return bool(found["beat_age"] < found["silent_after"])
+
+
+def _checked(found: dict[str, Any], *, ready: bool) -> int:
+    """The exit code of a check; the reason of a failure goes to standard error."""
+    if not _is_alive(found):
+        reason = f"has been silent for {found['beat_age']:.0f} s"
+    elif ready and not found["ready"]:
+        children = {child["name"]: child["state"] for child in found["children"]}
+        states = ", ".join(f"{name} {state}" for name, state in children.items())
+        reason = f"is not ready: {found['state']} ({states})"
+    else:
+        return 0
+    click.echo(f"forkq: the master {found['pid']} {reason}", err=True)
+    return 1
+
+
+def _all_idle(config: Config, pid: int) -> bool:
+    found = _read_status(config, pid)
     if found is None:
         return True  # the tree has ended meanwhile
     children = [child for child in found["children"] if child["concurrency"]]

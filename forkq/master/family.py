@@ -100,6 +100,11 @@ class Family:
         return [child.name for child in self.children.values()]
 
     @property
+    def silent(self) -> list[str]:
+        """The names of those that send nothing any more."""
+        return [child.name for child in self.children.values() if child.silent_since is not None]
+
+    @property
     def busy(self) -> int:
         """How many jobs are performed now."""
         return sum(child.busy for child in self.children.values())
@@ -126,7 +131,8 @@ class Family:
         """One line: how many children, how busy."""
         workers = [(c, c.slot.capsule) for c in self.children.values() if c.slot.capsule]
         places = sum(capsule.concurrency for _, capsule in workers)
-        return f"{len(workers)} children [{self.busy} of {places} busy]"
+        note = f", silent: {' '.join(self.silent)}" if self.silent else ""
+        return f"{len(workers)} children [{self.busy} of {places} busy]{note}"
 
     def _bury(self, child: Child, code: int, rss: int) -> None:
         """``code`` is the exit code, or minus the signal; ``rss`` the peak in KiB."""

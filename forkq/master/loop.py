@@ -14,7 +14,7 @@ from setproctitle import setproctitle
 
 from ..config import Config
 from ..exits import CANNOT_BOOT, CLEAN
-from ..pipe import DumpStacks, Quiet
+from ..pipe import Quiet
 from .embedded import Embedded
 from .family import Family
 from .leadership import Leadership
@@ -25,6 +25,7 @@ from .rolling import Rolling
 from .signals import Signals
 from .status import StatusFile
 from .stop import MERCY, Stopping
+from .watchdog import Watchdog
 
 # How long a stopping master waits for Redis to take the last jobs back.
 _LAST_RESCUE: Final = 1.0
@@ -55,8 +56,8 @@ class Master:
         self._stopping = Stopping(self._family, rescue, log)
         self._rolling = Rolling(self._family, log)
         self._leadership = Leadership()
-        about = {"tag": config.tag, "timeout": config.timeout}
-        self._status = StatusFile(config.status_file, about, log)
+        self._watchdog = Watchdog(self._family.children, config.silent_after, log)
+        self._status = StatusFile(config, log)
         self._ready = False
         self._quiet = False
         self._interrupts = 0
@@ -70,6 +71,7 @@ class Master:
             self._obey_signals()
             self._family.hear()
             self._family.reap()
+            self._watchdog.look()
             self._stopping.enforce()
             self._rescue.work()
             self._respawn()
@@ -112,7 +114,7 @@ class Master:
         if self._family.all_ready and not self._rolling.under_way and not self._stopping.begun:
             self._announce(summary)
         self._notifier.status(summary)
-        self._status.write(self._state(), self._family.children.values(), ready=self._ready)
+        self._status.write(self._state(), self._family.children.values(), ready=self._works())
         if self._embedded is not None:
             self._embedded.check()
 
@@ -157,7 +159,8 @@ class Master:
         self._family.order(Quiet())
 
     def _dump_stacks(self) -> None:
-        self._family.order(DumpStacks())
+        for child in self._family.children.values():
+            child.dump_stacks()
 
     def _restart(self) -> None:
         if not self._stopping.begun and self._rolling.begin():
@@ -178,6 +181,12 @@ class Master:
             None if self._stopping.begun else self._family.due,
         ]
         return min(moment for moment in moments if moment is not None)
+
+    def _works(self) -> bool:
+        """Whether every place is filled with a child that takes jobs, as far as we know."""
+        if self._quiet or self._stopping.begun or not self._family.all_ready:
+            return False
+        return not self._family.silent
 
     def _state(self) -> str:
         if self._stopping.begun:
