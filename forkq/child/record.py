@@ -17,13 +17,12 @@ from ..capsule import Capsule
 from ..config import Config
 from ..connection import Command, ConnectionLost, OutOfMemory, RedisError, Wire
 from ..keys import Keys
-from ..lease import Unit
+from ..lease import RECORD_TTL, Unit
 from ..scripts import RECORD
 from ..times import now
 from ..whereabouts import here
 from .memory import resident
 
-RECORD_TTL: Final = 60
 _PLACE_TTL: Final = 86_400
 _PLACE_EVERY: Final = 3600.0  # seconds; written twice at least before it expires
 _SIDEKIQ_TONGUE: Final = "7.2.4"  # the version whose records Sidekiq's UI shall take ours for

@@ -80,6 +80,31 @@ def test_a_job_that_holds_the_interpreter_shows_its_stack_at_once_and_at_ttin(
     assert forkq.stop() == 0
 
 
+def test_the_jobs_of_a_stopped_child_are_stuck(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """From the moment its heartbeat is overdue, in `forkq running` too, until it beats again."""
+    forkq = grow(tree, redis_server, journal, ["-c", "2"])
+    jids = push_many(redis_server, "Nap", [[60]] * 2)
+    journal.wait("begin", jids)
+    wait_until(lambda: redis.scard("processes") == 1, what="its record")
+    ask = ["--redis", redis_server.url]
+    assert forkq.run("stuck", *ask).returncode == 0
+    workers(forkq)[0].suspend()
+    members: Any = redis.smembers("processes")
+    redis.expire(members.pop(), 25)  # as 35 s after its last heartbeat
+    shown = forkq.run("stuck", *ask)
+    assert shown.returncode == 1
+    assert all(re.search(rf"{jid} .* no heartbeat ", shown.stdout) for jid in jids)
+    found = json.loads(forkq.run("running", "--json", *ask).stdout)
+    assert {(job["jid"], job["heartbeat"]) for job in found} == {(jid, False) for jid in jids}
+    workers(forkq)[0].resume()
+    wait_until(
+        lambda: forkq.run("stuck", *ask).returncode == 0, deadline=20, what="its next heartbeat"
+    )
+    assert forkq.stop() == 0
+
+
 def test_ttin_shows_the_stacks_of_the_clock_and_of_a_child_that_boots(
     redis: Redis, redis_server: Server, tree: Forest, journal: Journal
 ) -> None:
