@@ -19,7 +19,7 @@ from .embedded import Embedded
 from .family import Family
 from .leadership import Leadership
 from .notify import Notifier
-from .pidfile import Pidfile
+from .pidfile import TITLE, Pidfile
 from .rescue import TIMEOUT, Rescue
 from .rolling import Rolling
 from .signals import Signals
@@ -109,7 +109,7 @@ class Master:
         """Tells how we stand: process title, systemd, status file."""
         summary = f"{self._family.summary()}{self._note()}"
         tag = f"[{self._config.tag}] " if self._config.tag else ""
-        setproctitle(f"forkq master {tag}{summary}")
+        setproctitle(f"{TITLE} {tag}{summary}")
         self._notifier.ping()
         if self._family.all_ready and not self._rolling.under_way and not self._stopping.begun:
             self._announce(summary)

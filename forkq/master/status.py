@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ..config import Config
+from ..private_files import replace_own
 from ..times import now
 from .handle import Child
 
@@ -57,19 +58,14 @@ class StatusFile:
             return
         self._next, self._next_beat = at + _AT_MOST_EVERY, at + self._beat_every
         try:
-            self._replace(msgspec.json.encode({**self._about, **_stamped(news, children, at)}))
+            content = msgspec.json.encode({**self._about, **_stamped(news, children, at)})
+            replace_own(self._path, content)
         except OSError as error:
             if not self._complained:
                 self._complained = True
                 self._log.warning("cannot write the status file", error=str(error))
         else:
             self._written = news
-
-    def _replace(self, content: bytes) -> None:
-        fresh = self._path.with_name(f".{self._path.name}.new")
-        fresh.touch(mode=0o600)
-        fresh.write_bytes(content)
-        fresh.replace(self._path)
 
     def remove(self) -> None:
         """The tree is gone."""
