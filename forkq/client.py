@@ -20,6 +20,7 @@ from .errors import ConfigError, InvalidJob, ServerUnavailable
 from .keys import Keys
 from .limits import Rulebook
 from .payload import DEFAULT_QUEUE, Job, StrictArgs, dumps, new_jid, validate
+from .private_files import read_trusted
 from .redis_url import EMBEDDED, redacted_url
 from .times import due, now
 
@@ -264,13 +265,14 @@ def default() -> Client:
 def address(config: Config) -> str:
     """The URL to connect to: ``embedded`` stands for what the running master has noted.
 
-    Raises ServerUnavailable if no embedded server of this configuration is running.
+    Raises ServerUnavailable if no embedded server of this configuration is running, ConfigError if
+    what is noted was not noted by this user's master.
     """
     if config.redis.url != EMBEDDED:
         return config.redis.url
     note = config.url_file
     try:
-        return note.read_text().strip()
+        return read_trusted(note).decode().strip()
     except FileNotFoundError:
         raise ServerUnavailable(
             f"the embedded server is not running: {note} does not exist; start it with "

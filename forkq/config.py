@@ -36,6 +36,7 @@ Workers = Annotated[int, Meta(ge=1, le=512)]
 Seconds = Annotated[float, Meta(ge=0, le=86400)]
 NetworkSeconds = Annotated[float, Meta(ge=0.001, le=3600)]
 Text = Annotated[str, Meta(min_length=1)]
+_LONGEST_BEAT = 10.0  # seconds
 Name = Annotated[str, Meta(pattern=r"\A\S+\Z", description="a name without spaces")]
 
 
@@ -62,10 +63,10 @@ class LogSettings:
 class Config:
     """Everything a forkq process is told; complete, with every default filled in.
 
-    ``timeout`` and ``boot_timeout`` (0: no limit) are in seconds, ``dead_max`` in jobs; ``workers``
-    is the number of children for each capsule without its own; ``cron`` the periodic jobs of the
-    file, without what only their jobs say (periodic.entries_by_origin); ``rules`` those of all
-    queues, which each capsule has too; ``source`` is the file that was read.
+    ``timeout``, ``boot_timeout`` (0: no limit) and ``silent_after`` are in seconds, ``dead_max`` in
+    jobs; ``workers`` is the number of children for each capsule without its own; ``cron`` the
+    periodic jobs of the file, without what only their jobs say (periodic.entries_by_origin);
+    ``rules`` those of all queues, which each capsule has too; ``source`` is the file that was read.
     """
 
     app: tuple[Text, ...] = ()
@@ -80,6 +81,7 @@ class Config:
     strict_args: Literal["raise", "warn", "off"] = "raise"
     dead_max: Annotated[int, Meta(ge=0, le=100_000_000)] = 10_000
     dead_days: Annotated[float, Meta(ge=0, le=36_500)] = 180.0
+    silent_after: Annotated[float, Meta(ge=1, le=86400)] = 30.0
     state_dir: Path
     redis: RedisSettings = field(default_factory=RedisSettings)
     log: LogSettings = field(default_factory=LogSettings)
@@ -92,6 +94,11 @@ class Config:
     def queue_names(self) -> list[str]:
         """The queues and patterns of all capsules."""
         return [name for capsule in self.capsules for name in capsule.queue_names]
+
+    @property
+    def beat_every(self) -> float:
+        """Seconds between two signs of life of each process: often enough for ``silent_after``."""
+        return min(_LONGEST_BEAT, self.silent_after / 3)
 
     @property
     def url_file(self) -> Path:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+# Seconds for which a child's record lasts after a heartbeat: without one, its leases may be taken.
+RECORD_TTL: Final = 60
 
 
 @dataclass(frozen=True, slots=True)

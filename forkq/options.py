@@ -65,6 +65,7 @@ OPTIONS = (
     Option("forkq", "pidfile", ("FORKQ_PIDFILE",), "pidfile", "--pidfile"),
     Option("forkq", "preload", ("FORKQ_PRELOAD",)),
     Option("forkq", "boot_timeout", ("FORKQ_BOOT_TIMEOUT",)),
+    Option("forkq", "silent_after", ("FORKQ_SILENT_AFTER",)),
     Option("redis", "url", ("FORKQ_REDIS", "REDIS_URL"), "redis", "--redis"),
     Option("log", "level", ("FORKQ_LOG_LEVEL",), "log_level", "--log-level"),
     Option("log", "format", ("FORKQ_LOG_FORMAT",), "log_format", "--log-format"),

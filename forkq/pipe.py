@@ -56,7 +56,8 @@ class Left(msgspec.Struct, frozen=True, tag=True):
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):
-    """Fact: how the child stands. Sent when that has changed, once a tick at most."""
+    """Fact: how the child stands. Sent when that has changed, once a tick at most; and as a sign
+    of life when nothing has changed for a while (``Config.beat_every``)."""
 
     busy: int
     state: State

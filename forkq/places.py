@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,12 +44,30 @@ def beside(pidfile: Path, suffix: str) -> Path:
 
 def _runtime_dir(environ: Mapping[str, str]) -> Path:
     of_user = _absolute(environ.get("XDG_RUNTIME_DIR", ""))
-    # su and sudo carry the variable of another user along: then the folder is not ours to write.
-    if of_user is not None and of_user.is_dir() and os.access(of_user, os.W_OK):
+    # su and sudo carry the variable of another user along, whose folder root can write to as well.
+    if of_user is not None and _is_ours(of_user):
         return of_user / "forkq"
     if os.getuid() == 0 and os.access("/run", os.W_OK):
         return Path("/run/forkq")
+    return _guessable()
+
+
+def is_guessable(folder: Path) -> bool:
+    """Whether any user of this machine could have made this folder before us."""
+    return folder == _guessable()
+
+
+def _guessable() -> Path:
     return Path(tempfile.gettempdir()) / f"forkq-{os.getuid()}"
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether this is a folder of this user's, to which nobody else writes."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 def _stem(cwd: Path, tag: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import secrets
 import signal
@@ -41,6 +42,11 @@ class Generation:
     def begin(cls) -> Generation:
         """A new one, from now on."""
         return cls(secrets.token_hex(6), time.monotonic())
+
+
+# Makes a child write its stacks from a C handler, which needs no GIL. A process without that
+# handler (a job has replaced its program) ignores this signal, and nothing else sends it.
+STACKS: Final = signal.SIGURG
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +140,8 @@ def listen_to_term() -> int:
     number of each TERM arrives: sent to one child, it stops that child gracefully."""
     for number in _MASTERS:
         signal.signal(number, signal.SIG_IGN)
+    if sys.stderr is not None:  # closed: its descriptor may be any file's
+        faulthandler.register(STACKS, file=2, all_threads=True)
     woken, wake = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(wake, False)

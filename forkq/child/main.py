@@ -102,6 +102,7 @@ class Child:
         self._capsule = capsule
         self._woken = woken
         self._timeout = config.timeout
+        self._beat_every = config.beat_every
         self._log = log.logger()
         self._orders = told
         self._identity = post.identity
@@ -109,6 +110,7 @@ class Child:
         self._deadline: float | None = None
         self._interrupted = False
         self._told: Beat | None = None
+        self._next_beat = 0.0
         self._election = Election(self._log)
         self._assemble(config)
         self._selector = DefaultSelector()
@@ -186,7 +188,8 @@ class Child:
 
     def _listen(self) -> None:
         """Waits for an order, a signal or the next tick, and obeys."""
-        pause = _TICK if self._state in ("running", "quiet") else _BRISK_TICK
+        tick = min(_TICK, self._beat_every)
+        pause = tick if self._state in ("running", "quiet") else _BRISK_TICK
         for key, _ in self._selector.select(pause):
             if key.fd == self._woken:
                 self._obey_signals()
@@ -259,12 +262,15 @@ class Child:
                 self._log.warning("deadline reached; jobs interrupted", jobs=count)
 
     def _tell(self) -> None:
-        """Tells the master, and whoever lists processes, how this child stands."""
+        """Tells the master, and whoever lists processes, how this child stands: when that has
+        changed, and often enough for the master to know that this loop goes on."""
         busy = self._manager.busy
         beat = Beat(busy, self._state, *self._manager.counts())
-        if beat == self._told or not send(self._post.report, beat):
+        if beat == self._told and time.monotonic() < self._next_beat:
             return
-        self._told = beat
+        if not send(self._post.report, beat):
+            return
+        self._told, self._next_beat = beat, time.monotonic() + self._beat_every
         running = f"{busy} of {self._capsule.concurrency} busy"
         note = running if self._state == "running" else f"{running}, {self._state}"
         setproctitle(f"forkq child {self._post.name} [{note}]")

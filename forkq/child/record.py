@@ -17,14 +17,13 @@ from ..capsule import Capsule
 from ..config import Config
 from ..connection import Command, OutOfMemory, RedisError, Wire
 from ..keys import Keys
-from ..lease import Unit
+from ..lease import RECORD_TTL, Unit
 from ..scripts import RECORD
 from ..times import now
 from ..version import __version__
 from ..whereabouts import here
 from .memory import resident
 
-RECORD_TTL: Final = 60
 _PLACE_TTL: Final = 86_400
 _PLACE_EVERY: Final = 3600.0  # seconds; written twice at least before it expires
 # Sidekiq's Busy page shows the version of each process that is not its own: so say what it is.

@@ -42,9 +42,11 @@ def running(longer_than: float | None, wants_json: bool, **flags: Any) -> int:
 @click.option("--json", "wants_json", is_flag=True, help="As JSON, for programs.")
 @finds_redis
 def stuck(minutes: float, wants_json: bool, **flags: Any) -> int:
-    """List running jobs without progress for N minutes. Exit code 0 if there are none, 1 if any.
+    """List running jobs without progress for N minutes, and those without a heartbeat. Exit code 0
+    if there are none, 1 if any.
 
-    A job that never tells of progress counts from its beginning.
+    A job that never tells of progress counts from its beginning. One whose process sends no
+    heartbeat, because it hangs or is gone, counts at once.
     """
     use(configuration(**flags))
     jobs = api.stuck(minutes)
@@ -79,8 +81,8 @@ def _show(jobs: Sequence[api.RunningJob], wants_json: bool, nothing: str) -> Non
             job.jid,
             job.job,
             job.queue,
-            length(job.elapsed),
-            length(job.silent_for),
+            length(job.elapsed) if job.thread else f"< {length(job.elapsed)}",
+            length(job.silent_for) if job.heartbeat else "no heartbeat",
             _progress(job.progress),
             _process(job.identity),
         )

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import click
+from setproctitle import setproctitle
 
 from .. import log
 from ..app import load_app
@@ -21,7 +22,7 @@ from ..keys import Keys
 from ..master.embedded import Embedded
 from ..master.loop import Master
 from ..master.notify import Notifier
-from ..master.pidfile import Pidfile
+from ..master.pidfile import TITLE, Pidfile
 from ..master.rescue import TIMEOUT, Rescue
 from ..master.spawn import refuse_threads
 from ..recovery import Recovery
@@ -87,6 +88,7 @@ def run(config: Config, logger: Any) -> int:
         )
     for warning in warnings(config.rules, config.capsules):
         logger.warning("a rule changes nothing", file=str(config.source), why=warning)
+    setproctitle(f"{TITLE} (booting)")  # the commands know it by that
     pidfile = Pidfile(config.pidfile)
     pidfile.acquire()
     try:

@@ -7,6 +7,7 @@ that changes. Where the server does not tell of changes, it looks once in a whil
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import select
 import time
@@ -25,7 +26,20 @@ from ..exits import CANNOT_BOOT, CLEAN
 from ..keys import Keys
 from ..outage import Backoff, Outage
 from ..periodic import service_of
-from ..pipe import Beat, Leading, Left, Order, Quiet, Reader, Ready, Stop, orders, send, unbootable
+from ..pipe import (
+    Beat,
+    DumpStacks,
+    Leading,
+    Left,
+    Order,
+    Quiet,
+    Reader,
+    Ready,
+    Stop,
+    orders,
+    send,
+    unbootable,
+)
 from ..post import Post, listen_to_term
 from ..recovery import Recovery
 from .announce import Origins
@@ -64,6 +78,8 @@ class Clock:
         self._outage = Outage(self._log)
         self._backoff = Backoff()
         self._next_sweep = 0.0
+        self._beat_every = config.beat_every
+        self._next_beat = 0.0
         self._tracking = True
         self._over = False
         self._assemble(config)
@@ -77,7 +93,7 @@ class Clock:
             connect_timeout=settings.connect_timeout,
         )
         recovery = Recovery(Cemetery(keys, config.dead_max, config.dead_days))
-        self._sweep = Sweep(keys, wire, recovery, self._log)
+        self._sweep = Sweep(keys, wire, recovery, self._log, on_step=self._beat)
         self._leader = Leader(self._post.identity, keys, wire, self._lead, self._log)
         self._origins = Origins(keys, wire, service_of(config), self._log)
         self._ticker = Ticker(keys, wire, self._origins, self._log)
@@ -92,7 +108,6 @@ class Clock:
         """Keeps time until it is told to stop, or the master is gone. Nothing needs undoing but the
         lead: every move is one atomic script."""
         send(self._post.report, Ready(self._post.identity))
-        send(self._post.report, Beat(0, "running", 0, 0))
         if self._post.quiet:
             self._resign()
         while not self._over:
@@ -108,6 +123,7 @@ class Clock:
 
     def _turn(self) -> None:
         """One look at the time: does what is due, and sleeps until something may be."""
+        self._beat()
         self._connect()
         self._look_around()
         self._leader.attend(self._tracking)
@@ -151,7 +167,8 @@ class Clock:
 
     def _time_to_sleep(self) -> float:
         """Seconds until something is to be done, though nobody speaks."""
-        pauses = [self._next_sweep - time.monotonic(), self._leader.pause()]
+        now = time.monotonic()
+        pauses = [self._next_beat - now, self._next_sweep - now, self._leader.pause()]
         if self._leader.acts:
             pauses += [duty.pause() for duty in self._duties]
         return max(0.0, min(pauses))
@@ -175,7 +192,14 @@ class Clock:
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not self._over and (left := deadline - time.monotonic()) > 0:
-            self._listen(left)
+            self._beat()
+            self._listen(min(left, self._beat_every))
+
+    def _beat(self) -> None:
+        """Tells the master that the clock goes on, once in a while."""
+        if time.monotonic() >= self._next_beat:
+            send(self._post.report, Beat(0, "running", 0, 0))
+            self._next_beat = time.monotonic() + self._beat_every
 
     def _listen(self, seconds: float) -> None:
         """Obeys what the master or a signal says within ``seconds``."""
@@ -192,6 +216,8 @@ class Clock:
         self._over |= self._orders.over or any(isinstance(order, Stop) for order in told)
         if any(isinstance(order, Quiet) for order in told):
             self._resign()
+        if any(isinstance(order, DumpStacks) for order in told):
+            faulthandler.dump_traceback(file=2)
 
     def _track(self) -> None:
         if not self._tracking:

@@ -95,10 +95,12 @@ class Sweep:
         recovery: Recovery,
         log: Any,
         monotonic: Monotonic = time.monotonic,
+        on_step: Callable[[], None] = lambda: None,
     ) -> None:
         self._keys = keys
         self._wire = wire
         self._recovery = recovery
+        self._on_step = on_step  # called before each owner: a sweep may be long
         self._log = log
         self._monotonic = monotonic
         self._lookout = Lookout(keys, wire, monotonic)
@@ -127,6 +129,7 @@ class Sweep:
 
     def _attend(self, owner: Owner) -> float:
         """One whose jobs cannot be moved must not keep the others from it."""
+        self._on_step()
         try:
             return self._judge(owner)
         except ConnectionLost:

@@ -21,6 +21,7 @@ import psutil
 
 from ..connection import ConnectionLost, RedisError, Wire
 from ..errors import ConfigError, ServerUnavailable
+from ..private_files import check_private, replace_own
 
 _START_LIMIT: Final = 10.0
 _START_POLL: Final = 0.01
@@ -78,13 +79,12 @@ class Embedded:
             ) from None
 
     def _start(self) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._make_folder()
         pid = self._answering_pid()
         found = pid is not None
         self._process = psutil.Process(pid) if found else self._launch()
         self._wait_for(self._process)
-        self._note.write_text(f"{self.url}\n")
-        self._note.chmod(0o600)
+        replace_own(self._note, f"{self.url}\n".encode())
         event = "embedded server found running" if found else "embedded server started"
         self._log.info(event, url=self.url, pid=self._process.pid)
 
@@ -114,6 +114,16 @@ class Embedded:
         except psutil.TimeoutExpired:
             self._log.error("the embedded server does not end; killing it")
             process.kill()
+
+    def _make_folder(self) -> None:
+        """Everything in it is ours, then: the socket, the log, the data."""
+        remedy = "set [forkq] state_dir to a folder of your own"
+        try:
+            with suppress(FileExistsError):
+                self._folder.mkdir(mode=0o700, parents=True)
+            check_private(self._folder, remedy)
+        except OSError as error:
+            raise ConfigError(f"cannot make {self._folder}: {error.strerror}; {remedy}") from None
 
     def _launch(self) -> psutil.Process:
         settings = {**_SETTINGS, "dir": str(self._folder), "unixsocket": str(self._socket)}

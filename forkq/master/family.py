@@ -62,7 +62,7 @@ class Family:
             if slot.boot_failures and not slot.degraded:
                 self._log.info("child is ready again", child=slot.name, failed=slot.boot_failures)
                 slot.boot_failures = 0
-        self.was_ready = self.was_ready or self._all_ready
+        self.was_ready = self.was_ready or self.all_ready
 
     def reap(self) -> None:
         """Buries the dead: their jobs are rescued, their places are free."""
@@ -121,6 +121,11 @@ class Family:
         return [child.name for child in self.children.values()]
 
     @property
+    def silent(self) -> list[str]:
+        """The names of those that send nothing any more."""
+        return [child.name for child in self.children.values() if child.silent_since is not None]
+
+    @property
     def busy(self) -> int:
         """How many jobs are performed now."""
         return sum(child.busy for child in self.children.values())
@@ -149,7 +154,8 @@ class Family:
         """One line: how many children, how busy."""
         workers = [(c, c.slot.capsule) for c in self.children.values() if c.slot.capsule]
         places = sum(capsule.concurrency for _, capsule in workers)
-        return f"{len(workers)} children [{self.busy} of {places} busy]"
+        note = f", silent: {' '.join(self.silent)}" if self.silent else ""
+        return f"{len(workers)} children [{self.busy} of {places} busy]{note}"
 
     def _fill(self, slot: Slot, quiet: bool) -> None:
         try:
@@ -216,7 +222,7 @@ class Family:
             )
 
     @property
-    def _all_ready(self) -> bool:
+    def all_ready(self) -> bool:
         """Whether every place is filled with a child that has booted."""
         return all(slot.child is not None and slot.child.was_ready for slot in self.slots)
 

@@ -7,12 +7,27 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+import psutil
+
 from ..capsule import Capsule
 from ..exits import CLEAN
-from ..pipe import Fact, Leading, Left, Order, Reader, Ready, State, Unbootable, send
+from ..pipe import (
+    DumpStacks,
+    Fact,
+    Leading,
+    Left,
+    Order,
+    Reader,
+    Ready,
+    State,
+    Unbootable,
+    send,
+)
+from ..post import STACKS
 
 CLOCK: Final = "clock"
 # A child that lived this long was well: its next death starts the backoff anew.
@@ -77,6 +92,8 @@ class Child:
 
     ``reason``: why it cannot boot. ``rescued``: its leases are in the care of ``Rescue``.
     ``left_at``: when its end of the report pipe was closed (monotonic).
+    ``heard_at`` (monotonic) is when its last fact arrived. ``silent_since`` is that moment for a
+    child that the watchdog calls silent, else None.
     """
 
     slot: Slot
@@ -99,6 +116,8 @@ class Child:
     left_at: float | None = None
     stacks_asked: bool = False
     leads_until: float = 0.0
+    heard_at: float = field(default_factory=time.monotonic)
+    silent_since: float | None = None
 
     @property
     def name(self) -> str:
@@ -108,6 +127,7 @@ class Child:
     def hear(self) -> None:
         """Takes in what the child reports."""
         for fact in self.report.read():
+            self.heard_at = time.monotonic()
             if isinstance(fact, Ready):
                 self.was_ready, self.state = True, "running"
             elif isinstance(fact, Unbootable):
@@ -136,6 +156,22 @@ class Child:
     def order(self, order: Order) -> None:
         """Tells the child. One that cannot be told is dying, and will be reaped."""
         send(self.control, order)
+
+    def dump_stacks(self) -> None:
+        """Has it log its stacks. One that does not obey orders, or not yet, is told by signal."""
+        self.order(DumpStacks())
+        if self.silent_since is not None or not self.was_ready:
+            self.signal_stacks()
+
+    def signal_stacks(self) -> None:
+        """Has it write its stacks to standard error, whatever its interpreter does."""
+        os.kill(self.pid, STACKS)
+
+    def process_state(self) -> str:
+        """As the kernel sees it: ``stopped``, ``running``, ``sleeping``...; "" if it has ended."""
+        with suppress(psutil.Error):
+            return str(psutil.Process(self.pid).status())
+        return ""
 
     def freeze(self) -> None:
         """Stops it in its tracks, so that nothing it runs can finish or go on."""

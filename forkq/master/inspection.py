@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from ..pipe import DumpStacks
 from .family import Family
 from .handle import Child
 
@@ -67,7 +66,7 @@ class Inspection:
 
     def _ask_for_stacks(self, child: Child) -> None:
         child.stacks_asked = True
-        child.order(DumpStacks())
+        child.dump_stacks()
 
     def _end_boot(self, child: Child) -> None:
         child.reason = f"it was not ready after {self._boot_timeout:g} s ([forkq] boot_timeout)"

@@ -14,18 +14,19 @@ from setproctitle import setproctitle
 
 from ..config import Config
 from ..exits import CANNOT_BOOT, CLEAN
-from ..pipe import DumpStacks, Quiet
+from ..pipe import Quiet
 from .embedded import Embedded
 from .family import Family
 from .inspection import Inspection
 from .leadership import Leadership
 from .notify import Notifier
-from .pidfile import Pidfile
+from .pidfile import TITLE, Pidfile
 from .rescue import TIMEOUT, Rescue
 from .rolling import Rolling
 from .signals import Signals
 from .status import StatusFile
 from .stop import MERCY, Stopping
+from .watchdog import Watchdog
 
 # How long a stopping master waits for Redis to take the last jobs back.
 _LAST_RESCUE: Final = 1.0
@@ -57,8 +58,8 @@ class Master:
         self._rolling = Rolling(self._family, log)
         self._inspection = Inspection(self._family, config.boot_timeout, log)
         self._leadership = Leadership()
-        about = {"tag": config.tag, "timeout": config.timeout}
-        self._status = StatusFile(config.status_file, about, log)
+        self._watchdog = Watchdog(self._family.children, config.silent_after, log)
+        self._status = StatusFile(config, log)
         self._ready = False
         self._quiet = False
         self._interrupts = 0
@@ -73,6 +74,7 @@ class Master:
             self._family.hear()
             self._family.reap()
             self._inspection.enforce()
+            self._watchdog.look()
             self._stopping.enforce()
             self._rescue.work()
             self._respawn()
@@ -110,12 +112,12 @@ class Master:
         """Tells how we stand: process title, systemd, status file."""
         summary = f"{self._family.summary()}{self._note()}"
         tag = f"[{self._config.tag}] " if self._config.tag else ""
-        setproctitle(f"forkq master {tag}{summary}")
+        setproctitle(f"{TITLE} {tag}{summary}")
         self._notifier.ping()
         if self._family.was_ready and not self._rolling.under_way and not self._stopping.begun:
             self._announce(summary)
         self._notifier.status(summary)
-        self._status.write(self._state(), self._family.children.values(), ready=self._ready)
+        self._status.write(self._state(), self._family.children.values(), ready=self._works())
         if self._embedded is not None:
             self._embedded.check()
 
@@ -162,7 +164,8 @@ class Master:
         self._family.order(Quiet())
 
     def _dump_stacks(self) -> None:
-        self._family.order(DumpStacks())
+        for child in self._family.children.values():
+            child.dump_stacks()
 
     def _restart(self) -> None:
         if self._stopping.begun:
@@ -188,6 +191,12 @@ class Master:
             None if self._stopping.begun else self._family.due,
         ]
         return min(moment for moment in moments if moment is not None)
+
+    def _works(self) -> bool:
+        """Whether every place is filled with a child that takes jobs, as far as we know."""
+        if self._quiet or self._stopping.begun or not self._family.all_ready:
+            return False
+        return not self._family.silent
 
     def _state(self) -> str:
         if self._stopping.begun:

@@ -10,8 +10,14 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from typing import Final
+
+import psutil
 
 from ..errors import AlreadyRunning, ConfigError, ForkqError
+from ..private_files import make_folder, open_own, open_trusted
+
+TITLE: Final = "forkq master"
 
 
 class Pidfile:
@@ -24,7 +30,7 @@ class Pidfile:
     def acquire(self) -> None:
         """Takes the file. Raises AlreadyRunning with the pid of the master that has it."""
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             self._fd = self._locked()
             self._write()
         except OSError as error:
@@ -54,7 +60,7 @@ class Pidfile:
 
     def _locked(self) -> int:
         while True:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = open_own(self.path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -69,28 +75,48 @@ class Pidfile:
             os.close(fd)  # the last holder removed it between our open and our lock
 
 
-def running_pid(path: Path) -> int | None:
-    """The pid of the live master behind ``path``, or None if there is none."""
+def running_master(path: Path) -> psutil.Process | None:
+    """The live master behind ``path``, or None if there is none.
+
+    Raises ConfigError if the file is not to be trusted, ForkqError if it names a process that is
+    not the master of the file's owner: that one must get no signal of ours.
+    """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_trusted(path)
     except FileNotFoundError:
         return None
-    except PermissionError:
-        raise ForkqError(
-            f"may not read the pidfile {path}: run this as the master's user"
-        ) from None
     try:
         fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # a shared lock needs no right to write
     except BlockingIOError:
-        text = os.read(fd, 32).decode().strip()
-        return int(text) if text.isdigit() else None
+        text = os.read(fd, 32).decode("ascii", "replace").strip()
+        return _master(int(text), os.fstat(fd).st_uid, path) if text.isdecimal() else None
     finally:
         os.close(fd)
     return None
 
 
+def _master(pid: int, owner: int, path: Path) -> psutil.Process:
+    """The process ``pid``, which must be a master of the user ``owner``."""
+    try:
+        process = psutil.Process(pid)
+        if process.uids().real == owner and _looks_like_a_master(process.cmdline()):
+            return process
+    except (psutil.Error, OverflowError):
+        pass  # it is gone, or hidden from us
+    raise ForkqError(
+        f"the pidfile {path} names pid {pid}, which is no forkq master of the file's owner; "
+        "it gets no signal. Look who has the file open (fuser -v), and remove it"
+    )
+
+
+def _looks_like_a_master(command: list[str]) -> bool:
+    """By its title, or by its command line as long as it has none."""
+    title = command[0] if command else ""
+    return title.startswith(TITLE) or any(Path(part).name == "forkq" for part in command[:4])
+
+
 def _is_at(fd: int, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(fd), path.stat())
+        return os.path.samestat(os.fstat(fd), path.lstat())
     except FileNotFoundError:
         return False

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 
+from ..config import Config
+from ..private_files import replace_own
 from ..times import now
 from .handle import Child
 
@@ -20,57 +20,52 @@ _AT_MOST_EVERY = 0.2
 class StatusFile:
     """Written when something changed, and not more often than five times a second.
 
-    A file that cannot be written (its folder was cleaned away, the disk is full) is a pity, said
-    once: it must not cost the children their master.
+    It is also written when nothing changed, every ``config.beat_every`` seconds, with the time:
+    that is the proof that the loop goes on. A file that cannot be written (its folder was cleaned
+    away, the disk is full) is a pity, said once: it must not cost the children their master.
     """
 
-    def __init__(self, path: Path, about: dict[str, Any], log: Any) -> None:
-        self._path = path
+    def __init__(self, config: Config, log: Any) -> None:
+        self._path = config.status_file
+        self._beat_every = config.beat_every
         self._log = log
         self._complained = False
-        self._about = {**about, "pid": os.getpid(), "started_at": now()}
-        self._written = b""
+        self._about = {
+            "tag": config.tag,
+            "timeout": config.timeout,
+            "silent_after": config.silent_after,
+            "pid": os.getpid(),
+            "started_at": now(),
+        }
+        self._written: dict[str, Any] = {}
         self._next = 0.0
+        self._next_beat = 0.0
         self._behind = False
 
     @property
-    def due(self) -> float | None:
-        """When news that came too soon after the last is to be written (monotonic)."""
-        return self._next if self._behind else None
+    def due(self) -> float:
+        """When it is to be written again (monotonic): with news that came too soon after the last,
+        or with nothing but the time."""
+        return self._next if self._behind else self._next_beat
 
-    def write(self, state: str, children: Iterable[Child], *, ready: bool) -> None:
+    def write(self, state: str, children: Collection[Child], *, ready: bool) -> None:
         """Writes the file if there is news and it is time; else the news is ``due``."""
-        content = msgspec.json.encode(
-            {
-                **self._about,
-                "state": state,
-                "ready": ready,
-                "children": [_described(child) for child in children],
-            }
-        )
-        self._behind = content != self._written and time.monotonic() < self._next
-        if self._behind or content == self._written:
+        news = {"state": state, "ready": ready, "children": [_described(c) for c in children]}
+        at = time.monotonic()
+        changed = news != self._written
+        self._behind = changed and at < self._next
+        if self._behind or not (changed or at >= self._next_beat):
             return
-        self._next = time.monotonic() + _AT_MOST_EVERY
+        self._next, self._next_beat = at + _AT_MOST_EVERY, at + self._beat_every
         try:
-            self._replace(content)
+            content = msgspec.json.encode({**self._about, **_stamped(news, children, at)})
+            replace_own(self._path, content)
         except OSError as error:
             if not self._complained:
                 self._complained = True
                 self._log.warning("cannot write the status file", error=str(error))
         else:
-            self._written = content
-
-    def _replace(self, content: bytes) -> None:
-        fresh = self._path.with_name(f".{self._path.name}.new")
-        try:
-            fresh.touch(mode=0o600)
-            fresh.write_bytes(content)
-            fresh.replace(self._path)
-        except OSError:
-            with suppress(OSError):
-                fresh.unlink()
-            raise
+            self._written = news
 
     def remove(self) -> None:
         """The tree is gone."""
@@ -82,7 +77,7 @@ def _described(child: Child) -> dict[str, Any]:
     return {
         "name": child.name,
         "pid": child.pid,
-        "state": child.state,
+        "state": child.state if child.silent_since is None else "silent",
         "busy": child.busy,
         "concurrency": capsule.concurrency if capsule else 0,
         "queues": list(child.slot.queues),
@@ -90,3 +85,12 @@ def _described(child: Child) -> dict[str, Any]:
         "failed": child.failed,
         "respawns": child.slot.respawns,
     }
+
+
+def _stamped(news: dict[str, Any], children: Iterable[Child], at: float) -> dict[str, Any]:
+    """``news`` with the last signs of life (monotonic): the loop's own, and each child's."""
+    beats = [
+        {**described, "beat_at": child.heard_at}
+        for described, child in zip(news["children"], children, strict=True)
+    ]
+    return {**news, "beat_at": at, "children": beats}

@@ -224,7 +224,7 @@ def test_the_image_gives_the_master_its_signals_and_is_not_root() -> None:
     assert last["STOPSIGNAL"] == "SIGTERM"
     assert last["ENTRYPOINT"] == '["forkq"]'
     assert last["CMD"] == '["start"]'
-    assert last["HEALTHCHECK"].endswith('CMD ["forkq", "status"]')
+    assert last["HEALTHCHECK"].endswith('CMD ["forkq", "status", "--ready"]')
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", last["USER"])
 
 
@@ -268,8 +268,9 @@ def test_kubernetes_quiets_first_and_probes_the_master_alone() -> None:
     """No shell in between, and no service links: FORKQ_SERVICE_HOST is no setting of ours."""
     main = container()
     assert main["lifecycle"]["preStop"]["exec"]["command"] == ["forkq", "quiet"]
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert main[probe]["exec"]["command"] == ["forkq", "status"]
+    checks = {"startupProbe": "--ready", "readinessProbe": "--ready", "livenessProbe": "--alive"}
+    for probe, check in checks.items():
+        assert main[probe]["exec"]["command"] == ["forkq", "status", check]
     assert pod()["enableServiceLinks"] is False
 
 

@@ -8,7 +8,9 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -237,3 +239,59 @@ def test_many_starts_at_once_make_one_tree(redis_server: Server, tree: Forest) -
 
 def _titled(tree: ForkqTree, text: str) -> bool:
     return all(text in title(child) for child in workers(tree))
+
+
+HOLDER = """
+import fcntl, os, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+os.write(fd, sys.argv[2].encode())
+os.fchown(fd, int(sys.argv[3]), -1)
+fcntl.lockf(fd, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("command", ["stop", "quiet", "status"])
+@pytest.mark.parametrize("owner", ["self", "stranger"])
+def test_a_planted_pidfile_gets_no_process_signalled(
+    tmp_path: Path, command: str, owner: str
+) -> None:
+    """One that is locked, and names a process of its author's choice: our own, or a forkq of ours
+    while the file is another user's."""
+    if owner == "stranger" and os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    uid = os.geteuid() if owner == "self" else 65534
+    program = [sys.executable, "-c", "import time; time.sleep(60)"]
+    if owner == "stranger":
+        program += ["forkq", "start"]  # it looks like a master, but is not the file's owner's
+    pidfile = tmp_path / "planted.pid"
+    with subprocess.Popen(program) as victim:
+        holding = [sys.executable, "-c", HOLDER, str(pidfile), f"{victim.pid}\n", str(uid)]
+        with subprocess.Popen(holding, stdout=subprocess.PIPE, text=True) as holder:
+            try:
+                assert holder.stdout is not None
+                assert holder.stdout.readline() == "held\n"
+                asked = subprocess.run(
+                    [*FORKQ, command, "--pidfile", str(pidfile)],
+                    capture_output=True, text=True, check=False,
+                )  # fmt: skip
+                assert asked.returncode == 1
+                assert f"pid {victim.pid}, which is no forkq master" in asked.stderr
+                assert "Traceback" not in asked.stderr
+                assert (victim.poll(), psutil.Process(victim.pid).status()) == (None, "sleeping")
+            finally:
+                holder.kill()
+                victim.kill()
+
+
+def test_a_server_folder_that_is_open_to_others_is_refused(tmp_path: Path, tree: Forest) -> None:
+    """Another user could put a socket there, and get every push."""
+    folder = tmp_path / "server"
+    folder.mkdir()
+    folder.chmod(0o777)
+    config = f'[forkq]\nstate_dir = "{tmp_path}"\n'
+    forkq = tree(None, app="", args=["--redis", "embedded"], ready=False, config=config)
+    assert forkq.wait() == 2
+    assert f"{folder} is open to other users (mode 777)" in forkq.log_text()
+    assert "state_dir" in forkq.log_text()

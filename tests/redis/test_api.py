@@ -180,6 +180,45 @@ def test_stuck_are_those_that_have_told_of_no_progress_for_minutes(redis: Redis)
     assert api.stuck(25)[0].silent_for == pytest.approx(1800, abs=3)
 
 
+def leases(redis: Redis, identity: str, *payloads: str, queue: str = "mail") -> None:
+    """Jobs in flight."""
+    redis.sadd("queues", queue)
+    for number, leased in enumerate(payloads):
+        redis.hset(f"{{queue:{queue}}}:inflight", f"{identity}/{number}", leased)
+
+
+def test_a_lease_whose_owner_sends_no_heartbeat_is_running_and_stuck(redis: Redis) -> None:
+    """The record of the first is gone, that of the second is stale; the third beats."""
+    gone, stale, well = "gone:1:000000000000", "stale:2:000000000000", "well:3:000000000000"
+    leases(redis, gone, payload("a", enqueued_at=(time.time() - 60) * 1000), "no JSON")
+    leases(redis, stale, payload("b"), payload("c"), queue="default")
+    leases(redis, well, payload("d"))
+    for identity, ttl in ((stale, 29), (well, 50)):
+        beat(redis, identity)
+        redis.expire(identity, ttl)
+    works(redis, "t1", 30, stale, payload=payload("b"))
+    redis.sadd("queues", b"\xff", "odd")
+    redis.set("{queue:odd}:inflight", "no hash")
+    found = {job.jid: job for job in api.running()}
+    assert set(found) == {"a", "", "b", "c"}
+    assert not any(job.heartbeat for job in found.values())
+    assert (found["a"].identity, found["a"].queue, found["a"].job) == (gone, "mail", "Mail")
+    assert (found["a"].thread, found["b"].thread) == ("", "t1")
+    assert found["a"].elapsed == pytest.approx(60, abs=3)
+    assert found["b"].elapsed == pytest.approx(30, abs=3)
+    assert {job.jid for job in api.stuck(60)} == set(found)
+    assert "secret" not in repr(found)
+
+
+def test_a_child_that_is_off_the_list_of_processes_is_still_asked(redis: Redis) -> None:
+    """Its lease leads to its record."""
+    beat(redis)
+    redis.srem("processes", WHO)
+    leases(redis, WHO, payload())
+    works(redis, "t1", 60)
+    assert [(job.thread, job.heartbeat) for job in api.running()] == [("t1", True)]
+
+
 def test_what_nobody_can_read_is_not_fatal(redis: Redis) -> None:
     beat(redis)
     works(redis, "t1", 60)

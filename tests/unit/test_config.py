@@ -94,6 +94,7 @@ class TestEveryKey:
         strict_args = "warn"
         dead_max = 500
         dead_days = 2.5
+        silent_after = 12.5
         state_dir = "/srv/state"
         [redis]
         url = "rediss://u:p@db:6380/4"
@@ -140,6 +141,7 @@ class TestEveryKey:
             strict_args="warn",
             dead_max=500,
             dead_days=2.5,
+            silent_after=12.5,
             cron=(
                 Entry.make(
                     name="nightly", cron="*/30 0 2 * * *", tz="Europe/Berlin",
@@ -195,6 +197,7 @@ class TestEveryKey:
             ("forkq.strict_args", '"yes"', 'one of "raise", "warn", "off", found the string "yes"'),
             ("forkq.dead_max", "-1", "a whole number from 0 to 100000000, found the whole number"),
             ("forkq.dead_days", "{}", "a number from 0 to 36500, found a table"),
+            ("forkq.silent_after", "0", "a number from 1 to 86400, found the whole number 0"),
             ("forkq.state_dir", "[]", "a path, found an empty list"),
             ("redis.url", "6379", "a string, found the whole number 6379"),
             ("redis.url", '"http://db"', "redis://HOST:PORT/DB, rediss://"),

@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
-import errno
 import json
-from collections.abc import Iterator
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from forkq import config
 from forkq.master.status import StatusFile
 from tests.redis.crew import Log
 
 
 @pytest.fixture
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    def refuse(path: Path, content: bytes) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+def full_disk() -> Iterator[Callable[[], None]]:
+    """No file may grow, as on a disk that is full, until the returned function is called."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", refuse)
-        yield patch
+    def make_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+    yield make_room
+    make_room()
 
 
 def test_a_full_disk_leaves_no_half_written_file(
-    tmp_path: Path, full_disk: pytest.MonkeyPatch
+    tmp_path: Path, full_disk: Callable[[], None]
 ) -> None:
     """It is told once; when there is room again the file is written."""
     log = Log()
-    status = StatusFile(tmp_path / "forkq.status.json", {"tag": ""}, log)
+    flags = {"pidfile": str(tmp_path / "forkq.pid")}
+    settings = config.load(None, flags, {}, tmp_path)
+    status = StatusFile(settings, log)
     status.write("running", [], ready=True)
     status._next = 0.0
     status.write("quiet", [], ready=True)
     assert list(tmp_path.iterdir()) == []
     assert log.events() == ["cannot write the status file"]
-    full_disk.undo()
+    full_disk()
     status._next = 0.0
     status.write("quiet", [], ready=True)
-    assert json.loads((tmp_path / "forkq.status.json").read_text())["state"] == "quiet"
-    assert len(list(tmp_path.iterdir())) == 1
+    assert json.loads(settings.status_file.read_text())["state"] == "quiet"
+    assert list(tmp_path.iterdir()) == [settings.status_file]

@@ -1,0 +1,233 @@
+"""A child or a clock that hangs: the master notices it, says so, and shows what it does."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tests.process.scene import APP, Journal, pass_time, push, push_many, wait_events, workers
+from tests.support.server import Server
+from tests.support.tree import Forest, ForkqTree
+from tests.support.waiting import wait_until
+
+LIMIT = 1.0
+
+
+def env_of(journal: Journal) -> dict[str, str]:
+    """Silent after a second, not after half a minute."""
+    return {**journal.env, "FORKQ_SILENT_AFTER": f"{LIMIT:g}"}
+
+
+def grow(tree: Forest, server: Server, journal: Journal, args: Sequence[str] = ()) -> ForkqTree:
+    """A tree that writes its log as JSON."""
+    options = ["--log-format", "json", "-t", "1", *args]
+    return tree(server, app=APP, args=options, env=env_of(journal))
+
+
+def states(tree: ForkqTree) -> dict[str, str]:
+    """What the status file says of each child."""
+    return {child["name"]: child["state"] for child in tree.status()["children"]}
+
+
+@pytest.mark.parametrize("name", ["default.0", "clock"])
+def test_a_stopped_process_is_told_of_once_and_again_when_it_is_back(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal, name: str
+) -> None:
+    """With its name and age; `forkq status` shows it, and its age is in the JSON."""
+    forkq = grow(tree, redis_server, journal)
+    (child,) = forkq.children("forkq clock" if name == "clock" else "forkq child")
+    child.suspend()
+    (line,) = wait_events(forkq, "child is silent")
+    assert (line["level"], line["child"], line["pid"]) == ("warning", name, child.pid)
+    assert line["silent_for"] >= LIMIT
+    assert (line["process"], line["hint"]) == ("stopped", f"kill -CONT {child.pid} lets it go on")
+    wait_until(lambda: states(forkq)[name] == "silent", what="the state")
+    assert not forkq.status()["ready"]
+    assert re.search(rf"^{name} +{child.pid} +silent ", forkq.run("status").stdout, re.MULTILINE)
+    pass_time(2 * LIMIT)
+    found = json.loads(forkq.run("status", "--json").stdout)
+    ages = {child["name"]: child["beat_age"] for child in found["children"]}
+    assert ages.pop(name) >= 3 * LIMIT
+    assert max(*ages.values(), found["beat_age"]) < 3 * LIMIT
+    child.resume()
+    (back,) = wait_events(forkq, "child is back")
+    assert (back["child"], back["silent_for"] >= 2) == (name, True)
+    wait_until(forkq.ready, what="a tree that is ready again")
+    assert len(wait_events(forkq, "child is silent")) == 1
+    assert "Traceback" not in forkq.log_text()
+    assert forkq.stop() == 0
+
+
+def test_a_job_that_holds_the_interpreter_shows_its_stack_at_once_and_at_ttin(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """Nothing in its process can run Python: the stacks come from a C handler."""
+    forkq = grow(tree, redis_server, journal, ["-w", "2", "-c", "2"])
+    jid = push(redis_server, "Hold", 60)
+    journal.wait("begin", [jid])
+    (line,) = wait_events(forkq, "child is silent")
+    assert line["pid"] == journal.lines("begin")[0].pid
+    forkq.wait_log(r'File ".*jobs.py", line \d+ in hold')
+    forkq.signal(signal.SIGTTIN)
+    wait_until(lambda: forkq.log_text().count(" in hold") == 2, what="its stack again")
+    wait_events(forkq, "stack")  # of the other child, which answers itself
+    assert forkq.stop() == 0
+
+
+def test_the_jobs_of_a_stopped_child_are_stuck(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """From the moment its heartbeat is overdue, in `forkq running` too, until it beats again."""
+    forkq = grow(tree, redis_server, journal, ["-c", "2"])
+    jids = push_many(redis_server, "Nap", [[60]] * 2)
+    journal.wait("begin", jids)
+    wait_until(lambda: redis.scard("processes") == 1, what="its record")
+    ask = ["--redis", redis_server.url]
+    assert forkq.run("stuck", *ask).returncode == 0
+    workers(forkq)[0].suspend()
+    members: Any = redis.smembers("processes")
+    redis.expire(members.pop(), 25)  # as 35 s after its last heartbeat
+    shown = forkq.run("stuck", *ask)
+    assert shown.returncode == 1
+    assert all(re.search(rf"{jid} .* no heartbeat ", shown.stdout) for jid in jids)
+    found = json.loads(forkq.run("running", "--json", *ask).stdout)
+    assert {(job["jid"], job["heartbeat"]) for job in found} == {(jid, False) for jid in jids}
+    workers(forkq)[0].resume()
+    wait_until(
+        lambda: forkq.run("stuck", *ask).returncode == 0, deadline=20, what="its next heartbeat"
+    )
+    assert forkq.stop() == 0
+
+
+def test_ttin_shows_the_stacks_of_the_clock_and_of_a_child_that_boots(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """Where it hangs while it loads the app is what one wants to know."""
+    app = "import time\ntime.sleep(60)\n"
+    forkq = tree(redis_server, app=app, args=["-t", "0"], ready=False)
+    wait_until(lambda: workers(forkq) and forkq.children("forkq clock"), what="both")
+
+    def shown() -> Any:
+        forkq.signal(signal.SIGTTIN)
+        pass_time(0.1)
+        log = forkq.log_text()
+        return "jobs.py" in log and "in _turn" in log
+
+    wait_until(shown, what="the stacks of both")
+    workers(forkq)[0].kill()
+    assert forkq.stop() == 0
+
+
+def test_a_busy_tree_and_an_idle_one_are_never_silent(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """Processors that compute, a clock with nothing to do, a child that is quiet."""
+    forkq = grow(tree, redis_server, journal, ["-c", "4"])
+    journal.wait("begin", push_many(redis_server, "Spin", [[]] * 4))
+    pass_time(2.5 * LIMIT)
+    forkq.signal(signal.SIGTSTP)
+    pass_time(1.5 * LIMIT)
+    assert "silent" not in forkq.log_text()
+    assert forkq.stop() == 0
+
+
+def test_a_master_that_was_stopped_itself_blames_no_child(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """It has heard nothing meanwhile; and if all were stopped with it, they spoke as little."""
+    forkq = grow(tree, redis_server, journal)
+    everyone = [*forkq.children()]
+    for child in everyone:
+        child.suspend()
+    forkq.signal(signal.SIGSTOP)
+    pass_time(2 * LIMIT)
+    forkq.signal(signal.SIGCONT)
+    pass_time(LIMIT / 4)
+    for child in everyone:
+        child.resume()
+    pass_time(1.5 * LIMIT)
+    assert "silent" not in forkq.log_text()
+    assert forkq.stop() == 0
+
+
+def test_an_outage_makes_no_clock_silent(
+    own_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """It waits for Redis, and says so with its beats."""
+    forkq = grow(tree, own_server, journal)
+    own_server.stop()
+    wait_events(forkq, "redis lost")
+    pass_time(2.5 * LIMIT)
+    assert "child is silent" not in forkq.log_text()
+    own_server.start()
+    wait_events(forkq, "redis is back")
+    assert forkq.stop() == 0
+
+
+def test_status_checks_that_every_child_is_ready(
+    redis: Redis, redis_server: Server, tree: Forest
+) -> None:
+    """Not while the app is imported, not after `forkq quiet`: exit code 1 and the reason."""
+    app = "import os, time\nwhile not os.path.exists('open'):\n    time.sleep(0.01)\nimport forkq\n"
+    forkq = tree(redis_server, app=app, ready=False)
+    wait_until(lambda: forkq.status().get("children"), what="the status file")
+    assert forkq.run("status").returncode == 0
+    check = forkq.run("status", "--ready")
+    assert (check.returncode, check.stdout) == (1, "")
+    assert "not ready: booting (default.0 booting, clock running)" in check.stderr
+    assert forkq.run("status", "--alive").returncode == 0
+    (forkq.cwd / "open").touch()
+    forkq.wait_ready()
+    check = forkq.run("status", "--ready")
+    assert (check.returncode, check.stdout, check.stderr) == (0, "", "")
+    forkq.run("quiet")
+    wait_until(lambda: forkq.status()["state"] == "quiet", what="quiet")
+    assert "not ready: quiet" in forkq.run("status", "--ready").stderr
+    assert forkq.run("status", "--alive").returncode == 0
+    assert forkq.stop() == 0
+    assert (
+        forkq.run("status", "--alive").returncode == forkq.run("status", "--ready").returncode == 4
+    )
+
+
+def test_status_checks_that_the_masters_loop_goes_on(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """A stopped master, or one that hangs, is alive for its pidfile only."""
+    forkq = grow(tree, redis_server, journal)
+    forkq.signal(signal.SIGSTOP)
+    wait_until(lambda: forkq.run("status", "--alive").returncode == 1, what="a failed check")
+    check = forkq.run("status", "--alive")
+    assert re.search(rf"master {forkq.pid} has been silent for \d+ s", check.stderr)
+    assert forkq.run("status", "--ready").returncode == 1
+    shown = forkq.run("status")
+    assert (shown.returncode, f"master {forkq.pid}: silent" in shown.stdout) == (0, True)
+    forkq.signal(signal.SIGCONT)
+    wait_until(lambda: forkq.run("status", "--alive").returncode == 0, what="a check that passes")
+    assert forkq.stop() == 0
+
+
+def test_the_status_of_a_killed_master_is_not_taken_for_the_next_ones(
+    redis: Redis, redis_server: Server, tree: Forest
+) -> None:
+    """Its file stays behind, and the next one may take long to write its own."""
+    app = "import os, time\nwhile os.path.exists('shut'):\n    time.sleep(0.01)\nimport forkq\n"
+    forkq = tree(redis_server, app=app, config="[forkq]\npreload = true\n")
+    forkq.process.kill()
+    forkq.wait()
+    (forkq.cwd / "shut").touch()
+    forkq.start()
+    (pidfile,) = forkq.runtime.glob("**/*.pid")
+    wait_until(lambda: pidfile.read_text() == f"{forkq.pid}\n", what="the next pidfile")
+    for check in (["--ready"], ["--alive"], []):
+        shown = forkq.run("status", *check)
+        assert (shown.returncode, "just starting" in shown.stderr) == (4, True)
+    (forkq.cwd / "shut").unlink()
+    assert forkq.wait_ready().run("status", "--ready").returncode == 0
+    assert forkq.stop() == 0
