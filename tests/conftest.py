@@ -7,8 +7,22 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
+from tests.support.leaks import Held
 from tests.support.server import Server
 from tests.support.tree import Forest
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that leaves descriptors, threads or processes behind in the test process.
+
+    After the fixtures of wider scope it is the first to be set up, and so the last to be torn down.
+    """
+    held = Held()
+    yield
+    request.node.funcargs.clear()  # pytest itself would hold the fixtures' values a little longer
+    left = held.left()
+    assert not left, "left open by this test:\n" + "\n".join(left)
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +39,7 @@ def redis(redis_server: Server) -> Iterator[Redis]:
     client = redis_server.client()
     client.flushall()
     yield client
-    client.close()
+    redis_server.close_clients()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from redis import Redis
 
 from tests.process.scene import APP, Journal, push, wait_settled
 from tests.support.server import Server
@@ -153,11 +154,9 @@ def test_an_unreachable_redis_is_named_without_its_password(tree: Forest) -> Non
     forkq.assert_gone()
 
 
-def test_push_pushes(redis_server: Server, tree: Forest, journal: Journal) -> None:
+def test_push_pushes(redis_server: Server, redis: Redis, tree: Forest, journal: Journal) -> None:
     """And prints the jid: now, later, and to a queue by name."""
     address = ["--redis", redis_server.url]
-    redis = redis_server.client()
-    redis.flushall()
     forkq = tree(redis_server, app=APP, args=["-q", "high", "-q", "default"], env=journal.env)
     now = forkq.run("push", "Quick", "0.001", *address)
     high = forkq.run("push", "Quick", "0", "--queue", "high", *address)
