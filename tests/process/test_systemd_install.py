@@ -43,7 +43,7 @@ pytestmark = [
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `pip install .` needs beside the checkout: the box has no network."""
     if subprocess.run([PYTHON, "-c", "import ensurepip"], check=False).returncode:
-        pytest.skip(f"{PYTHON} cannot make virtual environments: apt-get install python3-venv")
+        pytest.skip(f"{PYTHON} cannot make virtual environments: `make test-deps`")
     project = (ROOT / "pyproject.toml").read_text()
     [table] = re.findall(r"^dependencies = \[(.*?)^\]", project, re.MULTILINE | re.DOTALL)
     wanted = ["hatchling", *re.findall(r'^ +"(.*?)",', table, re.MULTILINE)]
@@ -73,7 +73,7 @@ def box(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Iterator[Box]
         with Box(binds) as box:
             yield box
     except NoBox as reason:
-        pytest.skip(f"no systemd came up: {reason}")
+        pytest.skip(f"no systemd came up (needs a privileged container or a machine): {reason}")
 
 
 def run(box: Box, commands: str) -> str:

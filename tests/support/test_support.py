@@ -94,7 +94,9 @@ def test_a_server_that_cannot_start_says_why() -> None:
     server.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has PR_SET_PDEATHSIG")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux has PR_SET_PDEATHSIG: test on Linux"
+)
 def test_a_killed_test_run_leaves_no_server() -> None:
     program = (
         "import os, signal; from tests.support.server import Server; server = Server().start();"
