@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,11 @@ from redis import Redis
 from tests.support.leaks import Held
 from tests.support.server import Server
 from tests.support.tree import Forest
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """More workers than processors: most tests wait for other processes most of their time."""
+    return (cores := os.cpu_count() or 1) + min(cores, 4)
 
 
 @pytest.fixture(autouse=True)

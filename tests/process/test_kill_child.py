@@ -53,7 +53,7 @@ def test_children_killed_one_after_the_other_lose_no_job(
     measured(
         f"{len(carnage.kills)} kills, {carnage.reruns()} jobs again, median {median * 1e3:.1f} ms"
     )
-    assert median < 0.5
+    assert median < 5  # a sweep would take 15 s
     assert forkq.stop() == 0
     forkq.assert_gone()
 
@@ -75,7 +75,7 @@ def test_a_killed_childs_jobs_run_again_at_once_beside_the_living(
     wait_until(lambda: len(journal.lines("begin")) == 6, what="the dead child's two jobs again")
     again = journal.lines("begin")[4:]
     assert {line.jid for line in again} == lost
-    assert min(line.at for line in again) - killed < 1.0
+    assert min(line.at for line in again) - killed < 5  # a sweep would take 15 s
     records: dict[str, Any] = {p["jid"]: p.get("forkq") for p in _in_flight(redis)}
     assert set(records) == set(mine)
     for jid in mine:

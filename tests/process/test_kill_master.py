@@ -66,7 +66,7 @@ def test_a_job_that_ends_in_time_is_finished_after_its_masters_death(
     forkq.start().wait_ready()
     other = push(redis_server, "Quick", 0.001)
     journal.wait("end", [other])
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20  # the job at the gate has 25 s
     assert leased(redis) == [jid]
     door.touch()
     wait_settled(redis)
