@@ -80,7 +80,7 @@ def test_the_server_survives_a_killed_master_and_is_found_again(
     journal.wait("begin", jids[:2])
     forkq.signal(signal.SIGKILL)
     forkq.wait()
-    wait_until(lambda: forkq.processes() == [server], what="the server alone", deadline=3)
+    wait_until(lambda: forkq.processes() == [server], what="the server alone")
     forkq.start().wait_ready()
     assert server_of(forkq) == server
     journal.wait("end", jids)

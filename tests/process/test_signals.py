@@ -27,7 +27,7 @@ from tests.support.server import Server
 from tests.support.tree import Forest, ForkqTree
 from tests.support.waiting import wait_until
 
-PATIENCE = 25  # seconds that a stop gives running jobs by default
+TIMEOUT = 25  # seconds that a stop gives running jobs by default
 
 VERSIONED = """
     import os, time, forkq
@@ -84,7 +84,7 @@ def test_a_third_int_kills_at_once_and_the_leases_stay(
         if count == 1:  # two of the same kind may become one, unless the first was taken
             wait_until(lambda: psutil.Process(forkq.pid).status() == "sleeping", what="its rest")
     forkq.wait()
-    assert time.monotonic() - began < PATIENCE / 2
+    assert time.monotonic() - began < TIMEOUT / 2
     forkq.assert_gone(deadline=0.2)
     assert sorted(leased(redis)) == sorted(jids)
     forkq.start()
