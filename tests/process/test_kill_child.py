@@ -194,13 +194,15 @@ def test_a_child_that_is_only_frozen_from_outside_is_not_replaced(
 ) -> None:
     """A stopped process (SIGSTOP, a debugger) keeps its jobs: they would run in two places."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
-    jid = push(redis_server, "Nap", 0.2)
+    door = journal.path.with_name("open")
+    jid = push(redis_server, "Gate", str(door))
     journal.wait("begin", [jid])
     (child,) = workers(forkq)
     child.suspend()
     wait_until(lambda: child.status() == psutil.STATUS_STOPPED, what="its halt")
     assert leased(redis) == [jid]
     child.resume()
+    door.touch()
     journal.wait("end", [jid])
     assert len(journal.runs()[jid]) == 1
     assert forkq.stop() == 0

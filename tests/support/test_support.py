@@ -15,6 +15,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as ConnectionLost
 
+from tests.support import bound
 from tests.support import server as support
 from tests.support.leaks import Held
 from tests.support.server import NoServer, Server, find_server
@@ -159,3 +160,14 @@ def test_what_a_test_leaves_behind_is_seen() -> None:
         assert f"descriptor {number}: {os.devnull}" in left
         assert f"process {process.pid}: " in left
     assert held.left() == []
+
+
+def test_a_program_can_be_interrupted_though_the_tests_ignore_it() -> None:
+    """A test run in the background of a shell, or under nohup, has SIGINT and SIGHUP ignored."""
+    program = ["sh", "-c", "kill -s INT $$; echo still here"]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = subprocess.run(bound.command(program), capture_output=True, check=False)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, b"")
