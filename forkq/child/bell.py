@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import weakref
 from contextlib import suppress
 
 
@@ -14,6 +15,7 @@ class Bell:
         self.fd, self._write = os.pipe()
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write, False)
+        weakref.finalize(self, _close, self.fd, self._write).atexit = False
 
     def ring(self) -> None:
         """Wakes the sleeper, or whoever sleeps next."""
@@ -33,7 +35,7 @@ class Bell:
             while os.read(self.fd, 4096):
                 pass
 
-    def close(self) -> None:
-        """Closes the pipe, when no thread uses it any more."""
-        os.close(self.fd)
-        os.close(self._write)
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

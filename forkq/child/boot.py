@@ -46,7 +46,6 @@ class BootWatch:
         """Ends the thread: from here on the child's main loop reads the orders."""
         self._end.ring()
         self._thread.join()
-        self._end.close()
 
     def _run(self) -> None:
         poller = select.poll()  # select() cannot look at descriptors from 1024 on

@@ -25,7 +25,8 @@ class Carnage:
         self._journal = journal
 
     def rage(self, *, every: float, until: Callable[[], bool], deadline: float) -> None:
-        """A SIGKILL to the next child in turn, every so many seconds, until a condition holds."""
+        """A SIGKILL to the next child in turn that has begun a job, every so many seconds, until a
+        condition holds. However slow the machine is, each child gets something done."""
         end = time.monotonic() + deadline
         while not self._pause(every, until):
             assert time.monotonic() < end, f"jobs left after {deadline} s: {self._tree.log_text()}"
@@ -76,7 +77,8 @@ class Carnage:
             return False
 
     def _kill_one(self) -> None:
-        candidates = [child for child in workers(self._tree) if child.pid not in self.kills]
+        worked = {line.pid for line in self._journal.lines("begin")} - self.kills.keys()
+        candidates = [child for child in workers(self._tree) if child.pid in worked]
         if not candidates:
             return
         victim = candidates[0]  # the oldest: so each has its turn

@@ -186,7 +186,7 @@ def test_an_app_that_starts_threads_is_fine_without_preload(
     journal.wait("end", [jid])
     began = time.monotonic()
     assert forkq.stop() == 0
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10  # the thread would last a minute
 
 
 def test_a_child_inherits_nothing_of_the_masters(redis_server: Server, tree: Forest) -> None:

@@ -209,7 +209,7 @@ def test_a_runtime_folder_that_is_cleaned_away_does_not_end_the_tree(
     wait_until(pidfile.exists, what="another tree's pidfile in the same place")
     began = time.monotonic()
     assert forkq.stop() == 0
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 1 + 5
     assert not forkq.processes()
     assert pidfile.read_text() == f"{heir.pid}\n", "a pidfile that is not ours must stay"
     assert heir.stop() == 0

@@ -182,8 +182,15 @@ def test_without_a_terminal_there_are_no_control_codes(finished: tuple[int, str,
     assert "\r" not in finished[1]
 
 
-@pytest.mark.parametrize("wait_for", ["thumbnails in", "Pushed", "SIGKILL"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "wait_for"),
+    [
+        (signal.SIGINT, "thumbnails in"),
+        (signal.SIGINT, "Pushed"),
+        (signal.SIGINT, "SIGKILL"),
+        (signal.SIGTERM, "Pushed"),
+    ],
+)
 def test_an_interrupt_stops_the_tree(tmp_path: Path, number: signal.Signals, wait_for: str) -> None:
     """While it boots, while it works, and while a child is being replaced."""
     mine = _input(tmp_path, pictures=3)

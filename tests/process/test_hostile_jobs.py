@@ -88,7 +88,7 @@ def test_many_jobs_that_end_their_child_at_once_do_not_look_like_an_app_that_can
     assert forkq.stop() == 0
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks for the pipes in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for the pipes in /proc: test on Linux")
 def test_garbage_on_a_childs_pipes_harms_nobody_else(
     redis: Redis, redis_server: Server, tree: Forest, journal: Journal
 ) -> None:

@@ -53,7 +53,7 @@ def test_children_killed_one_after_the_other_lose_no_job(
     measured(
         f"{len(carnage.kills)} kills, {carnage.reruns()} jobs again, median {median * 1e3:.1f} ms"
     )
-    assert median < 0.5
+    assert median < 5  # a sweep would take 15 s
     assert forkq.stop() == 0
     forkq.assert_gone()
 
@@ -75,7 +75,7 @@ def test_a_killed_childs_jobs_run_again_at_once_beside_the_living(
     wait_until(lambda: len(journal.lines("begin")) == 6, what="the dead child's two jobs again")
     again = journal.lines("begin")[4:]
     assert {line.jid for line in again} == lost
-    assert min(line.at for line in again) - killed < 1.0
+    assert min(line.at for line in again) - killed < 5  # a sweep would take 15 s
     records: dict[str, Any] = {p["jid"]: p.get("forkq") for p in _in_flight(redis)}
     assert set(records) == set(mine)
     for jid in mine:
@@ -194,13 +194,15 @@ def test_a_child_that_is_only_frozen_from_outside_is_not_replaced(
 ) -> None:
     """A stopped process (SIGSTOP, a debugger) keeps its jobs: they would run in two places."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
-    jid = push(redis_server, "Nap", 0.2)
+    door = journal.path.with_name("open")
+    jid = push(redis_server, "Gate", str(door))
     journal.wait("begin", [jid])
     (child,) = workers(forkq)
     child.suspend()
     wait_until(lambda: child.status() == psutil.STATUS_STOPPED, what="its halt")
     assert leased(redis) == [jid]
     child.resume()
+    door.touch()
     journal.wait("end", [jid])
     assert len(journal.runs()[jid]) == 1
     assert forkq.stop() == 0

@@ -80,15 +80,14 @@ class Diary:
         pid, at = told[-1] if told else (0, 0.0)
         return pid if time.monotonic() - at < 0.1 else None
 
-    def wait_leader(self, candidates: list[psutil.Process], deadline: float = 5.0) -> int:
+    def wait_leader(self, candidates: list[psutil.Process], deadline: float = 7.0) -> int:
         """Waits until one of these leads; returns its pid."""
         pids = {process.pid for process in candidates}
-        wait_until(
-            lambda: self.leader() in pids, deadline=deadline, every=0.01, what=f"a leader of {pids}"
+        return wait_until(
+            lambda: found if (found := self.leader()) in pids else 0,
+            deadline=deadline,
+            what=f"a leader of {pids}",
         )
-        found = self.leader()
-        assert found is not None
-        return found
 
     def terms(self) -> list[Term]:
         """Who led from when to when."""
@@ -157,17 +156,17 @@ def test_when_the_leading_clock_is_killed_there_is_a_leader_again_at_once(
     """Its successor sees that it is dead, and does not wait for its lease to run out."""
     killed = time.monotonic()
     clock(pair.leading).kill()
-    wait_until(lambda: len(diary.told("elected")) == 2, what="a second election", every=0.01)
+    wait_until(lambda: len(diary.told("elected")) == 2, deadline=7, what="a second election")
     took = diary.told("elected")[1][1] - killed
     measured(f"led again {1000 * took:.0f} ms after the kill")
-    assert took < 5
+    assert took < 7  # at least so much of its lease was left
 
 
 def test_when_the_leading_clock_is_told_to_end_another_leads_at_once(
     pair: Pair, diary: Diary
 ) -> None:
     clock(pair.leading).terminate()
-    wait_until(lambda: len(diary.told("elected")) == 2, what="a second election", every=0.01)
+    wait_until(lambda: len(diary.told("elected")) == 2, deadline=7, what="a second election")
 
 
 def test_when_the_leading_tree_stops_the_other_leads_at_once(pair: Pair, diary: Diary) -> None:
@@ -176,7 +175,7 @@ def test_when_the_leading_tree_stops_the_other_leads_at_once(pair: Pair, diary: 
     diary.wait_leader(workers(pair.other))
     took = diary.told("elected")[-1][1] - stopped
     measured(f"led again {1000 * took:.0f} ms after the order to stop")
-    assert took < 5
+    assert took < 7  # at least so much of its lease was left
 
 
 def test_when_the_leading_tree_goes_quiet_the_other_leads(pair: Pair, diary: Diary) -> None:

@@ -69,6 +69,6 @@ def test_a_killed_childs_slot_is_taken_at_once(
     killed = time.monotonic()
     next(child for child in workers(forkq) if child.pid == holder).kill()
     wait_until(lambda: len(journal.lines("begin")) == 2, deadline=10, what="the job again")
-    assert journal.lines("begin")[1].at - killed < 1.0
+    assert journal.lines("begin")[1].at - killed < 5  # a sweep would take 15 s
     journal.path.with_name("open").touch()
     wait_until(lambda: settled(redis), what="the end of all jobs")

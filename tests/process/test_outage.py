@@ -48,7 +48,7 @@ def test_redis_gone_for_a_while_and_back(
     """Stopped and restarted with its AOF, or hung: jobs that ran meanwhile are acknowledged late
     but once, the rest runs later; idle and busy children use next to no processor time."""
     args = ["-w", "2", "-c", "2", *JSON]
-    config = "[redis]\ntimeout = 0.5\n"
+    config = "[redis]\ntimeout = 2\n"
     forkq = tree(own_server, app=APP, args=args, env=journal.env, config=config)
     redis = own_server.client()
     door = journal.path.with_name("open")

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import forkq
+from tests.support.server import find_server
 from tests.support.systemd_box import Box, NoBox, Unit, obstacle
 from tests.support.waiting import wait_until
 
@@ -65,7 +66,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
             install(box, python)
             yield box
     except NoBox as reason:
-        pytest.skip(f"no systemd came up: {reason}")
+        pytest.skip(f"no systemd came up (needs a privileged container or a machine): {reason}")
 
 
 def checkout_copy(folder: Path) -> Path:
@@ -87,8 +88,6 @@ def install(box: Box, python: str) -> None:
     box.run("systemd-sysusers")
     for name in ("forkq.service", "forkq@.service"):
         box.write(f"/etc/systemd/system/{name}", (ROOT / "systemd" / name).read_text())
-    for name in ("forkq.service", "forkq@mail.service"):
-        Unit(box, name).drop_in(DROP_IN)
 
 
 @pytest.fixture
@@ -104,8 +103,9 @@ def instance(box: Box) -> Iterator[Unit]:
 
 
 def configured(unit: Unit, name: str) -> Iterator[Unit]:
-    """The unit with its forkq.toml and without jobs."""
+    """The unit with its forkq.toml and drop-in, and without jobs."""
     unit.box.write(f"/etc/forkq/{name}.toml", CONFIG)
+    unit.drop_in(DROP_IN)
     yield unit
     unit.ask("kill", "--signal=KILL", check=False)
     unit.ask("stop", check=False)
@@ -262,7 +262,6 @@ def test_a_longer_time_out_needs_no_other_unit(unit: Unit) -> None:
     push(unit, 1, TIMEOUT - 0.5)
     wait_until(lambda: "begin 0" in notes(unit), what="a job under way")
     unit.ask("stop")
-    unit.drop_in(DROP_IN)
     assert unit.show("Result") == "success"
     assert ended(unit) == {0}
 
@@ -306,9 +305,7 @@ def test_a_wrong_configuration_fails_once_and_says_why(unit: Unit) -> None:
     """Exit code 2 is not tried again, and the journal names the key."""
     unit.box.write("/etc/forkq/forkq.toml", CONFIG.replace("timeout =", "timeot ="))
     unit.ask("start", check=False)
-    assert unit.show("ActiveState") == "failed"
-    assert unit.number("ExecMainStatus") == 2
-    assert unit.number("NRestarts") == 0
+    assert_failed_once(unit, 2)
     assert "timeot" in unit.log()
 
 
@@ -316,10 +313,58 @@ def test_an_application_that_cannot_boot_fails_and_says_why(unit: Unit) -> None:
     """Exit code 3, after the master's own attempts, is not tried again either."""
     unit.box.write("/etc/forkq/forkq.toml", CONFIG.replace("systemd_app", "no_such_app"))
     unit.ask("start", check=False)
-    assert unit.show("ActiveState") == "failed"
-    assert unit.number("ExecMainStatus") == 3
-    assert unit.number("NRestarts") == 0
+    assert_failed_once(unit, 3)
     assert "no_such_app" in unit.log()
+
+
+def test_a_wrong_password_fails_once_and_says_why(unit: Unit) -> None:
+    """Exit code 6: Redis is there and refuses us. The remedy stands in the journal."""
+    where = ["--bind", "127.0.0.1", "--port", "6399"]
+    server = [str(find_server()), *where, "--requirepass", "right", "--save", ""]
+    unit.box.run("systemd-run", "--unit=redis-with-password", *server)
+    wait_until(lambda: port_is_open(unit.box, 6399), what="the server")
+    refused = CONFIG.replace('"embedded"', '"redis://:wrong@127.0.0.1:6399/0"')
+    unit.box.write("/etc/forkq/forkq.toml", refused)
+    unit.ask("start", check=False)
+    unit.box.run("systemctl", "stop", "redis-with-password")
+    assert_failed_once(unit, 6)
+    assert "password" in unit.log()
+
+
+def port_is_open(box: Box, port: int) -> bool:
+    """Whether something in the box listens there."""
+    return f"127.0.0.1:{port}" in box.run("ss", "--listening", "--tcp", "--numeric").stdout
+
+
+@pytest.mark.parametrize(
+    ("status", "setting"),
+    [
+        (200, "WorkingDirectory=/srv/nowhere"),
+        (203, "ExecStart=/usr/local/bin/nothing"),
+        (217, "User=stranger"),
+    ],
+)
+def test_what_a_restart_cannot_mend_fails_once(unit: Unit, status: int, setting: str) -> None:
+    """systemd's own exit codes: the next start would fail in the same way."""
+    unit.drop_in([*DROP_IN, f"{setting.partition('=')[0]}=", setting])
+    unit.ask("start", check=False)
+    assert_failed_once(unit, status)
+
+
+def test_a_unit_that_ends_again_and_again_is_given_up(unit: Unit) -> None:
+    """Not one restart a second for ever: after StartLimitBurst= starts the unit has failed."""
+    unit.drop_in([*DROP_IN, "ExecStart=", "ExecStart=/bin/false", "RestartSec=0"])
+    unit.ask("start", check=False)
+    wait_until(lambda: unit.show("ActiveState") == "failed", deadline=60, every=0.1, what="the end")
+    assert 40 <= unit.number("NRestarts") <= 50
+    assert unit.number("ExecMainStatus") == 1
+
+
+def assert_failed_once(unit: Unit, status: int) -> None:
+    """It has ended with this exit status and is not started again."""
+    wait_until(lambda: unit.show("ActiveState") == "failed", what="its failure")
+    assert unit.number("ExecMainStatus") == status
+    assert unit.number("NRestarts") == 0
 
 
 def test_an_instance_has_folders_of_its_own(running: Unit, instance: Unit) -> None:

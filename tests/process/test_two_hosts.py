@@ -60,9 +60,9 @@ def long(folder: str) -> None:
 def cannot_part() -> str:
     """Why there can be no two hosts here; "" if there can."""
     if shutil.which("unshare") is None:
-        return "no unshare(1) on this machine"
+        return "no unshare(1) on this machine: `make test-deps`"
     tried = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)
-    return tried.stderr.strip() if tried.returncode else ""
+    return f"{tried.stderr.strip()}: run the tests as root" if tried.returncode else ""
 
 
 REASON = cannot_part()

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+from redis import Redis
 
 from tests.process.scene import APP, Journal, push, wait_settled
 from tests.support.server import Server
@@ -180,11 +181,9 @@ def test_a_folder_that_the_embedded_server_cannot_have(shell: ForkqTree) -> None
     assert not [path for path in shell.runtime.rglob("*") if path.is_file()]
 
 
-def test_push_pushes(redis_server: Server, tree: Forest, journal: Journal) -> None:
+def test_push_pushes(redis_server: Server, redis: Redis, tree: Forest, journal: Journal) -> None:
     """And prints the jid: now, later, and to a queue by name."""
     address = ["--redis", redis_server.url]
-    redis = redis_server.client()
-    redis.flushall()
     forkq = tree(redis_server, app=APP, args=["-q", "high", "-q", "default"], env=journal.env)
     now = forkq.run("push", "Quick", "0.001", *address)
     high = forkq.run("push", "Quick", "0", "--queue", "high", *address)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,9 @@ class Crew:
         book = Rulebook(rules or {})
         self.capsule = Capsule("c", weigh((queues or {"q": 0}).items()), concurrency, rules=book)
         self.identity = identity
-        line = Line(self.capsule, identity, Keys(), Wire(url, timeout=5), self.log)
+        wire = Wire(url, timeout=5)
+        weakref.finalize(self, wire.close)
+        line = Line(self.capsule, identity, Keys(), wire, self.log)
         self.fetcher = Fetcher(self.capsule, line, Outage(self.log))
         self.order: list[bytes] = []
         self.errors: list[BaseException] = []
@@ -128,7 +131,8 @@ class Shop:
         outage = Outage(self.log)
         wires = Wires(url, size=concurrency, timeout=5, connect_timeout=2)
         reporter = Reporter(self.log)
-        line = Line(capsule, IDENTITY, self.keys, Wire(url), self.log)
+        self._wire = Wire(url)
+        line = Line(capsule, IDENTITY, self.keys, self._wire, self.log)
         self.fetcher = Fetcher(capsule, line, outage)
         self.parked = threading.Event()
         self.settler = Settler(
@@ -171,4 +175,5 @@ class Shop:
         finally:
             returned = self.fetcher.give_back()
             self._wires.close()
+            self._wire.close()
         return returned

@@ -18,8 +18,9 @@ from tests.support.server import Server
 from tests.support.waiting import wait_until
 
 LIST, INFLIGHT = "queue:q", "{queue:q}:inflight"
-# What "at once" may take on a machine that is busy with other tests. The promise is 20 ms.
-AT_ONCE = 0.5
+# What "at once" may take on a machine that is busy with other things. The promise is 20 ms; a child
+# that is not woken looks by itself after a minute.
+AT_ONCE = 5.0
 
 
 def push(redis: Redis, *payloads: str | int, queue: str = "q") -> None:
@@ -377,7 +378,6 @@ def test_an_acknowledgement_during_a_reconnection_is_not_forgotten(
     with crew:
         wait_until(
             lambda: fetcher._waiting and not redis.exists(INFLIGHT),
-            deadline=3,
             what="both acknowledgements",
         )
     assert crew.order == []
@@ -407,4 +407,4 @@ def test_polling_is_brisk_again_after_a_job(own_server: Server) -> None:
         for number in range(20):
             push(redis, number)
             crew.wait_runs(number + 1)
-        assert time.monotonic() - began < 20 * 0.15
+        assert time.monotonic() - began < 20 * 0.5  # the longest pause is a second

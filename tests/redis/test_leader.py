@@ -25,7 +25,9 @@ from tests.support.waiting import wait_until
 
 LEASE, LEFT = "forkq:leader", "forkq:leader:left"
 ELSEWHERE = "vm2:7:eeeeeeeeeeee another-boot/pid:[1]/4242/1.00"
-linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells where a pid lives")
+linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells where a pid lives: test on Linux"
+)
 
 
 class Candidate:

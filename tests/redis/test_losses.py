@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -228,6 +229,7 @@ def parked() -> list[None]:
 
 def settler(crew: Crew, url: str, parked: list[None]) -> Settler:
     wires = Wires(url, size=1, timeout=5, connect_timeout=2)
+    weakref.finalize(crew, wires.close)
     on_parked = lambda: parked.append(None)  # noqa: E731
     outage = Outage(crew.log)
     return Settler(IDENTITY, Keys(), wires, crew.fetcher, Cemetery(Keys()), outage, on_parked)

@@ -190,16 +190,16 @@ def test_the_first_failure_goes_to_the_retry_set_with_nothing_left_behind(
     assert redis.exists("dead") == 0
 
 
-@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), Shutdown()])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, Shutdown])
 def test_a_job_that_tries_to_end_its_process_just_fails(
-    redis: Redis, redis_server: Server, error: BaseException
+    redis: Redis, redis_server: Server, error: type[BaseException]
 ) -> None:
-    failing(error)
+    failing(error())
     with Shop(redis_server.url, concurrency=1) as shop:
         redis.lpush(LIST, payload("Bad"))
         settled(redis)
         assert shop.processors[0].alive
-    assert entries(redis, "retry")[0]["error_class"].endswith(type(error).__name__)
+    assert entries(redis, "retry")[0]["error_class"].endswith(error.__name__)
 
 
 def test_an_exhausted_job_runs_its_hook_is_buried_and_then_mourned(

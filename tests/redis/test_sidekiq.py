@@ -38,14 +38,16 @@ from tests.support.server import Server
 from tests.support.tree import Forest
 from tests.support.waiting import wait_until
 
+SIDEKIQ_MISSING = "ruby has no Sidekiq 6 or later: `make test-deps`, or `gem install sidekiq`"
+
 
 def obstacle() -> str | None:
     """Why Sidekiq cannot be run here, or None."""
     if shutil.which("ruby") is None:
-        return "no ruby on PATH"
+        return "no ruby on PATH: `make test-deps`, or install ruby and its gem sidekiq"
     probe = ["ruby", "-rsidekiq", "-e", "exit Sidekiq::VERSION >= '6.0' ? 0 : 1"]
     found = subprocess.run(probe, capture_output=True, check=False)
-    return None if found.returncode == 0 else "ruby has no Sidekiq 6 or later (gem sidekiq)"
+    return None if found.returncode == 0 else SIDEKIQ_MISSING
 
 
 OBSTACLE = obstacle()

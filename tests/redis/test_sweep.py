@@ -32,7 +32,9 @@ ELSEWHERE = f"{VIEW}/4242/100"
 SETTLING = 20
 # How long it waits between two looks: longer than a heartbeat's interval, shorter than its period.
 SECOND_LOOK = 12
-linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells where a pid lives")
+linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells where a pid lives: test on Linux"
+)
 
 
 @pytest.fixture

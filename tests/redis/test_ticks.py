@@ -280,8 +280,8 @@ while True:
 class Clocks:
     """Two processes that tick on one accelerated wall clock, which stops at ``end``."""
 
-    speed = 120.0
-    end = START + 1050
+    speed = 200.0
+    end = START + 900  # all of it can be made up for: at the worst one clock does it all at the end
 
     def __init__(self, url: str, redis: Redis) -> None:
         self._url = url
@@ -325,7 +325,7 @@ class Clocks:
 def test_two_clocks_killed_in_turn_leave_no_tick_out_and_enqueue_none_twice(
     redis: Redis, redis_server: Server, cut: bool
 ) -> None:
-    """A thousand ticks of accelerated time; SIGKILL at random moments, and replies get lost."""
+    """1,200 ticks of accelerated time; SIGKILL at random moments, and replies get lost."""
     for name, cron in (("report", "* * * * * *"), ("other", "*/3 * * * * *")):
         one = entry(cron, name=name, missed=1000)
         redis.hset("forkq:cron", name, one.encode())
@@ -333,7 +333,7 @@ def test_two_clocks_killed_in_turn_leave_no_tick_out_and_enqueue_none_twice(
     with Proxy(redis_server.port) as proxy:
         clocks = Clocks(proxy.url if cut else redis_server.url, redis)
         try:
-            while not clocks.over:
+            while not clocks.over or clocks.kills < 2:
                 if cut:
                     proxy.cut(b"EVALSHA", 2)
                 clocks.kill_one()
@@ -350,7 +350,6 @@ def test_two_clocks_killed_in_turn_leave_no_tick_out_and_enqueue_none_twice(
         found = [job["tick"] for job in jobs if job["cron"] == name]
         assert found == list(range(START + step, clocks.end + 1, step))
     sys.stdout.write(f"{clocks.kills} kills\n")
-    assert clocks.kills >= 2
 
 
 def _moment_passed(seconds: float) -> Any:

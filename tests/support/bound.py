@@ -13,11 +13,15 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+# What nohup and a shell's "&" have the tests ignore, and every program that they start.
+IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
 def main() -> None:
     """Bind this process to its parent, then become the program."""
     parent, program = int(sys.argv[1]), sys.argv[2:]
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_DFL)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:  # it died before the call

@@ -226,7 +226,8 @@ class Server:
         os.kill(self.pid, number)
 
     def client(self) -> Redis:
-        """A new client without retries (bytes in, bytes out), closed with the server."""
+        """A new client without retries (bytes in, bytes out), closed with the server at the latest,
+        and after the test where the test also uses the fixture `redis`."""
         client = client_of(self.url)
         self._clients.append(client)
         return client
@@ -239,14 +240,17 @@ class Server:
         finally:
             client.close()
 
+    def close_clients(self) -> None:
+        """Close every client that `client` has made so far."""
+        while self._clients:
+            self._clients.pop().close()
+
     def close(self) -> None:
         """Kill it and remove its folder. Does nothing in a forked child, nor a second time."""
         if os.getpid() != self._owner:
             return
         atexit.unregister(self.close)
-        for client in self._clients:
-            client.close()
-        self._clients.clear()
+        self.close_clients()
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 

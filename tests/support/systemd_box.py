@@ -31,16 +31,16 @@ class NoBox(Exception):
 def obstacle() -> str | None:
     """Why no box can be booted on this machine, or None if nothing speaks against it."""
     if sys.platform != "linux":
-        return "systemd is Linux's"
+        return "systemd is Linux's: run the tests on Linux"
     if os.geteuid() != 0:
-        return "needs root, to make namespaces and mounts"
+        return "needs root, to make namespaces and mounts: run the tests as root"
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing or not Path("/lib/systemd/systemd").exists():
-        return f"needs {', '.join(missing) or '/lib/systemd/systemd'}"
+        return f"needs {', '.join(missing) or '/lib/systemd/systemd'}: `make test-deps`"
     if "overlay" not in Path("/proc/filesystems").read_text():
-        return "needs overlayfs"
+        return "needs overlayfs: `modprobe overlay`"
     if not any(os.access(path / "cgroup.procs", os.W_OK) for path in _cgroup2()):
-        return "needs a writable cgroup v2 hierarchy"
+        return "needs a writable cgroup v2 hierarchy: in a container, run it privileged"
     return None
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,9 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as ConnectionLost
 
+from tests.support import bound
 from tests.support import server as support
+from tests.support.leaks import Held
 from tests.support.server import NoServer, Server, find_server
 from tests.support.tree import CHECKOUT, ForkqTree
 from tests.support.waiting import NotInTime, wait_until
@@ -92,7 +95,9 @@ def test_a_server_that_cannot_start_says_why() -> None:
     server.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has PR_SET_PDEATHSIG")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux has PR_SET_PDEATHSIG: test on Linux"
+)
 def test_a_killed_test_run_leaves_no_server() -> None:
     program = (
         "import os, signal; from tests.support.server import Server; server = Server().start();"
@@ -138,3 +143,31 @@ def test_a_tree_sees_nothing_of_the_tester_and_owns_all_that_works_in_its_folder
     assert sleeper.wait(5) == -signal.SIGKILL
     assert not tree.root.exists()
     assert os.getpid() not in [process.pid for process in tree.processes()]
+
+
+def test_what_a_test_leaves_behind_is_seen() -> None:
+    """A descriptor, a thread and a process; and nothing once they are gone."""
+    held, stop = Held(), threading.Event()
+    thread = threading.Thread(target=stop.wait, name="straggler")
+    thread.start()
+    with Path(os.devnull).open() as file, subprocess.Popen(["sleep", "60"]) as process:
+        left = "\n".join(held.left(patience=0))
+        process.kill()
+        number = file.fileno()
+    stop.set()
+    assert "straggler" in left
+    if sys.platform == "linux":
+        assert f"descriptor {number}: {os.devnull}" in left
+        assert f"process {process.pid}: " in left
+    assert held.left() == []
+
+
+def test_a_program_can_be_interrupted_though_the_tests_ignore_it() -> None:
+    """A test run in the background of a shell, or under nohup, has SIGINT and SIGHUP ignored."""
+    program = ["sh", "-c", "kill -s INT $$; echo still here"]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = subprocess.run(bound.command(program), capture_output=True, check=False)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, b"")

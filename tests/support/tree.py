@@ -21,7 +21,7 @@ import psutil
 
 from . import bound
 from .server import Server
-from .waiting import wait_until
+from .waiting import PATIENCE, wait_until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FORKQ = [sys.executable, str(CHECKOUT / "bin" / "forkq")]
@@ -149,7 +149,7 @@ class ForkqTree:
         """Whether the master has said that all children are ready."""
         return bool(self.status().get("ready"))
 
-    def wait_ready(self, deadline: float = 30.0) -> ForkqTree:
+    def wait_ready(self, deadline: float = 60.0) -> ForkqTree:
         """Wait until all children are ready; a master that ended instead fails at once."""
         try:
             wait_until(lambda: self.ready() or not self.alive, deadline=deadline, what="ready")
@@ -158,7 +158,7 @@ class ForkqTree:
         assert self.alive, f"the master ended with {self.process.returncode}; {self._account()}"
         return self
 
-    def wait_log(self, pattern: str, deadline: float = 10.0) -> re.Match[str]:
+    def wait_log(self, pattern: str, deadline: float = PATIENCE) -> re.Match[str]:
         """Wait until the log holds a match of this regular expression, and return that."""
         found = wait_until(
             lambda: re.search(pattern, self.log_text()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import selectors
 from collections.abc import Iterator
 from typing import get_args
 
@@ -142,9 +143,12 @@ def test_reading_an_empty_pipe_does_not_block(wire: Pipe) -> None:
 
 def test_a_selector_can_wait_for_a_reader(wire: Pipe) -> None:
     reader = Reader(wire.read_end, orders)
-    assert select.select([reader], [], [], 0)[0] == []
-    send(wire.write_end, Quiet())
-    assert select.select([reader], [], [], 5)[0] == [reader]
+    with selectors.DefaultSelector() as selector:
+        selector.register(reader, selectors.EVENT_READ)
+        assert selector.select(0) == []
+        send(wire.write_end, Quiet())
+        [(key, _)] = selector.select(5)
+    assert key.fileobj is reader
 
 
 def test_sending_to_the_dead_says_so(wire: Pipe) -> None:

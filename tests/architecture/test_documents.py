@@ -1,0 +1,129 @@
+"""The documents keep to what there is: links lead somewhere, snippets are understood.
+
+tests/process/test_documents.py runs them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from forkq.cli.main import cli
+from forkq.config import load
+from tests.support.documents import (
+    ROOT,
+    Snippet,
+    anchors,
+    documents,
+    links,
+    name_of,
+    runnable,
+    snippets,
+)
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+OPTION = re.compile(r"(?<![\w-])(--?[a-zA-Z][\w-]*)")
+
+
+@pytest.mark.parametrize("document", documents(), ids=name_of)
+def test_links_within_the_project_lead_somewhere(document: Path) -> None:
+    """The file is there, and the heading that the link names."""
+    for link in links(document):
+        path, _, anchor = link.partition("#")
+        target = document.parent / path if path else document
+        assert target.exists(), f"{name_of(document)} links to {link}, which does not exist"
+        assert not anchor or anchor in anchors(target), f"{link}: no such heading"
+
+
+def all_of(*languages: str) -> list[Snippet]:
+    return [found for document in documents() for found in snippets(document, *languages)]
+
+
+def place(snippet: Snippet) -> str:
+    return snippet.place
+
+
+@pytest.mark.parametrize("snippet", all_of("python"), ids=place)
+def test_python_is_python(snippet: Snippet) -> None:
+    compile(snippet.text, snippet.place, "exec")
+
+
+@pytest.mark.parametrize("snippet", all_of("toml"), ids=place)
+def test_forkq_takes_every_configuration(snippet: Snippet, tmp_path: Path) -> None:
+    """Each block by itself is a forkq.toml, or the part of one."""
+    file = tmp_path / "forkq.toml"
+    file.write_text(snippet.text)
+    load(file, {}, {"HOME": "/nonexistent"}, tmp_path)
+
+
+@pytest.mark.parametrize("snippet", all_of("", "sh"), ids=place)
+def test_every_command_of_forkq_and_its_options_exist(snippet: Snippet) -> None:
+    """In a synopsis as in an example."""
+    for line in commands(snippet.text):
+        known: set[str] = {"-h", "--help", "--version"}
+        found: list[click.Command] = [cli]
+        for word in words(line):
+            groups = [command for command in found if isinstance(command, click.Group)]
+            if not groups:
+                break
+            found = [group.commands[name] for group in groups for name in word.split("|")]
+        for command in found:
+            known |= {name for parameter in command.params for name in parameter.opts}
+        assert set(OPTION.findall(line)) <= known, f"{snippet.place}: forkq {line}"
+
+
+def commands(text: str) -> Iterator[str]:
+    """What follows "forkq" in each command; on one line they stand two and more spaces apart."""
+    for line in text.splitlines():
+        for part in re.split(r"\s{2,}|&&|\|\|", line.partition("#")[0]):
+            if found := re.match(r"(?:\S*/)?forkq (.+)", part.strip()):
+                yield found[1]
+
+
+def words(line: str) -> list[str]:
+    """The words before the first argument or option."""
+    plain = re.split(r"\s(?=[\[-]|[A-Z])|\.\.\.", f"{line} ")[0]
+    return plain.split()
+
+
+def test_every_target_of_make_that_is_named_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    named = re.compile(r"(?:^|`)make ([a-z-]+)(?=\s*(?:#|`|$))", re.MULTILINE)
+    for document in documents():
+        for target in named.findall(document.read_text()):
+            assert f"\n{target}:" in makefile, f"{name_of(document)}: make {target}"
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for snippet in all_of("", "sh"):
+        for line in snippet.text.splitlines():
+            if "pip install" in line:
+                for word in shlex.split(line, comments=True):
+                    for extra in re.findall(r"\[(\w+)\]", word):
+                        assert extra in project["optional-dependencies"], snippet.place
+
+
+@pytest.mark.parametrize("document", runnable(), ids=name_of)
+def test_python_uses_no_name_that_its_document_has_not_introduced(document: Path) -> None:
+    """What a definition uses is missed only when it is called; ruff sees it before."""
+    ruff = shutil.which("ruff", path=sysconfig.get_path("scripts")) or shutil.which("ruff")
+    if ruff is None:
+        pytest.skip("ruff is not installed: `make check` installs it")
+    text = "\n\n".join(snippet.text for snippet in snippets(document, "python"))
+    command = [ruff, "check", "--isolated", "--select=F821", "-"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,106 @@
+"""What the documents print runs as printed: the README in a whole tree, docs/ snippet by snippet.
+
+tests/architecture/test_documents.py checks what can be checked without running it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.documents import ROOT, name_of, runnable, snippets
+from tests.support.server import Server
+from tests.support.tree import ForkqTree
+
+README = ROOT / "README.md"
+LOCAL = "redis://localhost:6379/0"  # as documents have it; each test has a server of its own
+GUIDES = [path for path in runnable() if path != README]
+
+
+def printed(language: str, *, naming: str) -> str:
+    """The README's one block in this language that contains these words."""
+    [found] = [each.text for each in snippets(README, language) if naming in each.text]
+    return found
+
+
+@pytest.fixture
+def folder() -> Iterator[ForkqTree]:
+    """The quick start's two files in a folder, with the commands of this environment on PATH."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    tree = ForkqTree(env={"PATH": path})
+    (tree.cwd / "jobs.py").write_text(printed("python", naming="# jobs.py"))
+    (tree.cwd / "forkq.toml").write_text(printed("toml", naming="# forkq.toml"))
+    yield tree
+    tree.close()
+
+
+def shell(tree: ForkqTree, command: str) -> subprocess.CompletedProcess[str]:
+    """Types one line in that folder."""
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=tree.cwd,
+        env=tree.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+
+def test_the_quick_start_runs_as_printed(folder: ForkqTree) -> None:
+    start, push, status, stop = printed("", naming="forkq start  ").splitlines()
+    assert start.split("#")[0].split() == ["forkq", "start"]
+    folder.start().wait_ready()
+    shell(folder, push)
+    folder.wait_log("welcome 7")
+    assert "default.0" in shell(folder, status).stdout
+    shell(folder, stop)
+    assert folder.wait() == 0
+    folder.assert_gone()
+
+
+def test_the_rest_of_the_readme_runs_in_the_same_tree(folder: ForkqTree) -> None:
+    """Every block at once: periodic jobs, hooks and middleware, rules of queues, and the pushes."""
+    app, pushes = folder.cwd / "jobs.py", ""
+    for snippet in snippets(README, "python")[1:]:
+        if "from jobs import" in snippet.text:
+            pushes = snippet.text
+        else:
+            app.write_text(f"{app.read_text()}\n\n{snippet.text}")
+    file = folder.cwd / "forkq.toml"
+    file.write_text(file.read_text() + printed("toml", naming="[limits]"))
+    shell(folder, "forkq config check")
+    folder.start().wait_ready()
+    (address,) = folder.runtime.glob("**/*.redis")
+    (folder.cwd / "pushes.py").write_text(pushes.replace(LOCAL, address.read_text().strip()))
+    assert "welcome 7" in shell(folder, "python pushes.py").stdout
+    shell(folder, "python -c 'import jobs; jobs.Import.perform_async(\"a.csv\")'")
+    folder.wait_log(r"jobs\.Import \d")  # what the middleware prints
+    for file_name in ("a.png", "b.png"):
+        folder.wait_log(rf"[0-9a-f]{{24}} {file_name} 200")
+    assert "Traceback" not in folder.log_text()
+    assert folder.stop() == 0
+
+
+@pytest.mark.parametrize("document", GUIDES, ids=name_of)
+def test_the_snippets_of_a_guide_run_in_order(document: Path, redis_server: Server) -> None:
+    """One after the other, as who reads the document would try them."""
+    redis_server.cli("FLUSHALL")
+    blocks = [(each.text, each.place) for each in snippets(document, "python")]
+    program = "for text, place in BLOCKS:\n    exec(compile(text, place, 'exec'), globals())\n"
+    done = subprocess.run(
+        [sys.executable, "-c", f"BLOCKS = {blocks!r}\n{program}"],
+        cwd=redis_server.folder,
+        env={**os.environ, "FORKQ_REDIS": redis_server.url, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

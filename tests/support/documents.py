@@ -1,0 +1,64 @@
+"""What the project's Markdown files print: fenced snippets, links and headings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_FENCE = re.compile(r"^(```)(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^()\s]+)\)")
+_HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+_SPAN = re.compile(r"`[^`\n]*`")
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A fenced block: its language ("" if it names none), its text, and where it begins."""
+
+    language: str
+    text: str
+    place: str
+
+
+def documents() -> list[Path]:
+    """Every Markdown file of the project."""
+    folders = (path for path in sorted(ROOT.iterdir()) if path.is_dir() and path.name[0] != ".")
+    deeper = (found for folder in folders for found in sorted(folder.rglob("*.md")))
+    return [*sorted(ROOT.glob("*.md")), *deeper]
+
+
+def name_of(document: Path) -> str:
+    """As the project names it: "docs/jobs.md"."""
+    return str(document.relative_to(ROOT))
+
+
+def snippets(document: Path, *languages: str) -> list[Snippet]:
+    """The document's fenced blocks in these languages, in order."""
+    text = document.read_text()
+    return [
+        Snippet(found[2], found[3], f"{name_of(document)}:{text.count(chr(10), 0, found.start(3))}")
+        for found in _FENCE.finditer(text)
+        if found[2] in languages
+    ]
+
+
+def runnable() -> list[Path]:
+    """The documents whose Python a reader can run; internals.md shows excerpts of forkq itself."""
+    found = [path for path in documents() if path.name != "internals.md"]
+    return [path for path in found if snippets(path, "python")]
+
+
+def links(document: Path) -> Iterator[str]:
+    """The targets of its links within the project."""
+    text = _SPAN.sub("", _FENCE.sub("", document.read_text()))
+    return (found for found in _LINK.findall(text) if not re.match(r"[a-z]+:", found))
+
+
+def anchors(document: Path) -> set[str]:
+    """What can stand after "#" in a link to it, as GitHub makes it of the headings."""
+    headings = _HEADING.findall(_FENCE.sub("", document.read_text()))
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}

@@ -1,0 +1,69 @@
+"""What a test left open: descriptors, threads and processes of the test process itself."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from forkq.child import memory
+
+from .waiting import NotInTime, wait_until
+
+SELF = Path("/proc/self")  # where there is none, only threads are seen
+PATIENCE = 5.0  # seconds for a thread that ends by itself, or a process that is being reaped
+
+
+class Held:
+    """What this process holds at one moment; `left` tells what has come since and stays."""
+
+    def __init__(self) -> None:
+        memory.resident()  # opens its descriptor, one for the life of a process
+        self._begin = _held()
+
+    def left(self, patience: float = PATIENCE) -> list[str]:
+        """One line for each descriptor, thread and process that outlives the test."""
+        if not self._new():
+            return []
+        gc.collect()  # what only a reference cycle holds has no owner who could close it
+        with suppress(NotInTime):
+            wait_until(lambda: not self._new(), deadline=patience, what="the end of what is left")
+        return sorted(f"{new}{_title(new)}" for new in self._new())
+
+    def _new(self) -> set[str]:
+        return _held() - self._begin
+
+
+def _held() -> set[str]:
+    return _descriptors() | _threads() | _processes()
+
+
+def _descriptors() -> set[str]:
+    found = set()
+    for entry in SELF.glob("fd/*"):
+        with suppress(FileNotFoundError):  # glob's own, closed since
+            found.add(f"descriptor {entry.name}: {entry.readlink()}")
+    return found
+
+
+def _threads() -> set[str]:
+    return {f"thread {thread.ident}: {thread.name}" for thread in threading.enumerate()}
+
+
+def _processes() -> set[str]:
+    found = set()
+    for entry in SELF.glob("task/*/children"):
+        with suppress(FileNotFoundError):  # that thread has just ended
+            found |= {f"process {pid}" for pid in entry.read_text().split()}
+    return found
+
+
+def _title(found: str) -> str:
+    if not found.startswith("process "):
+        return ""
+    try:
+        words = Path("/proc", found.split()[1], "cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return ": it has ended by now"
+    return f": {b' '.join(words).decode(errors='replace').strip() or 'a zombie'}"
