@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,7 +27,9 @@ class Held:
         """One line for each descriptor, thread and process that outlives the test."""
         if not self._new():
             return []
-        gc.collect()  # what only a reference cycle holds has no owner who could close it
+        with warnings.catch_warnings():  # what only a reference cycle holds is nobody's to close
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
         with suppress(NotInTime):
             wait_until(lambda: not self._new(), deadline=patience, what="the end of what is left")
         return sorted(f"{new}{_title(new)}" for new in self._new())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,6 +16,12 @@ PATIENCE = 20.0
 
 class NotInTime(AssertionError):
     """A fact that a test waited for did not come true before its deadline."""
+
+
+def within(seconds: float) -> float:
+    """How long what is promised in so many seconds may take just now: so long on a free machine,
+    longer in proportion when more processes want to run than there are processors."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def wait_until(
