@@ -12,7 +12,7 @@ from typing import Final
 
 from ..capsule import Capsule
 from ..exits import CLEAN
-from ..pipe import Fact, Leading, Left, Order, Reader, Ready, State, Unbootable, send
+from ..pipe import Fact, Leading, Left, Order, Reader, Ready, State, Stop, Unbootable, send
 
 CLOCK: Final = "clock"
 # A child that lived this long was well: its next death starts the backoff anew.
@@ -57,7 +57,7 @@ class Slot:
             self.boot_failures = 0
             self.early_deaths = 0 if lived >= _WELL_AFTER else self.early_deaths + 1
         else:
-            self.boot_failures += 1
+            self.boot_failures += not child.said_goodbye  # else it was told to end
             self.early_deaths += 1
         self.respawns += 1
         self.due = time.monotonic() + self._pause()
@@ -76,7 +76,8 @@ class Child:
     """One child process. It stays unreaped until ``loop`` reaps it, so its pid cannot be reused.
 
     ``reason``: why it cannot boot. ``rescued``: its leases are in the care of ``Rescue``.
-    ``left_at``: when its end of the report pipe was closed (monotonic).
+    ``left_at``: when its end of the report pipe was closed (monotonic). ``stop_told_at``: when it
+    was first told to stop.
     """
 
     slot: Slot
@@ -97,6 +98,7 @@ class Child:
     rescued: bool = False
     said_goodbye: bool = False
     left_at: float | None = None
+    stop_told_at: float | None = None
     stacks_asked: bool = False
     leads_until: float = 0.0
 
@@ -135,6 +137,8 @@ class Child:
 
     def order(self, order: Order) -> None:
         """Tells the child. One that cannot be told is dying, and will be reaped."""
+        if isinstance(order, Stop) and self.stop_told_at is None:
+            self.stop_told_at = time.monotonic()
         send(self.control, order)
 
     def freeze(self) -> None:
