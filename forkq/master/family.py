@@ -11,6 +11,7 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Final
 
 from ..config import Config
+from ..exits import CLEAN
 from ..pipe import Order, Stop
 from ..recovery import Crash
 from .handle import CLOCK, Child, Slot
@@ -193,7 +194,7 @@ class Family:
                 os.waitpid(found.si_pid, 0)
 
     def _log_death(self, child: Child, code: int, in_place: bool) -> None:
-        if child.ended_well(code):
+        if child.ended_well(code) or (child.report.garbled and code == CLEAN):
             self._log.info("child ended", child=child.name, pid=child.pid)
         elif child.frozen and child.killed:
             self._log.info("child killed", child=child.name, pid=child.pid)

@@ -24,6 +24,7 @@ from ..pipe import (
     Reader,
     Ready,
     State,
+    Stop,
     Unbootable,
     send,
 )
@@ -72,7 +73,7 @@ class Slot:
             self.boot_failures = 0
             self.early_deaths = 0 if lived >= _WELL_AFTER else self.early_deaths + 1
         else:
-            self.boot_failures += 1
+            self.boot_failures += not child.said_goodbye  # else it was told to end
             self.early_deaths += 1
         self.respawns += 1
         self.due = time.monotonic() + self._pause()
@@ -91,9 +92,9 @@ class Child:
     """One child process. It stays unreaped until ``loop`` reaps it, so its pid cannot be reused.
 
     ``reason``: why it cannot boot. ``rescued``: its leases are in the care of ``Rescue``.
-    ``left_at``: when its end of the report pipe was closed (monotonic).
-    ``heard_at`` (monotonic) is when its last fact arrived. ``silent_since`` is that moment for a
-    child that the watchdog calls silent, else None.
+    ``left_at``: when its end of the report pipe was closed (monotonic). ``stop_told_at``: when it
+    was first told to stop. ``heard_at`` (monotonic) is when its last fact arrived; ``silent_since``
+    is that moment for a child that the watchdog calls silent, else None.
     """
 
     slot: Slot
@@ -114,6 +115,7 @@ class Child:
     rescued: bool = False
     said_goodbye: bool = False
     left_at: float | None = None
+    stop_told_at: float | None = None
     stacks_asked: bool = False
     leads_until: float = 0.0
     heard_at: float = field(default_factory=time.monotonic)
@@ -155,6 +157,8 @@ class Child:
 
     def order(self, order: Order) -> None:
         """Tells the child. One that cannot be told is dying, and will be reaped."""
+        if isinstance(order, Stop) and self.stop_told_at is None:
+            self.stop_told_at = time.monotonic()
         send(self.control, order)
 
     def dump_stacks(self) -> None:

@@ -9,7 +9,8 @@ from typing import Any, Final
 from .family import Family
 from .handle import Child
 
-# Seconds that a process may take to end after its end of the report pipe is closed.
+# Seconds that a process may take to end after its end of the report pipe is closed, or after a
+# child in its boot was told to stop.
 _END: Final = 1.0
 # Seconds that a child which hangs in its boot has to log its stacks.
 _STACKS: Final = 0.5
@@ -38,6 +39,8 @@ class Inspection:
                 continue
             if child.left_at is not None:
                 self._end_unreachable(child)
+            elif child.stop_told_at is not None:
+                self._end_deaf(child)
             elif not child.stacks_asked:
                 self._ask_for_stacks(child)
             else:
@@ -48,7 +51,11 @@ class Inspection:
             return None
         if child.left_at is not None:
             return child.left_at + _END
-        if child.state == "booting" and self._boot_timeout:
+        if child.state != "booting":
+            return None
+        if child.stop_told_at is not None:
+            return child.stop_told_at + _END
+        if self._boot_timeout:
             pause = _STACKS if child.stacks_asked else 0.0
             return child.born + self._boot_timeout + pause
         return None
@@ -61,6 +68,14 @@ class Inspection:
             child=child.name,
             pid=child.pid,
             hint="a job has called exec, or has closed descriptors that it had not opened",
+        )
+        child.kill()
+
+    def _end_deaf(self, child: Child) -> None:
+        """The app's import lets nothing else in its process run. The child holds no lease: there is
+        nothing to wait for."""
+        self._log.warning(
+            "a child in its boot does not obey; killing it", child=child.name, pid=child.pid
         )
         child.kill()
 

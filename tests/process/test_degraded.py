@@ -244,14 +244,32 @@ def test_a_child_that_still_imports_ends_at_once(
     assert time.monotonic() - began < 5
 
 
-def test_a_stop_does_not_blame_jobs_when_none_runs(redis_server: Server, tree: Forest) -> None:
-    """An import that lets nothing else in its process run cannot obey: it is said which it is."""
+def test_a_stop_waits_for_no_import(redis_server: Server, tree: Forest) -> None:
+    """One that lets nothing else in its process run cannot obey; it holds no lease, so it is killed
+    long before the deadline."""
     app = "import ctypes, os\nos.write(2, b'importing\\n')\nctypes.PyDLL(None).sleep(60)\n"
-    forkq = tree(redis_server, app=app, args=["-t", "0.1", *JSON], ready=False)
+    forkq = tree(redis_server, app=app, args=JSON, ready=False)
     wait_until(lambda: "importing" in forkq.log_text(), what="the import")
-    forkq.stop(deadline=15)
+    assert forkq.stop(deadline=15) == 0
+    (line,) = events(forkq, "a child in its boot does not obey; killing it")
+    assert line["child"] == "default.0"
+    forkq.assert_gone()
+
+
+def test_a_stop_does_not_blame_jobs_when_none_runs(redis_server: Server, tree: Forest) -> None:
+    """A handler of the app's may keep a child from its end, too."""
+    app = """
+        import time
+        import forkq
+
+        @forkq.on("exit")
+        def hang():
+            time.sleep(60)
+    """
+    forkq = tree(redis_server, app=app, args=["-t", "0.1", *JSON])
+    assert forkq.stop(deadline=15) == 0
     (line,) = events(forkq, "children do not end; freezing")
-    assert line["children"] == {"default.0": "booting"}
+    assert line["children"] == {"default.0": "stopping"}
     assert line["jobs"] == 0
     assert "ignore the stop" not in forkq.log_text()
     forkq.assert_gone()
