@@ -8,6 +8,7 @@ would then find something else than was pushed.
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
 import warnings
@@ -16,12 +17,15 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from .errors import InvalidJob, MalformedPayload
+from .errors import ForkqError, InvalidJob, MalformedPayload
+from .times import now
 
 Job: TypeAlias = "dict[str, Any]"
 StrictArgs: TypeAlias = Literal["raise", "warn", "off"]
 
 DEFAULT_QUEUE = "default"
+# The class of what was no object (docs/wire.md).
+MALFORMED = "forkq.malformed"
 # Longer than this, `retry_for` is surely a time stamp, and the job would be retried for ever.
 _RETRY_FOR_CEILING = 1e9
 
@@ -63,6 +67,38 @@ def dumps(job: Job) -> bytes:
         return _encode(job)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidJob(f"job {job.get('class')!r} cannot be written as JSON: {error}") from None
+
+
+def legible(raw: bytes, queue: str, error: ForkqError) -> bytes:
+    """What to bury of a payload that is no job, because of ``error``: JSON that is no object would
+    make Sidekiq's Dead page fail for all, so it becomes an object's argument; the rest stays."""
+    if not _is_foreign_json(raw):
+        return raw
+    moment = now()
+    return dumps(
+        {
+            "class": MALFORMED,
+            "args": [raw.decode("utf-8", "replace")],
+            "jid": new_jid(),
+            "queue": queue,
+            "retry": 0,  # "retry now" in a web UI buries it again
+            "created_at": moment,
+            "error_class": f"{type(error).__module__}.{type(error).__qualname__}",
+            "error_message": str(error),
+            "failed_at": moment,
+        }
+    )
+
+
+def _is_foreign_json(raw: bytes) -> bool:
+    """Whether some JSON parser may read it as something else than an object. The standard library's
+    is asked, since it takes more than ours (1e400, odd UTF-8), and so does Ruby's."""
+    try:
+        return not isinstance(json.loads(raw.decode("utf-8", "replace")), dict)
+    except ValueError:
+        return False
+    except RecursionError:
+        return not raw.lstrip().startswith(b"{")
 
 
 def new_jid() -> str:
