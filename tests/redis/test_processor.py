@@ -97,8 +97,9 @@ def test_a_hundred_malformed_payloads_are_buried_and_the_processors_unharmed(
         assert ran == [["after"]]
         assert len(shop.processors) == 3
         assert all(processor.alive for processor in shop.processors)
-        buried = set(redis.zrange("dead", 0, -1))
-        wrapped = [json.loads(raw) for raw in buried - set(payloads)]
+        entries: Any = redis.zrange("dead", 0, -1)
+        buried = set(entries)
+        wrapped: list[Any] = [json.loads(raw) for raw in buried - set(payloads)]
         assert {job["class"] for job in wrapped} == {"forkq.malformed"}
         assert {job["args"][0].encode() for job in wrapped} == set(payloads) - buried
         assert set(payloads) - buried == {
