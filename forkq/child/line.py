@@ -250,9 +250,10 @@ class Line:
         """What fetch.lua changes of the keys that one may wait for, but for new marks."""
         freed = Counter([unit.queue_name for unit in done])
         for name, count in Counter([unit.queue_name for unit in taken]).items():
-            yield self._keys.queue(name)
+            yield from self._keys.lists_and_leases([name])
             freed[name] -= count
         for name, count in freed.items():
+            yield self._keys.inflight(name)
             if count > 0:
                 yield from (self._keys.full(name), self._keys.busy(name))
 
