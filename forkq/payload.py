@@ -26,6 +26,7 @@ StrictArgs: TypeAlias = Literal["raise", "warn", "off"]
 DEFAULT_QUEUE = "default"
 # The class of what was no object (docs/wire.md).
 MALFORMED = "forkq.malformed"
+_BEGINS_JSON = '["-0123456789tfn/'
 # Longer than this, `retry_for` is surely a time stamp, and the job would be retried for ever.
 _RETRY_FOR_CEILING = 1e9
 
@@ -91,14 +92,22 @@ def legible(raw: bytes, queue: str, error: ForkqError) -> bytes:
 
 
 def _is_foreign_json(raw: bytes) -> bool:
-    """Whether some JSON parser may read it as something else than an object. The standard library's
-    is asked, since it takes more than ours (1e400, odd UTF-8), and so does Ruby's."""
-    try:
-        return not isinstance(json.loads(raw.decode("utf-8", "replace")), dict)
-    except ValueError:
+    """Whether a JSON parser may read it as something else than an object. The standard library's
+    takes more than ours (1e400, odd UTF-8), and Ruby's takes comments and odd escapes too."""
+    text = raw.decode("utf-8", "replace").lstrip()
+    if text[:1] in ("", "{"):
         return False
+    try:
+        json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return text[0] in _BEGINS_JSON and any(odd in text for odd in ("/*", "//", "\\"))
     except RecursionError:
-        return not raw.lstrip().startswith(b"{")
+        pass
+    return True
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)  # NaN and Infinity: no JSON
 
 
 def new_jid() -> str:

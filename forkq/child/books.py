@@ -47,7 +47,6 @@ class Books:
     def finish(self, unit: Unit) -> None:
         """It is done: news for the next fetch."""
         self.done.append(unit)  # first: a unit must never be in neither book
-        self.parked.discard(unit.sequence)
         self.in_flight.pop(unit.sequence, None)
 
     def forget(self, unit: Unit) -> None:

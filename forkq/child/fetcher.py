@@ -168,7 +168,8 @@ class Fetcher:
 
     def _all_busy(self) -> bool:
         """Whether no processor is left that would lead, and so send what is done."""
-        return self._books.working() - len(self._books.ready) >= self._concurrency
+        books = self._books
+        return len(books.in_flight) - len(books.ready) - len(books.parked) >= self._concurrency
 
     def _room(self) -> int:
         """How many jobs the processors can take."""

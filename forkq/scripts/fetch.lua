@@ -38,7 +38,7 @@
 -- An answer holds about BYTES of payloads, and one job: how long a payload is can only be seen by
 -- reading it, so few are read at first.
 
-local call, tonumber, KEYS, ARGV = redis.call, tonumber, KEYS, ARGV
+local call, pcall, tonumber, KEYS, ARGV = redis.call, redis.pcall, tonumber, KEYS, ARGV
 local BYTES, STEP = 524288, 16
 local LIST, LEASES = 1, 2 -- places of a queue's keys
 
@@ -51,27 +51,23 @@ local answer = { 0, 0, {}, damaged }
 
 -- What both ways read with
 
-local function report(key)
+-- The reply; nil if the key is damaged. Any other refusal is raised.
+local function ask(command, key, ...)
+  local reply = pcall(command, key, ...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  if not reply.err:find('WRONGTYPE', 1, true) then return call(command, key, ...) end
   for _, known in ipairs(damaged) do
     if known == key then return end
   end
   damaged[#damaged + 1] = key
 end
 
--- The reply; nil if the key is damaged. Any other refusal is raised.
-local function ask(command, key, ...)
-  local reply = redis.pcall(command, key, ...)
-  if type(reply) ~= 'table' or not reply.err then return reply end
-  if not reply.err:find('WRONGTYPE', 1, true) then return call(command, key, ...) end
-  report(key)
-end
-
--- The same of a queue's list or in-flight hash; 0 if that is damaged, and then the queue is skipped.
-local function ask_queue(queue, place, command, ...)
+-- The same of a queue's list or in-flight hash; `otherwise` if that is damaged: the queue is skipped.
+local function ask_queue(queue, place, otherwise, command, ...)
   local reply = ask(command, KEYS[2 * queue + place], ...)
   if reply then return reply end
   broken[queue] = place
-  return 0
+  return otherwise
 end
 
 -- What is done
@@ -81,7 +77,7 @@ for _ = 1, tonumber(ARGV[6]) do
   at = at + 2
   for i = 1, count do gone[i] = owner .. ARGV[at + i] end
   at = at + count
-  freed[queue] = ask_queue(queue, LEASES, 'HDEL', unpack(gone))
+  freed[queue] = ask_queue(queue, LEASES, 0, 'HDEL', unpack(gone))
   if freed[queue] < count then answer[1] = 1 end
   -- Told again, perhaps, after an error further down had kept the first time from waking others.
   if want == 0 then freed[queue] = count end
@@ -89,14 +85,17 @@ end
 
 -- What both ways end with
 
--- Moves up to `count` payloads, as many as there is space for. Returns how many.
+-- Moves up to `count` payloads, as many as there are and there is space for. Returns how many.
 local function move(queue, count)
-  local list, leases = KEYS[2 * queue + LIST], KEYS[2 * queue + LEASES]
-  local leased, last, taken, step = {}, #answer, 0, STEP
-  if not freed[queue] then ask_queue(queue, LEASES, 'HLEN') end
-  if broken[queue] then return 0 end
-  while taken < count and space > 0 do
-    local found = call('LRANGE', list, -math.min(taken + step, count), -taken - 1)
+  local list, leased, last, taken, step = KEYS[2 * queue + LIST], {}, #answer, 0, STEP
+  repeat
+    local asked = math.min(step, count - taken)
+    -- Numbers as text where they can be: Redis converts others slowly.
+    local from, to = -taken - asked, taken == 0 and '-1' or -taken - 1
+    local found = pcall('LRANGE', list, from, to)
+    if found.err then found = ask_queue(queue, LIST, {}, 'LRANGE', from, to) end
+    if found[1] and not freed[queue] and taken == 0 then ask_queue(queue, LEASES, 0, 'HLEN') end
+    if broken[queue] then return 0 end
     for i = #found, 1, -1 do
       if space <= 0 then break end
       local payload = found[i]
@@ -108,25 +107,21 @@ local function move(queue, count)
       last = last + 2
     end
     step = 2 * step
-  end
+  until taken == count or space <= 0 or #found < asked
   if taken == 0 then return 0 end
-  call('LTRIM', list, 0, -taken - 1)
-  call('HSET', leases, unpack(leased))
+  call('LTRIM', list, '0', -taken - 1)
+  call('HSET', KEYS[2 * queue + LEASES], unpack(leased))
   moved[queue] = (moved[queue] or 0) + taken
   return taken
 end
 
-local function wake_others()
+local function finish()
   for queue, count in pairs(freed) do
-    if count > (moved[queue] or 0) then
-      local mark = KEYS[2 * queue + 2]:sub(1, -9)
+    if count > (moved[queue] or 0) then -- wakes others
+      local mark = KEYS[2 * queue + LEASES]:sub(1, -9)
       call('DEL', mark .. 'full', mark .. 'busy')
     end
   end
-end
-
-local function finish()
-  wake_others()
   if want > 0 and space <= 0 then answer[2] = 1 end
   for queue, place in pairs(broken) do
     local found = answer[3]
@@ -144,8 +139,7 @@ local changed = want > 0 and call('EXISTS', KEYS[1], KEYS[2]) > 0
 if want == 0 or (at == #ARGV and not changed) then
   for queue = 1, queues do
     if want == 0 or space <= 0 then break end
-    local count = math.min(want, ask_queue(queue, LIST, 'LLEN'))
-    if count > 0 then want = want - move(queue, count) end
+    want = want - move(queue, want)
   end
   return finish()
 end
@@ -162,7 +156,7 @@ local function beside(queue, name) return leases(queue):sub(1, -9) .. name end
 
 local function room(queue, most)
   if broken[queue] or space <= 0 then return 0 end
-  return math.min(most, ask_queue(queue, LIST, 'LLEN'))
+  return math.min(most, ask_queue(queue, LIST, 0, 'LLEN'))
 end
 local tell_of -- with rules: told of what was taken
 local explain -- with rules: why there is no more to take
@@ -239,12 +233,12 @@ local function enforce(count)
   -- What a queue has to give
 
   local function length(queue)
-    lengths[queue] = lengths[queue] or ask_queue(queue, LIST, 'LLEN')
+    lengths[queue] = lengths[queue] or ask_queue(queue, LIST, 0, 'LLEN')
     return lengths[queue]
   end
 
   local function in_progress(queue)
-    running[queue] = running[queue] or ask_queue(queue, LEASES, 'HLEN')
+    running[queue] = running[queue] or ask_queue(queue, LEASES, 0, 'HLEN')
     return running[queue]
   end
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
-from redis import Redis
+from redis import Redis, exceptions
 
 import forkq
 from forkq import client as client_module
 from forkq import damage, registry
 from forkq.cli.main import main
+from forkq.connection import Wire
 from forkq.cron import Entry
 from forkq.keys import Keys
 from forkq.limits import Rate, Rules
@@ -153,6 +154,30 @@ def test_what_was_in_flight_of_a_damaged_queue_goes_back_once_it_is_mended(
     assert redis.lrange("queue:x", 0, -1) == [b"1"]
 
 
+def test_a_refusal_is_told_as_one_and_not_as_a_lost_server(own_server: Server) -> None:
+    redis = own_server.client()
+    own_server.cli("ACL", "SETUSER", "default", "-evalsha")
+    with Crew(own_server.url) as crew:
+        push(redis, "q", 1)
+        wait_until(lambda: "redis gives no jobs" in crew.log.events(), what="the line")
+        own_server.cli("ACL", "SETUSER", "default", "+evalsha")
+        crew.wait_runs(1)
+    assert crew.log.events()[-1] == "redis gives jobs again"
+    assert "redis lost" not in crew.log.events()
+
+
+def test_a_server_that_does_not_answer_in_time_is_told_in_words(own_server: Server) -> None:
+    wire = Wire(own_server.url, timeout=0.2)
+    wire.connect()
+    own_server.pause()
+    try:
+        with pytest.raises(exceptions.TimeoutError, match=r"^no answer within 0\.2 s$"):
+            wire.call("PING")
+    finally:
+        own_server.resume()
+    assert not wire.connected
+
+
 # All but the master: a child, a clock and the commands
 
 
@@ -265,3 +290,18 @@ def test_a_damaged_dead_set_keeps_no_queue_from_being_steered(
     with pytest.raises(SystemExit) as ended:
         main(command)
     assert ended.value.code == 0
+
+
+def test_on_a_full_server_a_periodic_job_can_be_paused(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_default", None)
+    monkeypatch.setenv("FORKQ_REDIS", own_server.url)
+    entry = Entry.make(name="nightly", cron="0 3 * * *", job={"class": "Good", "args": []})
+    own_server.cli("HSET", "forkq:cron", "nightly", entry.encode())
+    own_server.cli("CONFIG", "SET", "maxmemory", 1)
+    for command in (["cron", "pause", "nightly"], ["mark-deploy", "v1"]):
+        with pytest.raises(SystemExit) as ended:
+            main(command)
+        assert ended.value.code == 0
+    assert own_server.cli("SISMEMBER", "forkq:cron:paused", "nightly") == 1
