@@ -25,6 +25,7 @@ from redis.connection import ConnectionPool
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
+from .damage import damaged, message
 from .errors import ConfigError, ServerUnavailable
 from .redis_url import redacted_url
 from .scripts import Script
@@ -36,8 +37,14 @@ ResponseError = exceptions.ResponseError
 OutOfMemory = exceptions.OutOfMemoryError
 ConnectionLost = (exceptions.ConnectionError, exceptions.TimeoutError)
 
+
+class DamagedKey(ResponseError):
+    """The server's WRONGTYPE, with the key and what to do about it."""
+
+
 # Refused before anything was written, so sending it again cannot do it twice (failover).
 _REFUSED = ("READONLY", "NOREPLICAS", "UNBLOCKED")
+_WRONG_TYPE = "WRONGTYPE"
 
 MINIMUM_VERSION = (6, 2)
 
@@ -96,21 +103,25 @@ class Wire:
     def call(self, *command: Any) -> Any:
         """One command, one reply. Raises what the server answers as an error."""
         self.send(command)
-        return self.read()
+        reply = _named(self._read_reply(), command)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Several commands in one round trip; an error reply stands in its place in the list."""
         self.send(*commands)
-        return [self._read_reply() for _ in commands]
+        return [_named(self._read_reply(), command) for command in commands]
 
     def script(self, script: Script, keys: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Runs ``script``, telling the server its text if it does not know it."""
         command = ("EVALSHA", script.sha, len(keys), *keys, *arguments)
         try:
-            return self.call(*command)
-        except exceptions.NoScriptError:
-            self.call("SCRIPT", "LOAD", script.text)
-            return self.call(*command)
+            return self._evaluate(script, command)
+        except ResponseError as error:
+            if _WRONG_TYPE not in str(error):
+                raise
+            raise self._found_damaged([str(key) for key in keys], error) from error
 
     def track(self) -> None:
         """Asks the server to tell this connection of changes to what it reads after CLIENT CACHING
@@ -139,8 +150,9 @@ class Wire:
         try:
             packed = [pack_command(command) for command in commands]
             connection.send_packed_command(packed, check_health=False)
-        except BaseException:
+        except BaseException as error:
             self.close()  # half a command: nothing that came after could be told apart
+            self._raise_if_late(error)
             raise
 
     def read(self) -> Any:
@@ -182,6 +194,29 @@ class Wire:
         if told is not None and self._connection is not None:
             self._connection._parser.set_invalidation_push_handler(lambda push: told(push[1]))
 
+    def _evaluate(self, script: Script, command: Command) -> Any:
+        self.send(command)
+        try:
+            return self.read()
+        except exceptions.NoScriptError:
+            self.call("SCRIPT", "LOAD", script.text)
+            self.send(command)
+            return self.read()
+
+    def _raise_if_late(self, error: BaseException) -> None:
+        """The kernel's time-out comes as EAGAIN, which redis-py takes for a broken connection."""
+        if isinstance(error, exceptions.ConnectionError) and isinstance(
+            error.__context__, BlockingIOError
+        ):
+            raise exceptions.TimeoutError(f"no answer within {self._timeout:g} s") from error
+
+    def _found_damaged(self, keys: Sequence[str], error: ResponseError) -> ResponseError:
+        """Which of a script's keys it was."""
+        replies = self.pipeline([("TYPE", key) for key in keys])
+        types = [reply.decode() if isinstance(reply, bytes) else "none" for reply in replies]
+        wrong = damaged(keys, types)
+        return DamagedKey(f"{_WRONG_TYPE} {message(wrong)}") if wrong else error
+
     def _open(self) -> Any:
         if self._connection is None:
             raise exceptions.ConnectionError(f"no connection to {redacted_url(self.url)}")
@@ -200,9 +235,17 @@ class Wire:
             return connection.read_response(disable_decoding=True)
         except ResponseError as error:
             return error
-        except BaseException:
+        except BaseException as error:
             self.close()  # half a reply
+            self._raise_if_late(error)
             raise
+
+
+def _named(reply: Any, command: Command) -> Any:
+    """A WRONGTYPE names the key of its command."""
+    if not isinstance(reply, ResponseError) or not str(reply).startswith(_WRONG_TYPE):
+        return reply
+    return DamagedKey(f"{_WRONG_TYPE} {message([str(command[1])])}")
 
 
 class Wires:

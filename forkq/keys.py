@@ -41,6 +41,13 @@ class Keys:
         """Set: identities, one per child."""
         return f"{self.prefix}processes"
 
+    def shared(self) -> list[str]:
+        """The keys that belong to no single queue, process or day."""
+        sets = [self.queues, self.schedule, self.retry, self.dead, self.processes, self.paused]
+        counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
+        cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
+        return [*sets, *counts, *cron, self.controlled, self.leader, self.leader_left]
+
     def queue(self, name: str) -> str:
         """List: LPUSH in, taken from the right."""
         return f"{self.prefix}queue:{name}"

@@ -5,7 +5,7 @@ Any process: the clock looks before it skips a tick, ``forkq.is_alive`` for an a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -29,6 +29,8 @@ ALIVE: Final[tuple[Place, ...]] = ("running", "queued", "scheduled", "retrying")
 _SETS: Final[tuple[Place, ...]] = ("scheduled", "retrying", "dead")
 _BUDGET: Final = 750_000  # what one script may read, as find.lua counts: about 1 ms
 _WALKS: Final = 2
+# Of how many queues one script looks at what is in flight and at both ends.
+_CHUNK: Final = 200
 _SCAN: Final = 100
 
 
@@ -60,7 +62,8 @@ def find(
     queue (a key of another type, a name that is no UTF-8) is left out. Raises ConnectionLost.
 
     A job that moves while we look must not slip by. One script looks at everything in the same
-    moment, if it is not too much: on most servers that is all, and exact. Where more waits, we
+    moment, if it is not too much: on most servers that is all, and exact. A server with very many
+    queues is looked at in parts, twice. Where more waits, we
     walk in the direction in which jobs move: the sets, then each list from the left, where jobs
     enter it; then that first look again, which begins with what is in flight and with both ends of
     the lists, where jobs come and go back to. So a walk misses a job only if that runs and fails
@@ -100,20 +103,39 @@ class _Search:
         self._sets: dict[Place, str] = {p: named[p] for p in _SETS if p in places}
 
     def look(self) -> tuple[Found | None, bool]:
-        """What one moment shows, and whether that was everything."""
+        """What is to be seen now, and whether that was everything. Few queues are looked at in one
+        moment, many in several, and so twice."""
         queues = self._queues()
-        hashes = queues if "running" in self._places else []
-        lists = queues if "queued" in self._places else []
+        if len(queues) <= _CHUNK:
+            return self._look(queues, self._sets)
+        parts = [queues[at : at + _CHUNK] for at in range(0, len(queues), _CHUNK)]
+        found, complete = self._look_at_parts(parts)
+        return self._look_at_parts(parts) if complete and not found else (found, complete)
+
+    def _look_at_parts(self, parts: Sequence[Sequence[str]]) -> tuple[Found | None, bool]:
+        """The sets come first and last: so a job is missed only if it fails and is due again while
+        we look."""
+        everything = True
+        for part in ((), *parts, ()):
+            found, complete = self._look(part, {} if part else self._sets)
+            if found:
+                return found, True
+            everything &= complete
+        return None, everything
+
+    def _look(self, queues: Sequence[str], sets: Mapping[Place, str]) -> tuple[Found | None, bool]:
+        hashes = queues if "running" in self._places else ()
+        lists = queues if "queued" in self._places else ()
         names = [
             *(self._keys.inflight(queue) for queue in hashes),
             *(self._keys.queue(queue) for queue in lists),
-            *self._sets.values(),
+            *sets.values(),
         ]
         arguments = (self._text, len(hashes), len(lists), _BUDGET)
         complete, *found = self._wire.script(FIND, names, arguments)
         seen: list[tuple[Place, str]] = [("running", queue) for queue in hashes]
         seen += [("queued", queue) for queue in lists]
-        seen += [(place, "") for place in self._sets]
+        seen += [(place, "") for place in sets]
         triples = zip(found[::3], found[1::3], found[2::3], strict=True)
         candidates = ((*seen[key - 1], mark, payload) for key, mark, payload in triples)
         return _first(self._found(*candidate) for candidate in candidates), bool(complete)

@@ -7,6 +7,8 @@ import threading
 import time
 from typing import Any
 
+from .connection import ConnectionLost
+
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
 
@@ -38,6 +40,28 @@ class Outage:
             since, self._since = self._since, None
         if since is not None:
             self._log.info(self._back, downtime=round(time.monotonic() - since, 1))
+
+    def part(self, refused: str, accepted: str) -> Reach:
+        """How one part of this process reaches Redis; two lines for what the server refuses it."""
+        return Reach(self, Outage(self._log, refused, accepted))
+
+
+class Reach:
+    """How one part of a process reaches Redis. A lost connection is told by the outage that all
+    parts share. A refusal is this part's own: the server is there, and other parts may go on."""
+
+    def __init__(self, outage: Outage, refusal: Outage) -> None:
+        self._outage = outage
+        self._refusal = refusal
+
+    def begin(self, error: BaseException) -> None:
+        """Redis failed this part."""
+        (self._outage if isinstance(error, ConnectionLost) else self._refusal).begin(error)
+
+    def end(self) -> None:
+        """Redis did what this part asked for."""
+        self._outage.end()
+        self._refusal.end()
 
 
 class Backoff:

@@ -8,6 +8,7 @@ would then find something else than was pushed.
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
 import warnings
@@ -16,12 +17,16 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from .errors import InvalidJob, MalformedPayload
+from .errors import ForkqError, InvalidJob, MalformedPayload
+from .times import now
 
 Job: TypeAlias = "dict[str, Any]"
 StrictArgs: TypeAlias = Literal["raise", "warn", "off"]
 
 DEFAULT_QUEUE = "default"
+# The class of what was no object (docs/wire.md).
+MALFORMED = "forkq.malformed"
+_BEGINS_JSON = '["-0123456789tfn/'
 # Longer than this, `retry_for` is surely a time stamp, and the job would be retried for ever.
 _RETRY_FOR_CEILING = 1e9
 
@@ -63,6 +68,46 @@ def dumps(job: Job) -> bytes:
         return _encode(job)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidJob(f"job {job.get('class')!r} cannot be written as JSON: {error}") from None
+
+
+def legible(raw: bytes, queue: str, error: ForkqError) -> bytes:
+    """What to bury of a payload that is no job, because of ``error``: JSON that is no object would
+    make Sidekiq's Dead page fail for all, so it becomes an object's argument; the rest stays."""
+    if not _is_foreign_json(raw):
+        return raw
+    moment = now()
+    return dumps(
+        {
+            "class": MALFORMED,
+            "args": [raw.decode("utf-8", "replace")],
+            "jid": new_jid(),
+            "queue": queue,
+            "retry": 0,  # "retry now" in a web UI buries it again
+            "created_at": moment,
+            "error_class": f"{type(error).__module__}.{type(error).__qualname__}",
+            "error_message": str(error),
+            "failed_at": moment,
+        }
+    )
+
+
+def _is_foreign_json(raw: bytes) -> bool:
+    """Whether a JSON parser may read it as something else than an object. The standard library's
+    takes more than ours (1e400, odd UTF-8), and Ruby's takes comments and odd escapes too."""
+    text = raw.decode("utf-8", "replace").lstrip()
+    if text[:1] in ("", "{"):
+        return False
+    try:
+        json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return text[0] in _BEGINS_JSON and any(odd in text for odd in ("/*", "//", "\\"))
+    except RecursionError:
+        pass
+    return True
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)  # NaN and Infinity: no JSON
 
 
 def new_jid() -> str:

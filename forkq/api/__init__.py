@@ -8,7 +8,7 @@ Redis cannot be reached. What stands in Redis is as old as the last heartbeat: u
 from __future__ import annotations
 
 from . import cron
-from .figures import Day, QueueFigures, Stats, history, stats
+from .figures import Day, QueueFigures, Stats, damaged_keys, history, queue_names, stats
 from .jobs import find, is_alive
 from .queue import Queue
 from .records import Process, processes
@@ -24,10 +24,12 @@ __all__ = [
     "RunningJob",
     "Stats",
     "cron",
+    "damaged_keys",
     "find",
     "history",
     "is_alive",
     "processes",
+    "queue_names",
     "queues",
     "running",
     "stats",

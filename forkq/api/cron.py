@@ -21,7 +21,7 @@ from ..cron import ASTRAY, Entry, Missed, Overlap
 from ..errors import ForkqError, InvalidSchedule, ServerUnavailable
 from ..payload import Job
 from ..periodic import running, template_of
-from ..scripts import PUBLISH, REBASE
+from ..scripts import PAUSE, PUBLISH, REBASE
 from .asking import ask, ask_leniently, keys, server_now
 from .runs import Run, merged
 
@@ -129,8 +129,8 @@ def remove(name: str) -> None:
 def pause(name: str) -> bool:
     """Lets its ticks pass by until ``resume``. Returns whether it was not paused before."""
     get(name)
-    [added] = ask(("SADD", keys().cron_paused, name))
-    return bool(added)
+    with default().wire() as wire:
+        return bool(wire.script(PAUSE, (keys().cron_paused,), (name,)))
 
 
 def resume(name: str) -> bool:

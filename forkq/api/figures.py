@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from typing import Final
 
+from ..damage import damaged
 from ..errors import ForkqError, MalformedPayload
 from ..payload import loads
 from ..times import now, seconds
 from .asking import ask, ask_leniently, keys, texts
-from .records import processes
+from .records import living
 
 # The counters of a day are kept this long.
 _MOST_DAYS: Final = 5 * 365
@@ -56,18 +58,18 @@ class Day:
 
 
 def stats() -> Stats:
-    """All figures of now. Raises ServerUnavailable."""
+    """All figures of now; 0 where a key is damaged (``damaged_keys``). Raises ServerUnavailable."""
     names = keys()
-    working = processes()
-    *counters, scheduled, retry, dead, queues = ask(
+    *counters, scheduled, retry, dead, identities = ask_leniently(
         ("GET", names.stat("processed")),
         ("GET", names.stat("failed")),
         ("GET", names.ran_twice),
         ("ZCARD", names.schedule),
         ("ZCARD", names.retry),
         ("ZCARD", names.dead),
-        ("SMEMBERS", names.queues),
+        ("SMEMBERS", names.processes),
     )
+    working = living(texts(identities or ()))
     processed, failed, ran_twice = map(_count, counters)
     return Stats(
         processed=processed,
@@ -75,11 +77,33 @@ def stats() -> Stats:
         ran_twice=ran_twice,
         processes=len(working),
         busy=sum(process.busy for process in working),
-        scheduled=scheduled,
-        retry=retry,
-        dead=dead,
-        queues=_queues(texts(queues)),
+        scheduled=scheduled or 0,
+        retry=retry or 0,
+        dead=dead or 0,
+        queues=_queues(queue_names()),
     )
+
+
+def queue_names() -> list[str]:
+    """Every queue that was ever pushed to. Raises ServerUnavailable."""
+    [names] = ask_leniently(("SMEMBERS", keys().queues))
+    return texts(names or ())
+
+
+def damaged_keys(queues: Iterable[str] = ()) -> list[str]:
+    """The keys that hold another type than forkq keeps there: nothing that belongs to them works.
+
+    Those of ``queues`` and of all that were ever pushed to are looked at, and those that all share.
+    Raises ServerUnavailable.
+    """
+    shared = keys().shared()
+    names = sorted({*queue_names(), *queues})
+    own = (
+        key for name in names for key in (*keys().lists_and_leases([name]), keys().control(name))
+    )
+    looked_at = [*shared, *own]
+    types = ask_leniently(*(("TYPE", key) for key in looked_at))
+    return damaged(looked_at, [str(found or b"none", "ascii") for found in types])
 
 
 def history(days: int = 7) -> list[Day]:

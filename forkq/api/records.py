@@ -55,11 +55,17 @@ class _Info(msgspec.Struct):
 
 def processes() -> list[Process]:
     """Every process with a live record, by host and age. Raises ServerUnavailable."""
-    names = identities()
+    return living(identities())
+
+
+def living(names: list[str]) -> list[Process]:
+    """Those of these identities that have a live record."""
     records = ask_leniently(*(("HMGET", keys().process(name), *_FIELDS) for name in names))
     found = [_process(name, record) for name, record in zip(names, records, strict=True)]
-    living = [process for process in found if process is not None]
-    return sorted(living, key=lambda p: (p.hostname, p.started_at, p.identity))
+    return sorted(
+        (process for process in found if process is not None),
+        key=lambda p: (p.hostname, p.started_at, p.identity),
+    )
 
 
 def identities() -> list[str]:

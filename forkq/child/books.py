@@ -1,16 +1,20 @@
 """What a child has in hand: what is ready to be performed, in flight, and done.
 
 A unit is in flight from its fetch until it is settled; before a processor takes it, it is ready
-too; once done, it waits until a fetch has taken the news along. Any thread may call; no lock is
-needed, since each step is a single one that Python does not interrupt.
+too; once done, it waits until a fetch has taken the news along. It is parked if it failed and Redis
+refuses what was decided. Any thread may call; no lock is needed, since each step is a single one
+that Python does not interrupt.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable
+from typing import Final
 
 from ..lease import Unit
+
+_MOST_PARKED: Final = 1000
 
 
 class Books:
@@ -20,6 +24,7 @@ class Books:
         self.ready: deque[Unit] = deque()
         self.in_flight: dict[int, Unit] = {}
         self.done: deque[Unit] = deque()
+        self.parked: set[int] = set()
 
     def add(self, units: Iterable[Unit]) -> None:
         """These were fetched."""
@@ -34,6 +39,11 @@ class Books:
         except IndexError:
             return None
 
+    def park(self, unit: Unit) -> None:
+        """It has failed, and Redis does not take what was decided: in flight, without a
+        processor."""
+        self.parked.add(unit.sequence)
+
     def finish(self, unit: Unit) -> None:
         """It is done: news for the next fetch."""
         self.done.append(unit)  # first: a unit must never be in neither book
@@ -41,11 +51,19 @@ class Books:
 
     def forget(self, unit: Unit) -> None:
         """It is not ours any more. It may be out of the book: abandoned meanwhile."""
+        self.parked.discard(
+            unit.sequence
+        )  # first: no more may be fetched than there are processors
         self.in_flight.pop(unit.sequence, None)
 
     def news(self) -> list[Unit]:
         """What is done, taken one by one: others add to it meanwhile."""
         return [self.done.popleft() for _ in range(len(self.done))]
+
+    def working(self) -> int:
+        """How many units have a processor, or are ready for one. Parked ones count only beyond a
+        number that fits into memory: then nothing more is fetched until they are settled."""
+        return len(self.in_flight) - min(len(self.parked), _MOST_PARKED)
 
     def units(self) -> list[Unit]:
         """All that are in flight."""
@@ -66,3 +84,4 @@ class Books:
         """All has been given back."""
         self.in_flight.clear()
         self.ready.clear()
+        self.parked.clear()

@@ -42,7 +42,7 @@ class Fetcher:
         self._turn = threading.Lock()  # who talks to Redis just now
         self._lead = Lead()  # who waits for Redis on behalf of all
         self._bell = Bell()  # wakes the one who waits
-        self._outage = outage
+        self._reach = outage.part("redis gives no jobs", "redis gives jobs again")
         self._backoff = Backoff()
 
         self._books = Books()
@@ -95,6 +95,12 @@ class Fetcher:
         # have found its queue full.
         self._bell.ring()
 
+    def park(self, unit: Unit) -> None:
+        """``unit`` keeps its lease, but its processor is free for another one."""
+        unit.thread = 0
+        self._books.park(unit)
+        self._bell.ring()  # whoever waits may fetch again
+
     # What losses.py needs
 
     def report_losses(
@@ -145,12 +151,12 @@ class Fetcher:
         """
         with self._turn:
             try:
-                self._square(keep=())
+                complete = self._square(keep=())
             except (*ConnectionLost, RedisError) as error:
                 self._fail(error)
                 return False
             self._books.clear()
-            return True
+            return complete
 
     # What any processor does when it takes a job
 
@@ -162,7 +168,12 @@ class Fetcher:
 
     def _all_busy(self) -> bool:
         """Whether no processor is left that would lead, and so send what is done."""
-        return len(self._books.in_flight) - len(self._books.ready) >= self._concurrency
+        books = self._books
+        return len(books.in_flight) - len(books.ready) - len(books.parked) >= self._concurrency
+
+    def _room(self) -> int:
+        """How many jobs the processors can take."""
+        return 0 if self._quiet else max(0, self._concurrency - self._books.working())
 
     def _send_ahead(self) -> None:
         """Sends the next fetch now; whoever leads next reads the answer."""
@@ -205,7 +216,7 @@ class Fetcher:
             self._wait()
         elif not self._exchange():
             self._rest(self._backoff.pause())
-        elif not self._books.ready and not self._line.tracks:
+        elif not self._books.ready and (not self._line.tracks or self._room() == 0):
             self._wait()
 
     def _wait(self) -> None:
@@ -255,7 +266,7 @@ class Fetcher:
                 self._doubtful = True  # this thread dies of it; what it fetched must not be lost
                 raise
         self._backoff.reset()
-        self._outage.end()
+        self._reach.end()
         return True
 
     def _look_over(self) -> None:
@@ -270,8 +281,7 @@ class Fetcher:
         self._line.look_for_queues()
         news = self._books.news()
         held = self._books.held(news) if self._line.counts else None
-        want = 0 if self._quiet else self._concurrency - len(self._books.in_flight)
-        self._line.send(want, news, watch=self._starved and self._line.tracks, held=held)
+        self._line.send(self._room(), news, watch=self._starved and self._line.tracks, held=held)
 
     def _take_in(self) -> None:
         answer = self._line.receive()
@@ -286,10 +296,11 @@ class Fetcher:
         """After any failure we no longer know what the server did: ask before going on."""
         self._doubtful = True
         self._books.done.extend(self._line.hang_up())
-        self._outage.begin(error)
+        self._reach.begin(error)
 
-    def _square(self, keep: tuple[int, ...]) -> None:
-        """Opens the line and squares our books with Redis's.
+    def _square(self, keep: tuple[int, ...]) -> bool:
+        """Opens the line and squares our books with Redis's. False if a queue is damaged: its
+        leases stay.
 
         A fetch whose answer was lost may have leased jobs that nobody here knows of. They go back
         to the head of their queues; what is done is acknowledged first, so that it stays done.
@@ -301,6 +312,7 @@ class Fetcher:
             self._take_in()
         self._line.send(0, self._books.news())
         self._take_in()
-        self._line.requeue(keep)
+        complete = self._line.requeue(keep)
         self._look(self._line.wire)
         self._doubtful = False
+        return complete

@@ -15,7 +15,8 @@ from typing import Any, Final
 from redis.exceptions import NoScriptError
 
 from ..capsule import Capsule
-from ..connection import ResponseError, Wire
+from ..connection import DamagedKey, ResponseError, Wire
+from ..damage import about
 from ..keys import Keys
 from ..lease import Unit, owner
 from ..patterns import readable
@@ -24,6 +25,8 @@ from ..server_time import ServerTime
 from .roster import Offer, Roster
 from .watched import Watched
 
+# About how many bytes of payloads a fetch brings (fetch.lua), beside one job.
+_BYTES: Final = 524_288
 # Of how many queues one script gives leases back.
 _CHUNK: Final = 500
 # Where the server does not tell of new queues, we look for them so often.
@@ -78,6 +81,8 @@ class Line:
         self._watched = Watched()
         wire.on_change(self._hear)
         self._names_due = 0.0
+        self._fitting = _BYTES  # so many payloads of the last size fit into an answer
+        self._damaged: set[str] = set()  # keys that we have named
         self._sequence = 1
         self._under_way: Request | None = None
         self._unheard: deque[range] = deque(maxlen=_UNHEARD)
@@ -120,7 +125,11 @@ class Line:
         self._names_due = time.monotonic() + _LOOK_FOR_QUEUES
         if self.tracks:
             self._wire.call("CLIENT", "CACHING", "YES")
-        self._roster.learn(readable(self._wire.call("SMEMBERS", self._keys.queues)))
+        try:
+            self._roster.learn(readable(self._wire.call("SMEMBERS", self._keys.queues)))
+        except DamagedKey:
+            self._roster.stale = False  # the queues that we know are all that we can offer
+            self._report_damage([self._keys.queues])
 
     def send(
         self,
@@ -131,6 +140,7 @@ class Line:
         held: Mapping[str, int] | None = None,
     ) -> None:
         """Sends a fetch. No sequence number is ever used twice, whatever becomes of it."""
+        want = min(want, self._fitting)
         offer = self._offer(want, done)
         registers = self._watched.missing(self._roster.wanting(offer)) if watch else ()
         self._under_way = Request(self._sequence, want, done, registers, offer, held)
@@ -141,8 +151,12 @@ class Line:
         """The answer to the fetch under way."""
         request = self._under_way
         assert request is not None
-        gone, marked, reasons, *taken = self._reply(request)
+        gone, marked, reasons, damaged, *taken = self._reply(request)
         self._under_way = None
+        if damaged:
+            self._report_damage([key.decode("utf-8", "replace") for key in damaged])
+        if taken:
+            self._fitting = max(1, _BYTES // max(map(len, taken[1::2])))
         names = request.offer.names
         pairs = zip(taken[::2], taken[1::2], strict=True)
         units = [
@@ -163,14 +177,21 @@ class Line:
             return False
         return not any(sequence in unheard for unheard in list(self._unheard))
 
-    def requeue(self, keep: Iterable[int]) -> None:
-        """Puts back every lease of this child but those with the sequence numbers ``keep``."""
+    def requeue(self, keep: Iterable[int]) -> bool:
+        """Puts back every lease of this child but those with the sequence numbers ``keep``. False
+        if a queue is damaged: its leases stay."""
+        complete = True
         arguments = (self._owner, self._sequence, *keep)
         names = sorted(self._roster.offered) if self._roster.dynamic else self._roster.offer().names
         for start in range(0, len(names), _CHUNK):
             lists = self._keys.lists_and_leases(names[start : start + _CHUNK])
-            self._wire.script(REQUEUE, lists, arguments)
+            try:
+                self._wire.script(REQUEUE, lists, arguments)
+            except DamagedKey as error:
+                complete = False
+                self._log.error("jobs cannot go back", error=str(error))
         self._hear(None)  # the server does not tell us of what we do ourselves
+        return complete
 
     def wait(self, seconds: float, wake: int) -> bool:
         """Waits until the server tells of a change, a queue has a token again, or the descriptor
@@ -192,6 +213,13 @@ class Line:
             self._unheard.append(request.sequences)  # first: it must never be in neither
         self._under_way = None
         return request.done
+
+    def _report_damage(self, keys: Iterable[str]) -> None:
+        """One line for each key. What it belongs to is left out; the rest goes on."""
+        for key in keys:
+            if key not in self._damaged:
+                self._damaged.add(key)
+                self._log.error("damaged key; left out until it is mended", **about(key))
 
     def _offer(self, want: int, done: Sequence[Unit]) -> Offer:
         if not self._roster.dynamic:
@@ -224,9 +252,10 @@ class Line:
         """What fetch.lua changes of the keys that one may wait for, but for new marks."""
         freed = Counter([unit.queue_name for unit in done])
         for name, count in Counter([unit.queue_name for unit in taken]).items():
-            yield self._keys.queue(name)
+            yield from self._keys.lists_and_leases([name])
             freed[name] -= count
         for name, count in freed.items():
+            yield self._keys.inflight(name)
             if count > 0:
                 yield from (self._keys.full(name), self._keys.busy(name))
 

@@ -281,7 +281,7 @@ class Child:
     def _chores(self) -> bool:
         """What Redis would not do before. Returns whether there is more to try soon."""
         self._fetcher.flush()
-        return self._settler.again()
+        return self._settler.again_in_time()
 
     def _leave(self) -> int:
         """Leaves nothing behind: jobs go back, counters are written, the record goes."""

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 from .. import middleware, registry
 from ..errors import InvalidJob, MalformedPayload, Shutdown
 from ..lease import Unit
-from ..payload import Job, loads
+from ..payload import Job, legible, loads
 from ..post import end_copy, is_a_copy
 from ..registry import JobSpec
 from ..running import begin, end
@@ -169,7 +169,7 @@ class Processor:
     def _bury_verbatim(self, unit: Unit, error: MalformedPayload) -> None:
         self.tally.lost("")
         self._reporter.malformed(unit, error)
-        self._settler.settle(unit, Bury(unit.payload, None))
+        self._settler.settle(unit, Bury(legible(unit.payload, unit.queue_name, error), None))
 
     def _tell_end(self, unit: Unit, job: Job, outcome: Outcome) -> None:
         """A job with notes of ours may be a periodic one, whose run is over."""

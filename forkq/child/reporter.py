@@ -43,9 +43,7 @@ class Reporter:
 
     def malformed(self, unit: Unit, error: MalformedPayload) -> None:
         """A payload that is no job was found."""
-        self._log.error(
-            "malformed payload, buried as it came", queue=unit.queue_name, reason=str(error)
-        )
+        self._log.error("malformed payload, buried", queue=unit.queue_name, reason=str(error))
         self._tell(error, {"context": "malformed payload", "queue": unit.queue_name})
 
     def complain(self, error: BaseException, meaning: str) -> None:

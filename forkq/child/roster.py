@@ -201,7 +201,7 @@ class Roster:
                 if sleeps:
                     resting[name] = dues[-1]
                 continue
-            key = self._key(why, name, offer.names[detail - 1])
+            key = self._key(why, name, detail, offer.names)
             self._lacking[name] = key
             self.counts |= why == b"uncounted"
             if key not in watched or why == b"uncounted":
@@ -212,12 +212,14 @@ class Roster:
         self.due = min((*dues, *alarms), default=_EVER)
         return told and not self.stale and not any(entry.cut for entry in self._patterns)
 
-    def _key(self, why: bytes, name: str, other: str) -> str:
+    def _key(self, why: bytes, name: str, detail: int, names: Sequence[str]) -> str:
         """What changes when that reason may be gone. A process limit is up to ourselves."""
         if why == b"full":
             return self._keys.full(name)
         if why == b"blocked":
-            return self._keys.busy(other)
+            return self._keys.busy(names[detail - 1])
+        if why == b"damaged":
+            return self._keys.lists_and_leases([name])[detail - 1]
         return self._keys.queue(name) if why in {b"empty", b"busy"} else self._keys.controlled
 
     def _show(self, turning: bool) -> list[list[str]]:

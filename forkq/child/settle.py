@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from ..connection import ConnectionLost, RedisError, ResponseError, Wire, Wires
 from ..dead import Cemetery
 from ..keys import Keys
 from ..lease import Unit
-from ..outage import Outage
+from ..outage import Backoff, Outage
 from ..scripts import RETRY
 from .fetcher import Fetcher
 from .retry import Bury, Decision, Drop, Retry
@@ -46,7 +47,12 @@ class Settler:
         self._wires = wires
         self._fetcher = fetcher
         self._cemetery = cemetery
-        self._outage = outage
+        self._reach = outage.part(
+            "redis does not take failed jobs; they are kept and tried again",
+            "redis takes failed jobs again",
+        )
+        self._backoff = Backoff()
+        self._due = 0.0
         self._on_parked = on_parked
         self._lock = threading.Lock()
         self._parked: list[Case] = []
@@ -56,17 +62,41 @@ class Settler:
         case = Case(unit, decision)
         if not self._settled(case):
             with self._lock:
+                first = not self._parked
                 self._parked.append(case)
-            self._on_parked()
+            self._fetcher.park(unit)
+            if first:
+                self._on_parked()
+
+    def again_in_time(self) -> bool:
+        """As ``again``, but with growing pauses as long as Redis goes on refusing."""
+        if not self._parked or time.monotonic() < self._due:
+            return bool(self._parked)
+        left = self.again()
+        if left:
+            self._due = time.monotonic() + self._backoff.pause()
+        else:
+            self._backoff.reset()
+        return left
 
     def again(self) -> bool:
-        """Tries what Redis did not take before. Returns whether something is left."""
+        """Tries what Redis did not take before; of what goes to the same set, no more once one is
+        refused. Returns whether something is left."""
         with self._lock:
             waiting, self._parked = self._parked, []
-        left = [case for case in waiting if not self._settled(case)]
+        left: list[Case] = []
+        refused: dict[type[Decision], Case] = {}
+        for case in waiting:
+            kind = type(case.decision)
+            if kind in refused:
+                left.append(case)
+            elif not self._settled(case):
+                refused[kind] = case  # to the end: another one comes first the next time
         with self._lock:
-            self._parked += left
-        return bool(left)
+            self._parked += (*left, *refused.values())
+        if waiting and not refused:
+            self._reach.end()
+        return bool(refused)
 
     def _settled(self, case: Case) -> bool:
         if isinstance(case.decision, Drop):
@@ -84,9 +114,12 @@ class Settler:
                 with self._wires.wire() as wire:
                     self._move_once(wire, case, decision)
                     return True
-            except (*ConnectionLost, RedisError) as error:
+            except ConnectionLost as error:
                 if last:
-                    self._outage.begin(error)
+                    self._reach.begin(error)
+            except RedisError as error:
+                self._reach.begin(error)
+                break
         return False
 
     def _move_once(self, wire: Wire, case: Case, decision: Retry | Bury) -> None:

@@ -14,7 +14,7 @@ from ..schema import nearest
 
 def warn_of_strangers(names: Iterable[str], config: Config) -> None:
     """On standard error, for each queue that nobody has pushed to and no capsule works on."""
-    known = sorted({state.name for state in api.stats().queues}.union(config.queue_names))
+    known = sorted({*api.queue_names(), *config.queue_names})
     for name in names:
         if not among(name, known):
             near = nearest(name, known)

@@ -9,6 +9,8 @@ import click
 
 from .. import api
 from ..client import use
+from ..damage import about
+from ..patterns import is_pattern
 from .options import configuration, finds_redis
 from .tables import as_json, length, table
 
@@ -19,15 +21,19 @@ from .tables import as_json, length, table
 @finds_redis
 def stats(days: int | None, wants_json: bool, **flags: Any) -> int:
     """Show counts, queue lengths and how long their next jobs have waited."""
-    use(configuration(**flags))
+    config = configuration(**flags)
+    use(config)
     found = api.stats()
+    damaged = api.damaged_keys(name for name in config.queue_names if not is_pattern(name))
     history = api.history(days) if days else []
     if wants_json:
         past = [{**asdict(day), "date": day.date.isoformat()} for day in history]
-        known = {**asdict(found), "enqueued": found.enqueued}
+        known = {**asdict(found), "enqueued": found.enqueued, "damaged": damaged}
         click.echo(as_json({**known, "history": past} if days else known))
         return 0
     click.echo("\n\n".join([_counts(found), _queues(found), *([_days(history)] if days else [])]))
+    if damaged:
+        click.echo(f"\n{_damage(damaged)}")
     return 0
 
 
@@ -55,6 +61,11 @@ def _queues(found: api.Stats) -> str:
         for queue in found.queues
     ]
     return table(("QUEUE", "JOBS", "THE NEXT ONE WAITS"), rows)
+
+
+def _damage(keys: list[str]) -> str:
+    rows = [tuple(about(key).values()) for key in keys]
+    return table(("DAMAGED KEY: IT WORKS NO MORE", "WHAT BELONGS THERE", "REMEDY"), rows)
 
 
 def _days(history: list[api.Day]) -> str:

@@ -9,14 +9,14 @@ from typing import Any, Final
 from ..connection import Command, Wire
 from ..errors import InvalidJob, MalformedPayload
 from ..keys import Keys
-from ..payload import DEFAULT_QUEUE, dumps, loads
+from ..payload import DEFAULT_QUEUE, dumps, legible, loads
 from ..scripts import DUE
 from ..times import now
 
 # Small enough that no script holds the server up, large enough that a flood is soon over. The bytes
 # bound what a batch of huge jobs takes of everybody's memory: that many, and one job.
 _BATCH: Final = 100
-_BYTES: Final = 1 << 20
+_BYTES: Final = 1 << 19
 _FIXED_KEYS: Final = 3
 _TO_THE_DEAD: Final = 3
 
@@ -38,15 +38,18 @@ class Source:
 
 @dataclass(slots=True)
 class Mover:
-    """Moves due jobs on one wire, in batches, each set's in order of time."""
+    """Moves due jobs on one wire, in batches, each set's in order of time. ``names`` are the sets:
+    both, unless told otherwise."""
 
     keys: Keys
     wire: Wire
+    names: tuple[str, ...] = ()
     sources: tuple[Source, ...] = field(init=False)
     _watch: bool = False
 
     def __post_init__(self) -> None:
-        self.sources = (Source(self.keys.schedule), Source(self.keys.retry))
+        names = self.names or (self.keys.schedule, self.keys.retry)
+        self.sources = tuple(Source(name) for name in names)
 
     def load(self, watch: bool) -> None:
         """Looks when the next jobs are due. With ``watch``, the server tells the wire when either
@@ -86,7 +89,7 @@ class Mover:
         for member in source.ripe:
             queue, payload = _woken(member, at)
             if queue is None:
-                moves += (_TO_THE_DEAD, "", member, member)
+                moves += (_TO_THE_DEAD, "", member, payload)
             else:
                 number = lists.setdefault(queue, _FIXED_KEYS + 1 + len(lists))
                 moves += (number, queue, member, payload)
@@ -96,7 +99,8 @@ class Mover:
 
 
 def _woken(member: bytes, at: float) -> tuple[str | None, bytes]:
-    """The queue of a due job and its payload with ``enqueued_at``; no queue: it is no job."""
+    """The queue of a due job and its payload with ``enqueued_at``; no queue: it is no job, and the
+    payload is what to bury."""
     try:
         job = loads(member)
         queue = job.get("queue") or DEFAULT_QUEUE
@@ -104,8 +108,8 @@ def _woken(member: bytes, at: float) -> tuple[str | None, bytes]:
             return None, member
         job["enqueued_at"] = at
         return queue, dumps(job)
-    except (MalformedPayload, InvalidJob):
-        return None, member
+    except (MalformedPayload, InvalidJob) as error:
+        return None, legible(member, DEFAULT_QUEUE, error)
 
 
 def _score(reply: Any) -> float | None:

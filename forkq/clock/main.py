@@ -75,7 +75,9 @@ class Clock:
         self._orders: Reader[Order] = Reader(post.control, orders)
         self._woken = woken
         self._log = log.logger()
-        self._outage = Outage(self._log)
+        self._outage = Outage(self._log).part(
+            "redis refuses the clock", "redis obeys the clock again"
+        )
         self._backoff = Backoff()
         self._next_sweep = 0.0
         self._beat_every = config.beat_every
@@ -100,8 +102,11 @@ class Clock:
         self._ticking = Duty(
             "periodic jobs", self._ticker, (keys.cron, keys.cron_paused), self._log
         )
-        moving = Duty("due jobs", Mover(keys, wire), (keys.schedule, keys.retry), self._log)
-        self._duties = (moving, self._ticking)
+        moving = [
+            Duty(name, Mover(keys, wire, (source,)), (source,), self._log)
+            for name, source in (("scheduled jobs", keys.schedule), ("retries", keys.retry))
+        ]
+        self._duties = (*moving, self._ticking)
         self._left = keys.leader_left
 
     def run(self) -> int:

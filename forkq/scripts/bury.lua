@@ -7,10 +7,13 @@
 
 -- The lease goes last, and first nothing is removed: see retry.lua.
 
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
-redis.call('HDEL', KEYS[1], '')
+local held = redis.pcall('HEXISTS', KEYS[1], ARGV[1])
+if held == 0 then return 0 end
+local damaged = type(held) == 'table' and held.err and held.err:find('WRONGTYPE', 1, true)
+if held ~= 1 and not damaged then return held end
+redis.pcall('HDEL', KEYS[1], '')
 redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
-redis.call('HDEL', KEYS[1], ARGV[1])
+if not damaged then redis.call('HDEL', KEYS[1], ARGV[1]) end
 local mark = KEYS[1]:sub(1, -9) -- whoever waits for a slot or for the queue to come to rest: fetch.lua
 redis.call('DEL', mark .. 'full', mark .. 'busy')
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. ARGV[4])

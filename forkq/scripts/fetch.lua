@@ -16,11 +16,14 @@
 --       held     queue, how many of its jobs the owner has in flight beside those it acknowledges;
 --                no such list: not counted
 -- Returns  [1] 1 if a lease to acknowledge was gone
---          [2] 1 if it set a mark: a registration of the caller's from before is void
+--          [2] 1 if a registration of the caller's from before does not tell of all that it may
+--              take next: the script set a mark, or left jobs that would make its answer too large
 --          [3] if less was taken than wanted, why: of each queue that is not just empty its number,
 --              the reason, and with `dry` the microseconds until it has a token, with `blocked` the
---              number of the other
---          [4 ..] queue number, payload, queue number, payload, ... in sequence order
+--              number of the other, with `damaged` 1 for its list, 2 for its in-flight hash; a damaged
+--              queue is named also if enough was taken elsewhere
+--          [4] the damaged keys that it met: each holds another type than it should
+--          [5 ..] queue number, payload, queue number, payload, ... in sequence order
 --
 -- Other keys of a queue stand beside its in-flight hash: `control` (hash: rules set at run time),
 -- `bucket` (string: tokens, and when they were counted), `full` and `busy`.
@@ -30,14 +33,42 @@
 -- have not become fewer. Every script that removes a lease without taking another deletes both.
 --
 -- The first write is always a removal, so that it works on a server that is full. Reading comes
--- before taking: a key of the wrong type stops the script while every payload is still in its list.
+-- before taking: a damaged queue is skipped while every payload is still in its list.
+--
+-- An answer holds about BYTES of payloads, and one job: how long a payload is can only be seen by
+-- reading it, so few are read at first.
 
-local call, tonumber, KEYS, ARGV = redis.call, tonumber, KEYS, ARGV
+local call, pcall, tonumber, KEYS, ARGV = redis.call, redis.pcall, tonumber, KEYS, ARGV
+local BYTES, STEP = 524288, 16
+local LIST, LEASES = 1, 2 -- places of a queue's keys
 
 local want, owner, sequence = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local seed, queues, at = tonumber(ARGV[4]), tonumber(ARGV[5]), 6
 local freed, moved = {}, {} -- leases removed and added, by queue
-local answer = { 0, 0, {} }
+local damaged, broken = {}, {} -- keys; and by queue which of its two
+local space = BYTES
+local answer = { 0, 0, {}, damaged }
+
+-- What both ways read with
+
+-- The reply; nil if the key is damaged. Any other refusal is raised.
+local function ask(command, key, ...)
+  local reply = pcall(command, key, ...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  if not reply.err:find('WRONGTYPE', 1, true) then return call(command, key, ...) end
+  for _, known in ipairs(damaged) do
+    if known == key then return end
+  end
+  damaged[#damaged + 1] = key
+end
+
+-- The same of a queue's list or in-flight hash; `otherwise` if that is damaged: the queue is skipped.
+local function ask_queue(queue, place, otherwise, command, ...)
+  local reply = ask(command, KEYS[2 * queue + place], ...)
+  if reply then return reply end
+  broken[queue] = place
+  return otherwise
+end
 
 -- What is done
 
@@ -46,7 +77,7 @@ for _ = 1, tonumber(ARGV[6]) do
   at = at + 2
   for i = 1, count do gone[i] = owner .. ARGV[at + i] end
   at = at + count
-  freed[queue] = call('HDEL', KEYS[2 * queue + 2], unpack(gone))
+  freed[queue] = ask_queue(queue, LEASES, 0, 'HDEL', unpack(gone))
   if freed[queue] < count then answer[1] = 1 end
   -- Told again, perhaps, after an error further down had kept the first time from waking others.
   if want == 0 then freed[queue] = count end
@@ -54,26 +85,50 @@ end
 
 -- What both ways end with
 
+-- Moves up to `count` payloads, as many as there are and there is space for. Returns how many.
 local function move(queue, count)
-  local list, leases, leased, last = KEYS[2 * queue + 1], KEYS[2 * queue + 2], {}, #answer
-  if not freed[queue] then call('HLEN', leases) end -- of the wrong type, perhaps
-  for i, payload in ipairs(call('RPOP', list, count)) do
-    leased[2 * i - 1], leased[2 * i] = owner .. sequence, payload
-    sequence = sequence + 1
-    answer[last + 1], answer[last + 2] = queue, payload
-    last = last + 2
-  end
-  call('HSET', leases, unpack(leased))
-  moved[queue] = (moved[queue] or 0) + count
+  local list, leased, last, taken, step = KEYS[2 * queue + LIST], {}, #answer, 0, STEP
+  repeat
+    local asked = math.min(step, count - taken)
+    -- Numbers as text where they can be: Redis converts others slowly.
+    local from, to = -taken - asked, taken == 0 and '-1' or -taken - 1
+    local found = pcall('LRANGE', list, from, to)
+    if found.err then found = ask_queue(queue, LIST, {}, 'LRANGE', from, to) end
+    if found[1] and not freed[queue] and taken == 0 then ask_queue(queue, LEASES, 0, 'HLEN') end
+    if broken[queue] then return 0 end
+    for i = #found, 1, -1 do
+      if space <= 0 then break end
+      local payload = found[i]
+      space = space - #payload
+      taken = taken + 1
+      leased[2 * taken - 1], leased[2 * taken] = owner .. sequence, payload
+      sequence = sequence + 1
+      answer[last + 1], answer[last + 2] = queue, payload
+      last = last + 2
+    end
+    step = 2 * step
+  until taken == count or space <= 0 or #found < asked
+  if taken == 0 then return 0 end
+  call('LTRIM', list, '0', -taken - 1)
+  call('HSET', KEYS[2 * queue + LEASES], unpack(leased))
+  moved[queue] = (moved[queue] or 0) + taken
+  return taken
 end
 
-local function wake_others()
+local function finish()
   for queue, count in pairs(freed) do
-    if count > (moved[queue] or 0) then
-      local mark = KEYS[2 * queue + 2]:sub(1, -9)
+    if count > (moved[queue] or 0) then -- wakes others
+      local mark = KEYS[2 * queue + LEASES]:sub(1, -9)
       call('DEL', mark .. 'full', mark .. 'busy')
     end
   end
+  if want > 0 and space <= 0 then answer[2] = 1 end
+  for queue, place in pairs(broken) do
+    local found = answer[3]
+    local last = #found
+    found[last + 1], found[last + 2], found[last + 3] = queue, 'damaged', place
+  end
+  return answer
 end
 
 -- The short way: in order, and no rule in force. To set up the long one takes as long as all that
@@ -82,13 +137,11 @@ end
 local changed = want > 0 and call('EXISTS', KEYS[1], KEYS[2]) > 0
 
 if want == 0 or (at == #ARGV and not changed) then
-  for queue = 1, want > 0 and queues or 0 do
-    local count = math.min(want, call('LLEN', KEYS[2 * queue + 1]))
-    if count > 0 then move(queue, count) end
-    want = want - count
+  for queue = 1, queues do
+    if want == 0 or space <= 0 then break end
+    want = want - move(queue, want)
   end
-  wake_others()
-  return answer
+  return finish()
 end
 
 -- The long way
@@ -98,11 +151,13 @@ local function argument()
   return tonumber(ARGV[at])
 end
 
-local function list(queue) return KEYS[2 * queue + 1] end
-local function leases(queue) return KEYS[2 * queue + 2] end
+local function leases(queue) return KEYS[2 * queue + LEASES] end
 local function beside(queue, name) return leases(queue):sub(1, -9) .. name end
 
-local function room(queue, most) return math.min(most, call('LLEN', list(queue))) end
+local function room(queue, most)
+  if broken[queue] or space <= 0 then return 0 end
+  return math.min(most, ask_queue(queue, LIST, 0, 'LLEN'))
+end
 local tell_of -- with rules: told of what was taken
 local explain -- with rules: why there is no more to take
 
@@ -132,12 +187,6 @@ local function enforce(count)
     for _ = 1, length or 0 do held[argument()] = argument() end
   end
 
-  -- A key of the wrong type says nothing: it must not keep other queues from being fetched.
-  local function tried(...)
-    local found = redis.pcall(...)
-    return (type(found) ~= 'table' or not found.err) and found or {}
-  end
-
   -- Rules changed at run time, which win
 
   -- "none" lifts what the caller sent; what cannot be read changes nothing.
@@ -158,7 +207,8 @@ local function enforce(count)
 
   local function change_rule(queue)
     local rule = rules[queue] or { blocks = {} }
-    local found = tried('HMGET', beside(queue, 'control'), 'limit', 'process_limit', 'rate', 'burst')
+    local control = beside(queue, 'control')
+    local found = ask('HMGET', control, 'limit', 'process_limit', 'rate', 'burst') or {}
     rule.limit = number(found[1], '^%d+$', rule.limit)
     rule.process_limit = number(found[2], '^%d+$', rule.process_limit)
     change_rate(rule, found[3])
@@ -171,8 +221,8 @@ local function enforce(count)
     for queue = 1, queues do names[queue] = leases(queue):match('{queue:(.*)}:inflight$') end
     for first = 1, queues, CHUNK do
       local last = math.min(first + CHUNK - 1, queues)
-      local is_paused = tried('SMISMEMBER', KEYS[1], unpack(names, first, last))
-      local is_controlled = tried('HMGET', KEYS[2], unpack(names, first, last))
+      local is_paused = ask('SMISMEMBER', KEYS[1], unpack(names, first, last)) or {}
+      local is_controlled = ask('HMGET', KEYS[2], unpack(names, first, last)) or {}
       for queue = first, last do
         paused[queue] = is_paused[queue - first + 1] == 1
         if is_controlled[queue - first + 1] then change_rule(queue) end
@@ -183,12 +233,12 @@ local function enforce(count)
   -- What a queue has to give
 
   local function length(queue)
-    lengths[queue] = lengths[queue] or call('LLEN', list(queue))
+    lengths[queue] = lengths[queue] or ask_queue(queue, LIST, 0, 'LLEN')
     return lengths[queue]
   end
 
   local function in_progress(queue)
-    running[queue] = running[queue] or call('HLEN', leases(queue))
+    running[queue] = running[queue] or ask_queue(queue, LEASES, 0, 'HLEN')
     return running[queue]
   end
 
@@ -199,8 +249,7 @@ local function enforce(count)
     local rule, time = rules[queue], call('TIME')
     local per_second, now = rule.tokens / rule.seconds, tonumber(time[1]) * 1e6 + tonumber(time[2])
     local burst = math.max(1, rule.burst or 1 + per_second / 10)
-    local tokens, found = burst, tried('GET', beside(queue, 'bucket'))
-    if type(found) ~= 'string' then found = '' end
+    local tokens, found = burst, ask('GET', beside(queue, 'bucket')) or ''
     local left, counted_at = found:match('^(%S+) (%S+)$')
     left, counted_at = tonumber(left), tonumber(counted_at)
     -- One from the future was counted by a clock that was wrong.
@@ -245,13 +294,14 @@ local function enforce(count)
     if length(queue) == 0 then return reject(queue, 'empty') end
     if rule.limit then
       most = math.min(most, rule.limit - in_progress(queue))
+      if broken[queue] then return 0 end
       if most < 1 then return reject(queue, 'full') end
     end
     return math.min(most, length(queue))
   end
 
   room = function(queue, most)
-    if out[queue] then return 0 end
+    if out[queue] or broken[queue] or space <= 0 then return 0 end
     if paused[queue] then return reject(queue, 'paused') end
     if blocker[queue] then return reject(queue, 'blocked') end
     if rules[queue] then return room_by_rule(queue, rules[queue], most) end
@@ -294,6 +344,7 @@ local function enforce(count)
 
   local function reason(queue)
     room(queue, 1)
+    if broken[queue] then return 'empty' end -- named with all the damaged ones
     local rule = rules[queue]
     local holds_up = out[queue] == 'empty' and rule and #rule.blocks > 0 and in_progress(queue) > 0
     return holds_up and 'busy' or out[queue]
@@ -322,7 +373,8 @@ end
 local function take(queue, most)
   local count = room(queue, most)
   if count == 0 then return 0 end
-  move(queue, count)
+  count = move(queue, count)
+  if count == 0 then return 0 end
   if tell_of then tell_of(queue, count) end
   return count
 end
@@ -344,6 +396,9 @@ local function take_in_turn(first, last, most)
   local got = 0
   for queue = first, last do
     if shares[queue] > 0 then got = got + take(queue, shares[queue]) end
+  end
+  if got < most - left and space > 0 then -- some turned out to be damaged: the others get their turns
+    got = got + take_in_turn(first, last, most - got)
   end
   return got
 end
@@ -409,6 +464,5 @@ elseif #groups > 0 then
 else
   want = want - take_in_order(1, queues, want)
 end
-wake_others()
-if want > 0 and explain then explain() end
-return answer
+if want > 0 and space > 0 and explain then explain() end
+return finish()

@@ -7,7 +7,9 @@
 local owner, found = ARGV[1], {}
 for k = 1, #KEYS do
   local mine = {}
-  for _, lease in ipairs(redis.call('HKEYS', KEYS[k])) do
+  local leases = redis.pcall('HKEYS', KEYS[k])
+  if leases.err and not leases.err:find('WRONGTYPE', 1, true) then return leases end
+  for _, lease in ipairs(leases) do -- none if the key is damaged
     if lease:sub(1, #owner) == owner then
       mine[#mine + 1] = { lease = lease, sequence = tonumber(lease:sub(#owner + 1)) or 0 }
     end

@@ -1,6 +1,7 @@
--- Pauses a queue, also on a server that is full: what begins with a removal is taken even there.
+-- Pauses a queue or a periodic job, also on a server that is full: what begins with a removal is taken
+-- even there.
 --
--- KEYS  [1] the set of paused queues     ARGV  [1] the queue
+-- KEYS  [1] the set of what is paused     ARGV  [1] the name
 -- Returns 1 if it was not paused.
 
 redis.call('SREM', KEYS[1], '')

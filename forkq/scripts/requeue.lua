@@ -5,16 +5,18 @@
 --       [2] leases from this sequence number on are left alone: should this script arrive late, they
 --           are younger than it; 0 leaves none
 --       [3 ..] sequence numbers to leave alone
--- Returns how many were put back.
+-- Returns how many were put back. If a queue refuses its jobs, an error, once all others have theirs.
 --
 -- Each lease goes last, and first nothing is removed: see retry.lua.
 
-local owner, bound, keep, moved = ARGV[1], tonumber(ARGV[2]), {}, 0
+local owner, bound, keep, moved, problem = ARGV[1], tonumber(ARGV[2]), {}, 0, nil
 for i = 3, #ARGV do keep[ARGV[i]] = true end
 
 for k = 1, #KEYS, 2 do
   local mine = {}
-  for _, lease in ipairs(redis.call('HKEYS', KEYS[k + 1])) do
+  local leases = redis.pcall('HKEYS', KEYS[k + 1])
+  if leases.err then problem, leases = leases, {} end
+  for _, lease in ipairs(leases) do
     local sequence = lease:sub(#owner + 1)
     local old = bound == 0 or (tonumber(sequence) or 0) < bound
     if lease:sub(1, #owner) == owner and old and not keep[sequence] then
@@ -25,13 +27,17 @@ for k = 1, #KEYS, 2 do
   for _, job in ipairs(mine) do
     local payload = redis.call('HGET', KEYS[k + 1], job.lease)
     redis.call('HDEL', KEYS[k + 1], '')
-    redis.call('RPUSH', KEYS[k], payload)
+    local pushed = redis.pcall('RPUSH', KEYS[k], payload)
+    if type(pushed) == 'table' then
+      problem = pushed
+      break
+    end
     redis.call('HDEL', KEYS[k + 1], job.lease)
+    moved = moved + 1
   end
   if #mine > 0 then
     local mark = KEYS[k + 1]:sub(1, -9) -- whoever waits for a slot or for the queue's rest: fetch.lua
     redis.call('DEL', mark .. 'full', mark .. 'busy')
   end
-  moved = moved + #mine
 end
-return moved
+return problem or moved

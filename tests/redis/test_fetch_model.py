@@ -170,7 +170,7 @@ class Machine(RuleBasedStateMachine):
         assert reply[0] == 0
         found = [
             (QUEUES[number - 1], payload.decode())
-            for number, payload in zip(reply[3::2], reply[4::2], strict=True)
+            for number, payload in zip(reply[4::2], reply[5::2], strict=True)
         ]
         if weighted:
             self.check_admissible(found, want, owner)

@@ -12,6 +12,7 @@ import pytest
 from redis import Redis
 
 from forkq.lease import Unit
+from forkq.limits import Rules
 from tests.redis.crew import IDENTITY, Crew
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
@@ -137,6 +138,23 @@ def test_an_acknowledgement_is_sent_soon_though_all_processors_are_busy(
             what="the tiny job's acknowledgement",
         )
         gate.open()
+
+
+@pytest.mark.parametrize("rules", [{}, {"q": Rules(limit=100)}])
+def test_large_jobs_are_fetched_a_few_at_a_time(
+    own_server: Server, rules: dict[str, Rules]
+) -> None:
+    """Ten of them in one answer are more than this server lets a client have."""
+    own_server.cli("CONFIG", "SET", "client-output-buffer-limit", "normal 1mb 1mb 1")
+    redis = own_server.client()
+    for number in range(10):
+        redis.lpush(LIST, f"{number}" * 300_000)
+    redis.lpush(LIST, *range(40))
+    with Crew(own_server.url, concurrency=10, rules=rules) as crew:
+        crew.wait_runs(50)
+        assert "redis lost" not in crew.log.events()
+    assert [len(payload) for payload in crew.order[:10]] == [300_000] * 10
+    assert redis.exists(INFLIGHT) == 0
 
 
 def test_strict_order_starts_no_lower_job_while_a_higher_queue_has_some(

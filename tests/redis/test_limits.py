@@ -610,21 +610,21 @@ def test_where_tracking_is_refused_what_comes_after_a_long_pattern_is_fetched_to
 
 
 def test_a_slot_that_was_freed_beside_an_error_wakes_whoever_waits_for_it(
-    redis: Redis, redis_server: Server
+    own_server: Server,
 ) -> None:
     """The lease goes first, and what fails after it must not keep the news back."""
-    gate = Gate()
+    gate, redis = Gate(), own_server.client()
+    own_server.cli("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all")
     push(redis, 1, queue="a")
     rules = {"a": Rules(limit=1)}
     holder, waiter = owners(2)
-    with Crew(
-        redis_server.url, gate, queues={"b": 0, "a": 0}, rules=rules, identity=holder
-    ) as first:
+    url = own_server.url.replace("//", "//limited:secret@")
+    with Crew(url, gate, queues={"b": 0, "a": 0}, rules=rules, identity=holder) as first:
         gate.wait_for(1)
         push(redis, 2, queue="a")
-        with Crew(redis_server.url, queues={"a": 0}, rules=rules, identity=waiter) as second:
+        with Crew(own_server.url, queues={"a": 0}, rules=rules, identity=waiter) as second:
             idle(first, second)
-            redis.set("queue:b", "no list")
+            own_server.cli("ACL", "SETUSER", "limited", "-ltrim")
             gate.open()
             second.wait_runs(1)
-            redis.delete("queue:b")
+            own_server.cli("ACL", "SETUSER", "limited", "+ltrim")

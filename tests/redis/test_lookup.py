@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from forkq import lookup
 from forkq.connection import ResponseError, Wire
 from forkq.keys import Keys
 from forkq.lookup import ALIVE, Found, find
@@ -283,6 +284,44 @@ def test_a_job_that_takes_a_step_while_we_walk_is_not_missed(
         step.join(10)
         assert found is not None
         mover.move(f"{there}>nowhere")
+
+
+@pytest.mark.parametrize(
+    "way",
+    ["schedule>tail", "retry>tail", "tail>lease", "head>lease", "lease>head", "lease>retry"],
+)
+def test_a_job_that_takes_a_step_while_we_look_in_parts_is_not_missed(
+    redis: Redis, redis_server: Server, wire: Wire, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "_CHUNK", 1)
+    redis.sadd("queues", *(f"queue {number}" for number in range(30)), "mail")
+    mover = Mover(redis_server, [way])
+    here, there = way.split(">")
+    for _ in range(30):
+        mover.move(f"nowhere>{here}")
+        step = threading.Timer(random.uniform(0, 0.01), mover.move, [way])
+        step.start()
+        found = find(wire, Keys(), JID)
+        step.join(10)
+        assert found is not None
+        mover.move(f"{there}>nowhere")
+
+
+def test_no_script_looks_at_more_than_a_part_of_many_queues(redis: Redis, wire: Wire) -> None:
+    redis.sadd("queues", *(f"queue {number}" for number in range(1000)))
+    looked_at: list[int] = []
+
+    class Counting(Wire):
+        def script(self, script: Any, keys: Any, arguments: Any) -> Any:
+            looked_at.append(len(keys))
+            return super().script(script, keys, arguments)
+
+    counting = Counting(wire.url)
+    counting.connect()
+    assert find(counting, Keys(), JID) is None
+    counting.close()
+    assert sum(looked_at) >= 2 * 2000
+    assert max(looked_at) <= 400
 
 
 def test_no_script_keeps_the_server_for_long(redis: Redis, wire: Wire) -> None:

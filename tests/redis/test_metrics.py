@@ -383,20 +383,13 @@ def test_two_deploys_in_one_minute_are_both_shown(book: Book, redis: Redis) -> N
     assert redis.hvals("20260309-marks") == [b"first, second"]
 
 
-def test_labels_of_one_moment_do_not_overwrite_each_other(book: Book, redis: Redis) -> None:
-    """Somebody marks between our look and our word."""
-
-    class Beaten(Wire):
-        def pipeline(self, commands: Any) -> Any:
-            if not redis.exists("20260309-marks"):
-                mark(_connected(book), Keys(), "theirs", at=NOON.timestamp())
-            return super().pipeline(commands)
-
-    beaten = Beaten(book.wire.url)
-    beaten.connect()
-    assert mark(beaten, Keys(), "ours", at=NOON.timestamp()) == "theirs, ours"
-    beaten.close()
-    assert redis.hvals("20260309-marks") == [b"theirs, ours"]
+def test_a_full_server_takes_a_mark(own_server: Server) -> None:
+    own_server.cli("CONFIG", "SET", "maxmemory", 1)
+    wire = Wire(own_server.url)
+    wire.connect()
+    assert mark(wire, Keys(), "v4", at=NOON.timestamp()) == "v4"
+    wire.close()
+    assert own_server.cli("EXISTS", "deploylock-v4") == 1
 
 
 def test_a_mark_that_the_server_refused_may_be_set_again(book: Book, redis: Redis) -> None:

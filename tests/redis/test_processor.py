@@ -13,6 +13,7 @@ from redis import Redis
 
 import forkq
 from forkq import middleware, registry
+from forkq.child import books
 from forkq.child.processor import Processor
 from forkq.child.stats import Totals
 from forkq.errors import Shutdown
@@ -85,7 +86,7 @@ def malformed() -> list[bytes]:
     return (kinds + truncated)[:100]
 
 
-def test_a_hundred_malformed_payloads_are_buried_verbatim_and_the_processors_unharmed(
+def test_a_hundred_malformed_payloads_are_buried_and_the_processors_unharmed(
     redis: Redis, redis_server: Server
 ) -> None:
     ran, payloads = good(), malformed()
@@ -97,11 +98,19 @@ def test_a_hundred_malformed_payloads_are_buried_verbatim_and_the_processors_unh
         assert ran == [["after"]]
         assert len(shop.processors) == 3
         assert all(processor.alive for processor in shop.processors)
-        assert set(redis.zrange("dead", 0, -1)) == set(payloads)
+        entries: Any = redis.zrange("dead", 0, -1)
+        buried = set(entries)
+        wrapped: list[Any] = [json.loads(raw) for raw in buried - set(payloads)]
+        assert {job["class"] for job in wrapped} == {"forkq.malformed"}
+        assert {job["args"][0].encode() for job in wrapped} == set(payloads) - buried
+        assert set(payloads) - buried == {
+            b"null", b"true", b"false", b"42", b"-1.5", b'"abc"', b"[]", b"[1,2]",
+            b'[{"class":"Good"}]',
+        }  # fmt: skip
         assert redis.exists("retry") == 0
         wait_until(lambda: shop.manager.tally().processed == 101, what="the tally")
         assert shop.manager.tally().failed == 100
-    assert shop.log.events().count("malformed payload, buried as it came") == 100
+    assert shop.log.events().count("malformed payload, buried") == 100
 
 
 HUGE = 10**400
@@ -564,6 +573,110 @@ def test_what_redis_does_not_take_is_kept_and_settled_later(
         assert shop.settler.again() is False
         assert redis.zcard(target) == 1
         assert redis.exists(INFLIGHT) == 0
+
+
+@pytest.mark.parametrize("reason", ["another type", "no right"])
+@pytest.mark.parametrize(("retry", "target"), [(True, "retry"), (0, "dead")])
+def test_jobs_that_redis_does_not_take_keep_no_processor_from_working(
+    own_server: Server, reason: str, retry: Any, target: str
+) -> None:
+    ran, redis = good(), own_server.client()
+    failing(ValueError("boom"))
+    with Shop(own_server.url, concurrency=2) as shop:
+        refuse(own_server, target, reason)
+        redis.lpush(LIST, *(payload("Bad", retry=retry, jid=f"{n}") for n in range(5)))
+        redis.lpush(LIST, *(payload("Good", n) for n in range(20)))
+        wait_until(lambda: len(ran) == 20 and redis.llen(LIST) == 0, what="the good jobs")
+        wait_until(lambda: redis.hlen(INFLIGHT) == 5, what="the acknowledgements")
+        assert shop.manager.busy == 0
+        assert sent_in(redis, 0.5) < 20
+        assert shop.settler.again() is True
+        accept(own_server, target, reason)
+        assert shop.settler.again() is False
+        assert redis.zcard(target) == 5
+        assert redis.exists(INFLIGHT) == 0
+    events = shop.log.events()
+    assert "redis lost" not in events
+    assert events.count("redis does not take failed jobs; they are kept and tried again") == 1
+    assert events.count("redis takes failed jobs again") == 1
+
+
+def test_when_too_many_failed_jobs_are_kept_nothing_is_fetched_or_asked(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(books, "_MOST_PARKED", 3)
+    ran = good()
+    failing(ValueError("boom"))
+    redis.set("retry", "no set")
+    with Shop(redis_server.url, concurrency=2) as shop:
+        redis.lpush(LIST, *(payload("Bad", jid=f"{n}") for n in range(9)), payload("Good", 1))
+        wait_until(lambda: redis.hlen(INFLIGHT) == 5, what="as many leases as fit")
+        wait_until(lambda: shop.manager.busy == 0, what="the last failure")
+        assert sent_in(redis, 0.5) < 20
+        assert (redis.hlen(INFLIGHT), ran) == (5, [])
+        redis.delete("retry")
+        assert shop.settler.again() is False
+        wait_until(lambda: ran == [[1]] and redis.zcard("retry") == 9, what="the rest")
+
+
+def test_what_is_refused_is_tried_again_with_growing_pauses(
+    redis: Redis, redis_server: Server
+) -> None:
+    failing(ValueError("boom"))
+    redis.set("retry", "no set")
+    with Shop(redis_server.url, concurrency=2) as shop:
+        redis.lpush(LIST, *(payload("Bad", jid=f"{n}") for n in range(9)))
+        wait_until(lambda: redis.llen(LIST) == 0 and shop.manager.busy == 0, what="the failures")
+        assert shop.settler.again_in_time() is True
+        before = commands(redis)
+        for _ in range(100):
+            assert shop.settler.again_in_time() is True
+        assert commands(redis) - before < 20
+        redis.delete("retry")
+        wait_until(lambda: not shop.settler.again_in_time(), what="its time", every=0.05)
+    assert redis.zcard("retry") == 9
+
+
+def commands(redis: Redis) -> int:
+    found: Any = redis.info("stats")
+    return int(found["total_commands_processed"])
+
+
+def sent_in(redis: Redis, seconds: float) -> int:
+    """How many commands the server gets in that time."""
+    before = commands(redis)
+    time.sleep(seconds)
+    return commands(redis) - before
+
+
+def refuse(server: Server, target: str, reason: str) -> None:
+    if reason == "no right":
+        server.cli("ACL", "SETUSER", "default", "-zadd")
+    else:
+        server.cli("SET", target, "no set")
+
+
+def accept(server: Server, target: str, reason: str) -> None:
+    if reason == "no right":
+        server.cli("ACL", "SETUSER", "default", "+zadd")
+    else:
+        server.cli("DEL", target)
+
+
+@pytest.mark.parametrize(("retry", "target"), [(True, "retry"), (0, "dead")])
+def test_a_failed_job_whose_lease_was_overwritten_is_kept(
+    redis: Redis, redis_server: Server, retry: Any, target: str
+) -> None:
+    def overwrite() -> None:
+        redis.delete(INFLIGHT)
+        redis.set(INFLIGHT, "no hash")
+        raise ValueError("boom")
+
+    forkq.job(name="Bad", retry=retry)(overwrite)
+    redis.lpush(LIST, payload("Bad", retry=retry))
+    with Shop(redis_server.url, concurrency=1):
+        wait_until(lambda: redis.zcard(target) == 1, what="the job")
+        redis.delete(INFLIGHT)
 
 
 def test_on_a_full_server_jobs_still_run_fail_and_die(own_server: Server) -> None:

@@ -61,7 +61,7 @@ def fetch(
 ) -> list[bytes]:
     rules = plain(weights) if weights else NO_RULES
     arguments = (want, owner, first, seed, len(queues), *counted(done), *rules)
-    taken: list[bytes] = wire.script(FETCH, keys_of(*queues), arguments)[3:]
+    taken: list[bytes] = wire.script(FETCH, keys_of(*queues), arguments)[4:]
     return taken[1::2]
 
 
@@ -141,7 +141,7 @@ def test_acknowledging_what_has_no_lease_is_told(wire: Wire, redis: Redis) -> No
     once, twice = (
         (1, OWNER, 3, 0, 1, *counted(done), *NO_RULES) for done in ((1, 1, 1), (1, 2, 1, 2))
     )
-    assert wire.script(FETCH, keys_of("q"), once) == [0, 0, [], 1, b"3"]
+    assert wire.script(FETCH, keys_of("q"), once) == [0, 0, [], [], 1, b"3"]
     assert wire.script(FETCH, keys_of("q"), twice)[0] == 1
 
 
@@ -178,7 +178,7 @@ def shares(wire: Wire, redis: Redis, want: int, jobs: int = 18_000) -> list[floa
     drawn: Counter[bytes] = Counter()
     for start in range(0, len(commands), 500):
         for taken in wire.pipeline(commands[start : start + 500]):
-            drawn.update(taken[4::2])
+            drawn.update(taken[5::2])
     assert drawn.total() == jobs
     return [100 * drawn[queue.encode()] / jobs for queue in queues]
 

@@ -33,6 +33,7 @@ from forkq.lease import Progress, Unit
 from forkq.outage import Outage
 from forkq.times import now
 from tests.redis.crew import IDENTITY, Log, Shop
+from tests.redis.test_processor import malformed
 from tests.support import bound
 from tests.support.server import Server
 from tests.support.tree import Forest
@@ -443,6 +444,27 @@ def test_a_real_sidekiq_runs_what_forkq_pushes_and_either_takes_up_the_others_re
         wait_until(lambda: redis.zcard("retry") == 1, what="Ruby's second retry entry")
     found = only(redis, "retry")
     assert (found["retry_count"], found["error_class"]) == (2, "ArgumentError")
+
+
+def test_sidekiq_reads_every_burial_of_what_was_no_job(
+    ruby: Ruby, redis: Redis, redis_server: Server
+) -> None:
+    """Each entry is shown, and can be retried or deleted: one that raises would hide all others."""
+    odd = [b"1e400", b"[1e400]", b'"\xff"', b"/* a */ 42", b"NaN", b"-Infinity", b'["\\x"]', b"1//"]
+    payloads = [*malformed(), *odd]
+    redis.lpush("queue:default", *payloads)
+    with Shop(redis_server.url):
+        wait_until(lambda: redis.zcard("dead") == len(payloads), deadline=20, what="all burials")
+    shown = ruby("""
+      require "sidekiq/api"
+      out = Sidekiq::DeadSet.new.map do |job|
+        [job.klass, job.jid, job.args.inspect[0, 20], job["error_class"]]
+      end
+    """)
+    assert len(shown) == len(payloads)
+    wrapped = [row for row in shown if row[0] == "forkq.malformed"]
+    assert len(wrapped) >= 9
+    assert all(len(jid) == 24 and error for _, jid, _, error in wrapped)
 
 
 def test_a_dead_job_of_either_side_can_be_retried_from_sidekiqs_api(

@@ -1,0 +1,72 @@
+"""Damaged keys: they hold another type than forkq keeps there, because another program wrote them.
+
+Only what such a key belongs to stops: one queue, one set. Whatever meets one names it and goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+# By the first pattern that is found in a key, under any prefix. A name may contain anything, so the
+# keys with a name at their end come before those that are known by their own end.
+_BELONGS: Final = tuple(
+    (re.compile(pattern, re.DOTALL), kind)
+    for pattern, kind in (
+        (r"forkq:cron:runs:", "list"),
+        (r"forkq:cron:origin:|forkq:(place|host):", "string"),
+        (r"forkq:(flushed|lost):", "hash"),
+        (r"forkq:(controlled|cron|cron:last|cron:pending)$", "hash"),
+        (r"forkq:cron:paused$", "set"),
+        (r"forkq:(leader|leader:left|stat:ran_twice)$", "string"),
+        (r"\{queue:.*\}:(inflight|control)$", "hash"),
+        (r"\{queue:.*\}:(bucket|full|busy)$", "string"),
+        (r"queue:", "list"),
+        (r"stat:|h\||deploylock-", "string"),
+        (r"j\||-marks$", "hash"),
+        (r"-signals$", "list"),
+        (r"(queues|paused|processes)$", "set"),
+        (r"(schedule|retry|dead)$", "zset"),
+        (r":\d+:[0-9a-f]{12}(:work)?$", "hash"),
+    )
+)
+_IN_WORDS: Final = {"zset": "sorted set", "none": "nothing"}
+
+
+def kind(key: str) -> str | None:
+    """The type of what forkq keeps at ``key``, as Redis's TYPE says it; None: it is not ours."""
+    return next((kind for pattern, kind in _BELONGS if pattern.search(key)), None)
+
+
+def is_damaged(key: str, found: str) -> bool:
+    """Whether ``found``, TYPE's answer, is not what belongs there."""
+    return found not in ("none", kind(key))
+
+
+def about(key: str) -> dict[str, str]:
+    """What a log line says of a damaged key."""
+    return {"key": key, "belongs": _in_words(kind(key)), "remedy": remedy(key)}
+
+
+def remedy(key: str) -> str:
+    """What an operator does about it; nothing is deleted."""
+    return f"RENAME {key} damaged:{key}"
+
+
+def message(keys: Iterable[str]) -> str:
+    """The same as a sentence, for an error."""
+    return "; ".join(
+        f'the key "{key}" holds something else than a {_in_words(kind(key))}: move it away with '
+        f"`{remedy(key)}`"
+        for key in keys
+    )
+
+
+def damaged(keys: Sequence[str], types: Sequence[str]) -> list[str]:
+    """Those of ``keys`` whose ``types`` are not what belongs there."""
+    return [key for key, found in zip(keys, types, strict=True) if is_damaged(key, found)]
+
+
+def _in_words(kind: str | None) -> str:
+    return _IN_WORDS.get(kind or "", kind or "value of forkq")

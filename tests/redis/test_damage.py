@@ -1,0 +1,307 @@
+"""Each key that forkq uses, holding each wrong type: only what belongs to it stops."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+from redis import Redis, exceptions
+
+import forkq
+from forkq import client as client_module
+from forkq import damage, registry
+from forkq.cli.main import main
+from forkq.connection import Wire
+from forkq.cron import Entry
+from forkq.keys import Keys
+from forkq.limits import Rate, Rules
+from tests.redis.clockwork import Clockwork
+from tests.redis.crew import IDENTITY, Crew, Shop
+from tests.support.server import Server
+from tests.support.waiting import wait_until
+
+KEYS: Final = Keys()
+# Every member of Keys that names a key, with the arguments that a test needs. ``x`` is the queue
+# that is damaged.
+EVERY: Final[dict[str, tuple[str, ...]]] = {
+    "queues": (), "schedule": (), "retry": (), "dead": (), "processes": (), "paused": (),
+    "controlled": (), "ran_twice": (), "leader": (), "leader_left": (), "cron": (),
+    "cron_paused": (), "cron_last": (), "cron_pending": (),
+    "queue": ("x",), "inflight": ("x",), "control": ("x",), "bucket": ("x",), "full": ("x",),
+    "busy": ("x",),
+    "process": (IDENTITY,), "place": (IDENTITY,), "work": (IDENTITY,), "signals": (IDENTITY,),
+    "flushed": (IDENTITY,), "lost": (IDENTITY,),
+    "stat": ("processed",), "stat_of_day": ("processed", "2026-11-21"), "host": ("view",),
+    "cron_origin": ("app",), "cron_runs": ("nightly",), "metrics": ("261121|9:59",),
+    "histogram": ("Good", "21-9:59"), "marks": ("20261121",), "deploy_lock": ("v1",),
+}  # fmt: skip
+OTHER_MEMBERS: Final = {"prefix", "concerns", "lists_and_leases", "shared"}
+
+WRITE: Final[dict[str, Callable[[Redis, str], Any]]] = {
+    "string": lambda redis, key: redis.set(key, "x"),
+    "list": lambda redis, key: redis.rpush(key, "x"),
+    "set": lambda redis, key: redis.sadd(key, "x"),
+    "zset": lambda redis, key: redis.zadd(key, {"x": 1}),
+    "hash": lambda redis, key: redis.hset(key, "x", "y"),
+    "stream": lambda redis, key: redis.xadd(key, {"x": "y"}),
+}
+
+
+def key_of(member: str) -> str:
+    found = getattr(KEYS, member)
+    return str(found(*EVERY[member]) if EVERY[member] else found)
+
+
+def wrong_types(member: str) -> list[str]:
+    return [kind for kind in WRITE if kind != damage.kind(key_of(member))]
+
+
+CASES: Final = [(member, wrong) for member in EVERY for wrong in wrong_types(member)]
+
+
+def test_every_key_is_in_the_table_and_has_a_type() -> None:
+    members = {name for name in dir(Keys) if not name.startswith("_")} | {"prefix"}
+    assert members - OTHER_MEMBERS == set(EVERY)
+    assert [member for member in EVERY if damage.kind(key_of(member)) is None] == []
+    assert damage.kind("app:queue:retry") == "list"
+    assert damage.kind("app:retry") == "zset"
+    assert damage.kind("a stranger's") is None
+
+
+# A child
+
+
+def push(redis: Redis, queue: str, number: int) -> None:
+    redis.lpush(f"queue:{queue}", number)
+
+
+SHAPES: Final[dict[str, dict[str, Any]]] = {
+    "in order": {"queues": {"x": 0, "other": 0}},
+    "by weight": {"queues": {"x": 2, "other": 1}},
+    "ruled": {
+        "queues": {"x": 0, "other": 0},
+        "rules": {"x": Rules(limit=5, process_limit=5, rate=Rate(100, 1), blocking=True)},
+    },
+    "a pattern": {"queues": {"x*": 0, "other": 0}},
+    "in turn": {"queues": {"*": 0}, "rules": {"*": Rules(fair=True)}},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "member", ["queue", "inflight", "control", "bucket", "full", "busy", "paused", "controlled"]
+)
+def test_a_child_goes_on_with_all_other_queues(
+    redis: Redis, redis_server: Server, member: str, shape: str
+) -> None:
+    """Also while a job of the damaged queue is in progress, which is acknowledged all the same."""
+    key = key_of(member)
+    redis.sadd("queues", "x", "other")
+    with Crew(redis_server.url, **SHAPES[shape]) as crew:
+        for turn, wrong in enumerate(wrong_types(member)):
+            push(redis, "x", turn)
+            wait_until(lambda: redis.llen("queue:x") == 0, what="a job of x before the damage")
+            if member != "paused":
+                redis.sadd("paused", "nothing")  # so that the fetch looks at rules
+            redis.delete(key)
+            WRITE[wrong](redis, key)
+            if member != "queue":
+                push(redis, "x", 1000 + turn)
+            for number in range(3):
+                push(redis, "other", 10 * turn + number)
+            wait_until(lambda: redis.llen("queue:other") == 0, what=f"{key} as {wrong}")
+            redis.delete(key)
+            wait_until(lambda: redis.llen("queue:x") == 0, what=f"x once {key} is mended")
+    assert "redis lost" not in crew.log.events()
+    told = [values for _, event, values in crew.log.lines if event.startswith("damaged key")]
+    assert [values["key"] for values in told] in ([key], [])
+    assert told or member in ("full", "busy", "bucket", "control")
+
+
+def test_a_damaged_set_of_queues_stops_only_what_is_new_to_a_pattern(
+    redis: Redis, redis_server: Server
+) -> None:
+    redis.sadd("queues", "tenant-a")
+    with Crew(redis_server.url, queues={"tenant-*": 0, "other": 0}) as crew:
+        push(redis, "tenant-a", 1)
+        crew.wait_runs(1)
+        redis.set("queues", "x")
+        push(redis, "tenant-a", 2)
+        push(redis, "other", 3)
+        crew.wait_runs(3)
+        redis.delete("queues")
+        redis.sadd("queues", "tenant-b")
+        push(redis, "tenant-b", 4)
+        crew.wait_runs(4)
+    assert crew.log.events().count("damaged key; left out until it is mended") == 1
+
+
+def test_what_was_in_flight_of_a_damaged_queue_goes_back_once_it_is_mended(
+    redis: Redis, redis_server: Server
+) -> None:
+    redis.hset(KEYS.inflight("x"), f"{IDENTITY}/7", "1")
+    redis.hset(KEYS.inflight("other"), f"{IDENTITY}/8", "2")
+    redis.set("queue:x", "x")
+    crew = Crew(redis_server.url, queues={"x": 0, "other": 0})
+    crew.fetcher._line._sequence = 9
+    assert not crew.fetcher.give_back()
+    assert redis.lrange("queue:other", 0, -1) == [b"2"]
+    redis.delete("queue:x")
+    assert crew.fetcher.give_back()
+    assert redis.lrange("queue:x", 0, -1) == [b"1"]
+
+
+def test_a_refusal_is_told_as_one_and_not_as_a_lost_server(own_server: Server) -> None:
+    redis = own_server.client()
+    own_server.cli("ACL", "SETUSER", "default", "-evalsha")
+    with Crew(own_server.url) as crew:
+        push(redis, "q", 1)
+        wait_until(lambda: "redis gives no jobs" in crew.log.events(), what="the line")
+        own_server.cli("ACL", "SETUSER", "default", "+evalsha")
+        crew.wait_runs(1)
+    assert crew.log.events()[-1] == "redis gives jobs again"
+    assert "redis lost" not in crew.log.events()
+
+
+def test_a_server_that_does_not_answer_in_time_is_told_in_words(own_server: Server) -> None:
+    wire = Wire(own_server.url, timeout=0.2)
+    wire.connect()
+    own_server.pause()
+    try:
+        with pytest.raises(exceptions.TimeoutError, match=r"^no answer within 0\.2 s$"):
+            wire.call("PING")
+    finally:
+        own_server.resume()
+    assert not wire.connected
+
+
+# All but the master: a child, a clock and the commands
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The jobs that have run."""
+    monkeypatch.setattr(registry, "_jobs", {})
+    done: list[str] = []
+
+    @forkq.job(name="Good", queue="other")
+    def good(number: str) -> None:
+        done.append(number)
+
+    @forkq.job(name="Bad", queue="other")
+    def bad() -> None:
+        raise ValueError("as it shall")
+
+    return done
+
+
+def job(name: str, *args: str, jid: str = "1") -> str:
+    return json.dumps({"class": name, "args": args, "jid": jid, "queue": "other"})
+
+
+@pytest.mark.parametrize("member", EVERY)
+def test_jobs_and_retries_go_on(
+    redis: Redis, redis_server: Server, ran: list[str], member: str
+) -> None:
+    """Jobs run, fail and wait for their retry, and what is due runs too."""
+    source = "schedule" if member == "retry" else "retry"
+    with Clockwork(redis_server.url) as clock, Shop(redis_server.url, queue="other") as shop:
+        wait_until(lambda: clock.leads_until > time.monotonic(), what="a leading clock")
+        for turn, wrong in enumerate(wrong_types(member)):
+            redis.delete(key_of(member))
+            WRITE[wrong](redis, key_of(member))
+            redis.zadd(source, {job("Good", f"due {turn}"): 1})
+            redis.lpush("queue:other", job("Bad", jid=f"bad {turn}"), job("Good", f"{turn}"))
+            expected = {f"due {turn}", f"{turn}"}
+            wait_until(lambda: expected <= set(ran), what=f"{expected} with a {wrong}")  # noqa: B023
+        redis.delete(key_of(member))
+        shop.settler.again()
+        wait_until(lambda: redis.zcard("retry") == turn + 1, what="all retries")
+    assert "redis lost" not in shop.log.events()
+
+
+COMMANDS: Final = [
+    ["stats"], ["stats", "--days", "2"], ["running"], ["stuck"], ["find", "nothing"],
+    ["limits", "show"], ["limits", "set", "other", "3"], ["limits", "unset", "other"],
+    ["limits", "reset", "other"], ["pause", "other"], ["resume", "other"],
+    ["cron", "list"], ["cron", "next"], ["cron", "pause", "nightly"], ["cron", "resume", "nightly"],
+    ["cron", "history", "nightly"], ["cron", "run", "nightly"], ["mark-deploy", "v1"],
+    ["push", "Good", "[1]"],
+]  # fmt: skip
+NOT_ASKED: Final = {"push": ("queues", "queue", "schedule")}
+
+
+@pytest.fixture
+def console(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(client_module, "_default", None)
+    monkeypatch.setenv("FORKQ_REDIS", redis_server.url)
+    yield
+    if client_module._default:
+        client_module._default.close()
+
+
+@pytest.mark.usefixtures("console")
+@pytest.mark.parametrize("member", EVERY)
+def test_a_command_works_or_names_the_key_and_the_remedy(
+    redis: Redis, capsys: pytest.CaptureFixture[str], member: str
+) -> None:
+    key = key_of(member)
+    nightly = Entry.make(name="nightly", cron="0 3 * * *", job={"class": "Good", "args": []})
+    redis.hset("forkq:cron", "nightly", nightly.encode())
+    redis.delete(key)
+    WRITE[wrong_types(member)[0]](redis, key)
+    for command in COMMANDS:
+        with pytest.raises(SystemExit) as ended:
+            main(command)
+        shown = capsys.readouterr()
+        if "nightly" in command and member == "cron":
+            assert ended.value.code != 0
+        elif ended.value.code != 0 and command[0] not in ("find", "stuck"):
+            assert f'the key "{key}" holds something else than a ' in shown.err, command
+            assert f"RENAME {key} damaged:{key}" in shown.err
+            assert ended.value.code == 6
+
+
+@pytest.mark.usefixtures("console")
+def test_stats_list_what_is_damaged(redis: Redis, capsys: pytest.CaptureFixture[str]) -> None:
+    redis.sadd("queues", "x")
+    for member in ("inflight", "dead", "processes"):
+        redis.set(key_of(member), "x")
+    for arguments in (["stats"], ["stats", "--json"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert "RENAME dead damaged:dead" in shown
+    assert json.loads(shown[shown.index("{\n") :])["damaged"] == [
+        "dead", "processes", "{queue:x}:inflight",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("console")
+@pytest.mark.parametrize("command", [["pause", "other"], ["limits", "set", "other", "3"]])
+def test_a_damaged_dead_set_keeps_no_queue_from_being_steered(
+    redis: Redis, command: list[str]
+) -> None:
+    redis.set("dead", "x")
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    assert ended.value.code == 0
+
+
+def test_on_a_full_server_a_periodic_job_can_be_paused(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_default", None)
+    monkeypatch.setenv("FORKQ_REDIS", own_server.url)
+    entry = Entry.make(name="nightly", cron="0 3 * * *", job={"class": "Good", "args": []})
+    own_server.cli("HSET", "forkq:cron", "nightly", entry.encode())
+    own_server.cli("CONFIG", "SET", "maxmemory", 1)
+    for command in (["cron", "pause", "nightly"], ["mark-deploy", "v1"]):
+        with pytest.raises(SystemExit) as ended:
+            main(command)
+        assert ended.value.code == 0
+    assert own_server.cli("SISMEMBER", "forkq:cron:paused", "nightly") == 1
