@@ -8,23 +8,24 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
 from redis.exceptions import NoScriptError
 
 from ..capsule import Capsule
-from ..connection import ResponseError, Wire
+from ..connection import Call, ResponseError, Wire
 from ..keys import Keys
 from ..lease import Unit, owner
 from ..patterns import readable
-from ..scripts import FETCH, REQUEUE
+from ..scripts import FETCH, NOTE, REQUEUE
 from .roster import Offer, Roster
 from .watched import Watched
 
 # Of how many queues one script gives leases back.
 _CHUNK: Final = 500
+_BYTES: Final = 4 << 20  # and about how much of their payloads
 # Where the server does not tell of new queues, we look for them so often.
 _LOOK_FOR_QUEUES: Final = 1.0
 
@@ -75,8 +76,13 @@ class Line:
         self._keys = keys
         self._roster = Roster(capsule, keys)
         self._watched = Watched()
-        wire.on_change(self._hear)
+        wire.on_change(self._hear_server)
+        self.on_gap: Callable[[], None] = lambda: None
         self._names_due = 0.0
+        self._noted: Set[str] = frozenset()  # the queues that we have said we may hold leases of
+        self._notes_doubtful = True
+        self._complained = False
+        self._opened = False
         self._sequence = 1
         self._under_way: Request | None = None
         self._unheard: deque[range] = deque(maxlen=_UNHEARD)
@@ -107,18 +113,45 @@ class Line:
             self._wire.connect()
             self._hear(None)
             self._track()
+            self.note_queues_again()
+            self._note_queues()
+            if self._opened:
+                self.on_gap()
+            self._opened = True
+
+    def note_queues_again(self) -> None:
+        """What we have noted in Redis may be gone. Any thread may say so."""
+        self._notes_doubtful = True
 
     def look_for_queues(self) -> None:
-        """Finds the queues that our patterns stand for, if there may be new ones."""
+        """Finds the queues that our patterns stand for, if there may be new ones; and notes each
+        before anything of it is leased."""
+        if self._find_queues() or self._notes_doubtful:
+            self._note_queues()
+
+    def _find_queues(self) -> bool:
         if not self._roster.dynamic:
-            return
+            return False
         late = not self.tracks and time.monotonic() >= self._names_due
         if not self._roster.stale and not late:
-            return
+            return False
         self._names_due = time.monotonic() + _LOOK_FOR_QUEUES
         if self.tracks:
             self._wire.call("CLIENT", "CACHING", "YES")
         self._roster.learn(readable(self._wire.call("SMEMBERS", self._keys.queues)))
+        return True
+
+    def _note_queues(self) -> None:
+        """A queue may be deleted while its job is in flight: the sweep must know where to look."""
+        noted: Collection[str] = () if self._notes_doubtful else self._noted
+        self._notes_doubtful, self._noted = False, self._roster.names
+        new = sorted(self._noted.difference(noted))
+        chunks = [new[start : start + _CHUNK] for start in range(0, len(new), _CHUNK)]
+        calls = [Call(NOTE, (self._keys.fetched,), chunk) for chunk in chunks]
+        for reply in self._wire.exchange(calls) if calls else ():
+            if isinstance(reply, ResponseError) and not self._complained:
+                self._complained = True
+                self._log.error("cannot note the queues of this child", error=str(reply))
 
     def send(
         self,
@@ -163,11 +196,12 @@ class Line:
 
     def requeue(self, keep: Iterable[int]) -> None:
         """Puts back every lease of this child but those with the sequence numbers ``keep``."""
-        arguments = (self._owner, self._sequence, *keep)
+        arguments = (self._owner, self._sequence, _BYTES, *keep)
         names = sorted(self._roster.offered) if self._roster.dynamic else self._roster.offer().names
         for start in range(0, len(names), _CHUNK):
             lists = self._keys.lists_and_leases(names[start : start + _CHUNK])
-            self._wire.script(REQUEUE, lists, arguments)
+            while self._wire.script(REQUEUE, (self._keys.queues, *lists), arguments)[1]:
+                pass
         self._hear(None)  # the server does not tell us of what we do ourselves
 
     def wait(self, seconds: float, wake: int) -> bool:
@@ -198,6 +232,12 @@ class Line:
         if want == 0:
             return self._roster.nothing(also)
         return self._roster.offer(also, turning=not self.tracks)
+
+    def _hear_server(self, keys: list[bytes] | None) -> None:
+        self._hear(keys)
+        if keys is None:  # all is gone
+            self.note_queues_again()
+            self.on_gap()
 
     def _hear(self, keys: list[bytes] | None) -> None:
         self._watched.hear(keys)

@@ -21,6 +21,7 @@ def _load(name: str) -> Script:
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
+ADD = _load("add")
 BURY = _load("bury")
 CONTROL = _load("control")
 DUE = _load("due")
@@ -30,7 +31,7 @@ FIND = _load("find")
 FIND_LIST = _load("find_list")
 FLUSH = _load("flush")
 LEASES = _load("leases")
-PAUSE = _load("pause")
+NOTE = _load("note")
 PUBLISH = _load("publish")
 REBASE = _load("rebase")
 RECORD = _load("record")
