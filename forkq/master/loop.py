@@ -73,8 +73,8 @@ class Master:
             self._family.hear()
             self._family.reap()
             self._stopping.enforce()
+            self._respawn()  # first: it boots while its predecessor's jobs go back
             self._rescue.work()
-            self._respawn()
             self._leadership.go_on(self._family.slots, self._family.children)
             self._show()
         self._end()

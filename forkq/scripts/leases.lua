@@ -18,7 +18,7 @@
 local owner, first, below = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local left, LARGE = tonumber(ARGV[4]), tonumber(ARGV[5])
 local HEAD, TAIL = 512, 4096
-local found = { 0, '' }
+local found, last = { 0, '' }, 2
 
 local function leases_of(hash)
   local mine, all = {}, redis.pcall('HKEYS', hash)
@@ -47,7 +47,9 @@ local function add(k, lease, payload)
     how, finish = seen(payload), payload:sub(-TAIL)
     payload = payload:sub(1, HEAD)
   end
-  for _, part in ipairs({ k, lease, how, payload, finish }) do found[#found + 1] = part end
+  found[last + 1], found[last + 2], found[last + 3] = k, lease, how
+  found[last + 4], found[last + 5] = payload, finish
+  last = last + 5
 end
 
 for k = first, #KEYS do

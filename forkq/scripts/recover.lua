@@ -16,46 +16,55 @@
 -- fail: it must neither tell of a lease that stands, nor keep a job from going back.
 -- A queue that was deleted while its job was in flight is a queue again.
 
-local moved, buried, problem, named = 0, false, nil, {}
+local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV
+local moved, buried, problem = 0, false, nil
+local touched, named = {}, {} -- by queue
 
 local function note(lease, name)
-  redis.pcall('HSET', KEYS[2], lease:match('[^/]*$'), name)
-  redis.pcall('EXPIRE', KEYS[2], ARGV[4])
+  pcall('HSET', KEYS[2], lease:match('[^/]*$'), name)
+  pcall('EXPIRE', KEYS[2], ARGV[4])
+end
+
+-- Once per queue, before the first job moves: whoever waits for a slot or for the queue's rest is woken.
+local function touch(queue, inflight)
+  if touched[queue] then return end
+  touched[queue] = true
+  local mark = inflight:sub(1, -9)
+  call('HDEL', inflight, '')
+  call('DEL', mark .. 'full', mark .. 'busy')
 end
 
 local function put(queue, verdict, payload)
-  if verdict == 'bury' then return redis.pcall('ZADD', KEYS[1], ARGV[1], payload) end
+  if verdict == 'bury' then return pcall('ZADD', KEYS[1], ARGV[1], payload) end
   if not named[queue] then
-    redis.pcall('SADD', KEYS[3], KEYS[3 + 2 * queue]:match('{queue:(.*)}:inflight$'))
     named[queue] = true
+    pcall('SADD', KEYS[3], KEYS[3 + 2 * queue]:match('{queue:(.*)}:inflight$'))
   end
-  return redis.pcall('RPUSH', KEYS[2 + 2 * queue], payload)
+  return pcall('RPUSH', KEYS[2 + 2 * queue], payload)
 end
 
 for i = 5, #ARGV, 6 do
   local queue, lease, verdict = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2]
   local keep, payload = tonumber(ARGV[i + 3]), ARGV[i + 4]
   local inflight = KEYS[3 + 2 * queue]
-  local stands = keep == 0 and redis.call('HEXISTS', inflight, lease) == 1
-  local before = keep ~= 0 and redis.call('HGET', inflight, lease)
+  local stands = keep == 0 and call('HEXISTS', inflight, lease) == 1
+  local before = keep ~= 0 and call('HGET', inflight, lease)
   if stands or before then
     if before then payload = before:sub(1, keep - 1) .. payload end
-    redis.call('HDEL', inflight, '')
+    touch(queue, inflight)
     local reply = put(queue, verdict, payload)
     if type(reply) == 'table' and reply.err then
       problem = reply
     else
       moved = moved + 1
       buried = buried or verdict == 'bury'
-      redis.call('HDEL', inflight, lease)
-      local mark = inflight:sub(1, -9) -- whoever waits for a slot or for the queue's rest
-      redis.call('DEL', mark .. 'full', mark .. 'busy')
+      call('HDEL', inflight, lease)
       if ARGV[4] ~= '0' then note(lease, ARGV[i + 5]) end
     end
   end
 end
 if buried then
-  redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. ARGV[2])
-  redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -tonumber(ARGV[3]) - 1)
+  call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. ARGV[2])
+  call('ZREMRANGEBYRANK', KEYS[1], 0, -tonumber(ARGV[3]) - 1)
 end
 return problem or moved
