@@ -16,6 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from hiredis import pack_command
@@ -58,6 +59,20 @@ _TCP_KEEPALIVE = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a script, to be sent among other commands."""
+
+    script: Script
+    keys: Sequence[Any]
+    arguments: Sequence[Any]
+
+    @property
+    def command(self) -> Command:
+        """As it is sent to a server that knows the script."""
+        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.arguments)
+
+
 def refused(error: BaseException) -> bool:
     """Whether the server turned a command down without doing any of it."""
     # redis-py makes READONLY a class of its own, without the word in the message.
@@ -69,13 +84,23 @@ def refused(error: BaseException) -> bool:
 class Wire:
     """One connection to Redis. Not thread-safe; whoever drives it owns it.
 
-    ``timeout`` bounds each read, in seconds. Every method raises redis-py's ConnectionError or
-    TimeoutError (``ConnectionLost``) after closing the connection, and never connects by itself.
+    ``timeout`` bounds each read, in seconds. Without ``introduce`` the server is not told the name
+    of our library: a connection costs two round trips less. Every method raises redis-py's
+    ConnectionError or TimeoutError (``ConnectionLost``) after closing the connection, and never
+    connects by itself.
     """
 
-    def __init__(self, url: str, *, timeout: float = 5.0, connect_timeout: float = 2.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 5.0,
+        connect_timeout: float = 2.0,
+        introduce: bool = True,
+    ) -> None:
         self.url = url
         self._timeout = timeout
+        self._introduce = introduce
         self._pool = _pool(url, timeout, connect_timeout)
         self._connection: Any = None
         self._told: Callable[[list[bytes] | None], None] | None = None
@@ -89,6 +114,8 @@ class Wire:
         """Opens the connection, if it is not open. Raises ConnectionLost or RedisError."""
         if self._connection is None:
             connection: Any = self._pool.make_connection()
+            if not self._introduce:
+                connection.driver_info = None
             connection.connect()
             _leave_timeouts_to_the_kernel(connection._get_socket(), self._timeout)
             self._connection = connection
@@ -115,13 +142,42 @@ class Wire:
 
     def script(self, script: Script, keys: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Runs ``script``, telling the server its text if it does not know it."""
-        command = ("EVALSHA", script.sha, len(keys), *keys, *arguments)
+        command = Call(script, keys, arguments).command
         try:
             return self._evaluate(script, command)
         except ResponseError as error:
             if _WRONG_TYPE not in str(error):
                 raise
             raise self._found_damaged([str(key) for key in keys], error) from error
+
+    def exchange(self, commands: Sequence[Command | Call]) -> list[Any]:
+        """As ``pipeline``, with scripts among the commands. What failed because the server did not
+        know a script is sent again with its text: one round trip more."""
+        plain = [each.command if isinstance(each, Call) else each for each in commands]
+        replies = self.pipeline(plain)
+        unknown = {
+            at: each.script
+            for at, each in enumerate(commands)
+            if isinstance(each, Call) and isinstance(replies[at], exceptions.NoScriptError)
+        }
+        if unknown:
+            texts = {script.text for script in unknown.values()}
+            loads: list[Command] = [("SCRIPT", "LOAD", text) for text in texts]
+            again = self.pipeline([*loads, *(plain[at] for at in unknown)])
+            for at, reply in zip(unknown, again[len(loads) :], strict=True):
+                replies[at] = reply
+        return replies
+
+    def limit(self, seconds: float) -> None:
+        """From now on no read waits for more than so many seconds, nor any step of a connect."""
+        if seconds == self._timeout:
+            return
+        self._timeout = seconds
+        self._pool.connection_kwargs.update(socket_timeout=seconds, socket_connect_timeout=seconds)
+        if self._connection is not None:
+            sock = self._connection._get_socket()
+            sock.settimeout(seconds)
+            _leave_timeouts_to_the_kernel(sock, seconds)
 
     def track(self) -> None:
         """Asks the server to tell this connection of changes to what it reads after CLIENT CACHING

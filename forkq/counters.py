@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from .connection import Wire
+from .connection import Call
 from .keys import Keys
 from .scripts import TALLY
 
@@ -17,15 +17,13 @@ def day(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%d")
 
 
-def settle(
-    wire: Wire, keys: Keys, identity: str, processed: int, failed: int, moment: datetime
-) -> int:
-    """Adds what a dead child had told its master and not flushed. It may be asked for again.
+def settle(keys: Keys, identity: str, processed: int, failed: int, moment: datetime) -> Call:
+    """The call that adds what a dead child had told its master and not flushed. It may be made
+    again. It returns how many processed jobs were missing.
 
-    Called by the master's rescue with the child's last Beat, before the child is forgotten.
-    Returns how many processed jobs were missing. Raises ConnectionLost or RedisError.
+    For the master's rescue, with the child's last Beat, before what is flushed is forgotten.
     """
     names = [keys.flushed(identity)]
     for name in ("processed", "failed"):
         names += (keys.stat(name), keys.stat_of_day(name, day(moment)))
-    return int(wire.script(TALLY, names, (processed, failed, HISTORY_TTL)))
+    return Call(TALLY, names, (processed, failed, HISTORY_TTL))

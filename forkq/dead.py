@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .connection import Wire
+from .connection import Call, Wire
 from .keys import Keys
 from .scripts import BURY, RECOVER
 from .times import now
@@ -29,17 +29,12 @@ class Cemetery:
         return bool(wire.script(BURY, keys, (lease, at, payload, *limits)))
 
     def recover(
-        self,
-        wire: Wire,
-        queues: Sequence[str],
-        identity: str,
-        moves: Sequence[object],
-        *,
-        note_for: int = 0,
-    ) -> int:
-        """Runs recover.lua: gives back or buries the jobs of a dead owner. Returns how many. With
-        ``note_for`` seconds, leaves the owner a note of what was taken from it."""
-        at = now()
-        keys = (self.keys.dead, self.keys.lost(identity), *self.keys.lists_and_leases(queues))
+        self, queues: Sequence[str], identity: str, moves: Sequence[object], note_for: int
+    ) -> Call:
+        """The call of recover.lua that gives back or buries the jobs of a dead owner; it returns
+        how many. With ``note_for`` seconds, the owner finds a note of what was taken from it."""
+        at, keys = now(), self.keys
+        lists = keys.lists_and_leases(queues)
         limits = (at, at - self.days * _DAY, self.size)
-        return int(wire.script(RECOVER, keys, (*limits, note_for, *moves)))
+        names = (keys.dead, keys.lost(identity), keys.queues, *lists)
+        return Call(RECOVER, names, (*limits, note_for, *moves))

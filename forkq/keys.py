@@ -22,6 +22,15 @@ class Keys:
         return f"{self.prefix}queues"
 
     @property
+    def fetched(self) -> str:
+        """Sorted set: names of all queues that children take from, by when they last said so. A
+        queue that was deleted, in Sidekiq's UI say, is no longer in ``queues``, and what is in
+        flight of it must be found all the same. Children write it before they lease anything, every
+        two minutes (child/line.py), and for what is in flight with each beat (child/record.py);
+        the sweep forgets names after a day."""
+        return f"{self.prefix}forkq:fetched"
+
+    @property
     def schedule(self) -> str:
         """Sorted set by due time: jobs to run later."""
         return f"{self.prefix}schedule"

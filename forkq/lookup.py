@@ -183,7 +183,12 @@ class _Search:
     def _queues(self) -> list[str]:
         if self._given is not None:
             return list(self._given)
-        return list(readable(self._wire.call("SMEMBERS", self._keys.queues)))
+        commands = [("SMEMBERS", self._keys.queues), ("ZRANGE", self._keys.fetched, 0, -1)]
+        known, fetched = self._wire.pipeline(commands)
+        if isinstance(known, Exception):
+            raise known
+        # A queue may be deleted while its job is in flight.
+        return list(readable({*known, *(() if isinstance(fetched, Exception) else fetched)}))
 
 
 def _first(candidates: Iterable[Found | None]) -> Found | None:

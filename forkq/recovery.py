@@ -7,29 +7,40 @@ many: a job that takes its child down must not take down one child after the oth
 
 from __future__ import annotations
 
+import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .connection import Wire
+import msgspec
+
+from .connection import Call, RedisError, ResponseError, Wire
 from .dead import Cemetery
 from .errors import Crashed, InvalidJob, MalformedPayload
 from .lease import owner
 from .patterns import is_pattern, matching, readable
 from .payload import Job, dumps, loads
 from .scripts import LEASES, REQUEUE
+from .steps import Steps, checked
 from .times import now, seconds
 
 DEADLY_CRASHES: Final = 3
 _WINDOW: Final = 72 * 3600.0
 # Of how many queues one script looks through the leases.
 _CHUNK: Final = 500
+# How much of their payloads one script moves; and from which size on one stays in Redis meanwhile.
+_BYTES: Final = 4 << 20
+_LARGE: Final = 64 << 10
 _LAST_COUNTS: Final = 3600  # seconds
 _NOTE_TTL: Final = 86_400  # seconds; a host that was cut off for longer counts nothing
 # What recover.lua understands.
 _REQUEUE: Final = "requeue"
 _BURY: Final = "bury"
+# How our own key begins where we have written it: at the end of a large payload.
+_KEY: Final = b',"forkq":{'
+_CLASS: Final = rb'"class"\s*:\s*"([^"\\]{1,100})"'
+_JID: Final = rb'"jid"\s*:\s*"([^"\\]{1,100})"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,74 +82,106 @@ class Recovery:
 
     cemetery: Cemetery
 
-    def requeue(self, wire: Wire, queues: Sequence[str], identity: str) -> Recovered:
+    def requeue(self, queues: Sequence[str], identity: str) -> Steps[Recovered]:
         """Puts the owner's jobs back as they are: a graceful end is no crash."""
         keys, moved = self.cemetery.keys, 0
-        for names in self._known(wire, queues):
-            moved += int(wire.script(REQUEUE, keys.lists_and_leases(names), (owner(identity), 0)))
+        arguments = (owner(identity), 0, _BYTES)
+        for names in (yield from self._known(queues)):
+            call = Call(REQUEUE, (keys.queues, *keys.lists_and_leases(names)), arguments)
+            left = 1
+            while left:
+                [(done, left)] = checked((yield [call]))
+                moved += done
         return Recovered(moved, [])
 
     def recover(
-        self,
-        wire: Wire,
-        queues: Sequence[str],
-        identity: str,
-        crash: Crash,
-        *,
-        may_return: bool = False,
-    ) -> Recovered:
+        self, queues: Sequence[str], identity: str, crash: Crash, *, may_return: bool = False
+    ) -> Steps[Recovered]:
         """Puts the owner's jobs back with a crash record, or buries them. An owner that
         ``may_return``, being perhaps only cut off, finds a note of it (child/losses.py)."""
         moved = 0
         buried: list[str] = []
-        for names in self._known(wire, queues):
-            done = self._recover(wire, names, identity, crash, may_return)
-            moved, buried = moved + done.moved, buried + done.buried
+        problem: RedisError | None = None
+        for names in (yield from self._known(queues)):
+            at: Sequence[object] = (1, "")
+            while at[0]:
+                at, found = yield from self._list(names, identity, at)
+                moves = yield from self._moves(names, found, crash)
+                note_for = _NOTE_TTL if may_return else 0
+                try:
+                    moved += yield from self._move(names, identity, moves, note_for)
+                except ResponseError as error:  # something else in a queue's place
+                    problem = error
+                else:
+                    buried += [move.name for move in moves if move.verdict == _BURY]
+        if problem is not None:
+            raise problem
         return Recovered(moved, buried)
 
-    def _known(self, wire: Wire, queues: Sequence[str]) -> Iterator[Sequence[str]]:
+    def _known(self, queues: Sequence[str]) -> Steps[list[list[str]]]:
         """The queues by their names, a bounded number at a time: patterns stand for many."""
         names = {name: None for name in queues if not is_pattern(name)}
         patterns = [name for name in queues if is_pattern(name)]
         if patterns:
-            known = readable(wire.call("SMEMBERS", self.cemetery.keys.queues))
-            names |= {name: None for pattern in patterns for name in matching(pattern, known)}
+            keys = self.cemetery.keys
+            known = checked((yield [("SMEMBERS", keys.queues), ("ZRANGE", keys.fetched, 0, -1)]))
+            every = readable({*known[0], *known[1]})
+            names |= {name: None for pattern in patterns for name in matching(pattern, every)}
         found = list(names)
-        for start in range(0, len(found), _CHUNK):
-            yield found[start : start + _CHUNK]
+        return [found[start : start + _CHUNK] for start in range(0, len(found), _CHUNK)]
 
-    def _recover(
-        self, wire: Wire, queues: Sequence[str], identity: str, crash: Crash, may_return: bool
-    ) -> Recovered:
-        keys = self.cemetery.keys
-        hashes = [keys.inflight(queue) for queue in queues]
-        found: list[Any] = wire.script(LEASES, hashes, (owner(identity),))
-        moves: list[object] = []
-        buried: list[str] = []
-        for at in range(len(found) - 3, -1, -3):
-            queue, lease, payload = found[at : at + 3]
-            verdict, stamped = _stamped(payload, queues[queue - 1], crash)
-            moves += (queue, lease, verdict, stamped, named(payload) if may_return else "")
-            if verdict == _BURY:
-                buried.append(named(stamped))
+    def _list(
+        self, queues: Sequence[str], identity: str, at: Sequence[object]
+    ) -> Steps[tuple[Sequence[object], list[_Lease]]]:
+        """The next leases, and where to go on after them."""
+        hashes = [self.cemetery.keys.inflight(queue) for queue in queues]
+        call = Call(LEASES, hashes, (owner(identity), *at, _BYTES, _LARGE))
+        [found] = checked((yield [call]))
+        rows = [found[start : start + 5] for start in range(2, len(found), 5)]
+        return found[:2], [_Lease(*row) for row in rows]
+
+    def _moves(
+        self, queues: Sequence[str], leases: Sequence[_Lease], crash: Crash
+    ) -> Steps[list[_Move]]:
+        """What to do with each of them. What cannot be judged by its ends is read."""
+        moves = []
+        for lease in leases:
+            move = _spliced(lease, crash)
+            if move is None:
+                payload = yield from self._payload(queues, lease)
+                if payload is None:
+                    continue  # moved by another process meanwhile
+                verdict, stamped = _stamped(payload, queues[lease.queue - 1], crash)
+                move = _Move(lease, verdict, 0, stamped)
+            moves.append(move)
+        return moves
+
+    def _payload(self, queues: Sequence[str], lease: _Lease) -> Steps[bytes | None]:
+        if lease.how == b"whole":
+            return lease.payload
+        inflight = self.cemetery.keys.inflight(queues[lease.queue - 1])
+        [payload] = checked((yield [("HGET", inflight, lease.name)]))
+        return None if payload is None else bytes(payload)
+
+    def _move(
+        self, queues: Sequence[str], identity: str, moves: Sequence[_Move], note_for: int
+    ) -> Steps[int]:
         if not moves:
-            return Recovered(0, [])
-        note_for = _NOTE_TTL if may_return else 0
-        moved = self.cemetery.recover(wire, queues, identity, moves, note_for=note_for)
-        return Recovered(moved, buried)
+            return 0
+        flat = [part for move in moves for part in (*move.arguments, move.name if note_for else "")]
+        [moved] = checked((yield [self.cemetery.recover(queues, identity, flat, note_for)]))
+        return int(moved)
 
-    def forget(self, wire: Wire, identity: str) -> None:
+    def forget(self, identity: str) -> Steps[None]:
         """Takes all that a dead process said of itself away."""
         keys = self.cemetery.keys
-        wire.pipeline(
-            [
-                ("SREM", keys.processes, identity),
-                ("DEL", keys.process(identity), keys.work(identity), keys.signals(identity)),
-                ("DEL", keys.place(identity)),
-                # Not at once: the rescue may come later to count what was not flushed.
-                ("EXPIRE", keys.flushed(identity), _LAST_COUNTS),
-            ]
-        )
+        yield [
+            ("SREM", keys.processes, identity),
+            ("DEL", keys.process(identity), keys.work(identity), keys.signals(identity)),
+            ("DEL", keys.place(identity)),
+            # Not at once: the rescue may come later to count what was not flushed.
+            ("EXPIRE", keys.flushed(identity), _LAST_COUNTS),
+        ]
 
     def strike(self, wire: Wire, identity: str) -> None:
         """Takes a process that seems lost off the list of processes. The rest of what it said of
@@ -149,6 +192,72 @@ class Recovery:
         )
         if replies[1] == 1:  # it returned this very moment
             wire.call("SADD", keys.processes, identity)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    """A lease as leases.lua tells of it: ``how`` says what ``payload`` and ``end`` are."""
+
+    queue: int
+    name: bytes
+    how: bytes
+    payload: bytes
+    end: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """What recover.lua does with one lease: keep so much of the payload (as in that script), and
+    put ``text`` after it."""
+
+    lease: _Lease
+    verdict: str
+    keep: int
+    text: bytes
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """As the script wants them, but for the name."""
+        return (self.lease.queue, self.lease.name, self.verdict, self.keep, self.text)
+
+    @property
+    def name(self) -> str:
+        """Class and jid, for people."""
+        return named(self.text) if self.keep == 0 else _glimpse(self.lease)
+
+
+def _spliced(lease: _Lease, crash: Crash) -> _Move | None:
+    """The move of a large job that stays in Redis: only its end is written anew, with the crash
+    record. None if that cannot be done, or it is to be buried, which writes more of it."""
+    keep, job = _cut(lease)
+    if job is None:
+        return None
+    crashes = _crashes(job)
+    crashes.append(crash.record())
+    if _recent(crashes) >= DEADLY_CRASHES:
+        return None
+    return _Move(lease, _REQUEUE, keep, b"," + dumps(job)[1:])
+
+
+def _cut(lease: _Lease) -> tuple[int, Job | None]:
+    """How much of a large payload stands (as in recover.lua), and its ``forkq`` key, which comes
+    after that; no job: it cannot be told from the end of the payload."""
+    if lease.how == b"bare":
+        return -1, {}
+    at = lease.end.rfind(_KEY) if lease.how == b"once" else -1
+    if at < 0:
+        return 0, None
+    try:
+        found = msgspec.json.decode(b"{" + lease.end[at + 1 :], type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return 0, None
+    return at - len(lease.end), found
+
+
+def _glimpse(lease: _Lease) -> str:
+    """Class and jid of a large job, as far as its two ends tell."""
+    found = [re.search(pattern, lease.payload + lease.end) for pattern in (_CLASS, _JID)]
+    return " ".join(match[1].decode("utf-8", "replace") if match else "?" for match in found)
 
 
 def named(payload: bytes) -> str:

@@ -21,7 +21,7 @@ from ..cron import ASTRAY, Entry, Missed, Overlap
 from ..errors import ForkqError, InvalidSchedule, ServerUnavailable
 from ..payload import Job
 from ..periodic import running, template_of
-from ..scripts import PAUSE, PUBLISH, REBASE
+from ..scripts import ADD, PUBLISH, REBASE
 from .asking import ask, ask_leniently, keys, server_now
 from .runs import Run, merged
 
@@ -130,7 +130,7 @@ def pause(name: str) -> bool:
     """Lets its ticks pass by until ``resume``. Returns whether it was not paused before."""
     get(name)
     with default().wire() as wire:
-        return bool(wire.script(PAUSE, (keys().cron_paused,), (name,)))
+        return bool(wire.script(ADD, (keys().cron_paused,), (name,)))
 
 
 def resume(name: str) -> bool:

@@ -10,7 +10,7 @@ from ..errors import InvalidRule
 from ..limits import Rules
 from ..patterns import is_pattern
 from ..rates import rate_text
-from ..scripts import CONTROL, PAUSE
+from ..scripts import ADD, CONTROL
 from .asking import ask, keys
 from .figures import latency
 
@@ -65,7 +65,7 @@ class Queue:
         """Stops fetching from it, on all hosts; running jobs go on. Returns whether it was not
         paused before."""
         with default().wire() as wire:
-            return bool(wire.script(PAUSE, (keys().paused,), (self.name,)))
+            return bool(wire.script(ADD, (keys().paused,), (self.name,)))
 
     def resume(self) -> bool:
         """Ends the pause. Returns whether it was paused."""

@@ -28,6 +28,8 @@ from .line import Line
 # A waiting child looks for itself now and then, in case a wake-up went astray. A server that is
 # gone is noticed sooner, by keepalive.
 _LONGEST_WAIT: Final = 60.0
+# A connection that was idle for so long may be ended by the server in good order (its `timeout`).
+_IDLE: Final = 1.0
 # How often the leases in Redis are held against our own.
 _LOOK_OVER: Final = 120.0
 
@@ -110,6 +112,15 @@ class Fetcher:
         found none, on a wire that is free just then; and ``on_lost`` when a unit is forgotten that
         is marked lost."""
         self._look, self._on_lost = look, on_lost
+
+    def report_gaps(self, told: Callable[[], None]) -> None:
+        """Has ``told`` called when what this child wrote in Redis may be gone: the connection is
+        new, or the server says that all keys are gone."""
+        self._line.on_gap = told
+
+    def note_queues_again(self) -> None:
+        """The note of the queues that we may hold leases of may be gone."""
+        self._line.note_queues_again()
 
     def find(self, sequence: int) -> Unit | None:
         """The unit in flight of that number, if there is one."""
@@ -223,6 +234,7 @@ class Fetcher:
         """Until the server tells of a change, a processor of news, or the time is up."""
         self._lead.calm()
         self._waiting = True
+        began = time.monotonic()
         try:
             if self._books.done or self._quiet:
                 return
@@ -233,7 +245,10 @@ class Fetcher:
             else:
                 self._rest(self._herd.pause())
         except ConnectionLost as error:
-            self._fail(error)
+            if self._line.busy or time.monotonic() < began + _IDLE:
+                self._fail(error)
+            else:
+                self._hang_up()  # no outage, unless we cannot connect anew
         finally:
             self._waiting = False
             self._bell.hush()
@@ -276,6 +291,7 @@ class Fetcher:
             return
         self._look_over_due = time.monotonic() + _LOOK_OVER
         self._line.requeue(self._books.known())
+        self._line.note_queues_again()
 
     def _request(self) -> None:
         self._line.look_for_queues()
@@ -294,9 +310,12 @@ class Fetcher:
 
     def _fail(self, error: BaseException) -> None:
         """After any failure we no longer know what the server did: ask before going on."""
+        self._hang_up()
+        self._reach.begin(error)
+
+    def _hang_up(self) -> None:
         self._doubtful = True
         self._books.done.extend(self._line.hang_up())
-        self._reach.begin(error)
 
     def _square(self, keep: tuple[int, ...]) -> bool:
         """Opens the line and squares our books with Redis's. False if a queue is damaged: its

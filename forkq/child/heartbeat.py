@@ -179,8 +179,6 @@ class Heartbeat:
         return None
 
     def _write_record(self, now: Snapshot) -> None:
-        if self._record.place_is_due:
-            self._ledger.renew()
         written = self._record.write(
             self._wire, now.units, self._round_trip.microseconds, quiet=now.quiet
         )

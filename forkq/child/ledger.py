@@ -53,12 +53,14 @@ class Ledger:
 
     def renew(self) -> None:
         """The next flush is sent though there may be nothing to add: it notes how much has been
-        flushed. For the first beat, and whenever that note may be gone or about to expire."""
+        flushed. For whenever that note may be gone."""
         self._renew = True
 
     def flush(self, wire: Wire, totals: Totals) -> None:
         """Adds what is in ``totals`` and not in Redis yet. Raises ConnectionLost or RedisError;
         then the next call goes on where this one stopped."""
+        if not wire.call("EXPIRE", self._note, _NOTE_TTL):
+            self.renew()
         while (flush := self._pending or self._next(totals)) is not None:
             self._pending = flush
             self._tell_once(wire.script(FLUSH, flush.keys, flush.arguments))

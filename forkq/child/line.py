@@ -8,27 +8,28 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
 from redis.exceptions import NoScriptError
 
 from ..capsule import Capsule
-from ..connection import DamagedKey, ResponseError, Wire
+from ..connection import Call, DamagedKey, ResponseError, Wire
 from ..damage import about
 from ..keys import Keys
 from ..lease import Unit, owner
 from ..patterns import readable
-from ..scripts import FETCH, REQUEUE
+from ..scripts import FETCH, NOTE, REQUEUE
 from ..server_time import ServerTime
 from .roster import Offer, Roster
 from .watched import Watched
 
 # About how many bytes of payloads a fetch brings (fetch.lua), beside one job.
-_BYTES: Final = 524_288
+_FETCH_BYTES: Final = 524_288
 # Of how many queues one script gives leases back.
 _CHUNK: Final = 500
+_REQUEUE_BYTES: Final = 4 << 20  # and about how much of their payloads
 # Where the server does not tell of new queues, we look for them so often.
 _LOOK_FOR_QUEUES: Final = 1.0
 
@@ -79,10 +80,15 @@ class Line:
         self._keys = keys
         self._roster = Roster(capsule, keys)
         self._watched = Watched()
-        wire.on_change(self._hear)
+        wire.on_change(self._hear_server)
+        self.on_gap: Callable[[], None] = lambda: None
         self._names_due = 0.0
-        self._fitting = _BYTES  # so many payloads of the last size fit into an answer
+        self._fitting = _FETCH_BYTES  # so many payloads of the last size fit into an answer
         self._damaged: set[str] = set()  # keys that we have named
+        self._noted: Set[str] = frozenset()  # the queues that we have said we may hold leases of
+        self._notes_doubtful = True
+        self._complained = False
+        self._opened = False
         self._sequence = 1
         self._under_way: Request | None = None
         self._unheard: deque[range] = deque(maxlen=_UNHEARD)
@@ -114,14 +120,28 @@ class Line:
             ServerTime().measure(self._wire)  # before a job can fail, and need a time for its retry
             self._hear(None)
             self._track()
+            self.note_queues_again()
+            self._note_queues()
+            if self._opened:
+                self.on_gap()
+            self._opened = True
+
+    def note_queues_again(self) -> None:
+        """What we have noted in Redis may be gone. Any thread may say so."""
+        self._notes_doubtful = True
 
     def look_for_queues(self) -> None:
-        """Finds the queues that our patterns stand for, if there may be new ones."""
+        """Finds the queues that our patterns stand for, if there may be new ones; and notes each
+        before anything of it is leased."""
+        if self._find_queues() or self._notes_doubtful:
+            self._note_queues()
+
+    def _find_queues(self) -> bool:
         if not self._roster.dynamic:
-            return
+            return False
         late = not self.tracks and time.monotonic() >= self._names_due
         if not self._roster.stale and not late:
-            return
+            return False
         self._names_due = time.monotonic() + _LOOK_FOR_QUEUES
         if self.tracks:
             self._wire.call("CLIENT", "CACHING", "YES")
@@ -130,6 +150,21 @@ class Line:
         except DamagedKey:
             self._roster.stale = False  # the queues that we know are all that we can offer
             self._report_damage([self._keys.queues])
+        return True
+
+    def _note_queues(self) -> None:
+        """A queue may be deleted while its job is in flight: the sweep must know where to look."""
+        noted: Collection[str] = () if self._notes_doubtful else self._noted
+        self._notes_doubtful, self._noted = False, self._roster.names
+        new = sorted(self._noted.difference(noted))
+        chunks = [new[start : start + _CHUNK] for start in range(0, len(new), _CHUNK)]
+        calls = [Call(NOTE, (self._keys.fetched,), chunk) for chunk in chunks]
+        for reply in self._wire.exchange(calls) if calls else ():
+            if isinstance(reply, DamagedKey):
+                self._report_damage([self._keys.fetched])
+            elif isinstance(reply, ResponseError) and not self._complained:
+                self._complained = True
+                self._log.error("cannot note the queues of this child", error=str(reply))
 
     def send(
         self,
@@ -156,7 +191,7 @@ class Line:
         if damaged:
             self._report_damage([key.decode("utf-8", "replace") for key in damaged])
         if taken:
-            self._fitting = max(1, _BYTES // max(map(len, taken[1::2])))
+            self._fitting = max(1, _FETCH_BYTES // max(map(len, taken[1::2])))
         names = request.offer.names
         pairs = zip(taken[::2], taken[1::2], strict=True)
         units = [
@@ -181,17 +216,23 @@ class Line:
         """Puts back every lease of this child but those with the sequence numbers ``keep``. False
         if a queue is damaged: its leases stay."""
         complete = True
-        arguments = (self._owner, self._sequence, *keep)
+        arguments = (self._owner, self._sequence, _REQUEUE_BYTES, *keep)
         names = sorted(self._roster.offered) if self._roster.dynamic else self._roster.offer().names
         for start in range(0, len(names), _CHUNK):
             lists = self._keys.lists_and_leases(names[start : start + _CHUNK])
-            try:
-                self._wire.script(REQUEUE, lists, arguments)
-            except DamagedKey as error:
-                complete = False
-                self._log.error("jobs cannot go back", error=str(error))
+            complete = self._requeue(lists, arguments) and complete
         self._hear(None)  # the server does not tell us of what we do ourselves
         return complete
+
+    def _requeue(self, lists: Sequence[str], arguments: Sequence[Any]) -> bool:
+        """Puts back what is in flight of some queues, a bounded number of bytes at a time."""
+        try:
+            while self._wire.script(REQUEUE, (self._keys.queues, *lists), arguments)[1]:
+                pass
+        except DamagedKey as error:
+            self._log.error("jobs cannot go back", error=str(error))
+            return False
+        return True
 
     def wait(self, seconds: float, wake: int) -> bool:
         """Waits until the server tells of a change, a queue has a token again, or the descriptor
@@ -228,6 +269,12 @@ class Line:
         if want == 0:
             return self._roster.nothing(also)
         return self._roster.offer(also, turning=not self.tracks)
+
+    def _hear_server(self, keys: list[bytes] | None) -> None:
+        self._hear(keys)
+        if keys is None:  # all is gone
+            self.note_queues_again()
+            self.on_gap()
 
     def _hear(self, keys: list[bytes] | None) -> None:
         self._watched.hear(keys)

@@ -137,12 +137,13 @@ class Child:
         )
         self._losses = Losses(self._identity, keys, self._fetcher, self._log)
         self._heartbeat = self._make_heartbeat(config, keys, outage)
+        self._fetcher.report_gaps(self._heartbeat.soon)
 
     def _make_heartbeat(self, config: Config, keys: Keys, outage: Outage) -> Heartbeat:
         household = Household(
             snapshot=self._snapshot,
             on_signal=self._obey_web,
-            on_gap=self._losses.look,
+            on_gap=self._find_gap,
             publish=_publisher(config, keys, self._post, self._log).publish,
             chores=self._chores,
         )
@@ -277,6 +278,11 @@ class Child:
 
     def _hurry(self) -> None:
         self._heartbeat.soon()
+
+    def _find_gap(self, wire: Wire) -> None:
+        """Our record was gone: so may be the rest of what we wrote, and our leases."""
+        self._fetcher.note_queues_again()
+        self._losses.look(wire)
 
     def _chores(self) -> bool:
         """What Redis would not do before. Returns whether there is more to try soon."""

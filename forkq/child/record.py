@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from ..capsule import Capsule
 from ..config import Config
-from ..connection import Command, OutOfMemory, RedisError, Wire
+from ..connection import Call, Command, OutOfMemory, RedisError, Wire
 from ..keys import Keys
 from ..lease import RECORD_TTL, Unit
-from ..scripts import RECORD
+from ..scripts import ADD, NOTE, RECORD
 from ..times import now
 from ..version import __version__
 from ..whereabouts import here
 from .memory import resident
 
 _PLACE_TTL: Final = 86_400
-_PLACE_EVERY: Final = 3600.0  # seconds; written twice at least before it expires
+# A larger payload is not sent with every beat, and of its fields only the short ones are. In bytes.
+_LARGEST_SHOWN: Final = 64 << 10
+_LARGEST_FIELD: Final = 1024
+# What adds the names that were not found.
+_ADDING: Final = {"SMISMEMBER": ADD, "ZMSCORE": NOTE}
 # Sidekiq's Busy page shows the version of each process that is not its own: so say what it is.
 _VERSION: Final = f"forkq {__version__}"
 
@@ -46,37 +49,27 @@ class Record:
         self._keys = keys
         self._info = info
         self._place = here()
-        self._place_due = 0.0
         self._had_work = False
-
-    @property
-    def place_is_due(self) -> bool:
-        """Whether the next beat tells anew where this child lives, as it does once an hour."""
-        return time.monotonic() >= self._place_due
+        self._shown: dict[int, str] = {}  # of payloads that are not, by sequence number
 
     def write(self, wire: Wire, units: list[Unit], round_trip: int, *, quiet: bool) -> Written:
-        """Writes all of it. Raises ConnectionLost, or RedisError if not even the record itself was
-        taken.
-
-        Every beat lists this child among the processes: others strike off a child without a record,
-        and a web UI may have struck off one that lives."""
-        commands = [
-            *self._state(units, round_trip, quiet),
-            *self._work(units),
-            *self._whereabouts(),
-        ]
-        replies = wire.pipeline(commands)
+        """Writes all of it, and what is missing of the rest. Raises ConnectionLost, or RedisError
+        if not even the record itself was taken."""
+        state, looks = self._state(units, round_trip, quiet), self._looks(units)
+        replies = wire.pipeline([*state, *self._work(units), *looks])
+        seen = [replies.pop() for _ in looks][::-1]
         if isinstance(replies[0], OutOfMemory):  # a living process must not be taken for dead
-            _, key, *fields = commands[0]
-            arguments = (RECORD_TTL, self._identity, *fields)
-            replies[:2] = [wire.script(RECORD, (key, self._keys.processes), arguments), None]
+            replies[: len(state)] = [self._write_on_full(wire, state[0])]
         if isinstance(replies[0], RedisError):
             raise replies[0]
-        fresh = bool(replies[0])  # fields were added
-        refusals = [reply for reply in replies if isinstance(reply, RedisError)]
-        if self.place_is_due and not refusals:
-            self._place_due = time.monotonic() + _PLACE_EVERY
-        return Written(fresh, next(iter(refusals), None))
+        missing = [
+            Call(_ADDING[look], (key,), names)
+            for (look, key, *names), found in zip(looks, seen, strict=True)
+            if isinstance(found, RedisError) or not all(found)
+        ]
+        replies += wire.exchange(missing) if missing else ()
+        refusals = (reply for reply in replies if isinstance(reply, RedisError))
+        return Written(bool(replies[0]), next(refusals, None))  # fields were added
 
     def next_order(self, wire: Wire) -> str | None:
         """The oldest of the orders that a web UI has pushed on the left, if there is any."""
@@ -94,6 +87,19 @@ class Record:
             if isinstance(reply, RedisError):
                 raise reply
 
+    def _looks(self, units: list[Unit]) -> list[Command]:
+        """Looks whether names stand in sets: this child in the list of processes, from which other
+        processes strike who has no record; and what is in flight in the note of queues."""
+        looks: list[Command] = [("SMISMEMBER", self._keys.processes, self._identity)]
+        if queues := sorted({unit.queue_name for unit in units}):
+            looks.append(("ZMSCORE", self._keys.fetched, *queues))
+        return looks
+
+    def _write_on_full(self, wire: Wire, record: Command) -> Any:
+        _, key, *fields = record
+        keys = (key, self._keys.place(self._identity))
+        return wire.script(RECORD, keys, (RECORD_TTL, _PLACE_TTL, self._place, *fields))
+
     def _state(self, units: list[Unit], round_trip: int, quiet: bool) -> list[Command]:
         key = self._keys.process(self._identity)
         fields = {
@@ -106,12 +112,16 @@ class Record:
             "rss": resident(),
         }
         flat = [part for pair in fields.items() for part in pair]
-        listed = ("SADD", self._keys.processes, self._identity)
-        return [("HSET", key, *flat), listed, ("EXPIRE", key, RECORD_TTL)]
+        # The place with every beat, too: a server may have lost it, and then a child that cannot
+        # beat any more would be taken for dead.
+        place = ("SET", self._keys.place(self._identity), self._place, "EX", _PLACE_TTL)
+        return [("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL), place]
 
     def _work(self, units: list[Unit]) -> list[Command]:
         key = self._keys.work(self._identity)
-        running = {_thread_name(unit): _work(unit) for unit in units if unit.thread}
+        running = {_thread_name(unit): self._work_of(unit) for unit in units if unit.thread}
+        numbers = {unit.sequence for unit in units}
+        self._shown = {n: text for n, text in self._shown.items() if n in numbers}
         commands: list[Command] = [("DEL", key)] if self._had_work or running else []
         self._had_work = bool(running)
         if running:
@@ -119,10 +129,23 @@ class Record:
             commands += [("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL)]
         return commands
 
-    def _whereabouts(self) -> list[Command]:
-        if not self.place_is_due:
-            return []
-        return [("SET", self._keys.place(self._identity), self._place, "EX", _PLACE_TTL)]
+    def _work_of(self, unit: Unit) -> bytes:
+        """What a processor runs, in Sidekiq's words; ``progress``, which it ignores, is ours."""
+        running = {
+            "queue": unit.queue_name,
+            "payload": self._payload(unit),
+            "run_at": int(unit.started),
+        }
+        if unit.progress is not None:
+            running["progress"] = unit.progress
+        return msgspec.json.encode(running)
+
+    def _payload(self, unit: Unit) -> str:
+        if len(unit.payload) <= _LARGEST_SHOWN:
+            return unit.payload.decode("utf-8", "replace")
+        if unit.sequence not in self._shown:
+            self._shown[unit.sequence] = _digest(unit.payload)
+        return self._shown[unit.sequence]
 
 
 def describe(identity: str, config: Config, capsule: Capsule) -> dict[str, Any]:
@@ -159,13 +182,13 @@ def _thread_name(unit: Unit) -> str:
     return digits or "0"
 
 
-def _work(unit: Unit) -> bytes:
-    """What a processor runs, in Sidekiq's words; ``progress``, which it ignores, is ours."""
-    running = {
-        "queue": unit.queue_name,
-        "payload": unit.payload.decode("utf-8", "replace"),
-        "run_at": int(unit.started),
-    }
-    if unit.progress is not None:
-        running["progress"] = unit.progress
-    return msgspec.json.encode(running)
+def _digest(payload: bytes) -> str:
+    """A large job as a web UI can show it: without what makes it large."""
+    size = f"({len(payload):,} bytes: too large to show)"
+    try:
+        fields = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
+    except msgspec.MsgspecError:
+        fields = {}
+    shown = {name: raw for name, raw in fields.items() if memoryview(raw).nbytes <= _LARGEST_FIELD}
+    shown["args"] = msgspec.Raw(msgspec.json.encode([size]))
+    return msgspec.json.encode(shown).decode("utf-8", "replace")

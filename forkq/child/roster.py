@@ -106,6 +106,8 @@ class Roster:
         self._rules_of: dict[str, Rules] = {}
         self._lacking: dict[str, str] = {}  # the key that is to change, by queue
         self._last: tuple[list[list[str]], Offer] | None = None
+        self._fixed = {entry.name for entry in self._entries if entry.known is None}
+        self.names = set(self._fixed)  # of which it may take, as far as it knows
         self.dynamic = bool(self._patterns)
         self.stale = self.dynamic  # whether the set of queue names is to be read (again)
 
@@ -114,11 +116,13 @@ class Roster:
     def learn(self, names: Collection[str]) -> None:
         """``names`` are all queues that there are."""
         self.stale = False
-        left = set(names) - {entry.name for entry in self._entries if entry.known is None}
+        left = set(names) - self._fixed
+        self.names = set(self._fixed)
         for entry in self._patterns:
             found = matching(entry.name, left)
             entry.known.meet(found)  # type: ignore[union-attr]
             left.difference_update(found)
+            self.names.update(found)
 
     def hear(self, keys: Iterable[bytes] | None) -> None:
         """Something changed under these keys; None: anywhere."""

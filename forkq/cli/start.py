@@ -114,7 +114,7 @@ def _assemble(config: Config, pidfile: Pidfile, logger: Any) -> Master:
             embedded.stop()
         raise
     cemetery = Cemetery(Keys(config.redis.prefix), config.dead_max, config.dead_days)
-    wire = Wire(config.redis.url, timeout=TIMEOUT, connect_timeout=TIMEOUT)
+    wire = Wire(config.redis.url, timeout=TIMEOUT, connect_timeout=TIMEOUT, introduce=False)
     rescue = Rescue(wire, Recovery(cemetery), logger)
     return Master(config, pidfile, rescue, Notifier(os.environ, logger), embedded, logger)
 

@@ -52,6 +52,8 @@ from .watch import WatchWire
 
 # How soon a sweep that the server has refused is tried again.
 _SWEEP_AGAIN: Final = 15.0
+# A connection that was idle for so long may be ended by the server in good order (its `timeout`).
+_IDLE: Final = 1.0
 
 
 def main(config: Config, post: Post) -> int:
@@ -139,9 +141,18 @@ class Clock:
                 duty.forget()
         self._outage.end()
         self._backoff.reset()
-        self._wire.wait(self._time_to_sleep(), self._post.control, self._woken)
+        self._sleep()
         self._hear()
         self._listen(0)
+
+    def _sleep(self) -> None:
+        began = time.monotonic()
+        try:
+            self._wire.wait(self._time_to_sleep(), self._post.control, self._woken)
+        except ConnectionLost:
+            if time.monotonic() < began + _IDLE:
+                raise
+            self._wire.close()  # no outage, unless we cannot connect anew
 
     def _connect(self) -> None:
         """A new connection knows nothing, and nothing is told on it of what we knew."""

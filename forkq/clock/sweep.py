@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ..connection import ConnectionLost, OutOfMemory, RedisError, Wire
 from ..keys import Keys
 from ..recovery import Crash, Recovery
+from ..steps import carry_out
+from ..times import now
 from ..whereabouts import fate, view, view_of
 
 HOST_LOST: Final = "host lost"
@@ -33,6 +35,9 @@ _LONGEST_GAP: Final = 30.0
 # After a failure everybody is back by then: children beat and clocks try again within 10 s.
 _SETTLING: Final = 20.0
 _SHORTEST: Final = 0.1
+# A day: a host that is back after that, and holds leases, notes its queues anew.
+_FORGOTTEN: Final = 86_400.0
+_AT_ONCE: Final = 1000
 # A child that died is rescued by its own master, who tries once a second and knows how it died.
 _RESCUE: Final = 3.0
 
@@ -186,21 +191,20 @@ class Sweep:
 
     def _bury(self, owner: Owner) -> None:
         crash = Crash(reason="its host's master was gone too")
-        done = self._recovery.recover(self._wire, owner.queues, owner.identity, crash)
-        self._recovery.forget(self._wire, owner.identity)
+        done = carry_out(self._wire, self._recovery.recover(owner.queues, owner.identity, crash))
+        carry_out(self._wire, self._recovery.forget(owner.identity))
         done.tell(self._log, "jobs of a dead process recovered", owner=owner.identity)
 
     def _give_up(self, owner: Owner) -> None:
         crash = Crash(reason=HOST_LOST)
-        done = self._recovery.recover(
-            self._wire, owner.queues, owner.identity, crash, may_return=True
-        )
+        steps = self._recovery.recover(owner.queues, owner.identity, crash, may_return=True)
+        done = carry_out(self._wire, steps)
         self._recovery.strike(self._wire, owner.identity)
         done.tell(self._log, "jobs of a lost host recovered", owner=owner.identity)
 
     def _owners(self) -> dict[str, list[str]]:
         """Who holds leases, and in which queues."""
-        queues = self._queues()
+        queues, old = self._names()
         commands = [("HKEYS", self._keys.inflight(queue)) for queue in queues]
         owners: dict[str, list[str]] = {}
         replies = self._wire.pipeline(commands) if commands else []
@@ -211,16 +215,36 @@ class Sweep:
             identities = {lease.decode("utf-8", "replace").rpartition("/")[0] for lease in leases}
             for identity in identities - {""}:
                 owners.setdefault(identity, []).append(queue)
+        if forgotten := old.difference(*owners.values()):
+            self._wire.call("ZREM", self._keys.fetched, *sorted(forgotten))
         return owners
 
-    def _queues(self) -> list[str]:
-        names = []
-        for name in self._wire.call("SMEMBERS", self._keys.queues):
+    def _names(self) -> tuple[list[str], set[str]]:
+        """All queues, and all that children take from: one that was deleted while a job of it was
+        in flight is among the latter only. Then those that children took from long ago."""
+        key, until = self._keys.fetched, now() - _FORGOTTEN
+        pushed, fetched, old = self._wire.pipeline(
+            [
+                ("SMEMBERS", self._keys.queues),
+                ("ZRANGE", key, 0, -1),
+                ("ZRANGE", key, "-inf", until, "BYSCORE", "LIMIT", 0, _AT_ONCE),
+            ]
+        )
+        if isinstance(pushed, Exception):
+            raise pushed
+        if isinstance(fetched, Exception):
+            self._tell_once("deleted queues are left out of the sweep", key, fetched)
+            fetched = old = ()
+        return sorted(self._readable({*pushed, *fetched})), self._readable(old)
+
+    def _readable(self, found: Iterable[bytes]) -> set[str]:
+        names = set()
+        for name in found:
             try:
-                names.append(name.decode())
+                names.add(name.decode())
             except UnicodeDecodeError as error:
                 self._tell_once("queue left out of the sweep", repr(name), error)
-        return sorted(names)
+        return names
 
     def _tell_once(self, event: str, which: str, error: Exception) -> None:
         """Something odd is said once; it is looked at again with every sweep."""

@@ -21,7 +21,7 @@ from .inspection import Inspection
 from .leadership import Leadership
 from .notify import Notifier
 from .pidfile import TITLE, Pidfile
-from .rescue import TIMEOUT, Rescue
+from .rescue import Rescue
 from .rolling import Rolling
 from .signals import Signals
 from .status import StatusFile
@@ -30,6 +30,8 @@ from .watchdog import Watchdog
 
 # How long a stopping master waits for Redis to take the last jobs back.
 _LAST_RESCUE: Final = 1.0
+# And how long before its last moment it gives that up, to end in time.
+_EXIT: Final = 0.75
 _KILLS_AT_ONCE: Final = 3  # the third Ctrl-C
 _TICK: Final = 1.0
 
@@ -76,8 +78,8 @@ class Master:
             self._inspection.enforce()
             self._watchdog.look()
             self._stopping.enforce()
+            self._respawn()  # first: it boots while its predecessor's jobs go back
             self._rescue.work()
-            self._respawn()
             self._leadership.go_on(self._family.slots, self._family.children)
             self._show()
         self._end()
@@ -129,7 +131,8 @@ class Master:
 
     def _end(self) -> None:
         """Nothing is left running: the last jobs go back, then our own traces go."""
-        limit = min(time.monotonic() + _LAST_RESCUE, self._stopping.latest - TIMEOUT)
+        limit = min(time.monotonic() + _LAST_RESCUE, self._stopping.latest - _EXIT)
+        self._rescue.hurry(limit)
         while not self._rescue.work() and time.monotonic() < limit:
             self._family.wait(min(limit, self._rescue.due or limit))
         if self._embedded is not None:

@@ -1,6 +1,7 @@
 """The stop: one deadline for the whole tree, and what comes after it.
 
 quiet -> wait -> deadline (the children interrupt their jobs) -> mercy -> freeze -> requeue -> kill.
+The kill has a deadline of its own: however slow Redis is, it comes in time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ _AT_MOST: Final = 5.0
 # A frozen child that has not come to a halt by then is stuck in the kernel, and runs nothing.
 _HALT: Final = 0.25
 _HALT_CHECK: Final = 0.01
+# After the deadline: by then the frozen are killed, whatever Redis has taken back.
+_KILL: Final = 4.0
 
 
 class Stopping:
@@ -33,7 +36,9 @@ class Stopping:
         self._log = log
         self._deadline = 0.0
         self._answers_due = 0.0
+        self._prepared = False
         self._frozen_at: float | None = None
+        self._taken_back = False
         self._told = False
         self._done = False
 
@@ -51,7 +56,7 @@ class Stopping:
         if not self.begun or self._done:
             return None
         if self._frozen_at is None:
-            return self._deadline + MERCY
+            return self._deadline + (MERCY if self._prepared else 0.0)
         return time.monotonic() + _HALT_CHECK
 
     @property
@@ -63,12 +68,25 @@ class Stopping:
         """After the deadline and its mercy: freezes what is left, takes its jobs back, kills it."""
         if self.begun and not self._told:
             self._tell()
-        if self.due is None or time.monotonic() < self._deadline + MERCY:
+        now = time.monotonic()
+        if self.due is None or now < self._deadline:
             return
-        if self._frozen_at is None:
-            self._freeze()
-        elif time.monotonic() >= self._frozen_at + _HALT or self._all_halted():
+        if not self._prepared:
+            self._prepare()
+        elif self._frozen_at is None:
+            if now >= self._deadline + MERCY:
+                self._freeze()
+        elif not self._taken_back:
+            if now >= self._frozen_at + _HALT or self._all_halted():
+                self._take_back()
+        elif now >= self._deadline + _KILL or not self._rescue.under_way:
             self._put_down()
+
+    def _prepare(self) -> None:
+        """While the jobs clean up, we have the time to connect."""
+        self._prepared = True
+        if self._family.children:
+            self._rescue.prepare()
 
     def _tell(self) -> None:
         """Says what we wait for, once the children have said what they still run."""
@@ -91,12 +109,17 @@ class Stopping:
     def _all_halted(self) -> bool:
         return all(child.has_halted() for child in self._family.children.values())
 
-    def _put_down(self) -> None:
-        """Frozen, a job can neither finish after it went back, nor run in two places."""
-        self._done = True
+    def _take_back(self) -> None:
+        """Frozen, a job can neither finish after it went back, nor run in two places. The loop's
+        next turns go on with it."""
+        self._taken_back = True
+        self._rescue.hurry(self._deadline + _KILL)
         for child in self._family.children.values():
             self._family.rescue(child, None)
         self._rescue.work()
+
+    def _put_down(self) -> None:
+        self._done = True
         if self._family.children:
             self._log.warning("killing", children=self._family.names)
         self._family.kill()

@@ -21,6 +21,7 @@ def _load(name: str) -> Script:
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
+ADD = _load("add")
 BURY = _load("bury")
 CLAIM = _load("claim")
 CONTROL = _load("control")
@@ -32,7 +33,7 @@ FIND_LIST = _load("find_list")
 FLUSH = _load("flush")
 LEASES = _load("leases")
 MARK = _load("mark")
-PAUSE = _load("pause")
+NOTE = _load("note")
 PUBLISH = _load("publish")
 REBASE = _load("rebase")
 RECORD = _load("record")

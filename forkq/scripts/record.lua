@@ -1,14 +1,15 @@
--- Writes and lists a process record on a server that is full, where plain commands are refused.
+-- Writes a process record and its place on a server that is full, where a plain HSET is refused.
 --
--- KEYS  [1] the record   [2] the set of processes
--- ARGV  [1] seconds until it expires   [2] whose it is   [3 ..] field, value, field, value, ...
+-- KEYS  [1] the record   [2] the place
+-- ARGV  [1] seconds until the record expires   [2] the same of the place   [3] the place
+--       [4 ..] field, value, field, value, ...
 -- Returns how many fields were new.
 --
--- Without its record a living process would be taken for dead, and its jobs given to others. The
--- first write is a removal (of nothing), which makes a full server take the rest.
+-- Without them a living process would be taken for dead, and its jobs given to others. The first
+-- write is a removal (of nothing), which makes a full server take the rest.
 
 redis.call('HDEL', KEYS[1], '')
-local added = redis.call('HSET', KEYS[1], unpack(ARGV, 3))
+local added = redis.call('HSET', KEYS[1], unpack(ARGV, 4))
 redis.call('EXPIRE', KEYS[1], ARGV[1])
-redis.pcall('SADD', KEYS[2], ARGV[2]) -- something else may stand in its place
+redis.call('SET', KEYS[2], ARGV[3], 'EX', ARGV[2])
 return added

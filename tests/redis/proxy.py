@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,10 +25,13 @@ class Proxy:
     Between `cut_off` and `restore` connections stay open and new ones are taken, and nothing
     passes. What was sent meanwhile arrives late, as TCP would have it, even if whoever sent it has
     given that connection up.
+
+    `delay` is how many seconds each answer of the server takes longer; it may be changed.
     """
 
     def __init__(self, target: int) -> None:
         self.target = target
+        self.delay = 0.0
         self.cuts = 0
         self._token = b""
         self._left = 0
@@ -110,6 +114,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             while (data := server.recv(1 << 16)) and not deaf.is_set():
                 self._passable.wait()
+                time.sleep(self.delay)
                 client.sendall(data)
         _hang_up(client)
         _hang_up(server)

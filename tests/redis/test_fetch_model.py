@@ -242,12 +242,14 @@ class Machine(RuleBasedStateMachine):
             for lease in sorted(leases, key=lambda x: -int(x.rpartition("/")[2])):
                 payload = self.drop(lease)[1]
                 self.model.queues[name].line.appendleft(payload)
-                moves += [number, lease, "requeue", payload, ""]
+                moves += [number, lease, "requeue", 0, payload, ""]
         lists = KEYS.lists_and_leases(QUEUES)
         if crashed:
-            self.wire.script(RECOVER, (KEYS.dead, "note", *lists), (1, 0, 1000, 0, *moves))
+            self.wire.script(
+                RECOVER, (KEYS.dead, "note", KEYS.queues, *lists), (1, 0, 1000, 0, *moves)
+            )
         else:
-            self.wire.script(REQUEUE, lists, (owner, 0))
+            self.wire.script(REQUEUE, (KEYS.queues, *lists), (owner, 0, 1000))
 
     @rule(name=QUEUE)
     def pause_or_resume(self, name: str) -> None:

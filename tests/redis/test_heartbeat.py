@@ -25,6 +25,7 @@ from forkq.connection import Wire
 from forkq.keys import Keys
 from forkq.lease import Progress, Unit
 from forkq.outage import Outage
+from forkq.whereabouts import here
 from tests.redis.crew import IDENTITY, Log
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
@@ -109,6 +110,12 @@ def record(redis: Redis) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in found.items()}
 
 
+def keys(redis: Redis) -> set[bytes]:
+    """All but the counters."""
+    found: Any = redis.keys("*")
+    return {key for key in found if not key.startswith(b"stat:")}
+
+
 def work(redis: Redis) -> dict[str, Any]:
     found: Any = redis.hgetall(WORK)
     return {thread.decode(): json.loads(value) for thread, value in found.items()}
@@ -153,6 +160,34 @@ def test_work_names_each_running_job_and_nothing_else(heart: Heart, redis: Redis
     heart.units.clear()
     heart.beat()
     assert not redis.exists(WORK)
+
+
+def test_whatever_the_server_has_lost_is_back_with_the_next_beat(
+    heart: Heart, redis: Redis
+) -> None:
+    """Key by key, and all at once: nothing that a child has written is taken for granted."""
+    heart.performs()
+    heart.totals = Totals(processed=1)
+    heart.beat()
+    written = keys(redis)
+    assert len(written) == 6
+    for lost in [*([key] for key in sorted(written)), written]:
+        redis.delete(*lost)
+        heart.beat()
+        assert written <= keys(redis), f"after the loss of {lost}"
+    assert redis.get(Keys().place(IDENTITY)) == here().encode()
+
+
+def test_a_large_payload_is_shown_without_what_makes_it_large(heart: Heart, redis: Redis) -> None:
+    """It would go to Redis with every beat, and to each web UI that looks."""
+    payload = dict(json.loads(PAYLOAD), args=["x" * 1_000_000], note="y" * 2000)
+    unit = heart.performs()
+    unit.payload = json.dumps(payload).encode()
+    heart.beat()
+    [found] = work(redis).values()
+    shown = json.loads(found["payload"])
+    assert shown.pop("args") == [f"({len(unit.payload):,} bytes: too large to show)"]
+    assert shown == {k: v for k, v in payload.items() if k not in ("args", "note")}
 
 
 def test_progress_stands_beside_what_sidekiq_reads(heart: Heart, redis: Redis) -> None:

@@ -20,6 +20,7 @@ from forkq.lease import Unit, lease
 from forkq.limits import Rate, Rules
 from forkq.recovery import Crash, Recovery
 from forkq.scripts import BURY, REQUEUE, RETRY, Script
+from forkq.steps import carry_out
 from tests.redis.crew import Crew
 from tests.redis.test_fetcher import AT_ONCE, Gate, commands, push
 from tests.support.server import Server
@@ -202,7 +203,8 @@ def settle(server: Server, script: Script, name: str) -> None:
     wire = Wire(server.url)
     wire.connect()
     if script is REQUEUE:
-        wire.script(script, KEYS.lists_and_leases(["q"]), (name.rpartition("/")[0] + "/", 0))
+        keys = (KEYS.queues, *KEYS.lists_and_leases(["q"]))
+        wire.script(script, keys, (name.rpartition("/")[0] + "/", 0, 1000))
     else:
         wire.script(script, (KEYS.inflight("q"), KEYS.dead), (name, 1, "payload", 0, 1000))
     wire.close()
@@ -250,7 +252,7 @@ def cached(redis: Redis) -> int:
 def recover(server: Server, queues: list[str], identity: str) -> None:
     wire = Wire(server.url)
     wire.connect()
-    Recovery(Cemetery(KEYS)).recover(wire, queues, identity, Crash(signal=9))
+    carry_out(wire, Recovery(Cemetery(KEYS)).recover(queues, identity, Crash(signal=9)))
     wire.close()
 
 

@@ -61,6 +61,18 @@ def crowd(redis: Redis, size: int) -> None:
         redis.zadd("dead", dict.fromkeys(others[: len(others) // 10], 5.5))
 
 
+def test_a_running_job_of_a_queue_that_was_deleted_is_found(redis: Redis, wire: Wire) -> None:
+    place(redis, "running")
+    redis.srem("queues", "mail")
+    redis.zadd(Keys().fetched, {"mail": 1.0})
+    found = find(wire, Keys(), JID, places=ALIVE)
+    assert found is not None
+    assert (found.place, found.queue) == ("running", "mail")
+    redis.delete(Keys().fetched)
+    redis.set(Keys().fetched, "something else")
+    assert find(wire, Keys(), JID) is None
+
+
 @pytest.mark.parametrize("size", [0, 20_000], ids=["alone", "in a crowd"])
 @pytest.mark.parametrize("where", ["running", "queued", "scheduled", "retrying", "dead"])
 def test_a_job_is_found_where_it_is(redis: Redis, wire: Wire, where: str, size: int) -> None:

@@ -20,6 +20,7 @@ from forkq.keys import Keys
 from forkq.lease import Unit
 from forkq.outage import Outage
 from forkq.recovery import Crash, Recovery
+from forkq.steps import carry_out
 from tests.redis.crew import IDENTITY, Crew
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
@@ -65,7 +66,8 @@ def take(crew: Crew) -> Unit:
 def take_away(wire: Wire) -> None:
     """What another host's sweep does once this one seems lost."""
     crash = Crash(reason="host lost")
-    Recovery(Cemetery(Keys())).recover(wire, ["q"], IDENTITY, crash, may_return=True)
+    recovery = Recovery(Cemetery(Keys()))
+    carry_out(wire, recovery.recover(["q"], IDENTITY, crash, may_return=True))
 
 
 def told(crew: Crew) -> list[tuple[str, str]]:

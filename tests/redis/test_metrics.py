@@ -271,7 +271,8 @@ def test_a_note_that_was_lost_is_renewed_and_nothing_counts_twice(book: Book, re
 def settle(book: Book, processed: int, failed: int) -> int:
     """What the master's rescue does for a killed child."""
     book.wire.connect()
-    return counters.settle(book.wire, Keys(), IDENTITY, processed, failed, NOON)
+    [missing] = book.wire.exchange([counters.settle(Keys(), IDENTITY, processed, failed, NOON)])
+    return int(missing)
 
 
 def test_a_killed_childs_last_word_is_added_once(book: Book, redis: Redis) -> None:

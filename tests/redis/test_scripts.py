@@ -223,8 +223,9 @@ def test_a_thousand_processors_fetch_and_acknowledge_at_once(wire: Wire, redis: 
 
 def requeue(wire: Wire, *keep: int, queues: tuple[str, ...] = ("q",), bound: int = 0) -> int:
     keys = [key for name in queues for key in (f"queue:{name}", f"{{queue:{name}}}:inflight")]
-    moved: int = wire.script(REQUEUE, keys, (OWNER, bound, *keep))
-    return moved
+    moved, left = wire.script(REQUEUE, ("queues", *keys), (OWNER, bound, 1000, *keep))
+    assert left == 0
+    return int(moved)
 
 
 def test_requeued_jobs_stand_at_the_head_in_their_old_order(wire: Wire, redis: Redis) -> None:
@@ -264,24 +265,93 @@ def test_requeue_returns_each_job_to_its_own_queue(wire: Wire, redis: Redis) -> 
     assert (line(redis, "a"), line(redis, "b")) == ([b"a1"], [b"b1"])
 
 
-def test_leases_lists_what_one_owner_holds_oldest_first_and_changes_nothing(
+def leases(
+    wire: Wire, *, at: tuple[object, object] = (1, ""), most: int = 1000, large: int = 1000,
+    owner: str = OWNER,
+) -> list[Any]:  # fmt: skip
+    found: list[Any] = wire.script(LEASES, (INFLIGHT,), (owner, *at, most, large))
+    return found
+
+
+def test_leases_lists_what_one_owner_holds_newest_first_and_changes_nothing(
     wire: Wire, redis: Redis
 ) -> None:
     push(redis, *(str(number) for number in range(1, 13)))
     fetch(wire, 11)
     fetch(wire, 1, owner=OTHER)
-    found = wire.script(LEASES, (INFLIGHT,), (OWNER,))
-    assert found[::3] == [1] * 11
-    assert found[1::3] == [f"{OWNER}{number}".encode() for number in range(1, 12)]
-    assert found[2::3] == [str(number).encode() for number in range(1, 12)]
+    found = leases(wire)
+    assert found[:2] == [0, b""]
+    assert found[2::5] == [1] * 11
+    assert found[3::5] == [f"{OWNER}{number}".encode() for number in range(11, 0, -1)]
+    assert set(found[4::5]) == {b"whole"}
+    assert found[5::5] == [str(number).encode() for number in range(11, 0, -1)]
     assert len(inflight(redis)) == 12
+
+
+def test_leases_goes_on_where_it_had_enough(wire: Wire, redis: Redis) -> None:
+    push(redis, *(str(number) for number in range(1, 8)))
+    fetch(wire, 7)
+    seen, at = [], (1, "")
+    while at[0]:
+        found = leases(wire, at=at, most=3)
+        at = (found[0], found[1])
+        assert 0 < len(found[5::5]) <= 3
+        seen += found[5::5]
+    assert seen == [str(number).encode() for number in range(7, 0, -1)]
+
+
+@pytest.mark.parametrize(
+    ("payload", "how"),
+    [
+        ('{"class":"J","args":["%s"]}', b"bare"),
+        ('{"class":"J","args":["%s","\\"forkq\\""]}', b"bare"),
+        ('{"class":"J","args":["%s"],"forkq":{}}', b"once"),
+        ('{"class":"J","forkq":{},"args":["%s","forkq"]}', b"large"),
+        ('{"class":"J","args":["%s"]} ', b"large"),
+        ('"%s"', b"large"),
+    ],
+)
+def test_of_a_large_payload_leases_shows_the_ends(
+    wire: Wire, redis: Redis, payload: str, how: bytes
+) -> None:
+    text = (payload % ("x" * 10_000)).encode()
+    push(redis, text.decode())
+    fetch(wire, 1)
+    *_, found, head, tail = leases(wire)
+    assert found == how
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert len(head + tail) < 5000
 
 
 def test_an_owner_whose_name_begins_like_another_is_another(wire: Wire, redis: Redis) -> None:
     push(redis, "1")
     fetch(wire, 1, owner="vm:11:aaaaaaaaaaaa/")
-    assert wire.script(LEASES, (INFLIGHT,), ("vm:1:aaaaaaaaaaaa/",)) == []
+    assert leases(wire, owner="vm:1:aaaaaaaaaaaa/") == [0, b""]
     assert requeue(wire) == 0
+
+
+def test_requeue_moves_the_newest_first_and_not_too_much_at_a_time(
+    wire: Wire, redis: Redis
+) -> None:
+    push(redis, "11", "22", "33")
+    fetch(wire, 3)
+    keys, arguments = ("queues", LIST, INFLIGHT), (OWNER, 0, 3)
+    assert wire.script(REQUEUE, keys, arguments) == [2, 1]
+    assert line(redis) == [b"22", b"33"]
+    assert wire.script(REQUEUE, keys, arguments) == [1, 0]
+    assert line(redis) == [b"11", b"22", b"33"]
+
+
+def test_what_goes_back_makes_a_deleted_queue_a_queue_again(wire: Wire, redis: Redis) -> None:
+    push(redis, "1", "2")
+    fetch(wire, 2)
+    redis.delete("queues")
+    assert recover(wire, 1, f"{OWNER}2", "requeue", 0, "2", "") == 1
+    assert redis.smembers("queues") == {b"q"}
+    redis.delete("queues")
+    assert requeue(wire) == 1
+    assert redis.smembers("queues") == {b"q"}
 
 
 # recover
@@ -291,7 +361,7 @@ NOTE = "forkq:lost:vm:1:aaaaaaaaaaaa"
 
 
 def recover(wire: Wire, *moves: object, size: int = 10_000, note_for: int = 0) -> int:
-    keys = ("dead", NOTE, LIST, INFLIGHT)
+    keys = ("dead", NOTE, "queues", LIST, INFLIGHT)
     moved: int = wire.script(RECOVER, keys, (100.5, 0, size, note_for, *moves))
     return moved
 
@@ -304,7 +374,7 @@ def test_recovered_jobs_stand_at_the_head_oldest_first_with_their_new_payload(
     moves = [
         part
         for number in (3, 2, 1)
-        for part in (1, f"{OWNER}{number}", "requeue", f"{number}, stamped", f"J {number}")
+        for part in (1, f"{OWNER}{number}", "requeue", 0, f"{number}, stamped", f"J {number}")
     ]
     assert recover(wire, *moves) == 3
     assert line(redis) == [b"1, stamped", b"2, stamped", b"3, stamped", b"4"]
@@ -312,11 +382,19 @@ def test_recovered_jobs_stand_at_the_head_oldest_first_with_their_new_payload(
     assert len(line(redis)) == 4
 
 
+def test_recover_writes_only_the_end_of_a_payload_that_stays(wire: Wire, redis: Redis) -> None:
+    push(redis, "12345", "67890")
+    fetch(wire, 2)
+    moves = (1, f"{OWNER}2", "requeue", -1, "!", "J", 1, f"{OWNER}1", "requeue", -3, "?", "J")
+    assert recover(wire, *moves) == 2
+    assert line(redis) == [b"12?", b"6789!"]
+
+
 def test_recover_buries_what_it_is_told_to_and_trims(wire: Wire, redis: Redis) -> None:
     redis.zadd("dead", {"old": 1, "older": 0.5})
     push(redis, "1", "2")
     fetch(wire, 2)
-    moves = (1, f"{OWNER}2", "bury", "two", "J 2", 1, f"{OWNER}1", "requeue", "one", "J 1")
+    moves = (1, f"{OWNER}2", "bury", 0, "two", "J 2", 1, f"{OWNER}1", "requeue", 0, "one", "J 1")
     assert recover(wire, *moves, size=2) == 2
     assert redis.zrange("dead", 0, -1, withscores=True) == [[b"old", 1.0], [b"two", 100.5]]
     assert line(redis) == [b"one"]
@@ -325,11 +403,11 @@ def test_recover_buries_what_it_is_told_to_and_trims(wire: Wire, redis: Redis) -
 def test_recover_notes_what_it_took_and_nothing_else(wire: Wire, redis: Redis) -> None:
     push(redis, "1", "2")
     fetch(wire, 2)
-    moves = (1, f"{OWNER}2", "bury", "two", "J 2", 1, f"{OWNER}9", "requeue", "gone", "J 9")
+    moves = (1, f"{OWNER}2", "bury", 0, "two", "J 2", 1, f"{OWNER}9", "requeue", 0, "gone", "J 9")
     assert recover(wire, *moves, note_for=60) == 1
     assert redis.hgetall(NOTE) == {b"2": b"J 2"}
     assert 0 < redis.ttl(NOTE) <= 60
-    assert recover(wire, 1, f"{OWNER}1", "requeue", "one", "J 1") == 1
+    assert recover(wire, 1, f"{OWNER}1", "requeue", 0, "one", "J 1") == 1
     assert redis.hgetall(NOTE) == {b"2": b"J 2"}
 
 
@@ -339,7 +417,7 @@ def test_a_note_that_cannot_be_written_keeps_no_job_from_going_back(
     push(redis, "1")
     fetch(wire, 1)
     redis.set(NOTE, "something else")
-    assert recover(wire, 1, f"{OWNER}1", "requeue", "one", "J 1", note_for=60) == 1
+    assert recover(wire, 1, f"{OWNER}1", "requeue", 0, "one", "J 1", note_for=60) == 1
     assert (line(redis), inflight(redis)) == ([b"one"], {})
 
 
@@ -419,7 +497,7 @@ def test_jobs_that_cannot_go_back_keep_their_leases(wire: Wire, redis: Redis) ->
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         requeue(wire)
     with pytest.raises(ResponseError, match="WRONGTYPE"):
-        recover(wire, 1, f"{OWNER}1", "requeue", "one", "J 1", note_for=60)
+        recover(wire, 1, f"{OWNER}1", "requeue", 0, "one", "J 1", note_for=60)
     assert len(inflight(redis)) == 2
     assert redis.exists(NOTE) == 0, "a note of a lease that stands"
 
@@ -448,7 +526,8 @@ def test_on_a_full_server_every_move_still_works(full: Server) -> None:
     assert fetch(wire, 1, first=6, done=(1, 1, 1)) == [b"6"]
     assert wire.script(RETRY, (INFLIGHT, "retry"), (f"{OWNER}2", 5.5, "2 again")) == 1
     assert wire.script(BURY, (INFLIGHT, "dead"), (f"{OWNER}3", 5.5, "3 dead", 0, 100)) == 1
-    moves = (1, f"{OWNER}6", "bury", "6 dead", "J 6", 1, f"{OWNER}5", "requeue", "5 stamped", "J 5")
+    last = (1, f"{OWNER}6", "bury", 0, "6 dead", "J 6")
+    moves = (*last, 1, f"{OWNER}5", "requeue", 0, "5 stamped", "J 5")
     assert recover(wire, *moves, note_for=60) == 2
     assert redis.hgetall(NOTE) == {b"6": b"J 6", b"5": b"J 5"}
     assert requeue(wire) == 1

@@ -15,10 +15,11 @@ from redis import Redis
 
 from forkq import whereabouts
 from forkq.clock.sweep import Sweep
-from forkq.connection import Wire
+from forkq.connection import ResponseError, Wire
 from forkq.dead import Cemetery
 from forkq.keys import Keys
 from forkq.recovery import Crash, Recovered, Recovery
+from forkq.steps import carry_out
 from forkq.times import now
 from forkq.whereabouts import fate, here, view, view_of
 from tests.redis.crew import Log
@@ -451,6 +452,32 @@ def test_without_leases_there_is_nothing_to_do(sweep: Sweep, redis: Redis) -> No
     assert set(redis.keys("*")) == {b"queues", Keys().host(view()).encode()}
 
 
+def test_a_deleted_queue_is_swept(sweep: Sweep, redis: Redis, grave: str) -> None:
+    """What goes back makes it a queue again; names of which nothing was heard are forgotten."""
+    redis.zadd(Keys().fetched, {"q": 1.0, "old": 2.0, "new": now()})
+    lease(redis, DEAD, job(jid="1"))
+    redis.delete("queues")
+    record(redis, DEAD, grave)
+    sweep.run()
+    assert [found["jid"] for found in queued(redis)] == ["1"]
+    assert redis.smembers("queues") == {b"q"}
+    assert set(redis.zrange(Keys().fetched, 0, -1)) == {b"q", b"new"}
+    sweep.run()
+    assert redis.zrange(Keys().fetched, 0, -1) == [b"new"]
+
+
+def test_a_note_of_queues_that_is_none_is_told_of_once_and_stops_nothing(
+    sweep: Sweep, redis: Redis, grave: str, log: Log
+) -> None:
+    redis.set(Keys().fetched, "something else")
+    lease(redis, DEAD, job(jid="1"))
+    record(redis, DEAD, grave)
+    sweep.run()
+    sweep.run()
+    assert [found["jid"] for found in queued(redis)] == ["1"]
+    assert log.events().count("deleted queues are left out of the sweep") == 1
+
+
 # Recovery itself, as the master uses it too
 
 
@@ -460,7 +487,7 @@ def test_a_job_recovered_for_the_third_time_is_buried_with_the_reason(
     recovery = Recovery(Cemetery(Keys()))
     lease(redis, DEAD, job(jid="bad"))
     for crash in range(1, 4):
-        done = recovery.recover(wire, ["q"], DEAD, Crash(signal=11))
+        done = carry_out(wire, recovery.recover(["q"], DEAD, Crash(signal=11)))
         assert done == Recovered(1, ["J bad"] if crash == 3 else [])
         if crash < 3:
             payload = redis.rpop("queue:q")
@@ -475,15 +502,89 @@ def test_a_job_recovered_for_the_third_time_is_buried_with_the_reason(
 def test_a_graceful_requeue_is_no_crash(wire: Wire, redis: Redis) -> None:
     payloads = [job(jid="1"), "{nope"]
     lease(redis, DEAD, *payloads)
-    assert Recovery(Cemetery(Keys())).requeue(wire, ["q"], DEAD) == Recovered(2, [])
+    done = carry_out(wire, Recovery(Cemetery(Keys())).requeue(["q"], DEAD))
+    assert done == Recovered(2, [])
     assert redis.lrange("queue:q", 0, -1)[::-1] == [payload.encode() for payload in payloads]
+
+
+def large(**keys: Any) -> str:
+    """A job that stays in Redis while its crash record is written."""
+    return json.dumps({"class": "J", "jid": "1", "args": ["x" * 200_000], "queue": "q", **keys})
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        large(),
+        large(forkq={"other": 1}),
+        large(args=["forkq", "x" * 200_000]),
+        large(args=[{"forkq": {"crashes": []}}, "x" * 200_000]),
+        large(last={"y": 1, "forkq": {"crashes": []}}),
+        large() + "\n",
+    ],
+    ids=["bare", "key", "argument", "inside", "inside the end", "blank"],
+)
+def test_a_large_job_is_recovered_like_any_other(wire: Wire, redis: Redis, payload: str) -> None:
+    """Twice it goes back, and is the same but for its crash records; then it is buried."""
+    recovery = Recovery(Cemetery(Keys()))
+    for crash in range(1, 4):
+        lease(redis, DEAD, payload)
+        done = carry_out(wire, recovery.recover(["q"], DEAD, Crash(signal=11), may_return=True))
+        assert done == Recovered(1, ["J 1"] if crash == 3 else [])
+        assert redis.hget(Keys().lost(DEAD), "1") == b"J 1"
+        if crash < 3:
+            before, [found] = json.loads(payload), queued(redis)
+            assert len(found["forkq"]["crashes"]) == crash
+            assert before.pop("forkq", {}).get("other") == found.pop("forkq").get("other")
+            assert found == before
+            payload = redis.rpop("queue:q").decode()  # type: ignore[union-attr]
+    assert redis.zcard("dead") == 1
+    assert redis.exists("{queue:q}:inflight") == 0
+
+
+def test_large_jobs_stay_in_redis_and_keep_their_order(wire: Wire, redis: Redis) -> None:
+    """What goes over the wire does not depend on how large they are."""
+    payloads = [large(jid=str(number), args=["x" * 3_000_000]) for number in range(5)]
+    lease(redis, DEAD, *payloads)
+    before = traffic(redis)
+    carry_out(wire, Recovery(Cemetery(Keys())).recover(["q"], DEAD, Crash(signal=9)))
+    assert traffic(redis) - before < 100_000
+    assert [found["jid"] for found in queued(redis)] == list("01234")
+
+
+def test_a_graceful_requeue_of_large_jobs_keeps_their_order(wire: Wire, redis: Redis) -> None:
+    payloads = [large(jid=str(number), args=["x" * 3_000_000]) for number in range(5)]
+    lease(redis, DEAD, *payloads)
+    done = carry_out(wire, Recovery(Cemetery(Keys())).requeue(["q"], DEAD))
+    assert done == Recovered(5, [])
+    assert [found["jid"] for found in queued(redis)] == list("01234")
+
+
+def traffic(redis: Redis) -> int:
+    """Bytes that the server has received and sent."""
+    found: Any = redis.info("stats")
+    return int(found["total_net_input_bytes"]) + int(found["total_net_output_bytes"])
+
+
+def test_what_stands_in_a_queues_place_keeps_no_other_job(wire: Wire, redis: Redis) -> None:
+    """Neither after a crash nor at a stop; the error is told when the others are back."""
+    recovery = Recovery(Cemetery(Keys()))
+    for steps in (recovery.requeue(["bad", "q"], DEAD),
+                  recovery.recover(["bad", "q"], DEAD, Crash(signal=9))):  # fmt: skip
+        redis.delete("queue:q")
+        redis.set("queue:bad", "something else")
+        lease(redis, DEAD, job(jid="bad"), queue="bad")
+        lease(redis, DEAD, job(jid="1"))
+        with pytest.raises(ResponseError, match="WRONGTYPE"):
+            carry_out(wire, steps)
+        assert [found["jid"] for found in queued(redis)] == ["1"]
+        assert redis.hlen("{queue:bad}:inflight") == 1
 
 
 def test_malformed_payloads_are_recovered_as_they_are(wire: Wire, redis: Redis) -> None:
     lease(redis, DEAD, "{nope", "", job(jid="1"))
-    assert Recovery(Cemetery(Keys())).recover(wire, ["q"], DEAD, Crash(signal=9)) == Recovered(
-        3, []
-    )
+    steps = Recovery(Cemetery(Keys())).recover(["q"], DEAD, Crash(signal=9))
+    assert carry_out(wire, steps) == Recovered(3, [])
     assert redis.lrange("queue:q", 1, -1)[::-1] == [b"{nope", b""]
 
 
@@ -494,7 +595,7 @@ def test_forgetting_takes_the_whole_record_away(wire: Wire, redis: Redis) -> Non
     redis.hset(Keys().flushed(DEAD), "number", "7")
     redis.set(Keys().place(DEAD), ELSEWHERE)
     redis.hset(Keys().lost(DEAD), "1", "J 1")
-    Recovery(Cemetery(Keys())).forget(wire, DEAD)
+    carry_out(wire, Recovery(Cemetery(Keys())).forget(DEAD))
     kept = {Keys().lost(DEAD).encode(), Keys().flushed(DEAD).encode()}
     assert set(redis.keys("*")) == kept, "what it, or who counts for it, may still ask for"
     assert 0 < redis.ttl(Keys().flushed(DEAD)) <= 3600

@@ -1,0 +1,87 @@
+"""A server that loses its data, or ends idle connections, under a tree that goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+from redis import Redis
+
+from tests.process.scene import (
+    APP,
+    Journal,
+    events,
+    json_log,
+    push,
+)
+from tests.support.server import Server
+from tests.support.tree import Forest
+from tests.support.waiting import wait_until
+
+SOON = 5.0  # well before the next beat that would come anyway
+
+
+def flush(server: Server) -> None:
+    server.cli("FLUSHALL")
+
+
+def restart(server: Server) -> None:
+    server.stop()
+    server.start()
+
+
+@pytest.mark.parametrize("lose", [flush, restart])
+def test_what_children_say_of_themselves_is_there_again_at_once(
+    tree: Forest, journal: Journal, lose: Callable[[Server], None]
+) -> None:
+    """Not with the next beat only: a job that holds the interpreter may keep that from coming."""
+    server = Server(tcp=True).start()
+    try:
+        forkq = tree(server, app=APP, args=["-w", "2", "-c", "1"], env=journal.env)
+        redis = server.client()
+        wait_until(lambda: len(said(redis)) == 4, what="both records and places")
+        before = said(redis)
+        lose(server)
+        again = server.client()
+        wait_until(lambda: said(again) == before, deadline=SOON, what="the same again")
+        assert again.scard("processes") == 2
+        jid = push(server, "Hold", 1)
+        journal.wait("end", [jid])
+        assert forkq.stop() == 0
+    finally:
+        server.close()
+
+
+def said(redis: Redis) -> set[bytes]:
+    """The keys of both children's records and places."""
+    found = {os.fsdecode(name) for name in redis.smembers("processes")}
+    wanted = [key for name in found for key in (name, f"forkq:place:{name}")]
+    return {key.encode() for key in wanted if redis.exists(key)}
+
+
+def test_connections_that_are_ended_for_idleness_are_no_outage(
+    tree: Forest, journal: Journal
+) -> None:
+    """A server with a `timeout`: nothing is logged, and jobs run as they come."""
+    server = Server(tcp=True, extra=("--timeout", "2")).start()
+    try:
+        args = ["-w", "2", "-c", "2", "--log-format", "json"]
+        forkq = tree(server, app=APP, args=args, env=journal.env)
+        ended = made(server)
+        wait_until(lambda: made(server) >= ended + 8, deadline=20, every=0.2, what="reconnects")
+        jid = push(server, "Quick", 0.01)
+        journal.wait("end", [jid])
+        errors = [line for line in json_log(forkq) if line["level"] == "error"]
+        assert errors == []
+        assert not events(forkq, "redis is back")
+        assert forkq.stop() == 0
+    finally:
+        server.close()
+
+
+def made(server: Server) -> int:
+    """How many connections the server has taken."""
+    client = server.client()
+    found: dict[str, int] = client.info("stats")
+    return int(found["total_connections_received"])

@@ -1,0 +1,64 @@
+"""Invariants 3 and 4 beside a Redis that answers, but takes most of a second for each answer."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+
+from tests.process.scene import APP, Journal, leased, measured, push_many, wait_events, workers
+from tests.redis.proxy import Proxy
+from tests.support.server import Server
+from tests.support.tree import Forest
+
+SLOW = 0.8  # seconds an answer; the rescue's time-out is one second
+CHILDREN = 8
+BEYOND = 5.0  # what a stop may take beyond the time-out
+ARGS = ["-w", str(CHILDREN), "-c", "1", "-t", "1", "--log-format", "json"]
+
+
+@pytest.fixture
+def proxy(redis_server: Server) -> Iterator[Proxy]:
+    with Proxy(redis_server.port) as proxy:
+        yield proxy
+
+
+def test_a_stop_is_in_time_and_takes_the_jobs_back(
+    redis: Redis, proxy: Proxy, tree: Forest, journal: Journal
+) -> None:
+    """With jobs in eight children that ignore it."""
+    forkq = tree(proxy.url, app=APP, args=ARGS, env=journal.env)
+    jids = push_many(proxy.url, "Stubborn", [[]] * CHILDREN)
+    journal.wait("begin", jids)
+    proxy.delay = SLOW
+    began = time.monotonic()
+    forkq.stop()
+    spent = time.monotonic() - began
+    measured(f"{CHILDREN} children that ignore a stop were gone after {spent:.1f} s")
+    assert spent <= 1 + BEYOND
+    forkq.assert_gone(deadline=0.5)
+    assert leased(redis) == [], "one round trip takes all of them back"
+
+
+def test_a_stop_after_many_deaths_is_obeyed_at_once(
+    redis: Redis, proxy: Proxy, tree: Forest, journal: Journal
+) -> None:
+    """The rescue of eight children does not keep the master from its signals."""
+    forkq = tree(proxy.url, app=APP, args=ARGS, env=journal.env)
+    jids = push_many(proxy.url, "Stubborn", [[]] * CHILDREN)
+    journal.wait("begin", jids)
+    proxy.delay = SLOW
+    for child in workers(forkq):
+        child.kill()
+    wait_events(forkq, "child died", CHILDREN)
+    began = time.monotonic()
+    forkq.signal(signal.SIGTERM)
+    wait_events(forkq, "stopping")
+    spent = time.monotonic() - began
+    measured(f"TERM was obeyed after {spent:.1f} s, beside {CHILDREN} children to be rescued")
+    assert spent < SLOW + 1
+    forkq.wait()
+    assert time.monotonic() - began <= spent + 1 + BEYOND
