@@ -31,7 +31,7 @@ from .watchdog import Watchdog
 # How long a stopping master waits for Redis to take the last jobs back.
 _LAST_RESCUE: Final = 1.0
 # And how long before its last moment it gives that up, to end in time.
-_EXIT: Final = 0.75
+_EXIT: Final = 1.25
 _KILLS_AT_ONCE: Final = 3  # the third Ctrl-C
 _TICK: Final = 1.0
 
