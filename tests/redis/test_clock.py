@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -291,13 +293,27 @@ def test_a_standby_asks_redis_for_nothing_but_the_lease(redis: Redis, redis_serv
     """A thousand clocks that stand by must cost nothing when jobs are scheduled."""
     redis.set(LEASE, "vm2:7:eeeeeeeeeeee another-boot/pid:[1]/4242/1.00", px=12_000)
     redis.config_resetstat()
-    with Clockwork(redis_server.url):
+    with every_command_logged(redis) as logged, Clockwork(redis_server.url):
         wait_until(lambda: calls(redis, "pttl") == 1, what="its look at the lease")
         redis.zadd("schedule", {job(): 1})
         redis.zadd("schedule", {job("2"): time.time() + 0.1})
         redis.incr("forkq:leader:left")
         wait_until(lambda: calls(redis, "pttl") == 2, what="its second look at the lease")
-        assert calls(redis, "zrange") == calls(redis, "hgetall") == 0
+        asked = [entry for entry in logged() if entry.startswith(("ZRANGE", "HGETALL"))]
+        assert all("forkq:fetched" in entry for entry in asked), "which is the sweep's"
+
+
+@contextmanager
+def every_command_logged(redis: Redis) -> Iterator[Callable[[], list[str]]]:
+    """What the server has carried out within the block."""
+    redis.slowlog_reset()
+    redis.config_set("slowlog-log-slower-than", 0)
+    redis.config_set("slowlog-max-len", 10_000)
+    try:
+        yield lambda: [entry["command"].decode() for entry in redis.slowlog_get(10_000)]
+    finally:
+        redis.config_set("slowlog-log-slower-than", 10_000)
+        redis.slowlog_reset()
 
 
 def calls(redis: Redis, command: str) -> int:

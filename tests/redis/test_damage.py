@@ -28,7 +28,7 @@ KEYS: Final = Keys()
 # that is damaged.
 EVERY: Final[dict[str, tuple[str, ...]]] = {
     "queues": (), "schedule": (), "retry": (), "dead": (), "processes": (), "paused": (),
-    "controlled": (), "ran_twice": (), "leader": (), "leader_left": (), "cron": (),
+    "controlled": (), "fetched": (), "ran_twice": (), "leader": (), "leader_left": (), "cron": (),
     "cron_paused": (), "cron_last": (), "cron_pending": (),
     "queue": ("x",), "inflight": ("x",), "control": ("x",), "bucket": ("x",), "full": ("x",),
     "busy": ("x",),
@@ -36,6 +36,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "flushed": (IDENTITY,), "lost": (IDENTITY,),
     "stat": ("processed",), "stat_of_day": ("processed", "2026-11-21"), "host": ("view",),
     "cron_origin": ("app",), "cron_runs": ("nightly",), "metrics": ("261121|9:59",),
+    "cron_claim": ("shop",),
     "histogram": ("Good", "21-9:59"), "marks": ("20261121",), "deploy_lock": ("v1",),
 }  # fmt: skip
 OTHER_MEMBERS: Final = {"prefix", "concerns", "lists_and_leases", "shared"}

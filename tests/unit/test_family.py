@@ -27,6 +27,8 @@ from tests.support.waiting import wait_until
 class Cases:
     """Stands for the rescue, and writes down what it is given."""
 
+    under_way = False
+
     def __init__(self) -> None:
         self.taken: list[Case] = []
 
@@ -37,6 +39,12 @@ class Cases:
     def work(self) -> bool:
         """All cases are closed."""
         return True
+
+    def prepare(self) -> None:
+        """Connects."""
+
+    def hurry(self, until: float) -> None:
+        """Waits for nothing."""
 
 
 class Home:
@@ -113,6 +121,7 @@ def test_a_frozen_child_that_is_killed_before_its_requeue_is_a_case_once(
     monkeypatch.setattr(stop, "MERCY", 0.0)
     child = home.boot()
     home.stopping.begin(0)
+    home.stopping.enforce()  # connects
     home.stopping.enforce()
     assert child.frozen
     os.kill(child.pid, signal.SIGKILL)
