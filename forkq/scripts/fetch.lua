@@ -77,7 +77,9 @@ for _ = 1, tonumber(ARGV[6]) do
   at = at + 2
   for i = 1, count do gone[i] = owner .. ARGV[at + i] end
   at = at + count
-  freed[queue] = ask_queue(queue, LEASES, 0, 'HDEL', unpack(gone))
+  local found = pcall('HDEL', KEYS[2 * queue + LEASES], unpack(gone))
+  if type(found) == 'table' then found = ask_queue(queue, LEASES, 0, 'HDEL', unpack(gone)) end
+  freed[queue] = found
   if freed[queue] < count then answer[1] = 1 end
   -- Told again, perhaps, after an error further down had kept the first time from waking others.
   if want == 0 then freed[queue] = count end
