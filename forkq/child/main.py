@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-import traceback
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Final
@@ -43,6 +42,7 @@ from ..pipe import (
 )
 from ..post import Post, listen_to_term
 from ..standing import announce_stopping, lead
+from ..text import traceback_of
 from .events import Election, call_handlers
 from .fetcher import Fetcher
 from .heartbeat import Heartbeat, Household, Snapshot
@@ -62,6 +62,8 @@ _PACKAGE: Final = str(Path(__file__).parents[1])
 _TICK: Final = 1.0
 _BRISK_TICK: Final = 0.02
 _FAREWELL: Final = 1.0
+# How long a slow reader of the log may hold up a line before it is dropped.
+_PATIENCE: Final = 1.0
 # How long after its deadline a child that nobody killed ends itself.
 _SELF_HELP: Final = 4.0
 
@@ -71,6 +73,7 @@ def main(config: Config, post: Post) -> int:
     woken = listen_to_term()
     setproctitle(f"forkq child {post.name} [booting]")
     log.bind(pid=os.getpid(), capsule=post.name)
+    log.wait_for_reader(_PATIENCE)
     try:
         call_handlers("fork", log.logger())
         client.serve(config)  # before the app, which may have its own say
@@ -171,6 +174,7 @@ class Child:
             self._listen()
             self._enforce()
             self._tell()
+            log.catch_up()
         return self._leave()
 
     def _over(self) -> bool:
@@ -220,6 +224,8 @@ class Child:
             os.kill(os.getpid(), signal.SIGTERM)
         elif name == "TSTP":
             self._go_quiet("quiet")
+        elif name == "TTIN":
+            dump_stacks(self._fetcher.in_flight(), self._log)
 
     def _orphaned(self) -> None:
         self._selector.unregister(self._orders)
@@ -292,7 +298,7 @@ def _story(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None and _is_plumbing(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+    return traceback_of(error.with_traceback(trace))
 
 
 def _is_plumbing(filename: str) -> bool:

@@ -39,6 +39,7 @@ class Family:
         self.slots = list(_slots(config))
         self.children: dict[int, Child] = {}
         self._ours = ours
+        self._deaths: list[tuple[Child, int]] = []
         self._rescue = rescue
         self._log = log
         self._spawner = Spawner(config, self._descriptors, log)
@@ -143,7 +144,13 @@ class Family:
             )
         if child.slot.child is child:
             child.slot.died(child, _how(code))
-        self._log_death(child, code)
+        self._deaths.append((child, code))
+
+    def tell_deaths(self) -> None:
+        """Logs who has died since. Apart from ``reap``, so that no line delays a rescue."""
+        deaths, self._deaths = self._deaths, []
+        for child, code in deaths:
+            self._log_death(child, code)
 
     def _reap_strangers(self) -> None:
         """As PID 1 of a container we inherit what jobs have left behind; init would reap it."""
