@@ -49,8 +49,11 @@ def message(error: BaseException, limit: int) -> str:
 
 def class_name(kind: type[BaseException]) -> str:
     """As it is stored and shown: with its module, unless it is a builtin."""
-    module = kind.__module__
-    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+    try:
+        module, own = kind.__module__, kind.__qualname__
+    except Exception:  # noqa: BLE001 - the app's own metaclass
+        return "(a class without a name)"
+    return own if module == "builtins" else f"{module}.{own}"
 
 
 def frames(error: BaseException) -> list[str]:

@@ -58,17 +58,19 @@ class Manager:
         return total([processor.tally for processor in self._processors], ran_twice)
 
     def replace_the_dead(self) -> None:
-        """A processor whose thread died makes room for a new one; its job goes back."""
+        """A processor whose thread died makes room for a new one; its job goes back. All of them
+        are abandoned before the first heir can fetch."""
+        dead = [place for place, one in enumerate(self._processors) if one.has_died]
+        for place in dead:
+            self._fetcher.abandon(self._processors[place].hand)
         if self._quiet:
             return
-        for place, processor in enumerate(self._processors):
-            if not processor.alive:
-                self._log.error("a processor died; replaced", processor=place)
-                self._fetcher.abandon(processor.ident)
-                heir = self._new()
-                heir.tally = processor.tally  # goes on with its books: nothing counts twice or less
-                self._processors[place] = heir
-                heir.start()
+        for place in dead:
+            self._log.error("a processor died; replaced", processor=place)
+            heir = self._new()
+            heir.tally = self._processors[place].tally  # goes on with its books: each counts once
+            self._processors[place] = heir
+            heir.start()
 
     def _new(self) -> Processor:
         return self._hire(f"processor-{next(self._number)}")
