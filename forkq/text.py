@@ -32,7 +32,7 @@ def cut(text: str, limit: int = NAME_LIMIT) -> str:
     return text[: limit - tail - 1] + _ELLIPSIS + text[len(text) - tail :]
 
 
-def name(text: object) -> str:
+def shown_name(text: object) -> str:
     """A job's class, a jid or a queue's name for people: printable and not too long."""
     return printable(cut(str(text)))
 

@@ -24,7 +24,7 @@ _STREAK: Final = 32
 # Python itself lets a busy thread run for 5 ms before another one gets a turn.
 _PATIENCE: Final = 1e-3
 
-_Token: TypeAlias = "deque[bool]"
+_Place: TypeAlias = "deque[bool]"
 
 
 class Hand:
@@ -40,8 +40,8 @@ class Hand:
 
     def __init__(self) -> None:
         self.units: deque[Unit] = deque()
-        self.lead: _Token = deque()
-        self.kept: _Token = deque()
+        self.lead: _Place = deque()
+        self.kept: _Place = deque()
         self.left = 0.0
 
 
@@ -113,7 +113,7 @@ class Lead:
         return self._watched
 
     def _glance(self) -> float | None:
-        """How long the watcher may sleep before it looks for the leader; None: until it is woken."""
+        """How long the watcher may sleep before it looks for the leader; None: until woken."""
         self._watched = self._tiny_jobs >= _STREAK
         absent = self._absent
         away = absent is not None and bool(absent.kept)
@@ -130,7 +130,7 @@ class Lead:
         return True
 
 
-def _moved(source: _Token, target: _Token) -> bool:
+def _moved(source: _Place, target: _Place) -> bool:
     """Whether the token was in ``source``. In one call: no exception can strike in the midst."""
     try:
         target.extend(map(deque.pop, (source,)))

@@ -10,7 +10,7 @@ import click
 from .. import api
 from ..client import use
 from .options import configuration, finds_redis
-from .tables import as_json, length, table
+from .tables import as_json, length, table, tell
 
 
 @click.command()
@@ -27,7 +27,7 @@ def stats(days: int | None, wants_json: bool, **flags: Any) -> int:
         known = {**asdict(found), "enqueued": found.enqueued}
         click.echo(as_json({**known, "history": past} if days else known))
         return 0
-    click.echo("\n\n".join([_counts(found), _queues(found), *([_days(history)] if days else [])]))
+    tell("\n\n".join([_counts(found), _queues(found), *([_days(history)] if days else [])]))
     return 0
 
 

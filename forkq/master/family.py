@@ -15,6 +15,7 @@ from ..exits import CLEAN
 from ..pipe import Order
 from ..recovery import Crash
 from .handle import CLOCK, Child, Slot
+from .oom import OomKills
 from .rescue import Case, Rescue
 from .signals import Signals
 from .spawn import Spawner
@@ -22,6 +23,7 @@ from .spawn import Spawner
 _BOOT_ATTEMPTS: Final = 3
 # Seconds until the next try when the system has no process or descriptor left.
 _FORK_PAUSE: Final = 1.0
+_OUT_OF_MEMORY: Final = "SIGKILL by the kernel: out of memory"
 
 
 class Family:
@@ -39,7 +41,8 @@ class Family:
         self.slots = list(_slots(config))
         self.children: dict[int, Child] = {}
         self._ours = ours
-        self._deaths: list[tuple[Child, int]] = []
+        self._deaths: list[tuple[Child, str]] = []
+        self._oom = OomKills()
         self._rescue = rescue
         self._log = log
         self._spawner = Spawner(config, self._descriptors, log)
@@ -59,6 +62,7 @@ class Family:
 
     def reap(self) -> None:
         """Buries the dead: their jobs are rescued, their places are free."""
+        self._oom.look()
         for child in list(self.children.values()):
             pid, status, usage = os.wait4(child.pid, os.WNOHANG)
             if pid:
@@ -137,20 +141,22 @@ class Family:
             self._ignore(fd)
         child.close()
         well = child.said_goodbye and code == CLEAN
+        oom = code == -signal.SIGKILL and not child.frozen and self._oom.claim()
+        how = _OUT_OF_MEMORY if oom else _how(code)
         if not well and not child.frozen:
-            crash = None if child.said_goodbye else _crash(code, rss)
+            crash = None if child.said_goodbye else _crash(code, rss, oom=oom)
             self._rescue.take(
                 Case(child.identity, child.slot.queues, crash, child.processed, child.failed)
             )
         if child.slot.child is child:
-            child.slot.died(child, _how(code))
-        self._deaths.append((child, code))
+            child.slot.died(child, how)
+        self._deaths.append((child, "" if well else how))
 
     def tell_deaths(self) -> None:
         """Logs who has died since. Apart from ``reap``, so that no line delays a rescue."""
         deaths, self._deaths = self._deaths, []
-        for child, code in deaths:
-            self._log_death(child, code)
+        for child, how in deaths:
+            self._log_death(child, how)
 
     def _reap_strangers(self) -> None:
         """As PID 1 of a container we inherit what jobs have left behind; init would reap it."""
@@ -161,8 +167,9 @@ class Family:
                     return  # ours, died just now: the next round buries it with honours
                 os.waitpid(found.si_pid, 0)
 
-    def _log_death(self, child: Child, code: int) -> None:
-        if child.said_goodbye and code == CLEAN:
+    def _log_death(self, child: Child, how: str) -> None:
+        """``how`` it died; nothing if it ended in good order."""
+        if not how:
             self._log.info("child ended", child=child.name, pid=child.pid)
         elif child.frozen:
             self._log.info("child killed", child=child.name, pid=child.pid)
@@ -173,7 +180,7 @@ class Family:
         elif child.reason:  # told whole when the last attempt has failed
             self._log.error("child cannot boot", child=child.name, attempt=child.slot.boot_failures)
         else:
-            self._log.error("child died", child=child.name, pid=child.pid, how=_how(code))
+            self._log.error("child died", child=child.name, pid=child.pid, how=how)
 
     def _ignore(self, fd: int | None) -> None:
         if fd is not None and fd in self._selector.get_map():
@@ -195,9 +202,11 @@ def _slots(config: Config) -> Iterator[Slot]:
     yield Slot(CLOCK, None)
 
 
-def _crash(code: int, rss: int) -> Crash:
+def _crash(code: int, rss: int, *, oom: bool) -> Crash:
     """How a child died, for its jobs' records."""
-    return Crash(signal=-code, rss=rss) if code < 0 else Crash(exit=code, rss=rss)
+    if code >= 0:
+        return Crash(exit=code, rss=rss)
+    return Crash(signal=-code, rss=rss, reason=_OUT_OF_MEMORY if oom else None)
 
 
 def _how(code: int) -> str:
