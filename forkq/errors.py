@@ -71,6 +71,11 @@ class Crashed(ForkqError):
     """Stands in a buried payload as the reason when its children died under it too often."""
 
 
+class Unsettled(ForkqError):
+    """Stands in a payload as the reason when forkq itself failed on the way of the job, or an
+    exception of the app's struck there."""
+
+
 class Shutdown(BaseException):
     """Raised inside ``perform`` at the stop's deadline, so that ``finally`` blocks still run.
 

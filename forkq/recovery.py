@@ -23,6 +23,7 @@ from .patterns import is_pattern, matching, readable
 from .payload import Job, dumps, loads
 from .scripts import LEASES, REQUEUE
 from .steps import Steps, checked
+from .text import shown_name
 from .times import now, seconds
 
 DEADLY_CRASHES: Final = 3
@@ -266,7 +267,7 @@ def named(payload: bytes) -> str:
         job = loads(payload)
     except MalformedPayload:
         return "malformed payload"
-    return f"{job['class']} {job.get('jid')}"
+    return f"{shown_name(job['class'])} {shown_name(job.get('jid'))}"
 
 
 def _stamped(payload: bytes, queue: str, crash: Crash) -> tuple[str, bytes]:
@@ -300,7 +301,8 @@ def _recent(crashes: list[Any]) -> int:
 
 
 def _condemn(job: Job, queue: str, crash: Crash) -> None:
-    end = f"signal {crash.signal}" if crash.signal else crash.reason or f"exit code {crash.exit}"
+    code = f"signal {crash.signal}" if crash.signal else f"exit code {crash.exit}"
+    end = crash.reason or code
     job["queue"] = queue
     job["error_class"] = f"{Crashed.__module__}.{Crashed.__qualname__}"
     job["error_message"] = (

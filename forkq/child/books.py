@@ -32,12 +32,14 @@ class Books:
             self.in_flight[unit.sequence] = unit
             self.ready.append(unit)
 
-    def next(self) -> Unit | None:
-        """One that is ready, for the processor that asks; None if there is none."""
+    def next(self, hand: deque[Unit]) -> Unit | None:
+        """One that is ready, for the processor that asks; None if there is none. A single call
+        moves it into ``hand``: an exception that strikes here finds it in one or the other."""
         try:
-            return self.ready.popleft()
+            hand.extend(map(deque.popleft, (self.ready,)))
         except IndexError:
             return None
+        return hand[-1]
 
     def park(self, unit: Unit) -> None:
         """It has failed, and Redis does not take what was decided: in flight, without a

@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import threading
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from ..errors import CannotBoot
 from ..exits import CLEAN
 from ..pipe import DumpStacks, Left, Order, Quiet, Reader, Stop, orders, send
 from ..post import Post, leave
+from ..text import traceback_of
 from .bell import Bell
 from .stacks import dump_stacks
 
@@ -89,7 +89,7 @@ def story(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None and _is_plumbing(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+    return traceback_of(error.with_traceback(trace))
 
 
 def _is_plumbing(filename: str) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from ..capsule import Capsule
@@ -22,7 +23,7 @@ from ..outage import Backoff, Outage
 from .bell import Bell
 from .books import Books
 from .herd import Herd
-from .lead import Lead
+from .lead import Hand, Lead
 from .line import Line
 
 # A waiting child looks for itself now and then, in case a wake-up went astray. A server that is
@@ -41,7 +42,7 @@ class Fetcher:
         self._concurrency = capsule.concurrency
         self._enough = max(1, capsule.concurrency * 3 // 4)
         self._line = line
-        self._turn = threading.Lock()  # who talks to Redis just now
+        self._turn = threading.RLock()  # who talks to Redis just now; it knows its owner
         self._lead = Lead()  # who waits for Redis on behalf of all
         self._bell = Bell()  # wakes the one who waits
         self._reach = outage.part("redis gives no jobs", "redis gives jobs again")
@@ -63,19 +64,33 @@ class Fetcher:
 
     # What processors call
 
-    def take(self) -> Unit | None:
-        """The next job to perform; waits for one. None once the child is quiet."""
-        leading = self._lead.regain()
-        unit = self._pop()
-        if unit is None:
-            if not leading:
-                self._lead.wait()
-            unit = self._next()
-            leading = True
-        if leading:
-            self._lead.leave(keep=unit is not None)
+    def take(self, hand: Hand | None = None) -> Unit | None:
+        """The next job to perform; waits for one. None once the child is quiet. What ``hand`` holds
+        of its last job is done with. Whatever is raised here, the others can go on."""
+        hand = Hand() if hand is None else hand
+        hand.units.clear()
+        try:
+            unit = self._take(hand)
+        except BaseException:
+            self._doubtful = True  # it may have struck between a request and its answer
+            with suppress(RuntimeError):  # the turn is not ours
+                self._turn.release()
+            self._lead.fail(hand)
+            raise
         if unit is not None:
             unit.taken = time.monotonic()
+        return unit
+
+    def _take(self, hand: Hand) -> Unit | None:
+        leading = self._lead.regain(hand)
+        unit = self._pop(hand)
+        if unit is None:
+            if not leading:
+                self._lead.wait(hand)
+            unit = self._next(hand)
+            leading = True
+        if leading:
+            self._lead.leave(hand, keep=unit is not None)
         return unit
 
     def acknowledge(self, unit: Unit) -> float:
@@ -132,13 +147,14 @@ class Fetcher:
 
     # What the manager calls
 
-    def abandon(self, thread: int) -> None:
-        """The processor of that thread died: its job goes back to its queue."""
-        for unit in self.in_flight():
-            if unit.thread == thread:
+    def abandon(self, hand: Hand) -> None:
+        """The processor of ``hand`` died: its job goes back to its queue, and its lead is free."""
+        for unit in hand.units:
+            if self.find(unit.sequence) is unit:
                 self._books.forget(unit)
                 self._doubtful = True  # the next exchange gives back what nobody here knows of
                 self._bell.ring()
+        self._lead.free(hand)
 
     def quiet(self) -> None:
         """Fetches nothing more. Processors get what is leased already, then None."""
@@ -171,8 +187,8 @@ class Fetcher:
 
     # What any processor does when it takes a job
 
-    def _pop(self) -> Unit | None:
-        unit, done = self._books.next(), self._books.done
+    def _pop(self, hand: Hand) -> Unit | None:
+        unit, done = self._books.next(hand.units), self._books.done
         if unit is not None and done and (len(done) >= self._enough or self._all_busy()):
             self._send_ahead()
         return unit
@@ -200,22 +216,20 @@ class Fetcher:
 
     # What the leader does
 
-    def _next(self) -> Unit | None:
+    def _next(self, hand: Hand) -> Unit | None:
         """Waits for a job: on behalf of all, but its own comes first."""
-        try:
-            while not self._quiet:
-                unit = self._books.next()
-                if unit is not None:
-                    return unit
-                self._refill()
-            return self._last()
-        except BaseException:
-            self._lead.leave(keep=False)  # this thread will die of it; the others must go on
-            raise
+        while not self._quiet:
+            unit = self._books.next(hand.units)
+            if unit is not None:
+                return unit
+            self._refill()
+        return self._last(hand)
 
-    def _last(self) -> Unit | None:
+    def _last(self, hand: Hand) -> Unit | None:
         """After quiet: what an earlier fetch still brings, then nothing; tells what is done."""
-        while (unit := self._books.next()) is None and (self._line.busy or self._books.done):
+        while (unit := self._books.next(hand.units)) is None and (
+            self._line.busy or self._books.done
+        ):
             if not self._exchange():
                 break  # Redis is away: flush and give_back come later
         return unit

@@ -60,6 +60,8 @@ from .stacks import dump_stacks
 _TICK: Final = 1.0
 _BRISK_TICK: Final = 0.02
 _FAREWELL: Final = 1.0
+# How long a slow reader of the log may hold up a line before it is dropped.
+_PATIENCE: Final = 1.0
 # How long after its deadline a child that nobody killed ends itself.
 _SELF_HELP: Final = 4.0
 
@@ -69,6 +71,7 @@ def main(config: Config, post: Post) -> int:
     woken = listen_to_term()
     setproctitle(f"forkq child {post.name} [booting]")
     log.bind(pid=os.getpid(), capsule=post.name)
+    log.wait_for_reader(_PATIENCE)
     watch = BootWatch(post, woken, log.logger())
     try:
         watch.start()
@@ -178,6 +181,7 @@ class Child:
             self._listen()
             self._enforce()
             self._tell()
+            log.catch_up()
         return self._leave()
 
     def _over(self) -> bool:
@@ -228,6 +232,8 @@ class Child:
             os.kill(os.getpid(), signal.SIGTERM)
         elif name == "TSTP":
             self._go_quiet("quiet")
+        elif name == "TTIN":
+            dump_stacks(self._fetcher.in_flight(), self._log)
 
     def _orphaned(self) -> None:
         self._selector.unregister(self._orders)

@@ -65,23 +65,25 @@ class Manager:
         return total([processor.tally for processor in self._processors], ran_twice)
 
     def replace_the_dead(self) -> None:
-        """A processor whose thread died makes room for a new one; its job goes back."""
+        """A processor whose thread died makes room for a new one; its job goes back. All of them
+        are abandoned before the first replacement can fetch."""
+        dead = [place for place, one in enumerate(self._processors) if not one.alive]
+        for place in dead:
+            self._fetcher.abandon(self._processors[place].hand)
         if self._quiet:
             return
-        for place, processor in enumerate(self._processors):
-            if not processor.alive:
-                if processor.ident:  # else it is an heir that could not be started
-                    self._log.error("a processor died; replaced", processor=place)
-                    self._fetcher.abandon(processor.ident)
-                heir = self._new()
-                heir.tally = processor.tally  # goes on with its books: nothing counts twice or less
-                self._processors[place] = heir
-                self._start(heir)
+        for place in dead:
+            self._replace(place)
 
-    def _start(self, heir: Processor) -> None:
+    def _replace(self, place: int) -> None:
         """Starts a replacement, or leaves that to the next look: the others must go on."""
+        dead, replacement = self._processors[place], self._new()
+        if dead.has_died:  # else it is a replacement that could not be started
+            self._log.error("a processor died; replaced", processor=place)
+        replacement.tally = dead.tally  # goes on with its counts: each job counts once
+        self._processors[place] = replacement
         try:
-            heir.start(self._gate)
+            replacement.start(self._gate)
         except RuntimeError as error:
             self._log.error("a processor cannot be started; trying again", error=str(error))
 

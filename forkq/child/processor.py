@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias
 
 from .. import middleware, registry
-from ..errors import InvalidJob, MalformedPayload, Shutdown
+from ..errors import InvalidJob, MalformedPayload, Shutdown, Unsettled
 from ..lease import Unit
 from ..payload import Job, legible, loads
 from ..post import end_copy, is_a_copy
@@ -22,8 +22,9 @@ from ..running import begin, end
 from ..standing import stopping
 from ..times import now
 from .fetcher import Fetcher
+from .lead import Hand
 from .region import Region
-from .reporter import Reporter
+from .reporter import About, Reporter, about
 from .retry import Bury, Decision, Drop, Retry, caused_by_shutdown, decide
 from .settle import Settler
 from .stats import Tally
@@ -63,6 +64,8 @@ class Processor:
         self._name = ""  # of the job at hand, if it is registered
         self._local: JobSpec | None = None
         self._gate = threading.Event()
+        self._settled = False  # the unit at hand
+        self.hand = Hand()
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
 
     def start(self, gate: threading.Event) -> None:
@@ -76,23 +79,46 @@ class Processor:
         return self._thread.is_alive()
 
     @property
-    def ident(self) -> int:
-        """The thread's identifier, as in ``Unit.thread``."""
-        return self._thread.ident or 0
+    def has_died(self) -> bool:
+        """Whether the thread was started and runs no more."""
+        return self._thread.ident is not None and not self._thread.is_alive()
 
     def run(self) -> None:
         """One job after the other."""
         self._gate.wait()
-        while (unit := self._fetcher.take()) is not None:
-            try:
+        try:
+            while self._take_one():
+                pass
+        except BaseException as error:  # noqa: BLE001 - a stray one of the app's; we are replaced
+            self._reporter.complain(error, "a processor ends: an exception struck outside of a job")
+
+    def _take_one(self) -> bool:
+        """Whether there may be another one after it."""
+        try:
+            unit = self._fetcher.take(self.hand)
+            if unit is not None:
                 self.process(unit)
-            except Shutdown:
-                # Python 3.10 can deliver it between two lines of ours. The lease stands: requeued.
-                self.region.leave()
+        except Shutdown:
+            # Python 3.10 can deliver it between two lines of ours. The lease stands: requeued.
+            self.region.leave()
+            return True
+        return unit is not None
 
     def process(self, unit: Unit) -> None:
-        """One job's way through this child."""
-        unit.begin(threading.get_ident(), now())
+        """One job's way through this child. Whatever goes wrong on it, the job is settled: one that
+        only went back to its queue would do the same again, for ever."""
+        self._settled, self._name = False, ""
+        try:
+            unit.begin(threading.get_ident(), now())
+            self._process(unit)
+        except Shutdown:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the last resort
+            self.region.leave()
+            end()
+            self._last_resort(unit, error)
+
+    def _process(self, unit: Unit) -> None:
         try:
             job = loads(unit.payload)
         except MalformedPayload as malformed:
@@ -100,19 +126,21 @@ class Processor:
             return
         if "retry_count" in job:
             _count_from_zero(job)
-        self._reporter.started(job)
+        told = about(job)  # middleware may change the job
+        self._reporter.started(told)
         error = self._perform(unit, job)
         if is_a_copy():
             end_copy(error)  # the job forked, and this is not the child
         if error is None:
             self.tally.done(self._name, self._fetcher.acknowledge(unit))
-            self._reporter.done(job, unit)
-            if "forkq" in job:
-                self._tell_end(unit, job, "done")
+            self._settled = True
+            self._reporter.done(told, unit)
+            self._tell_end(unit, told, "done")
         elif isinstance(error, Interrupted):
-            self._reporter.interrupted(job, unit)
+            self._settled = True
+            self._reporter.interrupted(told, unit)
         else:
-            self._fail(unit, job, error)
+            self._fail(unit, told, job, error)
 
     def _perform(self, unit: Unit, job: Job) -> BaseException | None:
         """Runs the job inside the region. Returns what it raised, Interrupted, or None."""
@@ -157,24 +185,41 @@ class Processor:
         perform(*args)
         self._local = None
 
-    def _fail(self, unit: Unit, job: Job, error: BaseException) -> None:
-        self.tally.lost(self._name)
-        decision = decide(unit, self._local, error, self._reporter.complain)
-        self._reporter.failed(job, unit, error, decision)
-        self._settler.settle(unit, decision)
-        if "forkq" in job:
-            self._tell_end(unit, job, _OUTCOMES[type(decision)])
+    def _fail(self, unit: Unit, told: About, job: Job, error: BaseException) -> None:
+        """Decides and settles; only then it talks, which is where the app's handlers run."""
+        complaints: list[tuple[BaseException, str]] = []
+        decision = decide(unit, self._local, error, lambda *what: complaints.append(what))
+        self._settle(unit, decision)
+        for what in complaints:
+            self._reporter.complain(*what)
+        self._reporter.failed(told, job, unit, error, decision)
+        self._tell_end(unit, told, _OUTCOMES[type(decision)])
         self._mourn(decision, error)
 
     def _bury_verbatim(self, unit: Unit, error: MalformedPayload) -> None:
-        self.tally.lost("")
+        self._name = ""
+        self._settle(unit, Bury(legible(unit.payload, unit.queue_name, error), None))
         self._reporter.malformed(unit, error)
-        self._settler.settle(unit, Bury(legible(unit.payload, unit.queue_name, error), None))
 
-    def _tell_end(self, unit: Unit, job: Job, outcome: Outcome) -> None:
+    def _settle(self, unit: Unit, decision: Decision) -> None:
+        self.tally.lost(self._name)
+        self._settler.settle(unit, decision)
+        self._settled = True
+
+    def _last_resort(self, unit: Unit, error: BaseException) -> None:
+        """The way of a job broke off, by an error of ours or a stray exception of the app's. It
+        counts as a failure by the payload alone, and of the error only its class is trusted."""
+        if is_a_copy():
+            end_copy(error)
+        if not self._settled:
+            reason = Unsettled(f"forkq could not settle this job: {type(error).__name__}")
+            self._settle(unit, decide(unit, None, reason, lambda *_: None))
+        self._reporter.complain(error, "forkq failed in the midst of a job")
+
+    def _tell_end(self, unit: Unit, told: About, outcome: Outcome) -> None:
         """A job with notes of ours may be a periodic one, whose run is over."""
-        if not unit.lost:  # else its entry waits for the run elsewhere
-            self._on_end(job, outcome, time.monotonic() - unit.taken)
+        if "forkq" in told and not unit.lost:  # else its entry waits for the run elsewhere
+            self._on_end(told, outcome, time.monotonic() - unit.taken)
 
     def _mourn(self, decision: Decision, error: BaseException) -> None:
         if not isinstance(decision, Bury | Drop) or decision.job is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, TypeAlias
 
 from .. import registry
 from ..errors import MalformedPayload
@@ -11,6 +11,9 @@ from ..lease import Unit
 from ..payload import Job
 from ..times import now
 from .retry import Bury, Decision, Retry
+
+# Those keys of a job that are told of it: never its arguments.
+About: TypeAlias = Job
 
 
 class Reporter:
@@ -20,24 +23,26 @@ class Reporter:
         self._log = log
         self._chatty = bool(log.is_enabled_for(20))
 
-    def started(self, job: Job) -> None:
+    def started(self, job: About) -> None:
         """A processor has loaded ``job``."""
         if self._chatty:
             self._log.info("start", **_name(job))
 
-    def done(self, job: Job, unit: Unit) -> None:
+    def done(self, job: About, unit: Unit) -> None:
         """``job`` performed."""
         if self._chatty:
             self._log.info("done", **_name(job), elapsed=_elapsed(unit))
 
-    def interrupted(self, job: Job, unit: Unit) -> None:
+    def interrupted(self, job: About, unit: Unit) -> None:
         """The stop cut ``job`` short."""
         self._log.warning("interrupted, goes back", **_name(job), elapsed=_elapsed(unit))
 
-    def failed(self, job: Job, unit: Unit, error: BaseException, decision: Decision) -> None:
+    def failed(
+        self, told: About, job: Job, unit: Unit, error: BaseException, decision: Decision
+    ) -> None:
         """``job`` raised ``error``, and this is what becomes of it."""
         self._log.warning(
-            "failed", **_name(job), elapsed=_elapsed(unit), **_fate(decision), exc_info=error
+            "failed", **_name(told), elapsed=_elapsed(unit), **_fate(decision), exc_info=error
         )
         self._tell(error, {"context": "a job failed", "job": job})
 
@@ -59,8 +64,14 @@ class Reporter:
                 self._log.error("an error handler failed", exc_info=bad)
 
 
-def _name(job: Job) -> dict[str, Any]:
-    return {"class": job.get("wrapped") or job["class"], "jid": job.get("jid")}
+def about(job: Job) -> About:
+    """What is told of ``job``, taken before middleware or the job itself can change it."""
+    kept: About = {key: job[key] for key in ("class", "wrapped", "jid", "forkq") if key in job}
+    return {**kept, "class": job.get("wrapped") or job["class"]}
+
+
+def _name(job: About) -> dict[str, Any]:
+    return {"class": job["class"], "jid": job.get("jid")}
 
 
 def _elapsed(unit: Unit) -> float:

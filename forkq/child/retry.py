@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import random
 import sys
-import traceback
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from ..errors import InvalidJob, MalformedPayload, Shutdown
 from ..lease import Unit
 from ..payload import Job, dumps, loads
 from ..registry import DISCARD, KILL, JobSpec
+from ..text import class_name, frames, message
 from ..times import now, seconds
 
 DEFAULT_RETRIES: Final = 25
@@ -113,8 +113,8 @@ def _record(job: Job, unit: Unit, error: BaseException) -> int:
     """Writes the failure into the job; returns its retry count, 0 at the first failure."""
     elsewhere = job.get("retry_queue")
     job["queue"] = elsewhere if elsewhere and type(elsewhere) is str else unit.queue_name
-    job["error_message"] = _message(error)
-    job["error_class"] = _class_name(type(error))
+    job["error_message"] = message(error, _MESSAGE_LIMIT)
+    job["error_class"] = class_name(type(error))
     count = job.get("retry_count")
     if type(count) is int:
         job["retry_count"] = max(0, count + 1)
@@ -189,24 +189,9 @@ def _written(
         return Bury(unit.payload, job)
 
 
-def _message(error: BaseException) -> str:
-    """What the error says, in characters that JSON can carry."""
-    try:
-        text = str(error)
-    except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
-        text = f"(its message cannot be read: {type(bad).__name__})"
-    return text[:_MESSAGE_LIMIT].encode("utf-8", "replace").decode()
-
-
-def _class_name(kind: type[BaseException]) -> str:
-    module = kind.__module__
-    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
-
-
 def _backtrace(error: BaseException, wanted: Any) -> str:
     """base64(zlib(JSON list of lines)), innermost first, as Sidekiq's UI reads it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [f"{f.filename}:{f.lineno}:in `{f.name}'" for f in reversed(frames)]
+    lines = frames(error)[::-1]
     if type(wanted) is int:
         lines = lines[:wanted]
     return base64.b64encode(zlib.compress(msgspec.json.encode(lines))).decode()

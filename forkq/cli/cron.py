@@ -14,7 +14,7 @@ from ..api.cron import Periodic
 from ..api.runs import Run
 from ..client import use
 from .options import configuration, finds_redis
-from .tables import as_json, length, moment, relative, show
+from .tables import as_json, length, moment, relative, show, tell
 
 _NOTHING = (
     "no periodic job is known: an app publishes its own (@forkq.every, [[cron]]) at its start"
@@ -63,7 +63,7 @@ def next_(name: str | None, count: int, wants_json: bool, **flags: Any) -> int:
         click.echo(as_json([{"name": one.name, "tick": tick} for tick, one in ticks]))
         return 0
     if name is not None and chosen[0].resting:
-        click.echo(f"{name} is {_rest(chosen[0])}: none of these will be enqueued", err=True)
+        tell(f"{name} is {_rest(chosen[0])}: none of these will be enqueued", err=True)
     rows = [(moment(tick, one.entry.schedule.tz), relative(tick), one.name) for tick, one in ticks]
     show(rows, ("TICK", "", "NAME"), "no tick is coming" if chosen else _NOTHING)
     _tell_of_the_lead(chosen)
@@ -80,7 +80,7 @@ def pause(names: tuple[str, ...], **flags: Any) -> int:
         periodic_jobs.get(name)  # a misspelt one: nothing is paused
     for name in names:
         changed = periodic_jobs.pause(name)
-        click.echo(f"{name} is paused" if changed else f"{name} was paused already")
+        tell(f"{name} is paused" if changed else f"{name} was paused already")
     return 0
 
 
@@ -94,7 +94,7 @@ def resume(names: tuple[str, ...], **flags: Any) -> int:
         periodic_jobs.get(name)
     for name in names:
         changed = periodic_jobs.resume(name)
-        click.echo(f"{name} {_resumed(periodic_jobs.get(name), changed)}")
+        tell(f"{name} {_resumed(periodic_jobs.get(name), changed)}")
     return 0
 
 
@@ -105,7 +105,7 @@ def run(name: str, **flags: Any) -> int:
     """Push the job of a periodic job now, and print its jid. The schedule stays as it is."""
     use(configuration(**flags))
     jid = periodic_jobs.run(name)
-    click.echo(jid or "vetoed by a client middleware")
+    tell(jid or "vetoed by a client middleware")
     return 0 if jid else 1
 
 
@@ -143,7 +143,7 @@ def remove(name: str, **flags: Any) -> int:
     """Remove a periodic job that was added at run time, or was left by an app that does not run."""
     use(configuration(**flags))
     periodic_jobs.remove(name)
-    click.echo(f"{name} is removed")
+    tell(f"{name} is removed")
     return 0
 
 
@@ -194,7 +194,7 @@ def _resumed(periodic: Periodic, changed: bool) -> str:
 
 def _tell_of_the_lead(found: Sequence[Periodic]) -> None:
     if found and not periodic_jobs.led():
-        click.echo(_UNLED)
+        tell(_UNLED)
 
 
 def _became(run: Run) -> str:

@@ -14,7 +14,7 @@ from ..control import Fields, limit_to, process_limit_to, rate_to
 from ..rules import MOST
 from .options import configuration, finds_redis
 from .queues import warn_of_strangers
-from .tables import as_json, show
+from .tables import as_json, show, tell
 
 _TITLES: Final = ("QUEUE", "RUNNING", "LIMIT", "PER CHILD", "RATE", "TOKENS", "WAITING", "")
 _NOTHING: Final = "no job has been pushed to any queue, and no queue has a rule"
@@ -45,7 +45,7 @@ def show_(queues: tuple[str, ...], wants_json: bool, **flags: Any) -> int:
         return 0
     show([_row(state) for state in states], _TITLES, _NOTHING)
     if any(state.changed for state in states):
-        click.echo(f"\n{_NOTE}")
+        tell(f"\n{_NOTE}")
     return 0
 
 
@@ -103,9 +103,9 @@ def reset(queues: tuple[str, ...], **flags: Any) -> int:
     chosen = [api.Queue(name) for name in queues or _changed()]
     for queue in chosen:
         queue.reset()
-        click.echo(f"{queue.name}: as configured")
+        tell(f"{queue.name}: as configured")
     if not chosen:
-        click.echo("nothing was changed at run time")
+        tell("nothing was changed at run time")
     return 0
 
 
@@ -116,7 +116,7 @@ def _change(name: str, fields: Fields, flags: dict[str, Any]) -> int:
     warn_of_strangers([name], config)
     queue.change(fields)
     [state] = api.queues(name)
-    click.echo(f"{name}: {_told(state)}")
+    tell(f"{name}: {_told(state)}")
     return 0
 
 

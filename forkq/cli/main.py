@@ -21,6 +21,7 @@ from .push import push
 from .running import find, running, stuck
 from .start import start
 from .stats import stats
+from .tables import tell
 
 _FAILURE = 1
 _USAGE = 2
@@ -76,5 +77,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    click.echo(f"forkq: {message}", err=True)
+    tell(f"forkq: {message}", err=True)
     sys.exit(code)

@@ -10,6 +10,7 @@ from .. import api
 from ..client import use
 from .options import configuration, finds_redis
 from .queues import warn_of_strangers
+from .tables import tell
 
 
 @click.command()
@@ -24,7 +25,7 @@ def pause(queues: tuple[str, ...], **flags: Any) -> int:
     for queue in chosen:
         changed = queue.pause()
         state = "is paused" if changed else "was paused already"
-        click.echo(f"{queue.name} {state}; {queue.busy} running, {queue.size} waiting")
+        tell(f"{queue.name} {state}; {queue.busy} running, {queue.size} waiting")
     return 0
 
 
@@ -36,5 +37,5 @@ def resume(queues: tuple[str, ...], **flags: Any) -> int:
     use(configuration(**flags))
     for queue in [api.Queue(name) for name in queues]:
         changed = queue.resume()
-        click.echo(f"{queue.name} {'goes on' if changed else 'was not paused'}")
+        tell(f"{queue.name} {'goes on' if changed else 'was not paused'}")
     return 0

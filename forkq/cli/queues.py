@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import click
-
 from .. import api
 from ..config import Config
 from ..patterns import among
 from ..schema import nearest
+from .tables import tell
 
 
 def warn_of_strangers(names: Iterable[str], config: Config) -> None:
@@ -19,4 +18,4 @@ def warn_of_strangers(names: Iterable[str], config: Config) -> None:
         if not among(name, known):
             near = nearest(name, known)
             hint = f'; the nearest is "{near}"' if near else ""
-            click.echo(f'warning: nobody has pushed to "{name}" so far{hint}', err=True)
+            tell(f'warning: nobody has pushed to "{name}" so far{hint}', err=True)

@@ -14,10 +14,11 @@ from ..errors import MalformedPayload
 from ..lease import Progress
 from ..lookup import Found
 from ..payload import loads
+from ..text import shown_name
 from ..times import seconds
 from .options import configuration, finds_redis
 from .spans import span
-from .tables import as_json, length, moment, relative, show
+from .tables import as_json, length, moment, relative, show, tell
 
 _TITLES = ("JID", "JOB", "QUEUE", "RUNS", "SILENT", "PROGRESS", "PROCESS")
 
@@ -66,9 +67,10 @@ def find(jid: str, wants_json: bool, **flags: Any) -> int:
     if wants_json:
         click.echo(as_json(facts))
     elif facts is None:
-        click.echo(f"{jid} is nowhere: it is done, was discarded or deleted, or was never pushed")
+        what = shown_name(jid)
+        tell(f"{what} is nowhere: it is done, was discarded or deleted, or was never pushed")
     else:
-        click.echo("\n".join(f"{name:<13} {_told(name, value)}" for name, value in facts.items()))
+        tell("\n".join(f"{name:<13} {_told(name, value)}" for name, value in facts.items()))
     return 1 if found is None else 0
 
 
@@ -137,4 +139,4 @@ def _told(name: str, value: Any) -> str:
     if name == "at" or name.endswith(("_at", "_since")):
         stamp = seconds(value) if isinstance(value, int | float) else 0.0
         return f"{moment(stamp)} ({relative(stamp)})"
-    return "".join(c if c.isprintable() else "?" for c in str(value))
+    return shown_name(value)

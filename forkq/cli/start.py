@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import traceback
 from dataclasses import replace
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ from ..master.spawn import refuse_threads
 from ..recovery import Recovery
 from ..redis_url import EMBEDDED, redacted_url
 from ..rules import warnings
+from ..text import traceback_of
 from .options import configuration, finds_redis
 
 _STDERR: Final = 2
@@ -158,9 +158,10 @@ def _preload(config: Config) -> None:
     except ForkqError as error:
         raise CannotBoot(str(error)) from None
     except BaseException as error:  # noqa: BLE001 - SystemExit too: it looks like a clean end
-        story = "".join(traceback.format_exception(error)).rstrip()
         apps = ", ".join(config.app)
-        raise CannotBoot(f"the app {apps} failed while it was preloaded:\n{story}") from None
+        raise CannotBoot(
+            f"the app {apps} failed while it was preloaded:\n{traceback_of(error)}"
+        ) from None
     refuse_threads()
     gc.collect()
     gc.freeze()

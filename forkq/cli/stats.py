@@ -12,7 +12,7 @@ from ..client import use
 from ..damage import about
 from ..patterns import is_pattern
 from .options import configuration, finds_redis
-from .tables import as_json, length, table
+from .tables import as_json, length, table, tell
 
 
 @click.command()
@@ -31,9 +31,9 @@ def stats(days: int | None, wants_json: bool, **flags: Any) -> int:
         known = {**asdict(found), "enqueued": found.enqueued, "damaged": damaged}
         click.echo(as_json({**known, "history": past} if days else known))
         return 0
-    click.echo("\n\n".join([_counts(found), _queues(found), *([_days(history)] if days else [])]))
+    tell("\n\n".join([_counts(found), _queues(found), *([_days(history)] if days else [])]))
     if damaged:
-        click.echo(f"\n{_damage(damaged)}")
+        tell(f"\n{_damage(damaged)}")
     return 0
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import click
 
+from ..text import printable, shown_name
 from ..zones import zone_of
 
 _GAP: Final = 2
@@ -22,9 +23,9 @@ _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """``rows`` under ``titles``, numbers to the right. Where the terminal is too narrow for that,
-    the widest columns are cut, but not those that somebody will copy or compare; for a file or
-    another program none is."""
-    lines = [list(titles), *([_printable(cell) for cell in row] for row in rows)]
+    the widest columns are cut, but not those that somebody will copy or compare. For a file or
+    another program none is, and a cell is cut only where no honest name is that long."""
+    lines = [list(titles), *([shown_name(cell) for cell in row] for row in rows)]
     numeric = [all(_is_number(line[at]) for line in lines[1:]) for at in range(len(titles))]
     natural = [max(len(line[at]) for line in lines) for at in range(len(titles))]
     widths = _fitted(natural, [title in _WHOLE for title in titles])
@@ -32,13 +33,19 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def as_json(value: Any) -> str:
-    """For programs."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    """For programs. What could control a terminal is escaped as JSON has it."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c).strip('"') for c in text)
+
+
+def tell(text: str, *, err: bool = False) -> None:
+    """Prints lines in which names from Redis may stand: none of them controls the terminal."""
+    click.echo(printable(text, keep="\n"), err=err)
 
 
 def show(rows: Sequence[Any], titles: Sequence[str], nothing: str) -> None:
     """Prints a table, or the sentence that says what is not there."""
-    click.echo(table(titles, rows) if rows else nothing)
+    tell(table(titles, rows) if rows else nothing)
 
 
 def moment(stamp: float, tz: str | None = None) -> str:
@@ -85,11 +92,6 @@ def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) 
         cut = cell if len(cell) <= width else cell[: width - 1] + "…"
         parts.append(cut.rjust(width) if number else cut.ljust(width))
     return (" " * _GAP).join(parts).rstrip()
-
-
-def _printable(cell: Any) -> str:
-    """Names come from payloads that anybody may write: none of them moves the cursor."""
-    return "".join(c if c.isprintable() else "?" for c in str(cell))
 
 
 def _is_number(text: str) -> bool:

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..config import Config
 from ..exits import CLEAN
 from ..pipe import Order, Stop
 from ..recovery import Crash
 from .handle import CLOCK, Child, Slot
+from .oom import OomKills
 from .rescue import Case, Rescue
 from .signals import Signals
 from .spawn import Spawner
@@ -22,6 +23,15 @@ from .spawn import Spawner
 _BOOT_ATTEMPTS: Final = 3
 # Seconds until the next try when the system has no process or descriptor left.
 _FORK_PAUSE: Final = 1.0
+_OUT_OF_MEMORY: Final = "SIGKILL by the kernel: out of memory"
+
+
+class _Death(NamedTuple):
+    """A child that has died, ``how`` ("" if in good order), and whether its place is free now."""
+
+    child: Child
+    how: str
+    in_place: bool
 
 
 class Family:
@@ -41,6 +51,8 @@ class Family:
         self.children: dict[int, Child] = {}
         self.was_ready = False
         self._ours = ours
+        self._deaths: list[_Death] = []
+        self._oom = OomKills()
         self._rescue = rescue
         self._log = log
         self._spawner = Spawner(config, self._descriptors, log)
@@ -67,6 +79,7 @@ class Family:
 
     def reap(self) -> None:
         """Buries the dead: their jobs are rescued, their places are free."""
+        self._oom.look()
         for child in list(self.children.values()):
             pid, status, usage = os.wait4(child.pid, os.WNOHANG)
             if pid:
@@ -176,13 +189,24 @@ class Family:
         for fd in (child.report.fd, child.pidfd):
             self._ignore(fd)
         child.close()
-        if not child.ended_well(code):
+        oom = code == -signal.SIGKILL and not (child.frozen or child.killed) and self._oom.claim()
+        how = _OUT_OF_MEMORY if oom else _how(code)
+        well = child.ended_well(code)
+        if not well:
             blameless = child.said_goodbye or child.frozen or not child.was_ready
-            self.rescue(child, None if blameless else _crash(code, rss))
+            self.rescue(child, None if blameless else _crash(code, rss, oom=oom))
         in_place = child.slot.child is child
         if in_place:
-            child.slot.died(child, _how(code))
-        self._log_death(child, code, in_place)
+            child.slot.died(child, how)
+        orderly = well or (child.report.garbled and code == CLEAN)
+        self._deaths.append(_Death(child, "" if orderly else how, in_place))
+
+    def tell_deaths(self) -> None:
+        """Logs which children have died since. Apart from ``reap``, so that no line delays a
+        rescue."""
+        deaths, self._deaths = self._deaths, []
+        for death in deaths:
+            self._log_death(death.child, death.how, death.in_place)
 
     def _reap_strangers(self) -> None:
         """As PID 1 of a container we inherit what jobs have left behind; init would reap it."""
@@ -193,8 +217,9 @@ class Family:
                     return  # ours, died just now: the next round buries it with honours
                 os.waitpid(found.si_pid, 0)
 
-    def _log_death(self, child: Child, code: int, in_place: bool) -> None:
-        if child.ended_well(code) or (child.report.garbled and code == CLEAN):
+    def _log_death(self, child: Child, how: str, in_place: bool) -> None:
+        """``how`` it died; nothing if it ended in good order."""
+        if not how:
             self._log.info("child ended", child=child.name, pid=child.pid)
         elif child.frozen and child.killed:
             self._log.info("child killed", child=child.name, pid=child.pid)
@@ -211,7 +236,7 @@ class Family:
         elif child.reason:  # told whole when the last attempt has failed
             self._log.error("child cannot boot", child=child.name, attempt=child.slot.boot_failures)
         else:
-            self._log.error("child died", child=child.name, pid=child.pid, how=_how(code))
+            self._log.error("child died", child=child.name, pid=child.pid, how=how)
 
     def _log_failed_boot(self, slot: Slot) -> None:
         """One line, however often it is tried."""
@@ -260,9 +285,11 @@ def _slots(config: Config) -> Iterator[Slot]:
     yield Slot(CLOCK, None)
 
 
-def _crash(code: int, rss: int) -> Crash:
+def _crash(code: int, rss: int, *, oom: bool) -> Crash:
     """How a child died, for its jobs' records."""
-    return Crash(signal=-code, rss=rss) if code < 0 else Crash(exit=code, rss=rss)
+    if code >= 0:
+        return Crash(exit=code, rss=rss)
+    return Crash(signal=-code, rss=rss, reason=_OUT_OF_MEMORY if oom else None)
 
 
 def _how(code: int) -> str:

@@ -14,6 +14,7 @@ from setproctitle import setproctitle
 
 from ..config import Config
 from ..exits import CANNOT_BOOT, CLEAN
+from ..log import catch_up
 from ..pipe import Quiet
 from .embedded import Embedded
 from .family import Family
@@ -80,6 +81,7 @@ class Master:
             self._stopping.enforce()
             self._respawn()  # first: it boots while its predecessor's jobs go back
             self._rescue.work()
+            self._family.tell_deaths()
             self._leadership.go_on(self._family.slots, self._family.children)
             self._show()
         self._end()
@@ -122,6 +124,7 @@ class Master:
         self._status.write(self._state(), self._family.children.values(), ready=self._works())
         if self._embedded is not None:
             self._embedded.check()
+        catch_up()
 
     def _announce(self, summary: str) -> None:
         if not self._ready:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from forkq.capsule import Capsule, weigh
 from forkq.child.fetcher import Fetcher
+from forkq.child.lead import Hand
 from forkq.child.line import Line
 from forkq.child.manager import Manager
 from forkq.child.processor import Processor
@@ -109,8 +110,9 @@ class Crew:
         assert self.errors == []
 
     def _run(self) -> None:
+        hand = Hand()
         try:
-            while (unit := self.fetcher.take()) is not None:
+            while (unit := self.fetcher.take(hand)) is not None:
                 unit.begin(threading.get_ident(), 1.0)
                 self._work(unit)
                 self.order.append(unit.payload)

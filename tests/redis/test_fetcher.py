@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from forkq.child.lead import Hand
 from forkq.lease import Unit
 from forkq.limits import Rules
 from tests.redis.crew import IDENTITY, Crew
@@ -239,10 +240,9 @@ def test_the_job_of_a_dead_processor_goes_back_and_runs_again(
 ) -> None:
     push(redis, "orphan")
     crew = Crew(redis_server.url, concurrency=2)
-    unit = crew.fetcher.take()
-    assert unit is not None
-    unit.begin(thread=1, started=1.0)
-    crew.fetcher.abandon(1)
+    hand = Hand()
+    assert crew.fetcher.take(hand) is not None
+    crew.fetcher.abandon(hand)
     with crew:
         crew.wait_runs(1)
     assert crew.order == [b"orphan"]

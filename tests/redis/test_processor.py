@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from redis import Redis
@@ -17,6 +17,7 @@ from forkq.child import books
 from forkq.child.processor import Processor
 from forkq.child.stats import Totals
 from forkq.errors import Shutdown
+from forkq.lease import Unit
 from forkq.payload import dumps
 from tests.redis.crew import Shop
 from tests.support.server import Server
@@ -505,7 +506,6 @@ def test_an_error_that_the_interruption_caused_is_no_failure(
     assert redis.exists("retry", "dead") == 0
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_dead_processor_is_replaced_and_its_job_runs_again(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -513,13 +513,15 @@ def test_a_dead_processor_is_replaced_and_its_job_runs_again(
     with Shop(redis_server.url, concurrency=2) as shop:
         wait_until(lambda: shop.fetcher._waiting, what="the shop to wait")
         victims: list[str] = []
+        process = Processor.process
 
-        def die(job: Any) -> None:
+        def die(self: Processor, unit: Unit) -> None:
             if not victims:
                 victims.append(threading.current_thread().name)
                 raise SystemExit
+            process(self, unit)
 
-        monkeypatch.setattr(shop.processors[0]._reporter, "started", die)
+        monkeypatch.setattr(Processor, "process", die)
         redis.lpush(LIST, payload("Good", "twice"))
         wait_until(lambda: not all(p.alive for p in shop.processors), what="a processor's death")
         shop.manager.replace_the_dead()
@@ -528,7 +530,6 @@ def test_a_dead_processor_is_replaced_and_its_job_runs_again(
         assert ran == [["twice"]]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_a_dead_processor_had_counted_stays_counted(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -536,7 +537,7 @@ def test_what_a_dead_processor_had_counted_stays_counted(
     with Shop(redis_server.url, concurrency=1) as shop:
         redis.lpush(LIST, *[payload("Good")] * 5)
         wait_until(lambda: shop.manager.counts() == (5, 0), what="the counts")
-        monkeypatch.setattr(shop.processors[0]._reporter, "started", _die_in(shop.processors[0]))
+        monkeypatch.setattr(shop.processors[0], "process", _die)
         redis.lpush(LIST, payload("Good"))
         wait_until(lambda: not shop.processors[0].alive, what="the processor's death")
         assert shop.manager.counts() == (5, 0)
@@ -546,14 +547,9 @@ def test_what_a_dead_processor_had_counted_stays_counted(
     assert sum(row[2:]) == 6
 
 
-def _die_in(victim: Processor) -> Callable[[Any], None]:
-    """Ends the thread of ``victim``, and of no other processor."""
-
-    def die(job: Any) -> None:
-        if threading.current_thread() is victim._thread:
-            raise SystemExit
-
-    return die
+def _die(unit: Unit) -> NoReturn:
+    """What ends the thread of a processor."""
+    raise SystemExit
 
 
 @pytest.mark.parametrize(("retry", "target"), [(True, "retry"), (0, "dead")])

@@ -95,6 +95,7 @@ class Home:
             return child.pid not in self.family.children
 
         wait_until(reaped, what="the reaping")
+        self.family.tell_deaths()
 
     def close(self) -> None:
         """Kills all that is left."""

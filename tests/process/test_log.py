@@ -1,0 +1,101 @@
+"""The log of a whole tree: a reader that stands still, an app with a log of its own, a web UI."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from tests.process.scene import APP, Journal, push, push_many, wait_settled, workers
+from tests.support.server import Server
+from tests.support.tree import Forest, ForkqTree
+from tests.support.waiting import wait_until
+
+STRUCTLOG = """
+    import logging, structlog, forkq
+
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, structlog.processors.KeyValueRenderer()],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+    @forkq.job(name="Talk")
+    def talk():
+        structlog.get_logger("app").warning("by structlog")
+        logging.getLogger("app").info("by logging")
+        raise ValueError("\x1b[2J")
+"""
+
+
+@pytest.fixture
+def stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The reading end of what a tree has for standard error; nobody reads it yet."""
+    pipe = tmp_path / "stderr"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    monkeypatch.setattr(ForkqTree, "wrapper", ["sh", "-c", f'exec "$@" 2>{pipe}', "sh"])
+    yield reader
+    os.close(reader)
+
+
+def test_a_reader_that_stands_still_stops_neither_rescue_nor_respawn_nor_the_stop(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal, stalled: int
+) -> None:
+    """What was dropped meanwhile is counted, and told when the reader is back."""
+    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "1"], env=journal.env)
+    push_many(redis_server, "Quick", [[0]] * 500)
+    wait_settled(redis, deadline=30)
+    running = push(redis_server, "Nap", 60)
+    journal.wait("begin", [running])
+    workers(forkq)[0].kill()
+    wait_until(lambda: len(journal.runs()[running]) == 2, what="its second run")
+    heard = b""
+
+    def told() -> bool:
+        nonlocal heard
+        while True:
+            try:
+                piece = os.read(stalled, 65536)
+            except BlockingIOError:
+                break
+            heard += piece
+            if not piece:
+                break
+        return heard.count(b"log lines dropped") >= 2  # the master's and the child's
+
+    began = time.monotonic()
+    wait_until(told, what="the counts", deadline=20)
+    assert time.monotonic() - began < 20
+    workers(forkq)[0].kill()
+    push_many(redis_server, "Quick", [[0]] * 500)  # full again: the stop must not care
+    forkq.stop(deadline=35)
+    forkq.assert_gone()
+
+
+def test_an_app_with_structlog_of_its_own_has_each_line_once(
+    redis: Redis, redis_server: Server, tree: Forest
+) -> None:
+    forkq = tree(redis_server, app=STRUCTLOG, args=["-c", "1", "-t", "1"])
+    push(redis_server, "Talk")
+    forkq.wait_log("failed")
+    assert forkq.stop() == 0
+    told = forkq.log_text()
+    assert told.count("by structlog") == told.count("by logging") == 1
+    assert "\x1b" not in told
+
+
+def test_ttin_from_a_web_ui_logs_the_stacks(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
+    jid = push(redis_server, "Nap", 60)
+    journal.wait("begin", [jid])
+    [identity] = wait_until(lambda: redis.smembers("processes"), what="its record")
+    redis.lpush(f"{identity.decode()}-signals", "TTIN")
+    forkq.wait_log(f"event=stack.*Nap {jid}", deadline=25)

@@ -1,0 +1,318 @@
+"""Failures that cannot be told or recorded, and exceptions that strike outside of a job: each job
+is settled all the same, and the child goes on."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import pytest
+from redis import Redis
+
+import forkq
+from forkq import log, middleware, registry
+from forkq.child import processor as processor_module
+from forkq.child.lead import Hand, Lead
+from forkq.child.processor import Processor
+from forkq.lease import Unit
+from tests.redis.crew import Shop
+from tests.redis.test_processor import (
+    INFLIGHT,
+    LIST,
+    clean,  # noqa: F401 - the fixture
+    entries,
+    good,
+    payload,
+    settled,
+)
+from tests.support.server import Server
+from tests.support.waiting import wait_until
+
+raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
+
+
+class Stray(Exception):
+    """What a time-out library raises in another thread, a moment too late."""
+
+
+class NotesThatRaise(Exception):
+    @property
+    def __notes__(self) -> NoReturn:
+        raise RuntimeError
+
+
+class NoText(Exception):
+    def __str__(self) -> NoReturn:
+        raise SystemExit
+
+    __repr__ = __str__
+
+
+class Meta(type):
+    @property
+    def __module__(cls) -> NoReturn:  # type: ignore[override]
+        raise RuntimeError
+
+
+class NoModule(Exception, metaclass=Meta):
+    """One of which not even the class can be named."""
+
+
+def _syntax_error() -> NoReturn:
+    raise SyntaxError("x", ("f", 1, 1, b"\xff"))  # type: ignore[arg-type]
+
+
+def _in_a_file_that_is_not_utf8() -> None:
+    exec(compile("1/0", "job-\udcff\x1b[2J.py", "exec"))  # noqa: S102 - any name a file can have
+
+
+def _raising(error: BaseException) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+HOSTILE = [
+    _syntax_error,
+    _in_a_file_that_is_not_utf8,
+    _raising(NotesThatRaise("x")),
+    _raising(NoText("x")),
+    _raising(NoModule("x")),
+]
+
+
+@pytest.mark.parametrize("fail", HOSTILE)
+@pytest.mark.parametrize(("retry", "target"), [(True, "retry"), (0, "dead")])
+def test_a_failure_that_cannot_be_told_is_settled_after_one_run(
+    redis: Redis, redis_server: Server, fail: Callable[[], None], retry: Any, target: str
+) -> None:
+    runs: list[int] = []
+
+    @forkq.job(name="Hostile")
+    def hostile() -> None:
+        runs.append(1)
+        fail()
+
+    ran = good()
+    with Shop(redis_server.url, concurrency=1) as shop:
+        shop.processors[0]._reporter._log = log.logger()
+        redis.lpush(LIST, payload("Hostile", retry=retry, backtrace=True), payload())
+        settled(redis)
+        wait_until(lambda: shop.manager.counts() == (2, 1), what="the counts")
+        assert shop.processors[0].alive
+    assert (runs, ran) == ([1], [[]])
+    [found] = entries(redis, target)
+    assert found["retry_count"] == 0
+    assert found["error_class"]
+
+
+@pytest.mark.parametrize("key", ["class", "jid", "queue", "args", "retry", "everything"])
+@pytest.mark.parametrize("change", ["removes", "changes"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_middleware_may_do_to_a_job_what_it_likes(
+    redis: Redis, redis_server: Server, key: str, change: str, fails: bool
+) -> None:
+    @forkq.job(name="Changed")
+    def job() -> None:
+        if fails:
+            raise ValueError("boom")
+
+    @middleware.server.append
+    def meddle(job: dict[str, Any], call: Callable[[], None]) -> None:
+        call()
+        keys = list(job) if key == "everything" else [key]
+        for one in keys:
+            job[one] = {"rubbish": {1}}
+            if change == "removes":
+                del job[one]
+
+    with Shop(redis_server.url, concurrency=1) as shop:
+        redis.lpush(LIST, payload("Changed", forkq={"cron": "n"}))
+        settled(redis)
+        wait_until(lambda: shop.manager.counts() == (1, int(fails)), what="the counts")
+        told = "failed" if fails else "done"
+        wait_until(lambda: told in shop.log.events(), what="its line")
+        assert shop.processors[0].alive
+    [line] = [values for _, event, values in shop.log.lines if event == told]
+    assert (line["class"], line["jid"]) == ("Changed", "m1")
+    assert [found["jid"] for found in entries(redis, "retry")] == ["m1"] * fails
+
+
+@pytest.mark.parametrize("where", ["loads", "about", "decide", "caused_by_shutdown"])
+def test_a_fault_of_our_own_costs_the_job_a_retry_and_no_processor(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Wherever the way of a job breaks off."""
+    runs: list[int] = []
+
+    @forkq.job(name="Bad")
+    def bad() -> None:
+        runs.append(1)
+        raise ValueError("boom")
+
+    original = getattr(processor_module, where)
+    calls: list[int] = []
+
+    def break_off(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            raise Stray("ours")
+        return original(*args)
+
+    monkeypatch.setattr(processor_module, "stopping", lambda: True)
+    monkeypatch.setattr(processor_module, where, break_off)
+    with Shop(redis_server.url, concurrency=1) as shop:
+        redis.lpush(LIST, payload("Bad"))
+        settled(redis)
+        assert shop.processors[0].alive
+    [found] = entries(redis, "retry")
+    assert found["retry_count"] == 0
+    assert found["error_class"] == "forkq.errors.Unsettled"
+    assert len(runs) <= 1
+    assert "forkq failed in the midst of a job" in shop.log.events()
+
+
+def test_settled_first_told_afterwards(redis: Redis, redis_server: Server) -> None:
+    """An error handler that hangs holds no lease, and sees the job in its new place."""
+    seen: list[bool] = []
+
+    @forkq.job(name="Bad")
+    def bad() -> None:
+        raise ValueError("boom")
+
+    @registry.error_handlers.append
+    def look(error: BaseException, context: dict[str, Any]) -> None:
+        seen.append(bool(redis.exists("retry")) and not redis.exists(INFLIGHT))
+
+    with Shop(redis_server.url, concurrency=1):
+        redis.lpush(LIST, payload("Bad", retry="rubbish"), b"{nope")
+        settled(redis)
+        wait_until(lambda: len(seen) == 3, what="the handlers")
+    assert seen[:2] == [True, True]
+
+
+def test_exceptions_that_strike_while_processors_wait_stop_no_child(
+    redis: Redis, redis_server: Server
+) -> None:
+    """The leader and its followers, again and again: those who die are replaced, and a job that is
+    pushed then runs."""
+    ran = good()
+    with Shop(redis_server.url, concurrency=4) as shop:
+        for round_ in range(10):
+            wait_until(lambda: shop.fetcher._waiting, what="a leader that waits")
+            for processor in shop.manager._processors:
+                raise_in(processor._thread.ident or 0, Stray)
+            redis.lpush(LIST, payload("Good", round_))
+
+            def done(expected: int = round_) -> bool:
+                shop.manager.replace_the_dead()
+                return [expected] in ran
+
+            wait_until(done, what=f"the job of round {round_}")
+            settled(redis)
+
+
+def test_the_lead_is_never_lost_whenever_an_exception_strikes() -> None:
+    """Threads that take and leave the lead as fast as they can, and are struck at any bytecode."""
+    lead, over, rounds = Lead(), threading.Event(), [0]
+    hands: list[Hand] = []
+
+    def follow() -> None:
+        hand = Hand()
+        hands.append(hand)
+        while not over.is_set():
+            try:
+                if not lead.regain(hand):
+                    lead.wait(hand)
+                rounds[0] += 1
+                lead.performed(0)
+                lead.leave(hand, keep=True)
+            except Stray:
+                lead.fail(hand)
+
+    def survive() -> None:
+        while not over.is_set():
+            try:
+                follow()
+            except Stray:  # struck in the handler itself: its hand is dead
+                continue
+
+    threads = [threading.Thread(target=survive, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + 1.5
+    strikes = 0
+    while time.monotonic() < end:
+        raise_in(threads[strikes % 4].ident or 0, Stray)
+        strikes += 1
+        time.sleep(0.001)
+    before = rounds[0]
+
+    def goes_on() -> bool:
+        for hand in hands:  # as the manager does with the hands of the dead
+            if hand is not hands[-1] and (hand.lead or hand.kept):
+                lead.free(hand)
+        return rounds[0] > before + 100
+
+    wait_until(goes_on, what="the lead to go round")
+    over.set()
+    lead._free.put(True)
+    for thread in threads:
+        thread.join(10)
+
+
+def test_when_several_processors_die_no_job_runs_twice_at_once(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of the dead are abandoned before the first heir can fetch, and a unit is known by the
+    processor that took it: a thread's ident is given out again at once."""
+    lock, running, together = threading.Lock(), [0], [0]
+
+    @forkq.job(name="Good")
+    def job() -> None:
+        with lock:
+            running[0] += 1
+            together[0] = max(together[0], running[0])
+        time.sleep(0.02)
+        with lock:
+            running[0] -= 1
+
+    deaths: list[int] = []
+    process = Processor.process
+
+    def die(self: Processor, unit: Unit) -> None:
+        unit.begin(threading.get_ident(), 1.0)
+        if len(deaths) < 4:
+            deaths.append(1)
+            raise SystemExit
+        process(self, unit)
+
+    monkeypatch.setattr(Processor, "process", die)
+    order: list[str] = []
+    with Shop(redis_server.url, concurrency=4) as shop:
+        abandon, hire = shop.fetcher.abandon, shop.manager._hire
+
+        def note_abandon(hand: Hand) -> None:
+            order.append("abandon")
+            abandon(hand)
+
+        def note_hire(name: str) -> Processor:
+            order.append("hire")
+            return hire(name)
+
+        monkeypatch.setattr(shop.fetcher, "abandon", note_abandon)
+        monkeypatch.setattr(shop.manager, "_hire", note_hire)
+        redis.lpush(LIST, *[payload("Good", jid=str(n)) for n in range(4)])
+        wait_until(
+            lambda: all(p.has_died for p in shop.manager._processors), what="the end of all four"
+        )
+        shop.manager.replace_the_dead()
+        settled(redis)
+        assert shop.manager.counts() == (4, 0)
+    assert order == ["abandon"] * 4 + ["hire"] * 4
+    assert together[0] <= 4
