@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -96,6 +97,7 @@ def test_ttin_from_a_web_ui_logs_the_stacks(
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
     jid = push(redis_server, "Nap", 60)
     journal.wait("begin", [jid])
-    [identity] = wait_until(lambda: redis.smembers("processes"), what="its record")
-    redis.lpush(f"{identity.decode()}-signals", "TTIN")
+    found: Any = wait_until(lambda: redis.smembers("processes"), what="its record")
+    [identity] = found
+    redis.lpush(identity + b"-signals", "TTIN")
     forkq.wait_log(f"event=stack.*Nap {jid}", deadline=25)
