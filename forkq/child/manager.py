@@ -69,7 +69,8 @@ class Manager:
         are abandoned before the first replacement can fetch."""
         dead = [place for place, one in enumerate(self._processors) if not one.alive]
         for place in dead:
-            self._fetcher.abandon(self._processors[place].hand)
+            if self._processors[place].has_died:  # else it is one that could not be started
+                self._fetcher.abandon(self._processors[place].hand)
         if self._quiet:
             return
         for place in dead:
@@ -78,7 +79,7 @@ class Manager:
     def _replace(self, place: int) -> None:
         """Starts a replacement, or leaves that to the next look: the others must go on."""
         dead, replacement = self._processors[place], self._new()
-        if dead.has_died:  # else it is a replacement that could not be started
+        if dead.has_died:
             self._log.error("a processor died; replaced", processor=place)
         replacement.tally = dead.tally  # goes on with its counts: each job counts once
         self._processors[place] = replacement

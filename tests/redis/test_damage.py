@@ -12,7 +12,7 @@ from redis import Redis, exceptions
 
 import forkq
 from forkq import client as client_module
-from forkq import damage, registry
+from forkq import damage, middleware, registry
 from forkq.cli.main import main
 from forkq.connection import Wire
 from forkq.cron import Entry
@@ -186,6 +186,7 @@ def test_a_server_that_does_not_answer_in_time_is_told_in_words(own_server: Serv
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The jobs that have run."""
     monkeypatch.setattr(registry, "_jobs", {})
+    monkeypatch.setattr(middleware, "server", middleware.Chain())  # the demo's is loaded by tests
     done: list[str] = []
 
     @forkq.job(name="Good", queue="other")

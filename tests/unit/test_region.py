@@ -17,7 +17,8 @@ from forkq.child.region import Region
 from forkq.errors import Shutdown
 from tests.support.waiting import wait_until
 
-RACES = 4000
+RACES = 2000
+PATIENCE = 120.0  # seconds; a free machine takes less than ten for all races
 
 
 @pytest.fixture(autouse=True)
@@ -176,7 +177,7 @@ def test_in_thousands_of_races_nothing_leaks_out_of_the_region() -> None:
     racer = Racer()
     thread = in_thread(racer.run)
     hits = 0
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while hits < RACES and thread.is_alive() and time.monotonic() < end:
         before = racer.known
         hits += racer.region.interrupt()
@@ -209,7 +210,7 @@ def test_whatever_is_delivered_late_is_at_most_one_per_interruption() -> None:
 
     thread = in_thread(run)
     hits = 0
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while hits < 500 and time.monotonic() < end:
         hits += region.interrupt()
     stop.set()

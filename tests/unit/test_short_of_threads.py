@@ -11,6 +11,7 @@ import pytest
 from forkq.child.boot import start_threads
 from forkq.child.events import Election
 from forkq.child.fetcher import Fetcher
+from forkq.child.lead import Hand
 from forkq.child.manager import Manager
 from forkq.child.processor import Processor
 from forkq.child.stats import Tally
@@ -26,20 +27,20 @@ class FakeFetcher:
     """Remembers whose units were given up."""
 
     def __init__(self) -> None:
-        self.abandoned: list[int] = []
+        self.abandoned: list[Hand] = []
 
-    def abandon(self, thread: int) -> None:
-        """The processor of that thread died."""
-        self.abandoned.append(thread)
+    def abandon(self, hand: Hand) -> None:
+        """The processor with that hand died."""
+        self.abandoned.append(hand)
 
 
 class FakeProcessor:
     """One that dies at once, or cannot be started."""
 
-    def __init__(self, start: Callable[[], None], ident: int, alive: bool) -> None:
-        self.tally = Tally()
+    def __init__(self, start: Callable[[], None], *, alive: bool, has_died: bool) -> None:
+        self.tally, self.hand = Tally(), Hand()
         self._start = start
-        self.ident, self.alive = ident, alive
+        self.alive, self.has_died = alive, has_died
 
     def start(self, gate: threading.Event) -> None:
         """Starts it, or raises."""
@@ -68,13 +69,13 @@ def test_leaders_handlers_that_get_no_thread_do_not_end_the_child(
 def test_a_replacement_that_cannot_be_started_is_tried_again() -> None:
     """And nothing is given up in its name: it has never had a thread."""
     log, fetcher = Log(), FakeFetcher()
-    first = FakeProcessor(lambda: None, 7, alive=False)
-    unstarted = FakeProcessor(cast("Callable[[], None]", refuse), 0, alive=False)
-    heirs = iter([first, unstarted, FakeProcessor(lambda: None, 9, alive=True)])
+    first = FakeProcessor(lambda: None, alive=False, has_died=True)
+    unstarted = FakeProcessor(refuse, alive=False, has_died=False)
+    heirs = iter([first, unstarted, FakeProcessor(lambda: None, alive=True, has_died=False)])
     manager = Manager(1, cast("Fetcher", fetcher), lambda name: cast("Processor", next(heirs)), log)
     for _ in range(3):
         manager.replace_the_dead()
-    assert fetcher.abandoned == [7]
+    assert fetcher.abandoned == [first.hand]
     assert log.events() == [
         "a processor died; replaced",
         "a processor cannot be started; trying again",
