@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 import structlog
 
 from .stderr import Stderr
-from .text import NAME_LIMIT, cut, printable, traceback_of
+from .text import NAME_LIMIT, cut, printable, shown_name, traceback_of
 
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # sd-daemon(3): what the journal takes for a line's priority.
@@ -163,6 +163,8 @@ def _shown(key: str, value: Any) -> Any:
         return value
     if type(value) in (list, tuple) and all(type(one) is str for one in value):
         return [printable(cut(one)) for one in value]
+    if type(value) is dict:
+        return {shown_name(name): shown_name(one) for name, one in value.items()}
     try:
         text = value if type(value) is str else str(value)
     except Exception as bad:  # noqa: BLE001 - the app's own code, in a value that it has bound

@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -58,7 +57,8 @@ def is_guessable(folder: Path) -> bool:
 
 
 def _guessable() -> Path:
-    return Path(tempfile.gettempdir()) / f"forkq-{os.getuid()}"
+    # Not tempfile.gettempdir: that writes a file to see whether it may.
+    return Path(os.environ.get("TMPDIR") or "/tmp") / f"forkq-{os.getuid()}"  # noqa: S108
 
 
 def _is_ours(folder: Path) -> bool:

@@ -15,9 +15,9 @@ from ..errors import CannotBoot
 from ..exits import CLEAN
 from ..pipe import DumpStacks, Left, Order, Quiet, Reader, Stop, orders, send
 from ..post import Post, leave
+from ..stack_dump import dump_stacks
 from ..text import traceback_of
 from .bell import Bell
-from .stacks import dump_stacks
 
 _PACKAGE: Final = str(Path(__file__).parents[1])
 

@@ -39,6 +39,7 @@ from ..pipe import (
     unbootable,
 )
 from ..post import Post, listen_to_term
+from ..stack_dump import dump_stacks
 from ..standing import announce_stopping, lead
 from .boot import BootWatch, start_threads, story
 from .claim import Claim
@@ -55,7 +56,6 @@ from .record import Record, describe
 from .reporter import Reporter
 from .runs import Runs
 from .settle import Settler
-from .stacks import dump_stacks
 
 _TICK: Final = 1.0
 _BRISK_TICK: Final = 0.02

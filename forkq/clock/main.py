@@ -7,7 +7,6 @@ that changes. Where the server does not tell of changes, it looks once in a whil
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import select
 import time
@@ -42,6 +41,7 @@ from ..pipe import (
 )
 from ..post import Post, listen_to_term
 from ..recovery import Recovery
+from ..stack_dump import dump_stacks
 from .announce import Origins
 from .cron import Ticker
 from .due import Mover
@@ -233,7 +233,7 @@ class Clock:
         if any(isinstance(order, Quiet) for order in told):
             self._resign()
         if any(isinstance(order, DumpStacks) for order in told):
-            faulthandler.dump_traceback(file=2)
+            dump_stacks((), self._log)
 
     def _track(self) -> None:
         if not self._tracking:

@@ -13,6 +13,7 @@ from tests.process.scene import APP, Journal, leased, measured, push_many, wait_
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 from tests.support.tree import Forest
+from tests.support.waiting import within
 
 SLOW = 0.8  # seconds an answer; the rescue's time-out is one second
 CHILDREN = 8
@@ -59,6 +60,7 @@ def test_a_stop_after_many_deaths_is_obeyed_at_once(
     wait_events(forkq, "stopping")
     spent = time.monotonic() - began
     measured(f"TERM was obeyed after {spent:.1f} s, beside {CHILDREN} children to be rescued")
-    assert spent < SLOW + 1
+    # A turn of the loop waits for one answer, which the proxy may pass on in two parts.
+    assert spent < within(2 * SLOW + 0.5)
     forkq.wait()
-    assert time.monotonic() - began <= spent + 1 + BEYOND
+    assert time.monotonic() - began <= spent + within(1 + BEYOND)

@@ -846,7 +846,7 @@ class TestPlaces:
     ) -> None:  # fmt: skip
         monkeypatch.setattr("forkq.places.os.getuid", lambda: uid)
         monkeypatch.setattr("forkq.places.os.access", lambda path, mode: run_is_writable)
-        monkeypatch.setattr("forkq.places.tempfile.gettempdir", lambda: "/tmp")
+        monkeypatch.delenv("TMPDIR", raising=False)
         config = loaded(None, XDG_RUNTIME_DIR="/no/such/folder", HOME="/home/me")
         assert config.pidfile.parent == Path(folder)
         assert config.state_dir.parent == Path("/home/me/.local/state/forkq")

@@ -120,7 +120,7 @@ def test_a_trap_in_the_status_files_place_is_replaced(
 @pytest.fixture
 def guessable(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where forkq's files lie without XDG_RUNTIME_DIR."""
-    monkeypatch.setattr("forkq.places.tempfile.gettempdir", lambda: str(shared))
+    monkeypatch.setenv("TMPDIR", str(shared))
     return shared / f"forkq-{os.getuid()}"
 
 

@@ -1,4 +1,4 @@
-"""What every thread of this child does, for the log: the answer to TTIN."""
+"""What every thread of this process does, for the log: the answer of a child or a clock to TTIN."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
-from ..lease import Unit
-from ..recovery import named
+from .lease import Unit
+from .recovery import named
 
 
 def dump_stacks(units: Iterable[Unit], log: Any) -> None:
