@@ -64,6 +64,10 @@ class Wire:
 
     ``timeout`` bounds each read, in seconds. Every method raises redis-py's ConnectionError or
     TimeoutError (``ConnectionLost``) after closing the connection, and never connects by itself.
+
+    An exception from outside (a signal handler's, an asynchronous one) may land on any line here. So
+    the replies that are still to come are counted before the first byte is sent, and a connection
+    that owes replies takes no more commands: the next caller would read another caller's answer.
     """
 
     def __init__(self, url: str, *, timeout: float = 5.0, connect_timeout: float = 2.0) -> None:
@@ -71,6 +75,7 @@ class Wire:
         self._timeout = timeout
         self._pool = _pool(url, timeout, connect_timeout)
         self._connection: Any = None
+        self._owed = 0
         self._told: Callable[[list[bytes] | None], None] | None = None
 
     @property
@@ -78,20 +83,26 @@ class Wire:
         """Whether there is a connection, as far as we know."""
         return self._connection is not None
 
+    @property
+    def owed(self) -> int:
+        """How many replies to commands that were sent have not been read."""
+        return self._owed
+
     def connect(self) -> None:
         """Opens the connection, if it is not open. Raises ConnectionLost or RedisError."""
         if self._connection is None:
             connection: Any = self._pool.make_connection()
             connection.connect()
             _leave_timeouts_to_the_kernel(connection._get_socket(), self._timeout)
+            self._owed = 0
             self._connection = connection
             self._listen()
 
     def close(self) -> None:
         """Drops the connection."""
-        if self._connection is not None:
-            self._connection.disconnect()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()
 
     def call(self, *command: Any) -> Any:
         """One command, one reply. Raises what the server answers as an error."""
@@ -134,8 +145,12 @@ class Wire:
                 raise
 
     def send(self, *commands: Command) -> None:
-        """Sends without waiting for the replies."""
+        """Sends without waiting for the replies. All earlier ones must have been read."""
         connection = self._open()
+        if self._owed:
+            self.close()
+            raise exceptions.ConnectionError("the last call was interrupted before its reply came")
+        self._owed = len(commands)
         try:
             packed = [pack_command(command) for command in commands]
             connection.send_packed_command(packed, check_health=False)
@@ -197,12 +212,14 @@ class Wire:
     def _read_reply(self) -> Any:
         connection = self._open()
         try:
-            return connection.read_response(disable_decoding=True)
+            reply = connection.read_response(disable_decoding=True)
         except ResponseError as error:
-            return error
+            reply = error
         except BaseException:
             self.close()  # half a reply
             raise
+        self._owed -= 1
+        return reply
 
 
 class Wires:
@@ -223,7 +240,9 @@ class Wires:
             wire.connect()
             yield wire
         finally:
-            if wire.connected:
+            if wire.owed:
+                wire.close()
+            elif wire.connected:
                 self._give(wire)
 
     def close(self) -> None:
