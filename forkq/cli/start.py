@@ -13,9 +13,9 @@ import click
 from .. import log
 from ..app import load_app
 from ..config import Config
-from ..connection import ConnectionLost, RedisError, Wire, check_server, password_hint, refuses
+from ..connection import ConnectionLost, RedisError, Wire
 from ..dead import Cemetery
-from ..errors import CannotBoot, ConfigError, ForkqError, ServerUnavailable
+from ..errors import CannotBoot, ConfigError, ForkqError
 from ..keys import Keys
 from ..master.embedded import Embedded
 from ..master.loop import Master
@@ -25,7 +25,9 @@ from ..master.rescue import TIMEOUT, Rescue
 from ..master.spawn import refuse_threads
 from ..recovery import Recovery
 from ..redis_url import EMBEDDED, redacted_url
+from ..refusals import failure, refuses
 from ..rules import warnings
+from ..server_check import check_server
 from .options import configuration, finds_redis
 
 
@@ -113,7 +115,7 @@ def _look_at_server(config: Config, logger: Any) -> None:
             logger.warning("redis may lose jobs", url=shown, why=warning)
     except ConnectionLost as error:
         if refuses(error):
-            raise _refused(shown, error) from None
+            raise failure(error, settings.url) from None
         logger.error(
             "redis cannot be reached; waiting for it",
             url=shown,
@@ -121,14 +123,9 @@ def _look_at_server(config: Config, logger: Any) -> None:
             hint="check [redis] url or --redis; `--redis embedded` needs no server",
         )
     except RedisError as error:
-        raise _refused(shown, error) from None
+        raise failure(error, settings.url) from None
     finally:
         wire.close()
-
-
-def _refused(shown: str, error: Exception) -> ServerUnavailable:
-    said = str(error).rstrip(".")
-    return ServerUnavailable(f"Redis at {shown} refuses us: {said}{password_hint(error)}")
 
 
 def _preload(config: Config) -> None:
