@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from . import middleware
 from .client import Client, configure
-from .errors import ForkqError, InvalidJob, InvalidSchedule, Shutdown
+from .errors import (
+    CannotSave,
+    ForkqError,
+    InvalidJob,
+    InvalidSchedule,
+    NotPermitted,
+    ServerFull,
+    ServerReadOnly,
+    ServerRefused,
+    ServerUnavailable,
+    Shutdown,
+    TooFewReplicas,
+    WrongPassword,
+    WrongType,
+)
 from .job import Job, job
 from .periodic import every
 from .registry import DISCARD, KILL, on, on_death, on_error
@@ -25,13 +39,22 @@ if TYPE_CHECKING:
 __all__ = [
     "DISCARD",
     "KILL",
+    "CannotSave",
     "Client",
     "ForkqError",
     "InvalidJob",
     "InvalidSchedule",
     "Job",
+    "NotPermitted",
     "Queue",
+    "ServerFull",
+    "ServerReadOnly",
+    "ServerRefused",
+    "ServerUnavailable",
     "Shutdown",
+    "TooFewReplicas",
+    "WrongPassword",
+    "WrongType",
     "__version__",
     "api",
     "configure",

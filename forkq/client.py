@@ -1,35 +1,43 @@
 """Pushing jobs. Any process: this module and what it imports must stay light.
 
 redis-py takes longer to import than the whole of forkq may (150 ms), so the connection module is
-loaded with the first push; it is one of two imports that are not at the top (docs/decisions/006).
+loaded with the first push (transport.py, docs/decisions/006).
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from . import middleware
 from .config import Config, load
-from .errors import ConfigError, InvalidJob, ServerUnavailable
+from .errors import ConfigError, InvalidJob, ServerUnavailable, shown
 from .keys import Keys
 from .limits import Rulebook
 from .payload import DEFAULT_QUEUE, Job, StrictArgs, dumps, new_jid, validate
 from .private_files import read_trusted
-from .redis_url import EMBEDDED, redacted_url
+from .redis_url import EMBEDDED, checked_url
 from .times import due, now
+from .transport import Transport, Write
 
 if TYPE_CHECKING:
     from .connection import Wire
 
-Command: TypeAlias = "tuple[Any, ...]"
-
 BATCH: Final = 1000
+_BULK: Final = "a bulk push takes args=[[...], [...]], a list of argument lists"
+
+
+class _Encoded(NamedTuple):
+    """A job as it will be written; ``at`` is None if it goes to its queue now."""
+
+    jid: str
+    queue: str
+    at: float | None
+    payload: bytes
 
 
 class Client:
@@ -54,8 +62,8 @@ class Client:
         self.keys = Keys(prefix)
         self.rules = rules or Rulebook()  # what this process knows of the queues' rules
         self._strict = strict_args
-        self._transport = _Transport(
-            url, size=pool, timeout=timeout, connect_timeout=connect_timeout
+        self._transport = Transport(
+            checked_url(url), size=pool, timeout=timeout, connect_timeout=connect_timeout
         )
 
     def push(self, job: Job) -> str | None:
@@ -63,30 +71,32 @@ class Client:
 
         ``at`` (see times.Moment) schedules it. Returns None if a middleware vetoed it. Raises
         InvalidJob for what could never run, ServerUnavailable if Redis cannot be reached (its text
-        says whether the job may have arrived), and redis-py's ResponseError if Redis refuses it.
+        says whether the job may have arrived), and its kind ServerRefused if Redis refuses it.
         """
-        pushed = self._prepare(job, new_jid())
-        if pushed is None:
+        encoded = self._encoded(job, new_jid())
+        if encoded is None:
             return None
-        self._write([pushed])
-        return cast(str, pushed["jid"])
+        self._write([encoded])
+        return encoded.jid
 
     def push_bulk(self, job: Job) -> list[str]:
         """Pushes one job per element of ``args``, a list of argument lists; 1,000 a round trip.
 
         ``at`` may be one moment for all, or a list with one for each. Returns the jids of those
-        that no middleware vetoed. Everything is validated before anything is written.
+        that no middleware vetoed. Everything is validated and encoded before anything is written.
+        If Redis fails on the way, the ServerUnavailable that is raised has the jids of the jobs
+        that are in (``pushed``) and of those that may be (``unknown``).
         """
         rows, moments = _rows(job)
         base = {key: value for key, value in job.items() if key not in ("args", "at", "jid")}
-        jobs = [
-            self._prepare({**base, "args": args, **moment}, new_jid())
-            for args, moment in zip(rows, moments, strict=True)
-        ]
-        kept = [prepared for prepared in jobs if prepared is not None]
-        for start in range(0, len(kept), BATCH):
-            self._write(kept[start : start + BATCH])
-        return [prepared["jid"] for prepared in kept]
+        encoded: list[_Encoded] = []
+        for number, (args, moment) in enumerate(zip(rows, moments, strict=True)):
+            with in_row(number):
+                one = self._encoded({**base, "args": args, **moment}, new_jid())
+            if one is not None:
+                encoded.append(one)
+        self._write(encoded)
+        return [one.jid for one in encoded]
 
     @contextmanager
     def wire(self) -> Iterator[Wire]:
@@ -104,107 +114,82 @@ class Client:
     def _prepare(self, job: Job, jid: str) -> Job | None:
         """The job as it will be written, through the client middleware; None if vetoed."""
         if type(job) is not dict:
-            raise InvalidJob(f'a job is a dict like {{"class": "Name", "args": []}}, not {job!r}')
+            raise InvalidJob(
+                f'a job is a dict like {{"class": "Name", "args": []}}, not {shown(job)}'
+            )
         made = {"retry": True, "queue": DEFAULT_QUEUE, "jid": jid, "created_at": now(), **job}
-        at = due(made["at"]) if made.get("at") is not None else None
-        made.pop("at", None)
-        validate(made, self._strict)
-        if at is not None and at > now():
-            made["at"] = at
+        made = self._checked(made)
         if len(middleware.client):
-            made = middleware.client.run(made, lambda: made)
-            if made is None:
-                return None
-            validate({k: v for k, v in made.items() if k != "at"}, self._strict)
+            changed = middleware.client.run(made, lambda: made)
+            return None if changed is None else self._checked(changed)
         return made
 
-    def _write(self, jobs: Sequence[Job]) -> None:
-        scheduled: list[Any] = []
-        lists: dict[str, list[bytes]] = {}
+    def _checked(self, job: Job) -> Job:
+        """``job`` with ``at`` in epoch seconds, and only if that is to come. Raises InvalidJob."""
+        at = job.get("at")
+        bare = {key: value for key, value in job.items() if key != "at"}
+        validate(bare, self._strict)
+        moment = None if at is None else due(at)
+        if moment is not None and moment > now():
+            bare["at"] = moment
+        return bare
+
+    def _encoded(self, job: Job, jid: str) -> _Encoded | None:
+        made = self._prepare(job, jid)
+        if made is None:
+            return None
+        at = made.pop("at", None)
+        if at is None:
+            made = {**made, "enqueued_at": now()}
+        return _Encoded(made["jid"], made["queue"], at, dumps(made))
+
+    def _write(self, jobs: Sequence[_Encoded]) -> None:
+        starts = range(0, len(jobs), BATCH)
+        self._transport.push(
+            (self._writes(jobs[start : start + BATCH]) for start in starts), len(jobs)
+        )
+
+    def _writes(self, jobs: Sequence[_Encoded]) -> list[Write]:
+        """The commands that push these jobs, in one round trip."""
+        scheduled: list[_Encoded] = []
+        queues: dict[str, list[_Encoded]] = {}
         for job in jobs:
-            if "at" in job:
-                bare = {key: value for key, value in job.items() if key != "at"}
-                scheduled += (job["at"], dumps(bare))
-            else:
-                lists.setdefault(job["queue"], []).append(dumps({**job, "enqueued_at": now()}))
-        commands: list[Command] = []
+            (scheduled if job.at is not None else queues.setdefault(job.queue, [])).append(job)
+        writes = []
         if scheduled:
-            commands.append(("ZADD", self.keys.schedule, *scheduled))
-        for queue, payloads in lists.items():
-            commands.append(("SADD", self.keys.queues, queue))
-            commands.append(("LPUSH", self.keys.queue(queue), *payloads))
-        self._transport.run(commands)
+            pairs = [part for job in scheduled for part in (job.at, job.payload)]
+            writes.append(Write(("ZADD", self.keys.schedule, *pairs), _jids(scheduled)))
+        for queue, waiting in queues.items():
+            payloads = [job.payload for job in waiting]
+            writes.append(Write(("SADD", self.keys.queues, queue)))
+            writes.append(Write(("LPUSH", self.keys.queue(queue), *payloads), _jids(waiting)))
+        return writes
 
 
-class _Transport:
-    """Runs commands on pooled connections. A push is never sent twice unless it was refused."""
+def _jids(jobs: Sequence[_Encoded]) -> list[str]:
+    return [job.jid for job in jobs]
 
-    def __init__(self, url: str, **options: Any) -> None:
-        self._url = url
-        self._options = options
-        self._lock = threading.Lock()
-        self._wires: Any = None
-        self._connection: Any = None
 
-    def run(self, commands: Sequence[Command]) -> None:
-        """Sends ``commands`` in one round trip. Raises the first error among the replies."""
-        replies = self._attempt(commands)
-        refused = [c for c, reply in zip(commands, replies, strict=True) if self._refused(reply)]
-        if refused:
-            self._wires.close()  # a failover: what is pooled leads to the old master
-            replies = [reply for reply in replies if not self._refused(reply)]
-            replies += self._attempt(refused)
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
-
-    @contextmanager
-    def wire(self) -> Iterator[Wire]:
-        """A pooled wire; what goes wrong with it is told as ServerUnavailable."""
-        wires = self._open()
-        try:
-            with wires.wire() as wire:
-                yield wire
-        except self._connection.ConnectionLost as error:
-            raise ServerUnavailable(self._told(error)) from error
-        except self._connection.RedisError as error:
-            where = redacted_url(self._url)
-            raise ServerUnavailable(f"Redis at {where} refuses: {error}") from error
-
-    def close(self) -> None:
-        if self._wires is not None:
-            self._wires.close()
-
-    def _attempt(self, commands: Sequence[Command]) -> list[Any]:
-        fate = "nothing was pushed"
-        try:
-            with self._open().wire() as wire:
-                fate = "whether the job was pushed is not known"
-                replies: list[Any] = wire.pipeline(commands)
-                if any(self._refused(reply) for reply in replies):
-                    wire.close()
-                return replies
-        except self._connection.ConnectionLost as error:
-            raise ServerUnavailable(f"{self._told(error)}; {fate}") from error
-
-    def _told(self, error: Exception) -> str:
-        said = f"{str(error).rstrip('.')}{self._connection.password_hint(error)}"
-        return f"Redis at {redacted_url(self._url)}: {said}"
-
-    def _refused(self, reply: Any) -> bool:
-        return isinstance(reply, Exception) and bool(self._connection.refused(reply))
-
-    def _open(self) -> Any:
-        with self._lock:
-            if self._wires is None:
-                self._connection = importlib.import_module(".connection", __package__)
-                self._wires = self._connection.Wires(self._url, **self._options)
-        return self._wires
+@contextmanager
+def in_row(number: int) -> Iterator[None]:
+    """Says in an InvalidJob in which row of a bulk push it is wrong."""
+    try:
+        yield
+    except InvalidJob as error:
+        raise InvalidJob(f"row {number} (the first is 0): {error}") from None
 
 
 _default: Client | None = None
 _server: Config | None = None
 _default_lock = threading.Lock()
+
+
+def _after_fork_in_child() -> None:
+    global _default_lock  # noqa: PLW0603 - a thread of the parent may hold the old one
+    _default_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def configure(
@@ -283,11 +268,12 @@ def address(config: Config) -> str:
 def _rows(job: Job) -> tuple[list[Any], list[dict[str, Any]]]:
     """The argument lists of a bulk push, and each one's share of ``at``."""
     rows = job.get("args")
-    if not isinstance(rows, list | tuple) or not all(isinstance(r, list | tuple) for r in rows):
-        raise InvalidJob(
-            f"job {job.get('class')!r}: a bulk push takes args=[[...], [...]], a list of argument "
-            "lists"
-        )
+    if not isinstance(rows, list | tuple):
+        raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not {shown(rows)}")
+    for number, row in enumerate(rows):
+        if not isinstance(row, list | tuple):
+            with in_row(number):
+                raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not {shown(row)}")
     moments = job.get("at")
     if isinstance(moments, list | tuple):
         if len(moments) != len(rows):

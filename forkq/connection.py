@@ -8,6 +8,8 @@ ACL, Unix sockets and URL options.
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 - else getaddrinfo imports it late (transport._before_fork)
+import inspect
 import os
 import select
 import socket
@@ -22,13 +24,14 @@ from typing import Any, TypeAlias
 from hiredis import pack_command
 from redis import exceptions
 from redis.backoff import NoBackoff
-from redis.connection import ConnectionPool
+from redis.connection import AbstractConnection, ConnectionPool
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
 from .damage import damaged, message
-from .errors import ConfigError, ServerUnavailable
+from .errors import ConfigError
 from .redis_url import redacted_url
+from .refusals import failure as failure  # noqa: PLC0414 - transport.py loads only this module
 from .scripts import Script
 
 Command: TypeAlias = "tuple[Any, ...]"
@@ -47,8 +50,6 @@ class DamagedKey(ResponseError):
 _REFUSED = ("READONLY", "NOREPLICAS", "UNBLOCKED")
 _WRONG_TYPE = "WRONGTYPE"
 
-MINIMUM_VERSION = (6, 2)
-
 # A partition without a reset: noticed by keepalive while we wait, by the user time-out while we
 # send. Linux only; elsewhere the system's defaults hold.
 _TCP_KEEPALIVE = {
@@ -57,6 +58,13 @@ _TCP_KEEPALIVE = {
     "TCP_KEEPCNT": 3,
     "TCP_USER_TIMEOUT": 10_000,
 }
+
+# No CLIENT SETINFO: it costs two round trips, a right (ACL), and late imports (transport.py).
+_ANONYMOUS: dict[str, Any] = (
+    {"driver_info": None}
+    if "driver_info" in inspect.signature(AbstractConnection).parameters
+    else {"lib_name": None, "lib_version": None}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +92,12 @@ def refused(error: BaseException) -> bool:
 class Wire:
     """One connection to Redis. Not thread-safe; whoever drives it owns it.
 
-    ``timeout`` bounds each read, in seconds. Without ``introduce`` the server is not told the name
-    of our library: a connection costs two round trips less. Every method raises redis-py's
-    ConnectionError or TimeoutError (``ConnectionLost``) after closing the connection, and never
-    connects by itself.
+    ``timeout`` bounds each read, in seconds. Every method raises redis-py's ConnectionError or
+    TimeoutError (``ConnectionLost``) after closing the connection, and never connects by itself.
+
+    An exception from outside (a signal handler's, an asynchronous one) may land on any line here.
+    So the replies that are still to come are counted before the first byte is sent, and a
+    connection that owes replies takes no more commands: the next caller would read another's.
     """
 
     def __init__(
@@ -96,13 +106,12 @@ class Wire:
         *,
         timeout: float = 5.0,
         connect_timeout: float = 2.0,
-        introduce: bool = True,
     ) -> None:
         self.url = url
         self._timeout = timeout
-        self._introduce = introduce
         self._pool = _pool(url, timeout, connect_timeout)
         self._connection: Any = None
+        self._owed = 0
         self._told: Callable[[list[bytes] | None], None] | None = None
 
     @property
@@ -110,22 +119,30 @@ class Wire:
         """Whether there is a connection, as far as we know."""
         return self._connection is not None
 
+    @property
+    def owed(self) -> int:
+        """How many replies to commands that were sent have not been read."""
+        return self._owed
+
     def connect(self) -> None:
         """Opens the connection, if it is not open. Raises ConnectionLost or RedisError."""
         if self._connection is None:
             connection: Any = self._pool.make_connection()
-            if not self._introduce:
-                connection.driver_info = None
-            connection.connect()
-            _leave_timeouts_to_the_kernel(connection._get_socket(), self._timeout)
+            try:
+                connection.connect()
+                _leave_timeouts_to_the_kernel(connection._get_socket(), self._timeout)
+            except BaseException:
+                connection.disconnect()
+                raise
+            self._owed = 0
             self._connection = connection
             self._listen()
 
     def close(self) -> None:
         """Drops the connection."""
-        if self._connection is not None:
-            self._connection.disconnect()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()
 
     def call(self, *command: Any) -> Any:
         """One command, one reply. Raises what the server answers as an error."""
@@ -201,8 +218,12 @@ class Wire:
                 raise
 
     def send(self, *commands: Command) -> None:
-        """Sends without waiting for the replies."""
+        """Sends without waiting for the replies. All earlier ones must have been read."""
         connection = self._open()
+        if self._owed:
+            self.close()
+            raise exceptions.ConnectionError("the last call was interrupted before its reply came")
+        self._owed = len(commands)
         try:
             packed = [pack_command(command) for command in commands]
             connection.send_packed_command(packed, check_health=False)
@@ -288,13 +309,15 @@ class Wire:
     def _read_reply(self) -> Any:
         connection = self._open()
         try:
-            return connection.read_response(disable_decoding=True)
+            reply = connection.read_response(disable_decoding=True)
         except ResponseError as error:
-            return error
+            reply = error
         except BaseException as error:
             self.close()  # half a reply
             self._raise_if_late(error)
             raise
+        self._owed -= 1
+        return reply
 
 
 def _named(reply: Any, command: Command) -> Any:
@@ -317,12 +340,14 @@ class Wires:
     @contextmanager
     def wire(self) -> Iterator[Wire]:
         """A connected wire, put back afterwards. Raises ConnectionLost if none can be had."""
-        wire = self._take()
+        wire, pid = self._take(), os.getpid()
         try:
             wire.connect()
             yield wire
         finally:
-            if wire.connected:
+            if wire.owed or os.getpid() != pid:  # forked meanwhile: the parent uses it
+                wire.close()
+            elif wire.connected:
                 self._give(wire)
 
     def close(self) -> None:
@@ -354,57 +379,6 @@ class Wires:
         self._pid = os.getpid()
 
 
-def refuses(error: BaseException) -> bool:
-    """Whether the server is there, and does not let us in: waiting will not help.
-
-    redis-py makes an authentication error a kind of connection error.
-    """
-    return isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError)
-
-
-def password_hint(error: BaseException) -> str:
-    """The remedy to add to a refusal, or nothing."""
-    locked_out = refuses(error) or "authenticated" in str(error)
-    return "; the password belongs into the URL: redis://:PASSWORD@HOST" if locked_out else ""
-
-
-def check_server(wire: Wire) -> list[str]:
-    """What a careful operator should know of this server. Raises ServerUnavailable if too old."""
-    info = _info(wire)
-    version = info.get("redis_version", "0")
-    if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM_VERSION:
-        raise ServerUnavailable(
-            f"Redis {version} at {redacted_url(wire.url)} is too old; forkq needs 6.2 or later"
-        )
-    warnings = []
-    policy = info.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
-        warnings.append(
-            f"maxmemory-policy is {policy}: a full server would throw jobs away; "
-            "set it to noeviction"
-        )
-    if info.get("aof_enabled") == "0" and not info.get("rdb_saves_configured"):
-        warnings.append(
-            "neither AOF nor RDB snapshots are on: a restart of Redis loses every job; "
-            "set appendonly yes"
-        )
-    return warnings
-
-
-def _info(wire: Wire) -> dict[str, str]:
-    reply: bytes = wire.call("INFO")
-    lines = reply.decode("utf-8", "replace").splitlines()
-    info = dict(line.split(":", 1) for line in lines if ":" in line)
-    try:
-        saves = wire.call("CONFIG", "GET", "save")
-    except ResponseError:
-        info["rdb_saves_configured"] = "unknown"  # CONFIG is refused by managed servers
-    else:
-        pairs = saves.values() if isinstance(saves, dict) else saves[1::2]
-        info["rdb_saves_configured"] = b"".join(pairs).decode()
-    return info
-
-
 def _leave_timeouts_to_the_kernel(sock: socket.socket, timeout: float) -> None:
     """Python keeps a socket's time-out by a poll() before every read and write; the kernel keeps it
     for nothing. Plain sockets only: TLS reads more than once for one record."""
@@ -425,6 +399,10 @@ def _pool(url: str, timeout: float, connect_timeout: float) -> ConnectionPool:
         "socket_connect_timeout": connect_timeout,
         "health_check_interval": 0,
         "maint_notifications_config": MaintNotificationsConfig(enabled=False),
+        # A pool of redis-py's counts all that it ever made, and stops at 100: an outage of some
+        # minutes would have used them up, and the wire could never connect again.
+        "max_connections": 2**31,
+        **_ANONYMOUS,
     }
     if not url.startswith("unix:"):
         options["socket_keepalive"] = True

@@ -6,6 +6,11 @@ place and the remedy, so that nobody needs a traceback for a mistake of their ow
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
+_LONGEST_SHOWN: Final = 100
+
 
 class ForkqError(Exception):
     """The root of forkq's errors; ``exit_code`` is what the command line exits with."""
@@ -42,9 +47,48 @@ class AlreadyRunning(ForkqError):
 
 
 class ServerUnavailable(ForkqError):
-    """Redis cannot be reached, refuses us, or is too old."""
+    """Redis cannot be reached, refuses us, or is too old.
+
+    Raised by a push, it says what became of the jobs: those with the jids ``pushed`` are surely in
+    Redis, those with ``unknown`` may be, all others surely are not.
+    """
 
     exit_code = 6
+
+    pushed: Sequence[str] = ()
+    unknown: Sequence[str] = ()
+
+
+class ServerRefused(ServerUnavailable):
+    """Redis answered, and refused the command. What it refused was not done."""
+
+
+class ServerFull(ServerRefused):
+    """Redis has reached its ``maxmemory``."""
+
+
+class ServerReadOnly(ServerRefused):
+    """Redis is a replica, which takes no writes."""
+
+
+class NotPermitted(ServerRefused):
+    """The user in the URL has no right (ACL) to a command or a key. See docs/redis.md."""
+
+
+class WrongPassword(ServerRefused):
+    """Redis wants a password, or another one or another user than the URL gives."""
+
+
+class WrongType(ServerRefused):
+    """Under a key of forkq's stands a value of another type."""
+
+
+class TooFewReplicas(ServerRefused):
+    """Fewer replicas are connected than ``min-replicas-to-write`` asks for."""
+
+
+class CannotSave(ServerRefused):
+    """Redis could not write its snapshot, and so takes no writes (MISCONF)."""
 
 
 class InvalidJob(ForkqError, ValueError):
@@ -82,3 +126,12 @@ class Shutdown(BaseException):
     It derives from BaseException: ``except Exception`` in a job must not swallow it. A job that
     ends with it is requeued, never counted as failed.
     """
+
+
+def shown(value: object) -> str:
+    """``value`` as the text of an error shows it: cut, and without a traceback of its own."""
+    try:
+        text = repr(value)
+    except ValueError:  # str() of an integer with more digits than Python writes
+        return "a number of too many digits"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."

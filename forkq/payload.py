@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import math
 import secrets
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from .errors import ForkqError, InvalidJob, MalformedPayload
+from .errors import ForkqError, InvalidJob, MalformedPayload, shown
 from .times import now
 
 Job: TypeAlias = "dict[str, Any]"
@@ -32,6 +33,9 @@ _RETRY_FOR_CEILING = 1e9
 
 _decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+
+# What the encoder raises: RecursionError for nesting, the others as _why_unwritable says.
+_UNWRITABLE = (TypeError, ValueError, RecursionError, msgspec.MsgspecError)
 
 _REMEDY = {
     "tuple": "pass a list",
@@ -63,11 +67,12 @@ def loads(raw: bytes) -> Job:
 
 
 def dumps(job: Job) -> bytes:
-    """``job`` as JSON. Raises InvalidJob for what JSON cannot carry (a lone surrogate)."""
+    """``job`` as JSON. Raises InvalidJob, with the place, for what JSON cannot carry."""
     try:
         return _encode(job)
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise InvalidJob(f"job {job.get('class')!r} cannot be written as JSON: {error}") from None
+    except _UNWRITABLE as error:
+        name, reason = job.get("class"), _first_unwritable(job) or f"it cannot be written: {error}"
+        raise InvalidJob(f"job {shown(name)}: {reason}") from None
 
 
 def legible(raw: bytes, queue: str, error: ForkqError) -> bytes:
@@ -132,13 +137,13 @@ def validate(job: Job, strict: StrictArgs = "raise") -> None:
     message = f"job {job['class']!r}: {problem}"
     if strict == "raise":
         raise InvalidJob(message)
-    warnings.warn(message, stacklevel=4)
+    warnings.warn(message, stacklevel=6)  # where Client.push was called
 
 
 def _check_shape(job: Job) -> None:
     name = job.get("class")
     if type(name) is not str or not name:
-        raise InvalidJob(f"a job needs a name: `class` is {name!r}; pass a non-empty string")
+        raise InvalidJob(f"a job needs a name: `class` is {shown(name)}; pass a non-empty string")
     _require(type(job.get("args")) is list, name, "args", job.get("args"), "a list")
     queue = job.get("queue", DEFAULT_QUEUE)
     _require(type(queue) is str and queue != "", name, "queue", queue, "a non-empty string")
@@ -154,7 +159,7 @@ def _check_shape(job: Job) -> None:
 
 def _require(ok: bool, job: str, key: str, found: Any, expected: str) -> None:
     if not ok:
-        raise InvalidJob(f"job {job!r}: `{key}` is {found!r}; pass {expected}")
+        raise InvalidJob(f"job {job!r}: `{key}` is {shown(found)}; pass {expected}")
 
 
 def _first_foreign_value(value: Any, path: str = "args") -> str | None:
@@ -169,7 +174,7 @@ def _first_foreign_value(value: Any, path: str = "args") -> str | None:
     if kind is dict:
         odd = next((key for key in value if type(key) is not str), None)
         if odd is not None:
-            return f"{path} has the key {odd!r} ({type(odd).__name__}); pass a string as key"
+            return f"{path} has the key {shown(odd)} ({type(odd).__name__}); pass a string as key"
         return _first_foreign(((f"{path}[{key!r}]", item) for key, item in value.items()))
     remedy = _REMEDY.get(kind.__name__, "pass an id and load the object inside the job")
     return f"{path} is a {kind.__name__}, which JSON does not know; {remedy}"
@@ -177,3 +182,40 @@ def _first_foreign_value(value: Any, path: str = "args") -> str | None:
 
 def _first_foreign(items: Any) -> str | None:
     return next((p for path, item in items if (p := _first_foreign_value(item, path))), None)
+
+
+def _first_unwritable(job: Job) -> str | None:
+    """Which value of ``job`` the encoder refuses, and why; None if it is none by itself."""
+    try:
+        return next((p for key in job if (p := _unwritable(job[key], str(key)))), None)
+    except RecursionError:
+        return "it is nested too deeply, or contains itself; pass a flatter structure"
+
+
+def _unwritable(value: Any, path: str) -> str | None:
+    if isinstance(value, list | tuple):
+        inner = ((f"{path}[{at}]", item) for at, item in enumerate(value))
+        return next((p for place, item in inner if (p := _unwritable(item, place))), None)
+    if isinstance(value, dict):
+        named = ((f"{path}[{shown(key)}]", key, item) for key, item in value.items())
+        found = (_unwritable(key, f"the key {place}") or _unwritable(item, place)
+                 for place, key, item in named)  # fmt: skip
+        return next((p for p in found if p), None)
+    try:
+        _encode(value)
+    except _UNWRITABLE as error:
+        return _why_unwritable(value, path, error)
+    return None
+
+
+def _why_unwritable(value: Any, path: str, error: BaseException) -> str:
+    if type(value) is str:
+        return f"{path} has half a surrogate pair in it, which no JSON can carry; pass base64 text"
+    if type(value) is int:
+        digits = int(value.bit_length() * math.log10(2)) + 1
+        return (
+            f"{path} is a number of about {digits:,} digits, and Python writes and reads no more "
+            f"than {sys.get_int_max_str_digits():,}; pass hex(value)"
+        )
+    remedy = _REMEDY.get(type(value).__name__, "pass an id and load the object inside the job")
+    return f"{path} is a {type(value).__name__}, which cannot be written ({error}); {remedy}"

@@ -10,8 +10,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, cast
 
-from .client import default
-from .errors import ForkqError, InvalidJob
+from .client import default, in_row
+from .errors import ForkqError, InvalidJob, shown
 from .payload import validate
 from .times import Moment, due
 
@@ -51,8 +51,15 @@ class Pusher(Generic[P]):
     def perform_bulk(
         self, rows: Iterable[Sequence[Any]], *, at: Moment | Sequence[Moment] | None = None
     ) -> list[str]:
-        """Pushes one job per argument list, 1,000 a round trip. Returns their jids."""
-        checked = [self._bind(_row(self.name, row), {}) for row in rows]
+        """Pushes one job per argument list, 1,000 a round trip. Returns their jids.
+
+        Nothing is pushed if a row is wrong. If Redis fails on the way, the error's ``pushed`` and
+        ``unknown`` have the jids of the jobs that are in, and of those that may be.
+        """
+        checked = []
+        for number, row in enumerate(rows):
+            with in_row(number):
+                checked.append(self._bind(_row(self.name, row), {}))
         when = {} if at is None else {"at": at}
         return default().push_bulk({**self._options, "class": self.name, "args": checked, **when})
 
@@ -130,5 +137,7 @@ def _moment(moment: Moment) -> Moment:
 
 def _row(name: str, row: Any) -> tuple[Any, ...]:
     if not isinstance(row, list | tuple):
-        raise InvalidJob(f"job {name!r}: perform_bulk takes a list of arguments each, not {row!r}")
+        raise InvalidJob(
+            f"job {name!r}: perform_bulk takes a list of arguments each, not {shown(row)}"
+        )
     return tuple(row)

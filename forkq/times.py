@@ -7,7 +7,7 @@ import time
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeAlias
 
-from .errors import InvalidJob
+from .errors import InvalidJob, shown
 
 Moment: TypeAlias = "int | float | datetime | timedelta"
 
@@ -72,9 +72,19 @@ def due(moment: Moment, at: float | None = None) -> float:
 
     A number below 1e9 and a timedelta count from now; a datetime must know its zone, because
     "09:00" on a server in another zone is a job that runs at the wrong hour.
-    Raises InvalidJob for anything else.
+    Raises InvalidJob for anything else, and for a number of milliseconds.
     """
-    at = now() if at is None else at
+    epoch = _epoch(moment, now() if at is None else at)
+    if epoch >= _MILLISECONDS_FLOOR:
+        # Every reader of ours would take it for milliseconds, and who wrote it meant them.
+        raise InvalidJob(
+            f"the time {shown(moment)} lies beyond the year 5138; a number of that size is most "
+            "likely milliseconds: divide it by 1000"
+        )
+    return epoch
+
+
+def _epoch(moment: Moment, at: float) -> float:
     if isinstance(moment, timedelta):
         return at + moment.total_seconds()
     if isinstance(moment, datetime):
@@ -86,7 +96,7 @@ def due(moment: Moment, at: float | None = None) -> float:
         return moment.timestamp()
     if type(moment) not in (int, float) or not abs(moment) <= sys.float_info.max:
         raise InvalidJob(
-            f"{moment!r} is not a time; pass seconds from now, epoch seconds, a timedelta "
+            f"{shown(moment)} is not a time; pass seconds from now, epoch seconds, a timedelta "
             "or an aware datetime"
         )
     return at + moment if moment < _EPOCH_FLOOR else float(moment)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..client import Command, default
+from ..client import default
 from ..keys import Keys
 from ..patterns import readable
+from ..transport import Command
 
 
 def keys() -> Keys:

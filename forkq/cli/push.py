@@ -9,11 +9,8 @@ import click
 
 from ..client import use
 from ..config import Config
-from ..connection import RedisError
-from ..errors import ServerUnavailable
 from ..patterns import among
 from ..payload import DEFAULT_QUEUE, Job
-from ..redis_url import redacted_url
 from .options import configuration, finds_redis
 
 
@@ -34,11 +31,7 @@ def push(
         job["queue"] = queue
     if delay is not None:
         job["at"] = delay
-    try:
-        jid = client.push(job)
-    except RedisError as error:
-        shown = redacted_url(config.redis.url)
-        raise ServerUnavailable(f"Redis at {shown} refuses the job: {error}") from None
+    jid = client.push(job)
     _warn_of_idle_queue(config, queue or DEFAULT_QUEUE)
     click.echo(jid if jid is not None else "vetoed by a client middleware")
     return 0 if jid is not None else 1

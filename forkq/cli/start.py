@@ -14,9 +14,9 @@ from setproctitle import setproctitle
 from .. import log
 from ..app import load_app
 from ..config import Config
-from ..connection import ConnectionLost, RedisError, Wire, check_server, password_hint, refuses
+from ..connection import ConnectionLost, RedisError, Wire
 from ..dead import Cemetery
-from ..errors import CannotBoot, ConfigError, ForkqError, ServerUnavailable
+from ..errors import CannotBoot, ConfigError, ForkqError
 from ..keys import Keys
 from ..master.embedded import Embedded
 from ..master.loop import Master
@@ -26,7 +26,9 @@ from ..master.rescue import TIMEOUT, Rescue
 from ..master.spawn import refuse_threads
 from ..recovery import Recovery
 from ..redis_url import EMBEDDED, redacted_url
+from ..refusals import failure, refuses
 from ..rules import warnings
+from ..server_check import check_server
 from ..text import traceback_of
 from .options import configuration, finds_redis
 
@@ -114,7 +116,7 @@ def _assemble(config: Config, pidfile: Pidfile, logger: Any) -> Master:
             embedded.stop()
         raise
     cemetery = Cemetery(Keys(config.redis.prefix), config.dead_max, config.dead_days)
-    wire = Wire(config.redis.url, timeout=TIMEOUT, connect_timeout=TIMEOUT, introduce=False)
+    wire = Wire(config.redis.url, timeout=TIMEOUT, connect_timeout=TIMEOUT)
     rescue = Rescue(wire, Recovery(cemetery), logger)
     return Master(config, pidfile, rescue, Notifier(os.environ, logger), embedded, logger)
 
@@ -130,7 +132,7 @@ def _look_at_server(config: Config, logger: Any) -> None:
             logger.warning("redis may lose jobs", url=shown, why=warning)
     except ConnectionLost as error:
         if refuses(error):
-            raise _refused(shown, error) from None
+            raise failure(error, settings.url) from None
         logger.error(
             "redis cannot be reached; waiting for it",
             url=shown,
@@ -138,14 +140,9 @@ def _look_at_server(config: Config, logger: Any) -> None:
             hint="check [redis] url or --redis; `--redis embedded` needs no server",
         )
     except RedisError as error:
-        raise _refused(shown, error) from None
+        raise failure(error, settings.url) from None
     finally:
         wire.close()
-
-
-def _refused(shown: str, error: Exception) -> ServerUnavailable:
-    said = str(error).rstrip(".")
-    return ServerUnavailable(f"Redis at {shown} refuses us: {said}{password_hint(error)}")
 
 
 def _preload(config: Config) -> None:

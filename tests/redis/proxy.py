@@ -1,5 +1,5 @@
 """A small TCP proxy that loses replies: the server has done its work, and nobody hears of it. Or it
-lets nothing pass at all, as a network does that is cut in two."""
+lets nothing pass at all, as a network does that is cut in two. Or each reply is late."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Proxy:
     passes. What was sent meanwhile arrives late, as TCP would have it, even if whoever sent it has
     given that connection up.
 
-    `delay` is how many seconds each answer of the server takes longer; it may be changed.
+    `delay` is how many seconds later each reply arrives.
     """
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, *, delay: float = 0) -> None:
         self.target = target
-        self.delay = 0.0
+        self.delay = delay
         self.cuts = 0
         self._token = b""
         self._left = 0
@@ -114,7 +114,8 @@ class Proxy:
         with contextlib.suppress(OSError):
             while (data := server.recv(1 << 16)) and not deaf.is_set():
                 self._passable.wait()
-                time.sleep(self.delay)
+                if self.delay:
+                    time.sleep(self.delay)
                 client.sendall(data)
         _hang_up(client)
         _hang_up(server)

@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 from redis import Redis
-from redis.exceptions import ReadOnlyError, ResponseError
 
 import forkq
 from forkq import client as client_module
 from forkq import middleware, registry
 from forkq.client import BATCH, Client
-from forkq.errors import InvalidJob, ServerUnavailable
+from forkq.errors import InvalidJob, ServerFull, ServerReadOnly, ServerUnavailable, TooFewReplicas
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT
@@ -286,7 +285,7 @@ def test_a_push_after_a_failover_is_sent_again_once_on_a_fresh_connection(
 def test_a_replica_that_stays_one_is_an_error(own_server: Server) -> None:
     own_server.cli("REPLICAOF", "127.0.0.1", 1)
     client = Client(own_server.url)
-    with pytest.raises(ReadOnlyError):
+    with pytest.raises(ServerReadOnly, match=r"address of the master; nothing was pushed"):
         client.push({"class": "MyJob", "args": []})
     client.close()
     assert own_server.cli("DBSIZE") == 0
@@ -295,7 +294,7 @@ def test_a_replica_that_stays_one_is_an_error(own_server: Server) -> None:
 def test_too_few_replicas_are_an_error_and_nothing_is_pushed(own_server: Server) -> None:
     own_server.cli("CONFIG", "SET", "min-replicas-to-write", 1)
     client = Client(own_server.url)
-    with pytest.raises(ResponseError, match="NOREPLICAS"):
+    with pytest.raises(TooFewReplicas, match=r"NOREPLICAS.*nothing was pushed"):
         client.push({"class": "MyJob", "args": []})
     client.close()
     assert own_server.cli("DBSIZE") == 0
@@ -304,7 +303,7 @@ def test_too_few_replicas_are_an_error_and_nothing_is_pushed(own_server: Server)
 def test_a_full_server_is_an_error_and_nothing_is_pushed(own_server: Server) -> None:
     own_server.cli("CONFIG", "SET", "maxmemory", 1)
     client = Client(own_server.url)
-    with pytest.raises(ResponseError, match="maxmemory"):
+    with pytest.raises(ServerFull, match=r"maxmemory.*nothing was pushed"):
         client.push({"class": "MyJob", "args": []})
     own_server.cli("CONFIG", "SET", "maxmemory", 0)
     client.push({"class": "MyJob", "args": ["after"]})

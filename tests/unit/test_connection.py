@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from redis import exceptions
 
-from forkq.connection import ConnectionLost, Wire, check_server, refused, refuses
+from forkq.connection import ConnectionLost, Wire, refused
 from forkq.errors import ConfigError, ServerUnavailable
+from forkq.refusals import refuses
+from forkq.server_check import check_server
 
 URL = "redis://user:secret@127.0.0.1:1/0"
 
@@ -131,3 +133,11 @@ def test_missing_persistence_is_warned_of(save: Any) -> None:
 )
 def test_snapshots_or_a_managed_server_are_good_enough(save: Any) -> None:
     assert check(save, aof_enabled="0") == []
+
+
+def test_a_wire_may_connect_anew_as_often_as_an_outage_makes_it() -> None:
+    """redis-py's pool gives out a hundred connections by default, and counts those that failed."""
+    wire = Wire(URL, connect_timeout=1)
+    for _ in range(300):
+        with pytest.raises(ConnectionLost, match="refused"):
+            wire.connect()

@@ -105,10 +105,21 @@ def test_a_malformed_payload_says_why_without_showing_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["\ud800", nested(DEEP), 10**5000], ids=["surrogate", "deep", "big"]
+    ("value", "why"),
+    [
+        ("\ud800", r"args\[0\] has half a surrogate pair"),
+        (
+            {"a": [1, {"\udfff": 1}]},
+            r"the key args\[0\]\['a'\]\[1\]\[.*\] has half a surrogate pair",
+        ),
+        (nested(DEEP), "nested too deeply"),
+        (10**5000, r"args\[0\] is a number of about 5,001 digits.*hex"),
+        ([object()], r"args\[0\]\[0\] is a object.*pass an id"),
+    ],
+    ids=["surrogate", "key", "deep", "big", "object"],
 )
-def test_what_json_cannot_carry_is_an_invalid_job_when_written(value: Any) -> None:
-    with pytest.raises(InvalidJob, match="'MyJob' cannot be written"):
+def test_what_json_cannot_carry_is_an_invalid_job_when_written(value: Any, why: str) -> None:
+    with pytest.raises(InvalidJob, match=f"'MyJob': .*{why}"):
         dumps(job(args=[value]))
 
 

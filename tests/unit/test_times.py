@@ -75,3 +75,19 @@ def test_a_datetime_without_a_zone_is_refused_with_the_remedy() -> None:
 def test_what_is_no_time_is_refused(moment: Any) -> None:
     with pytest.raises(InvalidJob, match="is not a time"):
         due(moment, AT)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [1_795_216_066_000, 1_795_216_066_000.5, 1e15, timedelta(days=999_999_999),
+     datetime.max.replace(tzinfo=timezone.utc)],
+)  # fmt: skip
+def test_milliseconds_are_refused_with_the_remedy(moment: Any) -> None:
+    """They mean the year 58,857, and every reader takes them for another time."""
+    with pytest.raises(InvalidJob, match="milliseconds: divide it by 1000"):
+        due(moment, AT)
+
+
+def test_a_number_that_python_does_not_write_is_refused_without_a_traceback() -> None:
+    with pytest.raises(InvalidJob, match="a number of too many digits is not a time"):
+        due(10**5000, AT)

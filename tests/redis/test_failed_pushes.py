@@ -1,0 +1,193 @@
+"""A push that Redis refuses, or that is cut: what is raised, and what it says of the jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.exceptions import ResponseError
+
+import forkq
+from forkq import registry
+from forkq.client import BATCH, Client
+from forkq.errors import InvalidJob, ServerUnavailable
+from forkq.refusals import failure
+from tests.redis.proxy import Proxy
+from tests.support.server import Server
+
+ROWS = [[number] for number in range(5 * BATCH)]
+JOB = {"class": "MyJob", "args": []}
+
+
+def in_redis(redis: Redis, *queues: str) -> set[str]:
+    jobs: list[Any] = []
+    for queue in queues or ("default",):
+        found: Any = redis.lrange(f"queue:{queue}", 0, -1)
+        jobs += found
+    return {json.loads(job)["jid"] for job in jobs}
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ("\ud800", r"row 2400 \(the first is 0\): .*args\[0\] has half a surrogate"),
+        ([1, {"a": 10**5000}], r"row 2400 .*args\[0\]\[1\]\['a'\] is a number of about 5,001"),
+        ({1, 2}, r"row 2400 .*args\[0\] is a set"),
+        (object(), r"row 2400 .*args\[0\] is a object"),
+    ],
+    ids=["surrogate", "digits", "set", "object"],
+)  # fmt: skip
+@pytest.mark.parametrize("strict", ["raise", "off"])
+def test_one_bad_row_of_a_bulk_push_is_named_and_nothing_is_written(
+    redis: Redis, redis_server: Server, bad: Any, why: str, strict: Any
+) -> None:
+    if strict == "off" and isinstance(bad, set):
+        pytest.skip("a set travels as a list")
+    client = Client(redis_server.url, strict_args=strict)
+    with pytest.raises(InvalidJob, match=why):
+        client.push_bulk({"class": "MyJob", "args": [*ROWS[:2400], [bad], *ROWS]})
+    client.close()
+    assert redis.dbsize() == 0
+
+
+@pytest.mark.parametrize("row", [7, "ab", [1, 2]])
+def test_a_row_that_does_not_fit_is_named(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch, row: Any
+) -> None:
+    monkeypatch.setattr(registry, "_jobs", {})
+
+    @forkq.job(name="One")
+    def one(number: int) -> None: ...
+
+    with pytest.raises(InvalidJob, match=r"row 1 \(the first is 0\): job 'One'"):
+        one.perform_bulk([(1,), row, (3,)])
+    assert redis.dbsize() == 0
+
+
+def test_a_bulk_push_that_is_cut_says_which_jobs_are_in_and_of_which_it_is_not_known(
+    redis: Redis, redis_server: Server
+) -> None:
+    """The reply to the third batch is lost, and then the server is away."""
+    with Proxy(redis_server.port) as proxy:
+        client = Client(proxy.url)
+        proxy.cut(b'"args":[2500]')
+        said = "2,000 of 5,000 jobs were pushed; whether 1,000 more were is not known"
+        with pytest.raises(ServerUnavailable, match=said) as caught:
+            client.push_bulk({"class": "MyJob", "args": ROWS})
+        client.close()
+    assert (len(caught.value.pushed), len(caught.value.unknown)) == (2000, 1000)
+    assert in_redis(redis) == {*caught.value.pushed, *caught.value.unknown}
+
+
+def test_a_bulk_push_never_says_nothing_was_pushed_when_something_was(own_server: Server) -> None:
+    """The server goes away between two batches, so that the third finds no connection at all."""
+    client = Client(own_server.url)
+    sent: list[object] = []
+    deliver = client._transport._attempt
+
+    def attempt(*arguments: Any) -> Any:
+        if len(sent) == 2:
+            own_server.stop()
+        sent.append(arguments)
+        return deliver(*arguments)
+
+    client._transport._attempt = attempt  # type: ignore[method-assign, assignment]
+    with pytest.raises(ServerUnavailable, match="2,000 of 5,000 jobs were pushed") as caught:
+        client.push_bulk({"class": "MyJob", "args": ROWS})
+    client.close()
+    own_server.start()
+    assert in_redis(own_server.client()) == set(caught.value.pushed)
+    assert caught.value.unknown == ()
+
+
+def test_a_bulk_push_that_is_refused_in_part_says_which_part(
+    redis: Redis, redis_server: Server
+) -> None:
+    redis.set("schedule", "no sorted set")
+    client = Client(redis_server.url)
+    with pytest.raises(forkq.WrongType, match="2 of 3 jobs were pushed") as caught:
+        client.push_bulk({**JOB, "args": [[1], [2], [3]], "at": [0, 60, 0]})
+    client.close()
+    assert in_redis(redis) == set(caught.value.pushed)
+    assert caught.value.unknown == ()
+
+
+def _no_right(server: Server) -> str:
+    server.cli("ACL", "SETUSER", "ann", "on", ">x", "+@all", "-lpush", "allkeys")
+    return server.url.replace("redis://", "redis://ann:x@")
+
+
+def _no_right_to_the_key(server: Server) -> str:
+    server.cli("ACL", "SETUSER", "ann", "on", ">x", "+@all", "~other:*")
+    return server.url.replace("redis://", "redis://ann:x@")
+
+
+def _full(server: Server) -> str:
+    server.cli("CONFIG", "SET", "maxmemory", 1)
+    return server.url
+
+
+def _replica(server: Server) -> str:
+    server.cli("REPLICAOF", "127.0.0.1", 1)
+    return server.url
+
+
+def _too_few(server: Server) -> str:
+    server.cli("CONFIG", "SET", "min-replicas-to-write", 1)
+    return server.url
+
+
+def _wrong_type(server: Server) -> str:
+    server.cli("SET", "queue:default", "x")
+    return server.url
+
+
+def _wrong_password(server: Server) -> str:
+    server.cli("ACL", "SETUSER", "default", "resetpass", ">sesame")
+    return server.url.replace("redis://", "redis://:guess@")
+
+
+def _no_password(server: Server) -> str:
+    server.cli("ACL", "SETUSER", "default", "resetpass", ">sesame")
+    return server.url
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "remedy"),
+    [
+        (_no_right, forkq.NotPermitted, "docs/redis.md"),
+        (_no_right_to_the_key, forkq.NotPermitted, "docs/redis.md"),
+        (_full, forkq.ServerFull, "raise maxmemory"),
+        (_replica, forkq.ServerReadOnly, "address of the master"),
+        (_too_few, forkq.TooFewReplicas, "min-replicas-to-write"),
+        (_wrong_type, forkq.WrongType, "TYPE"),
+        (_wrong_password, forkq.WrongPassword, "the password belongs into the URL"),
+        (_no_password, forkq.WrongPassword, "the password belongs into the URL"),
+    ],
+)
+def test_each_refusal_of_a_push_is_an_error_of_its_own_with_the_remedy(
+    make: Callable[[Server], str], kind: type[ServerUnavailable], remedy: str
+) -> None:
+    server = Server(tcp=True).start()
+    try:
+        client = Client(make(server))
+        for push in (client.push, lambda job: client.push_bulk({**job, "args": [[1]]})):
+            with pytest.raises(kind, match="nothing was pushed") as caught:
+                push(JOB)
+            assert remedy in str(caught.value)
+            assert "guess" not in str(caught.value)
+            assert (caught.value.pushed, caught.value.unknown) == ((), ())
+            assert isinstance(caught.value, forkq.ForkqError)
+            assert caught.value.exit_code == 6
+        client.close()
+    finally:
+        server.close()
+
+
+def test_a_server_that_cannot_save_is_told_as_such() -> None:
+    """What Redis answers then; a disk that is really full is not for a test."""
+    error = ResponseError("MISCONF Redis is configured to save RDB snapshots, but ...")
+    assert type(failure(error, "redis://h")) is forkq.CannotSave

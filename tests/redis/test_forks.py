@@ -1,0 +1,164 @@
+"""A process forks while another of its threads pushes for the first time: the child can push.
+
+Each program runs in an interpreter of its own, since what is imported once stays so.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tests.support.server import Server
+from tests.support.tree import CHECKOUT
+
+BEGINNING = """
+import importlib, os, signal, sys, threading, time, warnings
+warnings.simplefilter("ignore")  # that a process with threads forks is the point
+import forkq
+from forkq import client as client_module
+URL = {url!r}
+
+def wait_for(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0)
+"""
+END = """
+pid = os.fork()
+if pid == 0:
+    signal.alarm(15)  # a child that hangs ends by this
+    push("child")
+    os._exit(0)
+release()
+thread.join(20)
+sys.exit(abs(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+"""
+
+FIRST_PUSH = """
+def push(who):
+    forkq.configure(URL, environ={{}}).push({{"class": "MyJob", "args": [who]}})
+
+thread = threading.Thread(target=push, args=["parent"])
+thread.start()
+release = lambda: None
+wait_for(lambda: {seen!r} in sys.modules)  # and its import goes on
+"""
+SHARED_CLIENT = """
+client = forkq.Client(URL)
+
+def push(who):
+    client.push({{"class": "MyJob", "args": [who]}})
+
+thread = threading.Thread(target=push, args=["parent"])
+thread.start()
+release = lambda: None
+wait_for(lambda: "forkq.connection" in sys.modules)
+"""
+ANOTHER_IMPORT = """
+def push(who):
+    forkq.Client(URL).push({{"class": "MyJob", "args": [who]}})
+
+def work():
+    importlib.import_module("redis")
+    push("parent")
+
+thread = threading.Thread(target=work)
+thread.start()
+release = lambda: None
+wait_for(lambda: "redis" in sys.modules)
+"""
+LATE_API = """
+def push(who):
+    forkq.configure(URL, environ={{}}).push({{"class": "MyJob", "args": [who]}})
+    assert forkq.Queue("default").size > 0
+
+thread = threading.Thread(target=push, args=["parent"])
+thread.start()
+release = lambda: None
+wait_for(lambda: "forkq.api" in sys.modules)
+"""
+DEFAULT_CLIENT = """
+os.environ["FORKQ_REDIS"] = URL
+go_on, inside = threading.Event(), threading.Event()
+release = go_on.set
+load = client_module.load
+
+def slow_load(*arguments):
+    inside.set()
+    if threading.current_thread() is not threading.main_thread():
+        go_on.wait(20)
+    return load(*arguments)
+
+client_module.load = slow_load
+
+def push(who):
+    client_module.default().push({{"class": "MyJob", "args": [who]}})
+
+thread = threading.Thread(target=push, args=["parent"])
+thread.start()
+inside.wait(20)  # the thread holds the lock of the default client
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(FIRST_PUSH.replace("{seen!r}", '"redis"'), id="redis is being imported"),
+        pytest.param(FIRST_PUSH.replace("{seen!r}", '"asyncio"'), id="what redis needs is"),
+        pytest.param(SHARED_CLIENT, id="a client of both"),
+        pytest.param(ANOTHER_IMPORT, id="redis is imported by the app"),
+        pytest.param(LATE_API, id="the late api"),
+        pytest.param(DEFAULT_CLIENT, id="the default client is being made"),
+    ],
+)
+def test_a_child_forked_during_the_first_push_of_another_thread_can_push(
+    redis: Redis, redis_server: Server, program: str
+) -> None:
+    source = (BEGINNING + program + END).format(url=redis_server.url)
+    subprocess.run([sys.executable, "-c", source], cwd=CHECKOUT, check=True, timeout=60)
+    jobs: Any = redis.lrange("queue:default", 0, -1)
+    assert sorted(json.loads(job)["args"] for job in jobs) == [["child"], ["parent"]]
+
+
+def test_a_wire_lent_across_a_fork_stays_the_parents(redis: Redis, redis_server: Server) -> None:
+    source = f"""
+import os, sys, forkq
+client = forkq.Client({redis_server.url!r})
+with client.wire() as wire:
+    wire.call("CLIENT", "SETNAME", "parents")
+    pid = os.fork()
+with client.wire() as wire:
+    name = wire.call("CLIENT", "GETNAME")
+if pid == 0:
+    os._exit(0 if name != b"parents" else 1)
+assert name == b"parents"
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    subprocess.run([sys.executable, "-c", source], cwd=CHECKOUT, check=True, timeout=30)
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+def test_nothing_is_imported_later_than_a_fork_waits_for(redis_server: Server, kind: str) -> None:
+    """A module that a push or a question imports would be one that a fork may find half way."""
+    url = redis_server.unix_url
+    if kind == "tcp":
+        url = redis_server.url.replace("127.0.0.1", "localhost")
+    source = f"""
+import importlib, sys, forkq
+from forkq import transport
+for name in transport._LATE:
+    importlib.import_module(name, "forkq")
+before = set(sys.modules)
+client = forkq.configure({url!r}, environ={{}})
+jid = client.push({{"class": "MyJob", "args": [1]}})
+client.push_bulk({{"class": "MyJob", "args": [[1]], "at": 60}})
+forkq.Queue("default").size, forkq.is_alive(jid), forkq.Queue("default").pause()
+assert set(sys.modules) == before, set(sys.modules) - before
+"""
+    subprocess.run([sys.executable, "-c", source], cwd=CHECKOUT, check=True, timeout=30)

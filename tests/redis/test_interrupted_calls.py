@@ -1,0 +1,232 @@
+"""An exception from outside lands in the middle of a call: the next caller gets its own answer.
+
+A time-out's signal handler, Ctrl-C and the stop's Shutdown all raise between any two lines.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from forkq.capsule import Capsule
+from forkq.child.line import Line
+from forkq.client import Client
+from forkq.clock.watch import WatchWire
+from forkq.connection import ConnectionLost, ResponseError, Wire
+from forkq.keys import Keys
+from forkq.log import logger
+from forkq.scripts import ADD, CONTROL
+from tests.redis.proxy import Proxy
+from tests.support.server import Server
+
+# A socket that was left in the middle of closing is closed by the garbage collector, which says so.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+
+# An exception in these may leave a reply unread. While redis-py connects, nobody waits for replies.
+FILES = ("forkq/connection.py", "forkq/transport.py", "contextlib.py", "child/line.py")
+PARTS = ("read_response", "send_packed_command", "_read_from_socket", "disconnect", "can_read")
+# hiredis 3.5.0 was seen to crash when a signal's exception lands around its packing of a command.
+PACKING = ("pack", "send", "<listcomp>")
+
+
+class Interrupted(BaseException):
+    """Stands for what a signal handler raises."""
+
+
+@pytest.fixture
+def client(redis: Redis, redis_server: Server) -> Iterator[Client]:
+    for size, queue in enumerate(("one", "two", "three"), 1):
+        redis.rpush(f"queue:{queue}", *range(size))
+    client = Client(redis_server.url)
+    yield client
+    client.close()
+
+
+def interrupted_at(step: int, act: Callable[[], object]) -> bool:
+    """Whether ``act`` was interrupted, at its ``step``-th line."""
+    left = step
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        code = frame.f_code
+        if not code.co_filename.endswith(FILES) and code.co_name not in PARTS:
+            return None
+        if event == "line":
+            left -= 1
+            if left < 0:
+                raise Interrupted
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        act()
+    except Interrupted:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def interrupted_everywhere(act: Callable[[], object], check: Callable[[], None]) -> None:
+    """Interrupts ``act`` at each of its lines in turn, and calls ``check`` after each."""
+    act()
+    step = 0
+    while interrupted_at(step, act):
+        check()
+        step += 1
+    assert step > 20, "the trace saw nothing"
+
+
+def _call(client: Client) -> None:
+    with client.wire() as wire:
+        wire.call("LLEN", "queue:one")
+
+
+def _pipeline(client: Client) -> None:
+    with client.wire() as wire:
+        wire.pipeline([("LLEN", "queue:one"), ("LLEN", "queue:two")])
+
+
+def _script(client: Client) -> None:
+    with client.wire() as wire:
+        wire.script(ADD, ("paused",), ("one",))
+
+
+def _unknown_script(client: Client) -> None:
+    with client.wire() as wire:
+        wire.call("SCRIPT", "FLUSH")
+        wire.script(CONTROL, ("forkq:controlled", "{queue:one}:control"), ("one", "limit", "5"))
+
+
+def _refused(client: Client) -> None:
+    with client.wire() as wire:
+        wire.pipeline([("GET", "queue:one"), ("LLEN", "queue:one")])
+
+
+def _push(client: Client) -> None:
+    client.push({"class": "MyJob", "args": []})
+
+
+def _push_bulk(client: Client) -> None:
+    client.push_bulk({"class": "MyJob", "args": [[1], [2]], "queue": "bulk", "at": [60, 0]})
+
+
+@pytest.mark.parametrize(
+    "act", [_call, _pipeline, _script, _unknown_script, _refused, _push, _push_bulk]
+)
+def test_a_call_that_is_interrupted_at_any_line_leaves_no_reply_to_the_next(
+    client: Client, act: Callable[[Client], None]
+) -> None:
+    def check() -> None:
+        with client.wire() as wire:
+            assert wire.call("LLEN", "queue:three") == 3
+
+    interrupted_everywhere(lambda: act(client), check)
+
+
+@pytest.mark.parametrize("kind", [Wire, WatchWire])
+def test_a_wire_of_ones_own_gives_its_own_answer_or_none(
+    redis: Redis, redis_server: Server, kind: type[Wire]
+) -> None:
+    """As the heartbeat, the rescue and the clock have one: never in a pool."""
+    redis.rpush("queue:three", 1, 2, 3)
+    wire = kind(redis_server.url)
+
+    def track_and_ask() -> None:
+        wire.connect()
+        wire.track()
+        wire.pipeline([("CLIENT", "CACHING", "YES"), ("GET", "news")])
+        wire.wait(0)
+        wire.call("LLEN", "queue:one")
+
+    def check() -> None:
+        try:
+            wire.connect()
+            assert wire.call("LLEN", "queue:three") == 3
+        except ConnectionLost:
+            assert not wire.connected
+
+    interrupted_everywhere(track_and_ask, check)
+    wire.close()
+
+
+def test_a_fetch_that_is_interrupted_is_never_answered_by_another_ones_reply(
+    redis: Redis, redis_server: Server
+) -> None:
+    capsule = Capsule("default", queues=(("one", 0), ("tenant-*", 0)))
+    wire = Wire(redis_server.url)
+    line = Line(capsule, "host:1:abc", Keys(""), wire, logger())
+    fetched: list[bytes] = []
+
+    def fetch() -> None:
+        line.open()
+        line.look_for_queues()
+        line.send(1, [])
+        fetched.extend(unit.payload for unit in line.receive().units)
+
+    def check() -> None:
+        redis.delete("{queue:one}:inflight", "queue:one")
+        redis.rpush("queue:one", "mine")
+        if line.busy:
+            line.hang_up()
+        try:
+            line.open()
+            line.look_for_queues()
+            line.send(1, [])
+            assert [unit.payload for unit in line.receive().units] == [b"mine"]
+        except (*ConnectionLost, ResponseError):  # as the fetcher does after any failure
+            line.hang_up()
+
+    redis.sadd("queues", "one", "tenant-a")
+    interrupted_everywhere(fetch, check)
+    line.hang_up()
+
+
+def test_time_outs_by_signal_never_mix_up_answers(client: Client, redis_server: Server) -> None:
+    """What an app does that bounds its calls with SIGALRM: 1 ms there and back, up to 2 ms time."""
+    assert threading.current_thread() is threading.main_thread()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code.co_name in PACKING:
+            signal.setitimer(signal.ITIMER_REAL, 0.0001)
+            return
+        raise Interrupted
+
+    def size(queue: str) -> int:
+        with through.wire() as wire:
+            return int(wire.call("LLEN", f"queue:{queue}"))
+
+    sizes = {"one": 1, "two": 2, "three": 3}
+    wrong, interrupted = [], 0
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with Proxy(redis_server.port, delay=0.001) as proxy:
+            through = Client(proxy.url)
+            for turn in range(800):
+                queue = random.choice(list(sizes))
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0005, 0.002))
+                    found = size(queue)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except Interrupted:
+                    interrupted += 1
+                else:
+                    if found != sizes[queue]:
+                        wrong.append((turn, queue, found))
+            through.close()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert wrong == []
+    assert interrupted > 50
