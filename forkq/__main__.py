@@ -1,8 +1,39 @@
-"""``python -m forkq``: the command line."""
+"""``python -m forkq``, and the console script: the command line.
+
+A password in ``--redis`` is readable by every user of the machine (ps). So it goes out of the
+process's title first, before the command line is even imported.
+"""
 
 from __future__ import annotations
 
-from .cli.main import main
+import importlib
+import sys
+
+from setproctitle import setproctitle
+
+from .redis_url import redacted_url
+
+
+def main() -> None:
+    """Runs the command of ``sys.argv``. Exits."""
+    hide_passwords()
+    importlib.import_module(".cli.main", __package__).main()
+
+
+def hide_passwords() -> None:
+    """Rewrites the title of this process, if an argument has a password in it."""
+    shown = [_redacted(argument) for argument in sys.argv[1:]]
+    if shown != sys.argv[1:]:
+        setproctitle(" ".join(("forkq", *shown)))
+
+
+def _redacted(argument: str) -> str:
+    """``--redis=URL`` or the URL alone."""
+    flag, equals, url = argument.partition("=")
+    if flag == "--redis" and equals:
+        return f"{flag}={redacted_url(url)}"
+    return redacted_url(argument) if "://" in argument else argument
+
 
 if __name__ == "__main__":
     main()

@@ -74,7 +74,7 @@ def _stem(cwd: Path, tag: str) -> str:
     """A name to recognise and a digest to tell apart: ``shop-1f2e3d4c``."""
     folder = cwd.resolve()
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", tag or folder.name)[:_LONGEST_NAME].strip(".-")
-    seed = os.fsencode(folder) + (b"\0" + tag.encode() if tag else b"")
+    seed = os.fsencode(folder) + (b"\0" + os.fsencode(tag) if tag else b"")
     return f"{name or 'forkq'}-{hashlib.sha256(seed).hexdigest()[:8]}"
 
 

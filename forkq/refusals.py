@@ -62,6 +62,8 @@ def failure(error: Exception, url: str, fate: str = "") -> ServerUnavailable:
     if kind is not None:
         remedy = f"; {_REMEDY[kind]}" if kind in _REMEDY else ""
         return kind(f"Redis at {shown} refuses: {said}{remedy}{told}")
+    if refuses(error):
+        said += "; the two sides do not agree on TLS: see the options ssl_... in docs/redis.md"
     return ServerUnavailable(f"Redis at {shown}: {said}{told}")
 
 

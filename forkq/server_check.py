@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from .connection import ResponseError, Wire
-from .errors import ServerUnavailable
-from .redis_url import redacted_url
+from .errors import ConfigError, ServerReadOnly, ServerUnavailable
+from .redis_url import files_of, redacted_url
 
 MINIMUM_VERSION: Final = (6, 2)
 
 
 def check_server(wire: Wire) -> list[str]:
-    """What a careful operator should know of this server. Raises ServerUnavailable if too old."""
+    """What a careful operator should know of this server. Raises ServerUnavailable if
+    it is too old, or no server that forkq can work with."""
     info = _info(wire)
     version = info.get("redis_version", "0")
     if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM_VERSION:
         raise ServerUnavailable(
             f"Redis {version} at {redacted_url(wire.url)} is too old; forkq needs 6.2 or later"
         )
+    _check_role(info, redacted_url(wire.url))
     warnings = []
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
@@ -46,3 +50,37 @@ def _info(wire: Wire) -> dict[str, str]:
         pairs = saves.values() if isinstance(saves, dict) else saves[1::2]
         info["rdb_saves_configured"] = b"".join(pairs).decode()
     return info
+
+
+def _check_role(info: Mapping[str, str], shown: str) -> None:
+    """Raises ServerUnavailable for a server on which no job could ever run."""
+    if info.get("redis_mode") == "sentinel":
+        raise ServerUnavailable(
+            f"Redis at {shown} is a Sentinel, which has no jobs; forkq does not ask Sentinels: "
+            "give the address of the master, or of a proxy that follows it"
+        )
+    if info.get("redis_mode") == "cluster" or info.get("cluster_enabled") == "1":
+        raise ServerUnavailable(
+            f"Redis at {shown} is part of a Redis Cluster; forkq reads several queues in one "
+            "script, which a cluster refuses: give the address of a single server"
+        )
+    if info.get("role") == "slave":
+        master = f"{info.get('master_host')}:{info.get('master_port')}"
+        raise ServerReadOnly(
+            f"Redis at {shown} is a replica of {master}, which takes no writes: give the address "
+            "of the master"
+        )
+
+
+def check_files(url: str) -> None:
+    """Raises ConfigError if a file that the URL's options name cannot be read."""
+    for option, name in files_of(url).items():
+        path = Path(name)
+        try:
+            if path.is_dir() is (option == "ssl_ca_path"):
+                path.stat() if path.is_dir() else path.open("rb").close()
+                continue
+            reason = "it is no folder" if option == "ssl_ca_path" else "it is a folder"
+        except OSError as error:
+            reason = str(error.strerror)
+        raise ConfigError(f"the Redis URL's {option} names {name}: {reason}")

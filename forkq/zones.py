@@ -16,6 +16,10 @@ from typing import Final
 from .errors import InvalidSchedule
 
 _DAY: Final = 86400
+# What each machine means by itself, or counts with leap seconds: the clock of another host, which
+# enqueues the job, would take another time for it.
+_LOCAL: Final = frozenset({"localtime", "posixrules", "Factory", "local"})
+_VARIANTS: Final = ("posix/", "right/")
 _HORIZON: Final = 366  # days that a period is followed ahead; what comes then is the next one
 
 
@@ -91,6 +95,11 @@ def zone_of(name: str) -> Zone:
     """The zone called ``name``. Raises InvalidSchedule, with the nearest name that there is."""
     if name == "UTC":  # known everywhere, with or without a database
         return Zone(timezone.utc)
+    if name in _LOCAL or str(name).startswith(_VARIANTS):
+        raise InvalidSchedule(
+            f"{name!r} means another time on each machine; use an IANA name such as "
+            '"Europe/Berlin", or "UTC"'
+        )
     try:
         return Zone(zoneinfo.ZoneInfo(name))
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
+from pathlib import Path
 
 import click
 
@@ -27,6 +31,10 @@ _FAILURE = 1
 _USAGE = 2
 _REDIS_UNUSABLE = 6
 _INTERRUPTED = 130
+
+_STDOUT = 1
+# What a full disk, /dev/full or a closed descriptor answers to a write.
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO)
 
 
 @click.group(
@@ -57,25 +65,70 @@ for group in (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script. Exits; a mistake of the user's is a message, never a traceback."""
+    _print_anything()
+    code = _run(arguments)
     try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        code = _cannot_write(error)
+    sys.exit(code)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Runs one command. Returns the exit code."""
+    try:
+        _refuse_bytes(sys.argv[1:] if arguments is None else arguments)
         code = cli.main(arguments, prog_name="forkq", standalone_mode=False)
     except click.UsageError as error:
         error.show()
-        sys.exit(_USAGE)
+        return _USAGE
     except click.ClickException as error:
         error.show()
-        sys.exit(_FAILURE)
+        return _FAILURE
     except ForkqError as error:
-        _fail(str(error), error.exit_code)
+        return _fail(str(error), error.exit_code)
     except (*ConnectionLost, RedisError) as error:
-        _fail(f"Redis: {error}", _REDIS_UNUSABLE)
+        return _fail(f"Redis: {error}", _REDIS_UNUSABLE)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(_INTERRUPTED)
+        return _INTERRUPTED
     except BrokenPipeError:
-        sys.exit(_FAILURE)
-    sys.exit(code if isinstance(code, int) else 0)
+        return _FAILURE
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        return _cannot_write(error)
+    return code if isinstance(code, int) else 0
 
 
-def _fail(message: str, code: int) -> None:
+def _refuse_bytes(arguments: Sequence[str]) -> None:
+    """Neither JSON nor a key of ours can carry what is no UTF-8. Raises UsageError."""
+    for number, argument in enumerate(arguments, 1):
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(
+                f"argument {number} is not UTF-8: {os.fsencode(argument)!r}"
+            ) from None
+
+
+def _print_anything() -> None:
+    """An argument that is no UTF-8, or a letter that the terminal has not, is shown escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _cannot_write(error: OSError) -> int:
+    """Standard output is full or gone. What it still holds is dropped: at the exit Python would try
+    to write it again."""
+    with Path(os.devnull).open("w") as nothing:
+        os.dup2(nothing.fileno(), _STDOUT)
+    if isinstance(error, BrokenPipeError):
+        return _FAILURE
+    return _fail(f"cannot write to standard output: {error.strerror}", _FAILURE)
+
+
+def _fail(message: str, code: int) -> int:
     tell(f"forkq: {message}", err=True)
-    sys.exit(code)
+    return code

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from typing import Any, Final
 
 import click
 
 from ..client import use
 from ..config import Config
+from ..errors import shown
 from ..patterns import among
 from ..payload import DEFAULT_QUEUE, Job
 from .options import configuration, finds_redis
+
+_DIGITS: Final = re.compile(r"-?[0-9]{1000,}")
+_LONGEST_EXAMPLE: Final = 60
 
 
 @click.command(context_settings={"ignore_unknown_options": True})  # -7 is a number
@@ -50,11 +55,17 @@ def _warn_of_idle_queue(config: Config, queue: str) -> None:
 def _parsed(number: int, text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
+    except RecursionError:
+        reason = "is nested too deeply; pass a flatter structure"
     except ValueError:
-        raise click.BadParameter(
-            f"argument {number} is not JSON: {text}; a string needs its quotes, as in "
-            f"'{json.dumps(text)}'"
-        ) from None
+        reason = f"is not JSON: {shown(text)}; a string needs its quotes, as in '{_quoted(text)}'"
+        if _DIGITS.fullmatch(text):
+            reason = f"is a number of {len(text):,} digits, more than Python reads; pass it as text"
+    raise click.BadParameter(f"argument {number} {reason}")
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text) if len(text) <= _LONGEST_EXAMPLE else '"..."'
 
 
 def _no_constant(name: str) -> Any:

@@ -136,7 +136,9 @@ def _told(name: str, value: Any) -> str:
     if name == "progress":
         progress = Progress(**value)
         return f"{_progress(progress)} ({relative(progress.at)})"
-    if name == "at" or name.endswith(("_at", "_since")):
+    if name == "at":  # a score: seconds, even where a person meant milliseconds
+        return f"{moment(value)} ({relative(value)})"
+    if name.endswith(("_at", "_since")):
         stamp = seconds(value) if isinstance(value, int | float) else 0.0
         return f"{moment(stamp)} ({relative(stamp)})"
     return shown_name(value)

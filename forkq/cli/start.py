@@ -27,8 +27,9 @@ from ..master.spawn import refuse_threads
 from ..recovery import Recovery
 from ..redis_url import EMBEDDED, redacted_url
 from ..refusals import failure, refuses
+from ..rights import check_rights
 from ..rules import warnings
-from ..server_check import check_server
+from ..server_check import check_files, check_server
 from ..text import traceback_of
 from .options import configuration, finds_redis
 
@@ -125,11 +126,13 @@ def _look_at_server(config: Config, logger: Any) -> None:
     """Warns of what would lose jobs. A server that is away is waited for; one that refuses us, or
     is too old, is an error now and not in every child."""
     settings, shown = config.redis, redacted_url(config.redis.url)
+    check_files(settings.url)
     wire = Wire(settings.url, timeout=TIMEOUT, connect_timeout=settings.connect_timeout)
     try:
         wire.connect()
         for warning in check_server(wire):
             logger.warning("redis may lose jobs", url=shown, why=warning)
+        check_rights(wire, Keys(settings.prefix))
     except ConnectionLost as error:
         if refuses(error):
             raise failure(error, settings.url) from None
@@ -137,12 +140,18 @@ def _look_at_server(config: Config, logger: Any) -> None:
             "redis cannot be reached; waiting for it",
             url=shown,
             error=str(error),
-            hint="check [redis] url or --redis; `--redis embedded` needs no server",
+            hint=_hint(settings.url),
         )
     except RedisError as error:
         raise failure(error, settings.url) from None
     finally:
         wire.close()
+
+
+def _hint(url: str) -> str:
+    if url.startswith("rediss:"):
+        return "check [redis] url or --redis; does that port speak TLS, as rediss:// says?"
+    return "check [redis] url or --redis; `--redis embedded` needs no server"
 
 
 def _preload(config: Config) -> None:

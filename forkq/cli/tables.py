@@ -18,6 +18,7 @@ from ..zones import zone_of
 
 _GAP: Final = 2
 _WHOLE: Final = frozenset({"JID", "NAME", "TICK", "NEXT"})
+_EVER: Final = 1e12  # seconds: more years than any clock has
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 
@@ -33,8 +34,9 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def as_json(value: Any) -> str:
-    """For programs. What could control a terminal is escaped as JSON has it."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    """For programs. An infinite number is null: JSON has none. What could control a terminal is
+    escaped as JSON has it."""
+    text = json.dumps(_finite(value), indent=2, ensure_ascii=False)
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c).strip('"') for c in text)
 
 
@@ -50,13 +52,18 @@ def show(rows: Sequence[Any], titles: Sequence[str], nothing: str) -> None:
 
 def moment(stamp: float, tz: str | None = None) -> str:
     """An epoch second in its zone; without one, in this machine's."""
-    at = datetime.fromtimestamp(stamp, None if tz is None else zone_of(tz).tz)
+    try:
+        at = datetime.fromtimestamp(stamp, None if tz is None else zone_of(tz).tz)
+    except (ValueError, OverflowError, OSError):  # what is in Redis may be any number
+        return "before the year 1" if stamp < 0 else "after the year 9999"
     return f"{at.astimezone() if tz is None else at:%Y-%m-%d %H:%M:%S %Z}"
 
 
 def relative(stamp: float) -> str:
     """An epoch second as seen from now: ``in 4 min``, ``3 h ago``."""
     away = stamp - time.time()
+    if abs(away) > _EVER:
+        return "never" if away > 0 else "long ago"
     return f"in {length(away)}" if away > 0 else f"{length(-away)} ago"
 
 
@@ -66,6 +73,14 @@ def length(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {name}"
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _fitted(widths: list[int], whole: list[bool]) -> list[int]:

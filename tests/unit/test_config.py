@@ -640,6 +640,7 @@ class TestCron:
             ("cron", '"* * *"', "expected five fields"),
             ("cron", "5", "expected a cron expression, found the whole number 5"),
             ("tz", '"Berlin"', "no time zone 'Berlin', the nearest one is 'Europe/Berlin'"),
+            ("tz", '"localtime"', "'localtime' means another time on each machine"),
             ("job", '""', 'expected the name of a job, found the string ""'),
             ("args", '"a"', 'expected a list of arguments, found the string "a"'),
             ("args", "[1, {a = [1979-05-27]}]", "found the date or time 1979-05-27; write it in"),

@@ -178,6 +178,13 @@ class TestRefusals:
         with pytest.raises(InvalidSchedule, match="there is no time zone"):
             Schedule.parse("@daily", tz)
 
+    @pytest.mark.parametrize(
+        "tz", ["localtime", "posixrules", "Factory", "posix/Europe/Berlin", "right/Europe/Berlin"]
+    )
+    def test_a_zone_that_each_machine_reads_for_itself_is_refused(self, tz: str) -> None:
+        with pytest.raises(InvalidSchedule, match="another time on each machine; use an IANA name"):
+            Schedule.parse("@daily", tz)
+
     def test_without_any_zones_tzdata_is_asked_for_and_utc_still_works(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

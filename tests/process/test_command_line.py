@@ -1,0 +1,132 @@
+"""The command line meets what shells and scripts do to it: a message and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+from redis import Redis
+
+from tests.support.server import Server
+from tests.support.tree import FORKQ
+
+NOWHERE = "redis://127.0.0.1:1/0"
+NOT_UTF_8 = os.fsdecode(b"caf\xe9")
+
+
+def forkq(
+    *arguments: str, cwd: Path, stdout: int | None = subprocess.PIPE, **env: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*FORKQ, *arguments],
+        cwd=cwd,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(cwd), **env},
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["push", NOT_UTF_8], 2, r"argument 2 is not UTF-8: b'caf\xe9'"),
+        (["find", NOT_UTF_8], 2, "argument 2 is not UTF-8"),
+        (["pause", NOT_UTF_8], 2, "argument 2 is not UTF-8"),
+        ([NOT_UTF_8], 2, "argument 1 is not UTF-8"),
+        (["push", "X", "[" * 50_000 + "]" * 50_000], 2, "argument 1 is nested too deeply"),
+        (["push", "X", "5" * 5000], 2, "argument 1 is a number of 5,000 digits"),
+        (["push", "X", "-" + "5" * 5000], 2, "digits, more than Python reads; pass it as text"),
+        (["push", "X", "--in", "1795216066000"], 1, "milliseconds: divide it by 1000"),
+        (["push", "X", "--in", "inf"], 1, "is not a time"),
+        (["stats", "--redis", "redis://h?foo=1"], 2, 'has no option "foo"'),
+    ],
+)
+def test_a_mistake_is_named_for_what_it_is(
+    tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    result = forkq(*arguments, cwd=tmp_path, FORKQ_REDIS=NOWHERE)
+    assert (result.returncode, said in result.stderr) == (code, True), result.stderr[-500:]
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr) < 1000
+
+
+def test_a_variable_that_is_no_utf_8_ends_in_no_traceback(tmp_path: Path) -> None:
+    result = forkq("status", cwd=tmp_path, FORKQ_TAG=NOT_UTF_8)
+    assert (result.returncode, "Traceback" in result.stderr) == (4, False)
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["config", "check"]])
+def test_a_full_disk_under_the_output_is_an_error(tmp_path: Path, arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        result = forkq(*arguments, cwd=tmp_path, stdout=full.fileno())
+    assert result.stderr == "forkq: cannot write to standard output: No space left on device\n"
+    assert result.returncode == 1
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", ">&- 2>&- <&-"])
+def test_closed_descriptors_end_in_no_traceback(tmp_path: Path, closed: str) -> None:
+    command = f"{FORKQ[0]} {FORKQ[1]} version {closed}"
+    result = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, check=False)  # noqa: S602
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_a_terminal_that_has_not_all_letters_is_no_mistake(tmp_path: Path) -> None:
+    result = forkq("push", "X", "é", cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert (result.returncode, "Traceback" in result.stderr) == (2, False)
+
+
+@pytest.mark.parametrize("form", ["--redis {url}", "--redis={url}"])
+def test_a_password_has_left_the_title_before_redis_is_asked(tmp_path: Path, form: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"redis://ann:sesame@127.0.0.1:{server.getsockname()[1]}/0"
+        command = [*FORKQ, "stats", *form.format(url=url).split()]
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        try:
+            server.settimeout(30)
+            with server.accept()[0]:
+                title = " ".join(psutil.Process(process.pid).cmdline())
+        finally:
+            process.kill()
+            process.wait(10)
+    assert "sesame" not in title
+    assert "forkq stats --redis" in title
+    assert "ann:***@127.0.0.1" in title
+
+
+@pytest.mark.parametrize(
+    ("score", "created_at", "told"),
+    [
+        ("inf", "1795216066.5", "after the year 9999 (never)"),
+        ("1795216066000", "1795216066000", "after the year 9999"),
+        ("1e300", "1e300", "after the year 9999"),
+        ("4e9", "9" * 400, "2096-10-02"),
+    ],
+)
+def test_a_job_at_an_impossible_time_is_found(
+    tmp_path: Path, redis: Redis, redis_server: Server, score: str, created_at: str, told: str
+) -> None:
+    """A score is always seconds: what meant milliseconds runs in the year 58,857."""
+    payload = f'{{"class":"X","args":[],"jid":"abc","created_at":{created_at}}}'
+    redis_server.cli("ZADD", "schedule", score, payload)
+    result = forkq("find", "abc", cwd=tmp_path, FORKQ_REDIS=redis_server.url)
+    assert result.returncode == 0, result.stderr
+    [at] = [line for line in result.stdout.splitlines() if line.startswith("at ")]
+    assert told in at
+    assert len(at) < 100
+    result = forkq("find", "abc", "--json", cwd=tmp_path, FORKQ_REDIS=redis_server.url)
+
+    def no_constant(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    found = json.loads(result.stdout, parse_constant=no_constant)
+    assert found["at"] == (None if score == "inf" else pytest.approx(float(score)))

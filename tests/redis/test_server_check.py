@@ -1,0 +1,233 @@
+"""What `forkq start` finds out about a server before it forks."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from forkq.client import Client
+from forkq.connection import ConnectionLost, Wire
+from forkq.errors import ConfigError, NotPermitted, ServerReadOnly, ServerUnavailable
+from forkq.keys import Keys
+from forkq.refusals import failure, refuses
+from forkq.rights import check_rights
+from forkq.server_check import check_files, check_server
+from tests.support.server import Server
+from tests.support.tree import CHECKOUT
+
+DOCUMENT = (CHECKOUT / "docs" / "redis.md").read_text()
+# What only commands and the API use, and what a tree can do without.
+NOT_ASKED_FOR = {
+    "+client|caching", "+client|tracking", "+exec", "+hello", "+info", "+sismember", "+unwatch",
+    "+watch", "~*-marks", "~deploylock-*",
+}  # fmt: skip
+
+
+def documented(user: str) -> list[str]:
+    """The rules of the docs for that user, ready for ACL SETUSER; for this host."""
+    found = re.search(rf"ACL SETUSER {user} (on [^`]*)```", DOCUMENT)
+    assert found is not None
+    return found[1].replace("PASSWORD", "x").replace("HOSTNAME", socket.gethostname()).split()
+
+
+LEAST = documented("forkq")
+RIGHTS = [rule for rule in LEAST if rule[0] in "+~" and rule not in NOT_ASKED_FOR]
+
+
+@pytest.fixture
+def least(redis_server: Server, redis: Redis) -> Iterator[str]:
+    """The URL of a user with the documented rights, and no more."""
+    redis_server.cli("ACL", "SETUSER", "least", "reset", *LEAST)
+    yield redis_server.url.replace("redis://", "redis://least:x@")
+    redis_server.cli("ACL", "DELUSER", "least")
+
+
+def check(url: str, prefix: str = "") -> None:
+    wire = Wire(url)
+    try:
+        wire.connect()
+        check_server(wire)
+        check_rights(wire, Keys(prefix))
+    finally:
+        wire.close()
+
+
+def test_the_documented_rights_are_enough(least: str, redis_server: Server, redis: Redis) -> None:
+    check(least)
+    check(redis_server.url)
+    assert redis.keys("*") == []
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_each_right_that_is_missing_is_named(least: str, redis_server: Server, right: str) -> None:
+    rules = [rule for rule in LEAST if rule != right]
+    redis_server.cli("ACL", "SETUSER", "least", "reset", *rules)
+    with pytest.raises(NotPermitted) as caught:
+        check(least)
+    named = str(caught.value).partition("needs: ")[2].partition(";")[0]
+    assert named == right
+    assert "docs/redis.md" in str(caught.value)
+    assert ":x@" not in str(caught.value)
+
+
+def test_all_that_is_missing_is_told_at_once_with_the_prefix(redis_server: Server) -> None:
+    rules = [rule for rule in LEAST if rule not in ("+zadd", "+ltrim", "~queue:*")]
+    redis_server.cli("ACL", "SETUSER", "least", "reset", *rules)
+    url = redis_server.url.replace("redis://", "redis://least:x@")
+    with pytest.raises(NotPermitted, match=r"needs: \+ltrim \+zadd ~queue:\*;"):
+        check(url)
+    with pytest.raises(NotPermitted, match=r"~app:queues ~app:queue:\* "):
+        check(url, prefix="app:")
+    redis_server.cli("ACL", "DELUSER", "least")
+
+
+def test_a_full_server_is_not_taken_for_a_missing_right(own_server: Server) -> None:
+    own_server.cli("CONFIG", "SET", "maxmemory", 1)
+    check(own_server.url)
+
+
+def test_the_documented_rights_of_a_pusher_are_enough(redis_server: Server, redis: Redis) -> None:
+    redis_server.cli("ACL", "SETUSER", "pusher", "reset", *documented("pusher"))
+    client = Client(redis_server.url.replace("redis://", "redis://pusher:x@"))
+    client.push({"class": "MyJob", "args": []})
+    client.push_bulk({"class": "MyJob", "args": [[1]], "at": 60})
+    client.close()
+    redis_server.cli("ACL", "DELUSER", "pusher")
+    assert redis.llen("queue:default") == redis.zcard("schedule") == 1
+
+
+def test_every_command_that_a_script_sends_is_documented() -> None:
+    scripts = [path.read_text() for path in (CHECKOUT / "forkq" / "scripts").glob("*.lua")]
+    sent = {c.lower() for text in scripts for c in re.findall(r"redis\.p?call\('(\w+)'", text)}
+    assert sent <= {rule[1:] for rule in LEAST if rule[0] == "+"}
+
+
+# Servers on which no job can run
+
+
+def test_a_replica_is_refused(own_server: Server) -> None:
+    own_server.cli("REPLICAOF", "127.0.0.1", 1)
+    with pytest.raises(ServerReadOnly, match=r"replica of 127\.0\.0\.1:1, .*address of the master"):
+        check(own_server.url)
+
+
+def test_a_member_of_a_cluster_is_refused() -> None:
+    server = Server(tcp=True, extra=("--cluster-enabled", "yes")).start()
+    try:
+        with pytest.raises(ServerUnavailable, match=r"Redis Cluster.*single server"):
+            check(server.url)
+    finally:
+        server.close()
+
+
+def test_a_sentinel_is_refused(tmp_path: Path, own_server: Server) -> None:
+    folder = tmp_path / "sentinel.conf"
+    folder.write_text(f"sentinel monitor main 127.0.0.1 {own_server.port} 1\n")
+    server = Sentinel(tmp_path)
+    server.start()
+    try:
+        with pytest.raises(ServerUnavailable, match=r"is a Sentinel.*address of the master"):
+            check(server.url)
+    finally:
+        server.close()
+
+
+class Sentinel(Server):
+    """A Sentinel, which takes few of a server's settings."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(tcp=True)
+        self._conf = folder / "sentinel.conf"
+
+    def _arguments(self, port: int) -> list[str]:
+        return [str(self._conf), "--sentinel", "--port", str(port), "--bind", "127.0.0.1",
+                "--unixsocket", str(self.socket), "--logfile", str(self.log)]  # fmt: skip
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a certificate for localhost that signs itself."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("there is no openssl here")
+    folder = tmp_path_factory.mktemp("tls")
+    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+               "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+               "-keyout", "key.pem", "-out", "cert.pem"]  # fmt: skip
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tls_port(certificates: Path) -> Iterator[int]:
+    """The port on which a server speaks TLS."""
+    cert, key = str(certificates / "cert.pem"), str(certificates / "key.pem")
+    files = ("--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no")
+    server = TlsServer(extra=files)
+    try:
+        server.start()
+    except RuntimeError:
+        server.close()
+        pytest.skip("this server has no TLS")
+    yield server.tls_port
+    server.close()
+
+
+class TlsServer(Server):
+    """Answers on its Unix socket, and by TLS on ``tls_port``."""
+
+    tls_port = 0
+
+    def _arguments(self, port: int) -> list[str]:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.tls_port = probe.getsockname()[1]
+        return [*super()._arguments(port), "--tls-port", str(self.tls_port)]
+
+
+def failed(url: str) -> Exception:
+    with pytest.raises(ConnectionLost) as caught:
+        check(url)
+    return caught.value
+
+
+def test_tls_with_the_right_certificate_works(tls_port: int, certificates: Path) -> None:
+    check(f"rediss://localhost:{tls_port}/0?ssl_ca_certs={certificates}/cert.pem")
+
+
+@pytest.mark.parametrize("form", ["rediss://localhost:{port}/0",
+                                  "rediss://127.0.0.1:{port}/0?ssl_ca_certs={folder}/cert.pem"],
+                         ids=["unknown to the system", "another host's"])  # fmt: skip
+def test_a_certificate_that_is_not_trusted_is_no_outage(
+    tls_port: int, certificates: Path, form: str
+) -> None:
+    url = form.format(port=tls_port, folder=certificates)
+    error = failed(url)
+    assert refuses(error)
+    assert "certificate verify failed" in str(failure(error, url)).lower()
+    assert "docs/redis.md" in str(failure(error, url))
+
+
+def test_a_server_that_is_away_is_an_outage_by_tls_too() -> None:
+    assert not refuses(failed("rediss://127.0.0.1:1/0"))
+
+
+def test_a_file_of_the_url_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("")
+    check_files(f"rediss://h?ssl_ca_certs={tmp_path}/ca.pem&ssl_ca_path={tmp_path}")
+    for option, name, why in (
+        ("ssl_ca_certs", tmp_path / "none.pem", "No such file"),
+        ("ssl_certfile", tmp_path, "it is a folder"),
+        ("ssl_ca_path", tmp_path / "ca.pem", "it is no folder"),
+    ):
+        with pytest.raises(ConfigError, match=f"{option} names {name}: {why}"):
+            check_files(f"rediss://h?{option}={name}")
