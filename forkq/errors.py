@@ -68,7 +68,10 @@ class ServerFull(ServerRefused):
 
 
 class ServerReadOnly(ServerRefused):
-    """Redis is a replica, which takes no writes."""
+    """Redis is a replica, which takes no writes. A failover may end that, so the code is one with
+    which a service manager tries again."""
+
+    exit_code = 7
 
 
 class NotPermitted(ServerRefused):
