@@ -35,6 +35,8 @@ class Books:
     def next(self, hand: deque[Unit]) -> Unit | None:
         """One that is ready, for the processor that asks; None if there is none. A single call
         moves it into ``hand``: an exception that strikes here finds it in one or the other."""
+        if not self.ready:
+            return None
         try:
             hand.extend(map(deque.popleft, (self.ready,)))
         except IndexError:

@@ -83,10 +83,10 @@ class Lead:
 
     def free(self, hand: Hand) -> None:
         """Gives the lead away, if ``hand`` has it: its processor ends, or is dead."""
-        with suppress(IndexError):
-            any(map(self._free.put, map(deque.pop, (hand.kept,))))
-        with suppress(IndexError):
-            any(map(self._free.put, map(deque.pop, (hand.lead,))))
+        if hand.kept:
+            self._put_back(hand.kept)
+        if hand.lead:
+            self._put_back(hand.lead)
 
     def fail(self, hand: Hand) -> None:
         """An exception ends the wait of this thread: whatever it held is free for the others."""
@@ -108,6 +108,10 @@ class Lead:
         except Empty:
             return False
         return True
+
+    def _put_back(self, place: _Place) -> None:
+        with suppress(IndexError):  # another one took it over just now
+            any(map(self._free.put, map(deque.pop, (place,))))
 
     def _is_watched(self) -> bool:
         return self._watched

@@ -66,8 +66,10 @@ class Reporter:
 
 def about(job: Job) -> About:
     """What is told of ``job``, taken before middleware or the job itself can change it."""
-    kept: About = {key: job[key] for key in ("class", "wrapped", "jid", "forkq") if key in job}
-    return {**kept, "class": job.get("wrapped") or job["class"]}
+    told: About = {"class": job.get("wrapped") or job["class"], "jid": job.get("jid")}
+    if "forkq" in job:
+        told["forkq"] = job["forkq"]
+    return told
 
 
 def _name(job: About) -> dict[str, Any]:
