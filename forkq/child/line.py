@@ -252,6 +252,7 @@ class Line:
             return ()
         if request.want:
             self._unheard.append(request.sequences)  # first: it must never be in neither
+            self._fitting = 1  # perhaps the payloads were too large to come in time
         self._under_way = None
         return request.done
 

@@ -181,7 +181,7 @@ def test_each_refusal_of_a_push_is_an_error_of_its_own_with_the_remedy(
             assert "guess" not in str(caught.value)
             assert (caught.value.pushed, caught.value.unknown) == ((), ())
             assert isinstance(caught.value, forkq.ForkqError)
-            assert caught.value.exit_code == 6
+            assert caught.value.exit_code == (7 if kind is forkq.ServerReadOnly else 6)
         client.close()
     finally:
         server.close()

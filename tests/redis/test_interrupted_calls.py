@@ -31,9 +31,12 @@ from tests.support.server import Server
 from tests.support.waiting import wait_until
 
 # A socket that was left in the middle of closing is closed by the garbage collector, which says so.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
+pytestmark = [
+    pytest.mark.interrupts,
+    pytest.mark.filterwarnings(
+        "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+    ),
+]
 
 # An exception in these may leave a reply unread. While redis-py connects, nobody waits for replies.
 FILES = ("forkq/connection.py", "forkq/transport.py", "contextlib.py", "child/line.py")

@@ -70,9 +70,9 @@ def _in_a_file_that_is_not_utf8() -> None:
     exec(compile("1/0", "job-\udcff\x1b[2J.py", "exec"))  # noqa: S102 - any name a file can have
 
 
-def _raising(error: BaseException) -> Callable[[], None]:
+def _raising(error: type[BaseException]) -> Callable[[], None]:
     def fail() -> None:
-        raise error
+        raise error("x")
 
     return fail
 
@@ -80,9 +80,9 @@ def _raising(error: BaseException) -> Callable[[], None]:
 HOSTILE = [
     _syntax_error,
     _in_a_file_that_is_not_utf8,
-    _raising(NotesThatRaise("x")),
-    _raising(NoText("x")),
-    _raising(NoModule("x")),
+    _raising(NotesThatRaise),
+    _raising(NoText),
+    _raising(NoModule),
 ]
 
 
