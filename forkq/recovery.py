@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from .connection import Call, RedisError, ResponseError, Wire
+from .connection import Call, DamagedKey, RedisError, ResponseError, Wire
 from .dead import Cemetery
 from .errors import Crashed, InvalidJob, MalformedPayload
 from .lease import owner
@@ -125,8 +125,10 @@ class Recovery:
         patterns = [name for name in queues if is_pattern(name)]
         if patterns:
             keys = self.cemetery.keys
-            known = checked((yield [("SMEMBERS", keys.queues), ("ZRANGE", keys.fetched, 0, -1)]))
-            every = readable({*known[0], *known[1]})
+            replies = yield [("SMEMBERS", keys.queues), ("ZRANGE", keys.fetched, 0, -1)]
+            # Where one of the two keys is damaged, the other one names nearly all queues.
+            known = [r for r in replies if not isinstance(r, DamagedKey)] or replies
+            every = readable(name for reply in checked(known) for name in reply)
             names |= {name: None for pattern in patterns for name in matching(pattern, every)}
         found = list(names)
         return [found[start : start + _CHUNK] for start in range(0, len(found), _CHUNK)]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..connection import ConnectionLost, OutOfMemory, RedisError, Wire
+from ..connection import ConnectionLost, DamagedKey, OutOfMemory, RedisError, Wire
 from ..keys import Keys
 from ..recovery import Crash, Recovery
 from ..steps import carry_out
@@ -230,7 +230,11 @@ class Sweep:
                 ("ZRANGE", key, "-inf", until, "BYSCORE", "LIMIT", 0, _AT_ONCE),
             ]
         )
-        if isinstance(pushed, Exception):
+        if isinstance(pushed, DamagedKey):
+            event = "queues from which no child takes are left out of the sweep"
+            self._tell_once(event, self._keys.queues, pushed)
+            pushed = ()
+        elif isinstance(pushed, Exception):
             raise pushed
         if isinstance(fetched, Exception):
             self._tell_once("deleted queues are left out of the sweep", key, fetched)

@@ -466,6 +466,35 @@ def test_a_deleted_queue_is_swept(sweep: Sweep, redis: Redis, grave: str) -> Non
     assert redis.zrange(Keys().fetched, 0, -1) == [b"new"]
 
 
+@pytest.mark.parametrize("damaged", [Keys().queues, Keys().fetched])
+def test_where_one_list_of_queues_is_damaged_the_other_one_serves(
+    sweep: Sweep, redis: Redis, grave: str, damaged: str
+) -> None:
+    lease(redis, DEAD, job(jid="1"))
+    redis.zadd(Keys().fetched, {"q": now()})
+    redis.delete(damaged)
+    redis.hset(damaged, "something", "else")
+    record(redis, DEAD, grave)
+    sweep.run()
+    assert [found["jid"] for found in queued(redis)] == ["1"]
+
+
+@pytest.mark.parametrize("damaged", [Keys().queues, Keys().fetched])
+def test_a_recovery_by_a_pattern_takes_what_one_list_of_queues_tells(
+    redis: Redis, redis_server: Server, damaged: str
+) -> None:
+    lease(redis, DEAD, job(jid="1"))
+    redis.zadd(Keys().fetched, {"q": now()})
+    redis.delete(damaged)
+    redis.hset(damaged, "something", "else")
+    wire = Wire(redis_server.url)
+    wire.connect()
+    recovery = Recovery(Cemetery(Keys(), 10, 1))
+    assert carry_out(wire, recovery.recover(["q*"], DEAD, Crash(signal=9))).moved == 1
+    wire.close()
+    assert [found["jid"] for found in queued(redis)] == ["1"]
+
+
 def test_a_note_of_queues_that_is_none_is_told_of_once_and_stops_nothing(
     sweep: Sweep, redis: Redis, grave: str, log: Log
 ) -> None:
