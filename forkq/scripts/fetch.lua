@@ -87,6 +87,12 @@ end
 
 -- What both ways end with
 
+-- The server refuses to take payloads from the list: they stay there.
+local function unlease(queue, leased, taken)
+  for i = 1, taken do call('HDEL', KEYS[2 * queue + LEASES], leased[2 * i - 1]) end
+  call('LTRIM', KEYS[2 * queue + LIST], '0', -taken - 1) -- raises the refusal
+end
+
 -- Moves up to `count` payloads, as many as there are and there is space for. Returns how many.
 local function move(queue, count)
   local list, leased, last, taken, step = KEYS[2 * queue + LIST], {}, #answer, 0, STEP
@@ -96,7 +102,7 @@ local function move(queue, count)
     local from, to = -taken - asked, taken == 0 and '-1' or -taken - 1
     local found = pcall('LRANGE', list, from, to)
     if found.err then found = ask_queue(queue, LIST, {}, 'LRANGE', from, to) end
-    if found[1] and not freed[queue] and taken == 0 then ask_queue(queue, LEASES, 0, 'HLEN') end
+    if found[1] and not freed[queue] and taken == 0 then ask_queue(queue, LEASES, 0, 'HDEL', '') end
     if broken[queue] then return 0 end
     for i = #found, 1, -1 do
       if space <= 0 then break end
@@ -111,8 +117,9 @@ local function move(queue, count)
     step = 2 * step
   until taken == count or space <= 0 or #found < asked
   if taken == 0 then return 0 end
-  call('LTRIM', list, '0', -taken - 1)
+  -- Leased before they leave their list: should the server refuse one of the two, no job is lost.
   call('HSET', KEYS[2 * queue + LEASES], unpack(leased))
+  if pcall('LTRIM', list, '0', -taken - 1).err then unlease(queue, leased, taken) end
   moved[queue] = (moved[queue] or 0) + taken
   return taken
 end

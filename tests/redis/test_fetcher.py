@@ -12,8 +12,10 @@ import pytest
 from redis import Redis
 
 from forkq.child.lead import Hand
+from forkq.connection import ResponseError, Wire
 from forkq.lease import Unit
 from forkq.limits import Rules
+from forkq.scripts import FETCH
 from tests.redis.crew import IDENTITY, Crew
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
@@ -61,6 +63,28 @@ def gate() -> Iterator[Gate]:
     gate = Gate()
     yield gate
     gate.open()
+
+
+@pytest.mark.parametrize("right", ["-hset", "-ltrim"])
+def test_a_right_that_goes_missing_costs_no_job(
+    redis: Redis, redis_server: Server, right: str
+) -> None:
+    """Each job is in its queue or leased, whichever of the commands of a fetch is refused."""
+    redis.rpush("queue:q", *range(5))
+    redis.acl_setuser("app", enabled=True, nopass=True, keys=["*"], commands=["+@all", right])
+    url = redis_server.url.replace("redis://", "redis://app:x@")
+    wire = Wire(url)
+    try:
+        wire.connect()
+        keys = ("paused", "forkq:controlled", "queue:q", "{queue:q}:inflight")
+        for _ in range(2):
+            with pytest.raises(ResponseError, match="can't run this command"):
+                wire.script(FETCH, keys, (3, "me/", 1, 0, 1, 0))
+        assert redis.lrange("queue:q", 0, -1) == [b"0", b"1", b"2", b"3", b"4"]
+        assert not redis.exists("{queue:q}:inflight")
+    finally:
+        wire.close()
+        redis.acl_deluser("app")
 
 
 def test_no_more_is_leased_than_there_are_processors(
