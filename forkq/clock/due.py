@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -39,11 +39,13 @@ class Source:
 @dataclass(slots=True)
 class Mover:
     """Moves due jobs on one wire, in batches, each set's in order of time. ``names`` are the sets:
-    both, unless told otherwise."""
+    both, unless told otherwise. ``on_put_off`` gets the queues that take nothing: their jobs are
+    tried again in a minute."""
 
     keys: Keys
     wire: Wire
     names: tuple[str, ...] = ()
+    on_put_off: Callable[[Sequence[str]], None] = lambda queues: None
     sources: tuple[Source, ...] = field(init=False)
     _watch: bool = False
 
@@ -94,7 +96,9 @@ class Mover:
                 number = lists.setdefault(queue, _FIXED_KEYS + 1 + len(lists))
                 moves += (number, queue, member, payload)
         keys = (source.name, self.keys.queues, self.keys.dead, *map(self.keys.queue, lists))
-        due, *source.ripe = self.wire.script(DUE, keys, (at, _BATCH, _BYTES, *moves))
+        due, put_off, *source.ripe = self.wire.script(DUE, keys, (at, _BATCH, _BYTES, *moves))
+        if put_off:
+            self.on_put_off([queue.decode("utf-8", "replace") for queue in put_off])
         source.due = float(due) if due else None
 
 

@@ -19,6 +19,7 @@ from setproctitle import setproctitle
 from .. import client, log
 from ..config import Config
 from ..connection import ConnectionLost, RedisError, ResponseError
+from ..damage import about
 from ..dead import Cemetery
 from ..errors import ForkqError
 from ..exits import CANNOT_BOOT, CLEAN
@@ -58,7 +59,7 @@ _IDLE: Final = 1.0
 
 def main(config: Config, post: Post) -> int:
     """Runs the clock from the fork to its exit code."""
-    woken = listen_to_term()
+    woken = listen_to_term(post)
     setproctitle("forkq clock")
     log.bind(pid=os.getpid(), capsule=post.name)
     try:
@@ -105,11 +106,21 @@ class Clock:
             "periodic jobs", self._ticker, (keys.cron, keys.cron_paused), self._log
         )
         moving = [
-            Duty(name, Mover(keys, wire, (source,)), (source,), self._log)
+            Duty(name, Mover(keys, wire, (source,), self._tell_put_off), (source,), self._log)
             for name, source in (("scheduled jobs", keys.schedule), ("retries", keys.retry))
         ]
         self._duties = (*moving, self._ticking)
         self._left = keys.leader_left
+        self._keys = keys
+        self._put_off: set[str] = set()
+
+    def _tell_put_off(self, queues: Sequence[str]) -> None:
+        """One line for each queue: its jobs are tried again every minute."""
+        for queue in queues:
+            if queue not in self._put_off:
+                self._put_off.add(queue)
+                key = self._keys.queue(queue)
+                self._log.error("due jobs wait: their queue takes nothing", **about(key))
 
     def run(self) -> int:
         """Keeps time until it is told to stop, or the master is gone. Nothing needs undoing but the

@@ -4,13 +4,14 @@
 -- ARGV  [1] now, epoch seconds   [2] how many members to return at most   [3] and about how many bytes
 --       then per job: number of its list among KEYS (3 buries it), queue name, member, new payload
 -- Returns when the first job is due that is not among those returned, epoch seconds ('' if there is
--- none, now if nobody looked), then the members that are due now, in order of time.
+-- none, now if it did not look), then the queues that take nothing, then the members that are due
+-- now, in order of time.
 --
 -- A job is moved only if this very member was still there. On a full server the removal, which comes
 -- first, makes it take the rest. An error does not undo what a script has done: so whatever may fail
 -- after the removal is caught, and the job goes elsewhere.
 
-local lines = {}
+local lines, put_off = {}, {}
 
 local function refused(...)
   local reply = redis.pcall(...)
@@ -38,18 +39,21 @@ end
 for list, line in pairs(lines) do
   redis.pcall('SADD', KEYS[2], line.queue)
   if refused('LPUSH', KEYS[list], unpack(line)) then -- something else is in the list's place
-    for _, payload in ipairs(line) do bury(payload) end
+    put_off[#put_off + 1] = line.queue
+    for _, payload in ipairs(line) do
+      if refused('ZADD', KEYS[1], ARGV[1] + 60, payload) then bury(payload) end
+    end
   end
 end
 
 -- One by one: how long a member is, nobody knows before it is read.
-local answer, most, room = { '' }, tonumber(ARGV[2]), tonumber(ARGV[3])
+local answer, most, room = { '', put_off }, tonumber(ARGV[2]), tonumber(ARGV[3])
 while true do
-  if #answer > most or room <= 0 then
+  if #answer - 1 > most or room <= 0 then
     answer[1] = ARGV[1]
     break
   end
-  local head = redis.call('ZRANGE', KEYS[1], #answer - 1, #answer - 1, 'WITHSCORES')
+  local head = redis.call('ZRANGE', KEYS[1], #answer - 2, #answer - 2, 'WITHSCORES')
   if not head[1] then break end
   if tonumber(head[2]) > tonumber(ARGV[1]) then
     answer[1] = head[2]
