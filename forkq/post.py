@@ -16,6 +16,7 @@ from typing import Final, NoReturn
 
 from . import lease
 from .capsule import Capsule
+from .stderr import unblocked
 
 # The terminal sends these to the whole process group; what they mean, the master says by pipe.
 _MASTERS: Final = (
@@ -73,6 +74,8 @@ class Post:
 
 
 _copy = False
+# A child's ends of the pipes to its master.
+_pipes: tuple[int, ...] = ()
 
 
 def is_a_copy() -> bool:
@@ -128,6 +131,10 @@ def _become_a_copy() -> None:
     global _copy  # noqa: PLW0603 - true for a whole process, from its first moment on
     if _copy:
         return
+    # Its parent may exec or die: only the parent's own ends of the pipes may tell of that.
+    for fd in _pipes:
+        with suppress(OSError):
+            os.close(fd)
     signal.set_wakeup_fd(-1)
     for number in (*_MASTERS, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -135,13 +142,15 @@ def _become_a_copy() -> None:
     _copy = True
 
 
-def listen_to_term() -> int:
+def listen_to_term(post: Post) -> int:
     """Makes a forked process deaf to the master's signals. Returns the descriptor on which the
     number of each TERM arrives: sent to one child, it stops that child gracefully."""
+    global _pipes  # noqa: PLW0603 - what a process has from its first moment on
+    _pipes = (post.control, post.report)
     for number in _MASTERS:
         signal.signal(number, signal.SIG_IGN)
     if sys.stderr is not None:  # closed: its descriptor may be any file's
-        faulthandler.register(STACKS, file=2, all_threads=True)
+        faulthandler.register(STACKS, file=unblocked(), all_threads=True)
     woken, wake = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(wake, False)

@@ -113,6 +113,14 @@ def _opened(fd: int) -> tuple[_Write, Callable[[], None]]:
     return partial(os.write, own), partial(os.close, own)
 
 
+def unblocked(fd: int = 2) -> int:
+    """A descriptor for what ``fd`` leads to, on which a write drops what does not fit at once;
+    ``fd`` itself where there is none. For the C handler that writes stacks, which cannot wait."""
+    mode = os.fstat(fd).st_mode
+    own = _opened_anew(fd) if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) else None
+    return fd if own is None else own
+
+
 def _opened_anew(fd: int) -> int | None:
     """A file description of our own; None where the system does not give us one, as after a change
     of user."""

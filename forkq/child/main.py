@@ -68,7 +68,7 @@ _SELF_HELP: Final = 4.0
 
 def main(config: Config, post: Post) -> int:
     """Runs a child from the fork to its exit code."""
-    woken = listen_to_term()
+    woken = listen_to_term(post)
     setproctitle(f"forkq child {post.name} [booting]")
     log.bind(pid=os.getpid(), capsule=post.name)
     log.wait_for_reader(_PATIENCE)

@@ -127,6 +127,39 @@ def test_the_neighbours_of_a_job_that_execs_run_again(
     forkq.assert_gone()
 
 
+LINGER = """
+
+@forkq.job(name="Linger")
+def linger():
+    if os.fork() == 0:
+        os.closerange(0, 3)
+        time.sleep(30)
+        os._exit(0)
+"""
+
+
+def test_a_copy_that_a_job_has_forked_hides_no_exec(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+) -> None:
+    """The copy lives on, and must not hold the child's end of the pipe."""
+    app = APP.read_text() + LINGER
+    forkq = tree(redis_server, app=app, args=["-c", "2", "-t", "1"], env=journal.env)
+    push(redis_server, "Linger")
+    wait_settled(redis)
+    here = journal.path.parent
+    neighbour = push(redis_server, "Gate", str(here / "open"))
+    journal.wait("begin", [neighbour])
+    copies = [process for child in workers(forkq) for process in child.children()]
+    push(redis_server, "Exec", str(here / "done"))
+    wait_until(lambda: len(journal.runs()[neighbour]) == 2, what="the neighbour's second run")
+    (here / "open").touch()
+    journal.wait("end", [neighbour])
+    for copy in copies:
+        copy.kill()
+    wait_settled(redis)
+    assert forkq.stop() == 0
+
+
 def test_a_stop_ends_what_a_job_has_made_of_its_child(
     redis: Redis, redis_server: Server, tree: Forest, journal: Journal
 ) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.process.scene import APP, Journal, push, push_many, wait_settled, workers
+from forkq.post import STACKS
+from tests.process.scene import APP, Journal, pass_time, push, push_many, wait_settled, workers
 from tests.support.server import Server
 from tests.support.tree import Forest, ForkqTree
 from tests.support.waiting import wait_until
@@ -76,6 +77,22 @@ def test_a_reader_that_stands_still_stops_neither_rescue_nor_respawn_nor_the_sto
     workers(forkq)[0].kill()
     push_many(redis_server, "Quick", [[0]] * 500)  # full again: the stop must not care
     forkq.stop(deadline=35)
+    forkq.assert_gone()
+
+
+def test_stacks_for_a_reader_that_stands_still_stop_no_child(
+    redis: Redis, redis_server: Server, tree: Forest, journal: Journal, stalled: int
+) -> None:
+    """A C handler writes them: it must not wait for room in the pipe either."""
+    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "20"], env=journal.env)
+    push_many(redis_server, "Quick", [[0]] * 500)
+    wait_settled(redis, deadline=30)
+    for _ in range(200):  # more than the pipe holds
+        workers(forkq)[0].send_signal(STACKS)
+        pass_time(0.002)
+    jids = push_many(redis_server, "Quick", [[0]] * 2)
+    journal.wait("end", jids)
+    forkq.stop(deadline=10)  # a child that stands still would use up its time-out
     forkq.assert_gone()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import time
 from typing import Any
@@ -16,6 +18,7 @@ from tests.process.scene import (
     counter,
     leased,
     measured,
+    pass_time,
     push,
     push_many,
     wait_settled,
@@ -28,6 +31,19 @@ from tests.support.waiting import wait_until, within
 
 BEYOND = 5.0  # what a stop may take beyond the time-out
 INTERRUPTIBLE = {"Nap", "Spin"}
+
+
+def test_signals_that_come_while_a_stopped_master_ends_change_nothing(
+    redis_server: Server, tree: Forest
+) -> None:
+    """Python gives signals their default actions back while it ends."""
+    forkq = tree(redis_server, app="", args=["-t", "1"])
+    while forkq.process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(forkq.process.pid, signal.SIGTERM)
+        pass_time(0.002)
+    assert forkq.wait() == 0
+    forkq.assert_gone()
 
 
 def test_an_idle_tree_stops_at_once(redis_server: Server, redis: Redis, tree: Forest) -> None:
