@@ -324,7 +324,13 @@ def _named(reply: Any, command: Command) -> Any:
     """A WRONGTYPE names the key of its command."""
     if not isinstance(reply, ResponseError) or not str(reply).startswith(_WRONG_TYPE):
         return reply
-    return DamagedKey(f"{_WRONG_TYPE} {message([str(command[1])])}")
+    if command[0] != "EVALSHA":
+        return DamagedKey(f"{_WRONG_TYPE} {message([str(command[1])])}")
+    count = int(command[2])
+    if count == 1:
+        return DamagedKey(f"{_WRONG_TYPE} {message([str(command[3])])}")
+    keys = ", ".join(f'"{key}"' for key in command[3 : 3 + count])
+    return DamagedKey(f"{_WRONG_TYPE} one of the keys {keys} holds something else; see TYPE")
 
 
 class Wires:

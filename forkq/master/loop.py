@@ -24,7 +24,7 @@ from .notify import Notifier
 from .pidfile import TITLE, Pidfile
 from .rescue import Rescue
 from .rolling import Rolling
-from .signals import Signals
+from .signals import Signals, ignore
 from .status import StatusFile
 from .stop import MERCY, Stopping
 from .watchdog import Watchdog
@@ -146,6 +146,7 @@ class Master:
         self._status.remove()
         self._pidfile.release()
         self._log.info("stopped", exit_code=self._exit_code)
+        ignore()
 
     # What the signals do
 

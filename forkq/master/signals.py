@@ -51,6 +51,13 @@ class Signals:
         return self.fd, self._write
 
 
+def ignore() -> None:
+    """The master has ended its work: a signal that comes while Python ends changes nothing."""
+    for number in HANDLED:
+        if number != signal.SIGCHLD:
+            signal.signal(number, signal.SIG_IGN)
+
+
 def reset() -> None:
     """Gives a forked child its default signals back."""
     signal.set_wakeup_fd(-1)
