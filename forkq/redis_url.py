@@ -88,7 +88,8 @@ def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError:  # a port that is no number, or an IPv6 address without its end
+        (parts.hostname or "").encode("idna")  # as a look-up of the name does
+    except ValueError:  # a port that is no number, half an IPv6 address, a name like a..b
         return False
     if parts.fragment or any(character.isspace() for character in url):
         return False

@@ -29,11 +29,15 @@ def ask(*commands: Command) -> list[Any]:
 
 
 def ask_leniently(*commands: Command) -> list[Any]:
-    """As ``ask``, with None for each command that the server refused: a key of another type."""
+    """As ``ask``, with None for each key of another type. Any other refusal is raised: where a
+    right is missing, a zero would be a lie."""
     if not commands:
         return []
     with default().wire() as wire:
         replies = wire.pipeline(commands)
+        for reply in replies:
+            if isinstance(reply, Exception) and "WRONGTYPE" not in str(reply):
+                raise reply
     return [None if isinstance(reply, Exception) else reply for reply in replies]
 
 

@@ -98,7 +98,9 @@ def _fitted(widths: list[int], whole: list[bool]) -> list[int]:
 
 def _room() -> float:
     """How many columns there are."""
-    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else math.inf
+    if sys.stdout is None or not sys.stdout.isatty():  # closed, or a pipe or file
+        return math.inf
+    return shutil.get_terminal_size((100, 24)).columns
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:

@@ -73,10 +73,18 @@ def test_a_full_disk_under_the_output_is_an_error(tmp_path: Path, arguments: lis
     assert result.returncode == 1
 
 
-@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", ">&- 2>&- <&-"])
-def test_closed_descriptors_end_in_no_traceback(tmp_path: Path, closed: str) -> None:
-    command = f"{FORKQ[0]} {FORKQ[1]} version {closed}"
-    result = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, check=False)  # noqa: S602
+@pytest.mark.parametrize(
+    ("words", "closed"),
+    [("version", ">&-"), ("version", ">&- 2>&-"), ("stats", ">&-"), ("stats", ">&- 2>&- <&-")],
+)
+def test_closed_descriptors_end_in_no_traceback(
+    redis_server: Server, tmp_path: Path, words: str, closed: str
+) -> None:
+    command = f"{FORKQ[0]} {FORKQ[1]} {words} {closed}"
+    environ = {**os.environ, "FORKQ_REDIS": redis_server.url}
+    result = subprocess.run(  # noqa: S602
+        command, shell=True, cwd=tmp_path, env=environ, capture_output=True, check=False
+    )
     assert (result.returncode, result.stderr) == (0, b"")
 
 

@@ -290,6 +290,21 @@ def test_stats_count_what_was_done_and_what_waits(redis: Redis, client: forkq.Cl
     assert [round(queue.latency) for queue in found.queues] == [0, pytest.approx(90, abs=3), 0]
 
 
+def test_a_missing_right_is_told_and_not_shown_as_zeros(
+    redis: Redis, redis_server: Server, client: forkq.Client
+) -> None:
+    redis.acl_setuser(
+        "pusher", enabled=True, nopass=True, keys=["queues", "queue:*"], commands=["+@all"]
+    )
+    pusher = forkq.configure(redis_server.url.replace("redis://", "redis://pusher:x@"))
+    try:
+        with pytest.raises(forkq.NotPermitted):
+            api.stats()
+    finally:
+        pusher.close()
+        redis.acl_deluser("pusher")
+
+
 def test_stats_of_an_empty_server_are_zeros() -> None:
     assert api.stats() == api.Stats(0, 0, 0, 0, 0, 0, 0, 0, ())
     assert [(day.processed, day.failed) for day in api.history(3)] == [(0, 0)] * 3

@@ -52,3 +52,10 @@ def test_a_refusal_never_shows_a_password() -> None:
         checked_url(url)
     assert "sesame" not in str(caught.value)
     assert "sesame" not in redacted_url(url)
+
+
+@pytest.mark.parametrize("host", ["db..internal", ".internal", "a" * 70, "caf\udce9"])
+def test_a_name_that_cannot_be_looked_up_is_refused(host: str) -> None:
+    """Else the first connection would end in a UnicodeError."""
+    with pytest.raises(ConfigError, match="expected redis://"):
+        checked_url(f"redis://{host}:6379/0")
