@@ -40,7 +40,8 @@ _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO)
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": None},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 the children cannot "
-    "boot, 4 no master is running, 5 one is running already, 6 Redis cannot be used.",
+    "boot, 4 no master is running, 5 one is running already, 6 Redis cannot be used, 7 Redis is a "
+    "replica.",
 )
 @click.version_option(__version__, message="forkq %(version)s")
 def cli() -> None:
