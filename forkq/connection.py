@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from hiredis import pack_command
 from redis import exceptions
@@ -40,6 +40,10 @@ RedisError = exceptions.RedisError
 ResponseError = exceptions.ResponseError
 OutOfMemory = exceptions.OutOfMemoryError
 ConnectionLost = (exceptions.ConnectionError, exceptions.TimeoutError)
+
+# Seconds. A connection that was idle for so long may be ended by the server in good order (its
+# `timeout`).
+IDLE: Final = 1.0
 
 
 class DamagedKey(ResponseError):

@@ -55,9 +55,8 @@ class Books:
 
     def forget(self, unit: Unit) -> None:
         """It is not ours any more. It may be out of the book: abandoned meanwhile."""
-        self.parked.discard(
-            unit.sequence
-        )  # first: no more may be fetched than there are processors
+        # First: no more may be fetched than there are processors.
+        self.parked.discard(unit.sequence)
         self.in_flight.pop(unit.sequence, None)
 
     def news(self) -> list[Unit]:

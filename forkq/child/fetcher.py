@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Final
 
 from ..capsule import Capsule
-from ..connection import ConnectionLost, RedisError, Wire
+from ..connection import IDLE, ConnectionLost, RedisError, Wire
 from ..lease import Unit
 from ..outage import Backoff, Outage
 from .bell import Bell
@@ -29,8 +29,6 @@ from .line import Line
 # A waiting child looks for itself now and then, in case a wake-up went astray. A server that is
 # gone is noticed sooner, by keepalive.
 _LONGEST_WAIT: Final = 60.0
-# A connection that was idle for so long may be ended by the server in good order (its `timeout`).
-_IDLE: Final = 1.0
 # How often the leases in Redis are held against our own.
 _LOOK_OVER: Final = 120.0
 
@@ -259,7 +257,7 @@ class Fetcher:
             else:
                 self._rest(self._herd.pause())
         except ConnectionLost as error:
-            if self._line.busy or time.monotonic() < began + _IDLE:
+            if self._line.busy or time.monotonic() < began + IDLE:
                 self._fail(error)
             else:
                 self._hang_up()  # no outage, unless we cannot connect anew

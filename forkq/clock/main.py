@@ -18,7 +18,7 @@ from setproctitle import setproctitle
 
 from .. import client, log
 from ..config import Config
-from ..connection import ConnectionLost, RedisError, ResponseError
+from ..connection import IDLE, ConnectionLost, RedisError, ResponseError
 from ..damage import about
 from ..dead import Cemetery
 from ..errors import ForkqError
@@ -53,8 +53,6 @@ from .watch import WatchWire
 
 # How soon a sweep that the server has refused is tried again.
 _SWEEP_AGAIN: Final = 15.0
-# A connection that was idle for so long may be ended by the server in good order (its `timeout`).
-_IDLE: Final = 1.0
 
 
 def main(config: Config, post: Post) -> int:
@@ -161,7 +159,7 @@ class Clock:
         try:
             self._wire.wait(self._time_to_sleep(), self._post.control, self._woken)
         except ConnectionLost:
-            if time.monotonic() < began + _IDLE:
+            if time.monotonic() < began + IDLE:
                 raise
             self._wire.close()  # no outage, unless we cannot connect anew
 
