@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import middleware
 from .client import Client, configure
+from .current_job import current_job, lease_lost
 from .errors import (
     CannotSave,
     ForkqError,
@@ -25,11 +26,10 @@ from .errors import (
     WrongPassword,
     WrongType,
 )
+from .every import every
 from .job import Job, job
-from .periodic import every
+from .process_state import is_leader, stopping
 from .registry import DISCARD, KILL, on, on_death, on_error
-from .running import current_job, lease_lost
-from .standing import is_leader, stopping
 from .version import __version__
 
 if TYPE_CHECKING:

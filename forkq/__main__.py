@@ -11,7 +11,7 @@ import sys
 
 from setproctitle import setproctitle
 
-from .redis_url import redacted_url
+from .wire.redis_url import redacted_url
 
 
 def main() -> None:

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from . import middleware
-from .config import Config, load
+from .config.config import Config, load
+from .config.private_files import read_trusted
 from .errors import ConfigError, InvalidJob, ServerUnavailable, shown
-from .keys import Keys
-from .limits import Rulebook
-from .payload import DEFAULT_QUEUE, Job, StrictArgs, dumps, new_jid, validate
-from .private_files import read_trusted
-from .redis_url import EMBEDDED, checked_url
-from .times import due, now
-from .transport import Transport, Write
+from .limits.rules import Rulebook
+from .store.transport import Transport, Write
+from .wire.keys import Keys
+from .wire.payload import DEFAULT_QUEUE, Payload, StrictArgs, dumps, new_jid, validate
+from .wire.redis_url import EMBEDDED, checked_url
+from .wire.times import due, now
 
 if TYPE_CHECKING:
-    from .connection import Wire
+    from .store.connection import RedisConnection
 
 BATCH: Final = 1000
 _BULK: Final = "a bulk push takes args=[[...], [...]], a list of argument lists"
@@ -66,7 +66,7 @@ class Client:
             checked_url(url), size=pool, timeout=timeout, connect_timeout=connect_timeout
         )
 
-    def push(self, job: Job) -> str | None:
+    def push(self, job: Payload) -> str | None:
         """Pushes ``{"class": ..., "args": [...], ...}`` and returns its jid.
 
         ``at`` (see times.Moment) schedules it. Returns None if a middleware vetoed it. Raises
@@ -79,7 +79,7 @@ class Client:
         self._write([encoded])
         return encoded.jid
 
-    def push_bulk(self, job: Job) -> list[str]:
+    def push_bulk(self, job: Payload) -> list[str]:
         """Pushes one job per element of ``args``, a list of argument lists; 1,000 a round trip.
 
         ``at`` may be one moment for all, or a list with one for each. Returns the jids of those
@@ -99,19 +99,19 @@ class Client:
         return [one.jid for one in encoded]
 
     @contextmanager
-    def wire(self) -> Iterator[Wire]:
-        """A connected Wire for whoever looks into Redis or steers it, as ``forkq.api`` does.
+    def connection(self) -> Iterator[RedisConnection]:
+        """A connected RedisConnection, for code that reads or steers Redis, as ``forkq.api`` does.
 
         Raises ServerUnavailable if Redis cannot be reached or refuses what is asked within.
         """
-        with self._transport.wire() as wire:
-            yield wire
+        with self._transport.connection() as connection:
+            yield connection
 
     def close(self) -> None:
         """Closes the idle connections."""
         self._transport.close()
 
-    def _prepare(self, job: Job, jid: str) -> Job | None:
+    def _prepare(self, job: Payload, jid: str) -> Payload | None:
         """The job as it will be written, through the client middleware; None if vetoed."""
         if type(job) is not dict:
             raise InvalidJob(
@@ -124,7 +124,7 @@ class Client:
             return None if changed is None else self._checked(changed)
         return made
 
-    def _checked(self, job: Job) -> Job:
+    def _checked(self, job: Payload) -> Payload:
         """``job`` with ``at`` in epoch seconds, and only if that is to come. Raises InvalidJob."""
         at = job.get("at")
         bare = {key: value for key, value in job.items() if key != "at"}
@@ -134,7 +134,7 @@ class Client:
             bare["at"] = moment
         return bare
 
-    def _encoded(self, job: Job, jid: str) -> _Encoded | None:
+    def _encoded(self, job: Payload, jid: str) -> _Encoded | None:
         made = self._prepare(job, jid)
         if made is None:
             return None
@@ -265,7 +265,7 @@ def address(config: Config) -> str:
         ) from None
 
 
-def _rows(job: Job) -> tuple[list[Any], list[dict[str, Any]]]:
+def _rows(job: Payload) -> tuple[list[Any], list[dict[str, Any]]]:
     """The argument lists of a bulk push, and each one's share of ``at``."""
     rows = job.get("args")
     if not isinstance(rows, list | tuple):

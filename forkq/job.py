@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, Generic, ParamSpec, TypeVar, overload
 
 from . import registry
+from .current_job import Running
 from .errors import ForkqError, InvalidJob
-from .payload import validate
-from .pusher import PerformAsync, PerformBulk, PerformLater, Pusher, SetOptions
+from .push import PerformAsync, PerformBulk, PerformLater, Pusher, SetOptions
 from .registry import JobSpec
-from .running import Running
+from .wire.payload import validate
 
 P = ParamSpec("P")
 R = TypeVar("R")

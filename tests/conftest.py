@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
-from forkq import times
+from forkq.wire import times
 from tests.support.leaks import Held
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 
 
 @pytest.fixture(autouse=True)
@@ -67,8 +67,8 @@ def own_server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def tree() -> Iterator[Forest]:
+def tree() -> Iterator[StartTree]:
     """Starts forkq as a user does: `tree(server, app=..., args=...)` returns a ForkqTree."""
-    forest = Forest()
+    forest = StartTree()
     yield forest
     forest.close()

@@ -8,12 +8,12 @@ Redis cannot be reached. What stands in Redis is as old as the last heartbeat: u
 from __future__ import annotations
 
 from . import cron
-from .figures import Day, QueueFigures, Stats, damaged_keys, history, queue_names, stats
-from .jobs import find, is_alive
+from .find import find, is_alive
+from .processes import Process, processes
 from .queue import Queue
-from .records import Process, processes
-from .states import QueueState, queues
-from .work import RunningJob, running, stuck
+from .queues import QueueState, queues
+from .running import RunningJob, running, stuck
+from .stats import Day, QueueFigures, Stats, damaged_keys, history, queue_names, stats
 
 __all__ = [
     "Day",

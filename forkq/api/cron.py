@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import Any, Final
 
-from .. import history as lines
 from ..client import default
-from ..cron import ASTRAY, Entry, Missed, Overlap
+from ..cron import history as lines
+from ..cron.entry import ASTRAY, Entry, Missed, Overlap
 from ..errors import ForkqError, InvalidSchedule, ServerUnavailable
-from ..payload import Job
-from ..periodic import running, template_of
-from ..scripts import ADD, PUBLISH, REBASE
-from .asking import ask, ask_leniently, keys, server_now
-from .runs import Run, merged
+from ..every import running, template_of
+from ..store.scripts import CRON_PUBLISH, CRON_REBASE, SET_ADD
+from ..wire.payload import Payload
+from .cron_runs import Run, merged
+from .query import ask, ask_leniently, keys, server_now
 
 ORIGIN: Final = "api"
 
@@ -129,8 +129,8 @@ def remove(name: str) -> None:
 def pause(name: str) -> bool:
     """Lets its ticks pass by until ``resume``. Returns whether it was not paused before."""
     get(name)
-    with default().wire() as wire:
-        return bool(wire.script(ADD, (keys().cron_paused,), (name,)))
+    with default().connection() as connection:
+        return bool(connection.script(SET_ADD, (keys().cron_paused,), (name,)))
 
 
 def resume(name: str) -> bool:
@@ -150,7 +150,7 @@ def run(name: str) -> str:
     """Pushes its job now, outside of the schedule, whose ticks stay as they are, be it paused or
     not. Returns the jid, or "" if a client middleware vetoed it."""
     entry = get(name).entry
-    job: Job = {**entry.job, "forkq": {"cron": name, "by_hand": True}}
+    job: Payload = {**entry.job, "forkq": {"cron": name, "by_hand": True}}
     jid = default().push(job)
     if jid is None:
         return ""
@@ -204,8 +204,8 @@ def _running(services: Collection[str]) -> set[str]:
     """Which of these services run, as their clocks say."""
     if not services:
         return set()
-    with default().wire() as wire:
-        return running(wire, keys(), services)
+    with default().connection() as connection:
+        return running(connection, keys(), services)
 
 
 def _run(raw: bytes | None) -> Run | None:
@@ -220,8 +220,10 @@ def _rebased(periodic: Periodic, moment: int) -> bool:
     """Moves its last tick to ``moment``, unless a clock moves it under our hands."""
     before = "" if periodic.last is None else periodic.last
     after = max(periodic.last or 0, moment)
-    with default().wire() as wire:
-        return bool(wire.script(REBASE, [keys().cron_last], (periodic.name, before, after)))
+    with default().connection() as connection:
+        return bool(
+            connection.script(CRON_REBASE, [keys().cron_last], (periodic.name, before, after))
+        )
 
 
 def _change(name: str, entry: Entry | None) -> None:
@@ -240,10 +242,10 @@ def _change(name: str, entry: Entry | None) -> None:
 def _written(name: str, before: bytes | None, entry: Entry | None) -> bool:
     mode = "afresh" if before is None or _other_times(before, entry) else "kept"
     after = b"" if entry is None else entry.encode()
-    with default().wire() as wire:
+    with default().connection() as connection:
         names = (keys().cron, keys().cron_last, keys().cron_pending)
         change = (ASTRAY, name, before or b"", after, mode)
-        return not wire.script(PUBLISH, names, change)
+        return not connection.script(CRON_PUBLISH, names, change)
 
 
 def _other_times(before: bytes, entry: Entry | None) -> bool:

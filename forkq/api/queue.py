@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ..client import default
-from ..control import FORGET_ALL, Fields, in_force, limit_to, process_limit_to, rate_to
 from ..errors import InvalidRule
-from ..limits import Rules
-from ..patterns import is_pattern
-from ..rates import rate_text
-from ..scripts import ADD, CONTROL
-from .asking import ask, keys
-from .figures import latency
+from ..limits.overrides import FORGET_ALL, Fields, in_force, limit_to, process_limit_to, rate_to
+from ..limits.patterns import is_pattern
+from ..limits.rate_text import rate_text
+from ..limits.rules import Rules
+from ..store.scripts import RULES_CHANGE, SET_ADD
+from .query import ask, keys
+from .stats import latency
 
 
 class Queue:
@@ -64,8 +64,8 @@ class Queue:
     def pause(self) -> bool:
         """Stops fetching from it, on all hosts; running jobs go on. Returns whether it was not
         paused before."""
-        with default().wire() as wire:
-            return bool(wire.script(ADD, (keys().paused,), (self.name,)))
+        with default().connection() as connection:
+            return bool(connection.script(SET_ADD, (keys().paused,), (self.name,)))
 
     def resume(self) -> bool:
         """Ends the pause. Returns whether it was paused."""
@@ -118,8 +118,8 @@ class Queue:
         """Changes several rules in one step, each made by a function of ``forkq.control``."""
         written = [part for field in fields.items() for part in field]
         lists = (keys().controlled, keys().control(self.name))
-        with default().wire() as wire:
-            wire.script(CONTROL, lists, (self.name, *written))
+        with default().connection() as connection:
+            connection.script(RULES_CHANGE, lists, (self.name, *written))
 
     def _rules(self) -> Rules:
         configured = default().rules.of(self.name)

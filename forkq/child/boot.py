@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import CannotBoot
-from ..exits import CLEAN
-from ..pipe import DumpStacks, Left, Order, Quiet, Reader, Stop, orders, send
-from ..post import Post, leave
-from ..stack_dump import dump_stacks
-from ..text import traceback_of
-from .bell import Bell
+from ..runtime.assignment import Assignment, leave
+from ..runtime.exit_codes import CLEAN
+from ..runtime.pipe import DumpStacks, Exiting, Order, Quiet, Reader, Stop, orders, send
+from ..runtime.stack_dump import dump_stacks
+from ..wire.printable import traceback_of
+from .fetch.waker import Waker
 
 _PACKAGE: Final = str(Path(__file__).parents[1])
 
@@ -29,13 +29,13 @@ class BootWatch:
     ``quiet``: the child is to fetch nothing when it is ready.
     """
 
-    def __init__(self, post: Post, woken: int, log: Any) -> None:
-        self.orders: Reader[Order] = Reader(post.control, orders)
-        self.quiet = post.quiet
-        self._report = post.report
+    def __init__(self, assignment: Assignment, woken: int, log: Any) -> None:
+        self.orders: Reader[Order] = Reader(assignment.control, orders)
+        self.quiet = assignment.quiet
+        self._report = assignment.report
         self._woken = woken
         self._log = log
-        self._end = Bell()
+        self._end = Waker()
         self._thread = threading.Thread(target=self._run, name="boot", daemon=True)
 
     def start(self) -> None:
@@ -69,7 +69,7 @@ class BootWatch:
             dump_stacks((), self._log)
 
     def _leave(self) -> None:
-        send(self._report, Left())
+        send(self._report, Exiting())
         leave(CLEAN)
 
 

@@ -14,22 +14,21 @@ from typing import Any, Final
 
 from setproctitle import setproctitle
 
-from .. import client, log, registry
-from ..app import load_app
-from ..capsule import Capsule
-from ..config import Config
-from ..connection import Wire, Wires
-from ..dead import Cemetery
+from .. import client, registry
+from ..config.capsule import Capsule
+from ..config.config import Config
 from ..errors import ForkqError
-from ..exits import CANNOT_BOOT, CLEAN, LEASES_LEFT
-from ..keys import Keys
-from ..outage import Outage
-from ..periodic import entries_by_origin, service_of
-from ..pipe import (
+from ..every import entries_by_origin, service_of
+from ..process_state import announce_stopping, lead
+from ..runtime import log
+from ..runtime.app_loader import load_app
+from ..runtime.assignment import Assignment, listen_to_term
+from ..runtime.exit_codes import CANNOT_BOOT, CLEAN, LEASES_LEFT
+from ..runtime.pipe import (
     Beat,
     DumpStacks,
+    Exiting,
     Lead,
-    Left,
     Order,
     Quiet,
     Reader,
@@ -38,24 +37,26 @@ from ..pipe import (
     send,
     unbootable,
 )
-from ..post import Post, listen_to_term
-from ..stack_dump import dump_stacks
-from ..standing import announce_stopping, lead
+from ..runtime.stack_dump import dump_stacks
+from ..store.connection import RedisConnection, RedisPool
+from ..store.dead_set import DeadSet
+from ..store.outage import Outage
+from ..wire.keys import Keys
 from .boot import BootWatch, start_threads, story
-from .claim import Claim
-from .events import Election, call_handlers
-from .fetcher import Fetcher
-from .heartbeat import Heartbeat, Household, Snapshot
-from .ledger import Ledger
-from .line import Line
-from .losses import Losses
+from .cron.claim import Claim
+from .cron.outcome import CronOutcomes
+from .cron.publish import Publisher
+from .failure.settle import Settler
+from .fetch.fetch_connection import FetchConnection
+from .fetch.fetcher import Fetcher
+from .fetch.lost_leases import LostLeases
+from .heartbeat.beat import Heartbeat, HeartbeatHooks, Snapshot
+from .heartbeat.record import Record, describe
+from .heartbeat.stats_flush import StatsFlusher
+from .job_log import JobLog
+from .lifecycle import Election, call_handlers
 from .manager import Manager
 from .processor import Processor
-from .publisher import Publisher
-from .record import Record, describe
-from .reporter import Reporter
-from .runs import Runs
-from .settle import Settler
 
 _TICK: Final = 1.0
 _BRISK_TICK: Final = 0.02
@@ -66,13 +67,13 @@ _PATIENCE: Final = 1.0
 _SELF_HELP: Final = 4.0
 
 
-def main(config: Config, post: Post) -> int:
-    """Runs a child from the fork to its exit code."""
-    woken = listen_to_term(post)
-    setproctitle(f"forkq child {post.name} [booting]")
-    log.bind(pid=os.getpid(), capsule=post.name)
+def main(config: Config, assignment: Assignment) -> int:
+    """CronOutcomes a child from the fork to its exit code."""
+    woken = listen_to_term(assignment)
+    setproctitle(f"forkq child {assignment.name} [booting]")
+    log.bind(pid=os.getpid(), capsule=assignment.name)
     log.wait_for_reader(_PATIENCE)
-    watch = BootWatch(post, woken, log.logger())
+    watch = BootWatch(assignment, woken, log.logger())
     try:
         watch.start()
         call_handlers("fork", log.logger())
@@ -80,16 +81,16 @@ def main(config: Config, post: Post) -> int:
         load_app(config.app)
         if not registry.names():
             log.logger().warning("the app has registered no job", app=list(config.app))
-        assert post.capsule is not None
-        child = Child(config, post, post.capsule, woken, watch.orders)
+        assert assignment.capsule is not None
+        child = Child(config, assignment, assignment.capsule, woken, watch.orders)
         for handler in registry.handlers("startup"):
             handler()
         start_threads(child.start)
     except ForkqError as error:
-        send(post.report, unbootable(str(error)))
+        send(assignment.report, unbootable(str(error)))
         return CANNOT_BOOT
     except BaseException as error:  # noqa: BLE001 - the app may raise anything, SystemExit too
-        send(post.report, unbootable(story(error)))
+        send(assignment.report, unbootable(story(error)))
         return CANNOT_BOOT
     watch.end()
     return child.run(quiet=watch.quiet)
@@ -99,16 +100,21 @@ class Child:
     """The parts of one child, and its main loop."""
 
     def __init__(
-        self, config: Config, post: Post, capsule: Capsule, woken: int, told: Reader[Order]
+        self,
+        config: Config,
+        assignment: Assignment,
+        capsule: Capsule,
+        woken: int,
+        told: Reader[Order],
     ) -> None:
-        self._post = post
+        self._assignment = assignment
         self._capsule = capsule
         self._woken = woken
         self._timeout = config.timeout
         self._beat_every = config.beat_every
         self._log = log.logger()
         self._orders = told
-        self._identity = post.identity
+        self._identity = assignment.identity
         self._state: State = "running"
         self._deadline: float | None = None
         self._interrupted = False
@@ -123,37 +129,39 @@ class Child:
     def _assemble(self, config: Config) -> None:
         """Makes the parts and hands each what it needs of the others."""
         capsule, keys, outage = self._capsule, Keys(config.redis.prefix), Outage(self._log)
-        cemetery = Cemetery(keys, config.dead_max, config.dead_days)
-        reporter = Reporter(self._log)
-        wires = Wires(size=capsule.concurrency, **_connecting(config))
-        runs = Runs(keys, wires, self._log)
-        line = Line(capsule, self._identity, keys, Wire(**_connecting(config)), self._log)
+        dead_set = DeadSet(keys, config.dead_max, config.dead_days)
+        job_log = JobLog(self._log)
+        pool = RedisPool(size=capsule.concurrency, **_connecting(config))
+        runs = CronOutcomes(keys, pool, self._log)
+        line = FetchConnection(
+            capsule, self._identity, keys, RedisConnection(**_connecting(config)), self._log
+        )
         self._fetcher = Fetcher(capsule, line, outage)
         self._settler = Settler(
-            self._identity, keys, wires, self._fetcher, cemetery, outage, on_parked=self._hurry
+            self._identity, keys, pool, self._fetcher, dead_set, outage, on_parked=self._hurry
         )
         self._manager = Manager(
             capsule.concurrency,
             self._fetcher,
-            lambda name: Processor(name, self._fetcher, self._settler, reporter, runs.ended),
+            lambda name: Processor(name, self._fetcher, self._settler, job_log, runs.ended),
             self._log,
         )
-        self._losses = Losses(self._identity, keys, self._fetcher, self._log)
+        self._losses = LostLeases(self._identity, keys, self._fetcher, self._log)
         self._heartbeat = self._make_heartbeat(config, keys, outage)
         self._fetcher.report_gaps(self._heartbeat.soon)
 
     def _make_heartbeat(self, config: Config, keys: Keys, outage: Outage) -> Heartbeat:
-        household = Household(
+        household = HeartbeatHooks(
             snapshot=self._snapshot,
             on_signal=self._obey_web,
             on_gap=self._find_gap,
-            publish=_publisher(config, keys, self._post, self._log).publish,
+            publish=_publisher(config, keys, self._assignment, self._log).publish,
             chores=self._chores,
         )
         return Heartbeat(
-            Wire(**_connecting(config)),
+            RedisConnection(**_connecting(config)),
             Record(self._identity, keys, describe(self._identity, config, self._capsule)),
-            Ledger(self._identity, keys, self._log),
+            StatsFlusher(self._identity, keys, self._log),
             household,
             outage,
             Outage(self._log, "redis takes no heartbeat", "redis takes heartbeats again"),
@@ -174,7 +182,7 @@ class Child:
         """Performs jobs until the master, a signal or the master's death ends it."""
         if quiet:
             self._go_quiet("quiet")
-        send(self._post.report, Ready(self._identity))  # before a job can end this process
+        send(self._assignment.report, Ready(self._identity))  # before a job can end this process
         self._tell()
         self._manager.open()
         while not self._over():
@@ -275,20 +283,20 @@ class Child:
         beat = Beat(busy, self._state, *self._manager.counts())
         if beat == self._told and time.monotonic() < self._next_beat:
             return
-        if not send(self._post.report, beat):
+        if not send(self._assignment.report, beat):
             return
         self._told, self._next_beat = beat, time.monotonic() + self._beat_every
         running = f"{busy} of {self._capsule.concurrency} busy"
         note = running if self._state == "running" else f"{running}, {self._state}"
-        setproctitle(f"forkq child {self._post.name} [{note}]")
+        setproctitle(f"forkq child {self._assignment.name} [{note}]")
 
     def _hurry(self) -> None:
         self._heartbeat.soon()
 
-    def _find_gap(self, wire: Wire) -> None:
+    def _find_gap(self, connection: RedisConnection) -> None:
         """Our record was gone: so may be the rest of what we wrote, and our leases."""
         self._fetcher.note_queues_again()
-        self._losses.look(wire)
+        self._losses.look(connection)
 
     def _chores(self) -> bool:
         """What Redis would not do before. Returns whether there is more to try soon."""
@@ -300,19 +308,19 @@ class Child:
         if not self._manager.idle:
             said = "jobs ignored the stop" if self._manager.busy else "processors did not end"
             self._log.error(f"{said}; leaving the rest to the rescue", jobs=self._manager.busy)
-            send(self._post.report, Left())
+            send(self._assignment.report, Exiting())
             return LEASES_LEFT
         returned = self._fetcher.give_back()
         self._tell()  # should the last flush fail, the master adds what it knows from here
         left = self._heartbeat.stop(time.monotonic() + _FAREWELL, gone=returned)
         call_handlers("exit", self._log)
-        send(self._post.report, Left())
+        send(self._assignment.report, Exiting())
         return CLEAN if returned and left else LEASES_LEFT
 
 
-def _publisher(config: Config, keys: Keys, post: Post, logger: Any) -> Publisher:
+def _publisher(config: Config, keys: Keys, assignment: Assignment, logger: Any) -> Publisher:
     """Publishes the app's periodic jobs. Raises ForkqError if they contradict each other."""
-    claim = Claim(keys, service_of(config), post, logger)
+    claim = Claim(keys, service_of(config), assignment, logger)
     return Publisher(
         keys, entries_by_origin(config), logger, worked_on=config.queue_names, newest=claim.holds
     )

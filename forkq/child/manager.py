@@ -7,19 +7,23 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from .fetcher import Fetcher
+from .fetch.fetcher import Fetcher
+from .heartbeat.stats import Totals, total
 from .processor import Processor
-from .stats import Totals, total
 
 
 class Manager:
     """Owned by the child's main thread."""
 
     def __init__(
-        self, concurrency: int, fetcher: Fetcher, hire: Callable[[str], Processor], log: Any
+        self,
+        concurrency: int,
+        fetcher: Fetcher,
+        make_processor: Callable[[str], Processor],
+        log: Any,
     ) -> None:
         self._fetcher = fetcher
-        self._hire = hire
+        self._make_processor = make_processor
         self._log = log
         self._number = count()
         self._processors = [self._new() for _ in range(concurrency)]
@@ -89,4 +93,4 @@ class Manager:
             self._log.error("a processor cannot be started; trying again", error=str(error))
 
     def _new(self) -> Processor:
-        return self._hire(f"processor-{next(self._number)}")
+        return self._make_processor(f"processor-{next(self._number)}")

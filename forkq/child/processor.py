@@ -13,21 +13,21 @@ from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias
 
 from .. import middleware, registry
+from ..current_job import begin, end
 from ..errors import InvalidJob, MalformedPayload, Shutdown, Unsettled
-from ..lease import Unit
-from ..payload import Job, legible, loads
-from ..post import end_copy, is_a_copy
+from ..process_state import stopping
 from ..registry import JobSpec
-from ..running import begin, end
-from ..standing import stopping
-from ..times import now
-from .fetcher import Fetcher
-from .lead import Hand
-from .region import Region
-from .reporter import About, Reporter, about
-from .retry import Bury, Decision, Drop, Retry, caused_by_shutdown, decide
-from .settle import Settler
-from .stats import Tally
+from ..runtime.assignment import exit_job_fork, is_job_fork
+from ..wire.lease import UnitOfWork
+from ..wire.payload import Payload, legible, loads
+from ..wire.times import now
+from .failure.retry import Bury, Decision, Drop, Retry, caused_by_shutdown, decide
+from .failure.settle import Settler
+from .fetch.fetch_turn import Hand
+from .fetch.fetcher import Fetcher
+from .heartbeat.stats import Tally
+from .interrupt import InterruptRegion
+from .job_log import About, JobLog, about
 
 # Bounds of the classes that payloads may name for the metrics: characters, and how many.
 _LONGEST_NAME: Final = 200
@@ -35,7 +35,7 @@ _MOST_NAMES: Final = 1000
 
 # Told of a job with notes of ours: the job, what became of it, the seconds that it took.
 Outcome: TypeAlias = Literal["done", "retry", "dead", "dropped"]
-OnEnd: TypeAlias = Callable[[Job, Outcome, float], None]
+OnEnd: TypeAlias = Callable[[Payload, Outcome, float], None]
 
 _OUTCOMES: Final[dict[type[Decision], Outcome]] = {Retry: "retry", Bury: "dead", Drop: "dropped"}
 
@@ -52,14 +52,14 @@ class Processor:
         name: str,
         fetcher: Fetcher,
         settler: Settler,
-        reporter: Reporter,
+        job_log: JobLog,
         on_end: OnEnd = lambda job, outcome, elapsed: None,
     ) -> None:
         self.tally = Tally()
-        self.region = Region()
+        self.region = InterruptRegion()
         self._fetcher = fetcher
         self._settler = settler
-        self._reporter = reporter
+        self._job_log = job_log
         self._on_end = on_end
         self._name = ""  # of the job at hand, if it is registered
         self._local: JobSpec | None = None
@@ -90,7 +90,7 @@ class Processor:
             while self._take_one():
                 pass
         except BaseException as error:  # noqa: BLE001 - a stray one of the app's; we are replaced
-            self._reporter.complain(error, "a processor ends: an exception struck outside of a job")
+            self._job_log.complain(error, "a processor ends: an exception struck outside of a job")
 
     def _take_one(self) -> bool:
         """Whether there may be another one after it."""
@@ -104,7 +104,7 @@ class Processor:
             return True
         return unit is not None
 
-    def process(self, unit: Unit) -> None:
+    def process(self, unit: UnitOfWork) -> None:
         """One job's way through this child. Whatever goes wrong on it, the job is settled: one that
         only went back to its queue would do the same again, for ever."""
         self._settled, self._name = False, ""
@@ -118,7 +118,7 @@ class Processor:
             end()
             self._last_resort(unit, error)
 
-    def _process(self, unit: Unit) -> None:
+    def _process(self, unit: UnitOfWork) -> None:
         try:
             job = loads(unit.payload)
         except MalformedPayload as malformed:
@@ -127,22 +127,22 @@ class Processor:
         if "retry_count" in job:
             _count_from_zero(job)
         told = about(job)  # middleware may change the job
-        self._reporter.started(told)
+        self._job_log.started(told)
         error = self._perform(unit, job)
-        if is_a_copy():
-            end_copy(error)  # the job forked, and this is not the child
+        if is_job_fork():
+            exit_job_fork(error)  # the job forked, and this is not the child
         if error is None:
             self.tally.done(self._name, self._fetcher.acknowledge(unit))
             self._settled = True
-            self._reporter.done(told, unit)
+            self._job_log.done(told, unit)
             self._tell_end(unit, told, "done")
         elif isinstance(error, Interrupted):
             self._settled = True
-            self._reporter.interrupted(told, unit)
+            self._job_log.interrupted(told, unit)
         else:
             self._fail(unit, told, job, error)
 
-    def _perform(self, unit: Unit, job: Job) -> BaseException | None:
+    def _perform(self, unit: UnitOfWork, job: Payload) -> BaseException | None:
         """Runs the job inside the region. Returns what it raised, Interrupted, or None."""
         error: BaseException | None = None
         try:
@@ -159,7 +159,7 @@ class Processor:
             return Interrupted()
         return error
 
-    def _run(self, unit: Unit, job: Job) -> None:
+    def _run(self, unit: UnitOfWork, job: Payload) -> None:
         """The global ring: the job's name, its arguments, the middleware around it."""
         self._name, self._local = "", None
         spec = registry.lookup(job["class"])
@@ -170,14 +170,14 @@ class Processor:
         else:
             self._call(spec, unit, job)
 
-    def _counted_as(self, spec: JobSpec, job: Job) -> str:
+    def _counted_as(self, spec: JobSpec, job: Payload) -> str:
         """The name for the metrics: that of the class which ActiveJob, say, has wrapped. A payload
         could bring names without end; then the wrapper's own counts."""
         name, known = job["wrapped"], self.tally.classes
         fits = type(name) is str and 0 < len(name) <= _LONGEST_NAME
         return name if fits and (name in known or len(known) < _MOST_NAMES) else spec.name
 
-    def _call(self, spec: JobSpec, unit: Unit, job: Job) -> None:
+    def _call(self, spec: JobSpec, unit: UnitOfWork, job: Payload) -> None:
         """The local ring: the job's own code, whose failures its own hooks judge."""
         args = _arguments(spec, job)
         perform = spec.make(begin(job, unit))
@@ -185,53 +185,53 @@ class Processor:
         perform(*args)
         self._local = None
 
-    def _fail(self, unit: Unit, told: About, job: Job, error: BaseException) -> None:
+    def _fail(self, unit: UnitOfWork, told: About, job: Payload, error: BaseException) -> None:
         """Decides and settles; only then it talks, which is where the app's handlers run."""
         complaints: list[tuple[BaseException, str]] = []
         decision = decide(unit, self._local, error, lambda *what: complaints.append(what))
         self._settle(unit, decision)
         for what in complaints:
-            self._reporter.complain(*what)
-        self._reporter.failed(told, job, unit, error, decision)
+            self._job_log.complain(*what)
+        self._job_log.failed(told, job, unit, error, decision)
         self._tell_end(unit, told, _OUTCOMES[type(decision)])
-        self._mourn(decision, error)
+        self._call_death_handlers(decision, error)
 
-    def _bury_verbatim(self, unit: Unit, error: MalformedPayload) -> None:
+    def _bury_verbatim(self, unit: UnitOfWork, error: MalformedPayload) -> None:
         self._name = ""
         self._settle(unit, Bury(legible(unit.payload, unit.queue_name, error), None))
-        self._reporter.malformed(unit, error)
+        self._job_log.malformed(unit, error)
 
-    def _settle(self, unit: Unit, decision: Decision) -> None:
+    def _settle(self, unit: UnitOfWork, decision: Decision) -> None:
         self.tally.lost(self._name)
         self._settler.settle(unit, decision)
         self._settled = True
 
-    def _last_resort(self, unit: Unit, error: BaseException) -> None:
+    def _last_resort(self, unit: UnitOfWork, error: BaseException) -> None:
         """The way of a job broke off, by an error of ours or a stray exception of the app's. It
         counts as a failure by the payload alone, and of the error only its class is trusted."""
-        if is_a_copy():
-            end_copy(error)
+        if is_job_fork():
+            exit_job_fork(error)
         if not self._settled:
             reason = Unsettled(f"forkq could not settle this job: {type(error).__name__}")
             self._settle(unit, decide(unit, None, reason, lambda *_: None))
-        self._reporter.complain(error, "forkq failed in the midst of a job")
+        self._job_log.complain(error, "forkq failed in the midst of a job")
 
-    def _tell_end(self, unit: Unit, told: About, outcome: Outcome) -> None:
+    def _tell_end(self, unit: UnitOfWork, told: About, outcome: Outcome) -> None:
         """A job with notes of ours may be a periodic one, whose run is over."""
         if "forkq" in told and not unit.lost:  # else its entry waits for the run elsewhere
             self._on_end(told, outcome, time.monotonic() - unit.taken)
 
-    def _mourn(self, decision: Decision, error: BaseException) -> None:
+    def _call_death_handlers(self, decision: Decision, error: BaseException) -> None:
         if not isinstance(decision, Bury | Drop) or decision.job is None:
             return
         for handler in registry.death_handlers:
             try:
                 handler(decision.job, error)
             except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
-                self._reporter.complain(bad, "a death handler failed")
+                self._job_log.complain(bad, "a death handler failed")
 
 
-def _count_from_zero(job: Job) -> None:
+def _count_from_zero(job: Payload) -> None:
     """Ruby's "retry now" counts down before it enqueues, from 0 too. The payload keeps its -1, so
     that this run costs no retry; the job need not see it."""
     count = job["retry_count"]
@@ -239,7 +239,7 @@ def _count_from_zero(job: Job) -> None:
         job["retry_count"] = 0
 
 
-def _arguments(spec: JobSpec, job: Job) -> list[Any]:
+def _arguments(spec: JobSpec, job: Payload) -> list[Any]:
     """The job's arguments. Raises InvalidJob if ``perform`` cannot be called with them."""
     args = job.get("args")
     if args is None:

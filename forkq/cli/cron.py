@@ -11,10 +11,10 @@ import click
 
 from ..api import cron as periodic_jobs
 from ..api.cron import Periodic
-from ..api.runs import Run
+from ..api.cron_runs import Run
 from ..client import use
 from .options import configuration, finds_redis
-from .tables import as_json, length, moment, relative, show, tell
+from .output import as_json, length, moment, relative, show, tell
 
 _NOTHING = (
     "no periodic job is known: an app publishes its own (@forkq.every, [[cron]]) at its start"

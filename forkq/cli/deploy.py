@@ -9,7 +9,7 @@ import click
 
 from ..client import use
 from ..errors import ForkqError
-from ..marks import mark
+from ..store.deploys import mark
 from .options import configuration, finds_redis
 
 
@@ -24,8 +24,8 @@ def mark_deploy(label: str | None, **flags: Any) -> int:
     """
     client = use(configuration(**flags))
     label = label or _latest_commit()
-    with client.wire() as wire:
-        told = mark(wire, client.keys, label)
+    with client.connection() as connection:
+        told = mark(connection, client.keys, label)
     if told is None:
         click.echo(f"marked already, less than a minute ago, perhaps by another host: {label}")
     else:

@@ -10,11 +10,11 @@ import click
 
 from .. import api
 from ..client import use
-from ..control import Fields, limit_to, process_limit_to, rate_to
-from ..rules import MOST
+from ..limits.overrides import Fields, limit_to, process_limit_to, rate_to
+from ..limits.rules import MOST
 from .options import configuration, finds_redis
+from .output import as_json, show, tell
 from .queues import warn_of_strangers
-from .tables import as_json, show, tell
 
 _TITLES: Final = ("QUEUE", "RUNNING", "LIMIT", "PER CHILD", "RATE", "TOKENS", "WAITING", "")
 _NOTHING: Final = "no job has been pushed to any queue, and no queue has a rule"

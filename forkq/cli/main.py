@@ -12,20 +12,20 @@ from pathlib import Path
 import click
 
 from .. import __version__
-from ..connection import ConnectionLost, RedisError
 from ..errors import ForkqError
-from .control import quiet, status, stop
+from ..store.connection import ConnectionLost, RedisError
+from .config import config
 from .cron import cron
 from .demo import demo
 from .deploy import mark_deploy
-from .files import config
+from .jobs import find, running, stuck
+from .lifecycle import quiet, status, stop
 from .limits import limits
+from .output import tell
 from .pause import pause, resume
 from .push import push
-from .running import find, running, stuck
 from .start import start
 from .stats import stats
-from .tables import tell
 
 _FAILURE = 1
 _USAGE = 2

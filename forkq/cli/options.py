@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..config import Config, load
+from ..config.config import Config, load
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

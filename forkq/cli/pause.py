@@ -9,8 +9,8 @@ import click
 from .. import api
 from ..client import use
 from .options import configuration, finds_redis
+from .output import tell
 from .queues import warn_of_strangers
-from .tables import tell
 
 
 @click.command()

@@ -9,10 +9,10 @@ from typing import Any, Final
 import click
 
 from ..client import use
-from ..config import Config
+from ..config.config import Config
 from ..errors import shown
-from ..patterns import among
-from ..payload import DEFAULT_QUEUE, Job
+from ..limits.patterns import among
+from ..wire.payload import DEFAULT_QUEUE, Payload
 from .options import configuration, finds_redis
 
 _DIGITS: Final = re.compile(r"-?[0-9]{1000,}")
@@ -31,7 +31,7 @@ def push(
     """Push a job and print its jid. Each argument is JSON: 7, '"text"', '[1, 2]'."""
     config = configuration(**flags)
     client = use(config)
-    job: Job = {"class": name, "args": [_parsed(number, a) for number, a in enumerate(args, 1)]}
+    job: Payload = {"class": name, "args": [_parsed(number, a) for number, a in enumerate(args, 1)]}
     if queue is not None:
         job["queue"] = queue
     if delay is not None:

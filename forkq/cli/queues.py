@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .. import api
-from ..config import Config
-from ..patterns import among
-from ..schema import nearest
-from .tables import tell
+from ..config.config import Config
+from ..config.schema import nearest
+from ..limits.patterns import among
+from .output import tell
 
 
 def warn_of_strangers(names: Iterable[str], config: Config) -> None:

@@ -11,26 +11,26 @@ from typing import Any, Final
 import click
 from setproctitle import setproctitle
 
-from .. import log
-from ..app import load_app
-from ..config import Config
-from ..connection import ConnectionLost, RedisError, Wire
-from ..dead import Cemetery
+from ..config.config import Config
+from ..config.limit_tables import warnings
 from ..errors import CannotBoot, ConfigError, ForkqError
-from ..keys import Keys
-from ..master.embedded import Embedded
+from ..master.embedded_redis import EmbeddedRedis
 from ..master.loop import Master
-from ..master.notify import Notifier
 from ..master.pidfile import TITLE, Pidfile
 from ..master.rescue import TIMEOUT, Rescue
 from ..master.spawn import refuse_threads
-from ..recovery import Recovery
-from ..redis_url import EMBEDDED, redacted_url
-from ..refusals import failure, refuses
-from ..rights import check_rights
-from ..rules import warnings
-from ..server_check import check_files, check_server
-from ..text import traceback_of
+from ..master.systemd import SystemdNotifier
+from ..runtime import log
+from ..runtime.app_loader import load_app
+from ..store.connection import ConnectionLost, RedisConnection, RedisError
+from ..store.dead_set import DeadSet
+from ..store.recovery import Recovery
+from ..store.refusals import failure, refuses
+from ..store.rights import check_rights
+from ..store.server_check import check_files, check_server
+from ..wire.keys import Keys
+from ..wire.printable import traceback_of
+from ..wire.redis_url import EMBEDDED, redacted_url
 from .options import configuration, finds_redis
 
 _STDERR: Final = 2
@@ -105,7 +105,7 @@ def run(config: Config, logger: Any) -> int:
 def _assemble(config: Config, pidfile: Pidfile, logger: Any) -> Master:
     embedded = None
     if config.redis.url == EMBEDDED:
-        embedded = Embedded(config.state_dir, config.url_file, logger)
+        embedded = EmbeddedRedis(config.state_dir, config.url_file, logger)
         embedded.start()
         config = replace(config, redis=replace(config.redis, url=embedded.url))
     try:
@@ -116,10 +116,10 @@ def _assemble(config: Config, pidfile: Pidfile, logger: Any) -> Master:
         if embedded is not None:
             embedded.stop()
         raise
-    cemetery = Cemetery(Keys(config.redis.prefix), config.dead_max, config.dead_days)
-    wire = Wire(config.redis.url, timeout=TIMEOUT, connect_timeout=TIMEOUT)
-    rescue = Rescue(wire, Recovery(cemetery), logger)
-    return Master(config, pidfile, rescue, Notifier(os.environ, logger), embedded, logger)
+    dead_set = DeadSet(Keys(config.redis.prefix), config.dead_max, config.dead_days)
+    connection = RedisConnection(config.redis.url, timeout=TIMEOUT, connect_timeout=TIMEOUT)
+    rescue = Rescue(connection, Recovery(dead_set), logger)
+    return Master(config, pidfile, rescue, SystemdNotifier(os.environ, logger), embedded, logger)
 
 
 def _look_at_server(config: Config, logger: Any) -> None:
@@ -127,12 +127,14 @@ def _look_at_server(config: Config, logger: Any) -> None:
     is too old, is an error now and not in every child."""
     settings, shown = config.redis, redacted_url(config.redis.url)
     check_files(settings.url)
-    wire = Wire(settings.url, timeout=TIMEOUT, connect_timeout=settings.connect_timeout)
+    connection = RedisConnection(
+        settings.url, timeout=TIMEOUT, connect_timeout=settings.connect_timeout
+    )
     try:
-        wire.connect()
-        for warning in check_server(wire):
+        connection.connect()
+        for warning in check_server(connection):
             logger.warning("redis may lose jobs", url=shown, why=warning)
-        check_rights(wire, Keys(settings.prefix))
+        check_rights(connection, Keys(settings.prefix))
     except ConnectionLost as error:
         if refuses(error):
             raise failure(error, settings.url) from None
@@ -145,7 +147,7 @@ def _look_at_server(config: Config, logger: Any) -> None:
     except RedisError as error:
         raise failure(error, settings.url) from None
     finally:
-        wire.close()
+        connection.close()
 
 
 def _hint(url: str) -> str:

@@ -9,10 +9,10 @@ import click
 
 from .. import api
 from ..client import use
-from ..damage import about
-from ..patterns import is_pattern
+from ..limits.patterns import is_pattern
+from ..store.damage import about
 from .options import configuration, finds_redis
-from .tables import as_json, length, table, tell
+from .output import as_json, length, table, tell
 
 
 @click.command()

@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from ..connection import ResponseError, Wire, refused
-from ..keys import Keys
-from ..outage import Outage
-from ..scripts import RESIGN, TAKE
-from ..server_time import ServerTime
-from ..whereabouts import fate, here
+from ..runtime.liveness import liveness_of, process_ref
+from ..store.connection import RedisConnection, ResponseError, refused
+from ..store.outage import Outage
+from ..store.scripts import LEADER_CLAIM, LEADER_RESIGN
+from ..store.server_time import ServerTime
+from ..wire.keys import Keys
 
 TTL: Final = 12.0
 RENEW: Final = 5.0
@@ -43,11 +43,16 @@ class Leader:
     until which this clock leads (monotonic) whenever that changes; 0: it no longer does."""
 
     def __init__(
-        self, identity: str, keys: Keys, wire: Wire, report: Callable[[float], None], log: Any
+        self,
+        identity: str,
+        keys: Keys,
+        connection: RedisConnection,
+        report: Callable[[float], None],
+        log: Any,
     ) -> None:
-        self._name = f"{identity} {here()}".encode()
+        self._name = f"{identity} {process_ref()}".encode()
         self._keys = keys
-        self._wire = wire
+        self._connection = connection
         self._report = report
         self._log = log
         self._refusal = Outage(
@@ -78,16 +83,16 @@ class Leader:
         if self._retired:
             return TTL
         left = self._due - time.monotonic()
-        return min(left, _GLANCE) if fate(self._place) == "alive" else left
+        return min(left, _GLANCE) if liveness_of(self._place) == "alive" else left
 
     def attend(self, watch: bool) -> None:
         """Takes or renews the lease, when it is time for that. With ``watch``, the server tells
         the wire when a leader resigns. Raises ConnectionLost, and what a failover makes of a
         command."""
-        waiting = time.monotonic() < self._due and fate(self._place) != "dead"
+        waiting = time.monotonic() < self._due and liveness_of(self._place) != "dead"
         if waiting or self._retired:
             return
-        self._server_time.measure(self._wire)  # before what is due is looked for
+        self._server_time.measure(self._connection)  # before what is due is looked for
         try:
             if not (self.leads and self._renew()):
                 self._take(watch)
@@ -111,25 +116,29 @@ class Leader:
         if self.leads:
             self._stand_down(TTL)  # first the app, then the others
             keys = (self._keys.leader, self._keys.leader_left)
-            self._wire.script(RESIGN, keys, (self._name, int(HANDOVER * 1000), _COUNTER_TTL))
+            self._connection.script(
+                LEADER_RESIGN, keys, (self._name, int(HANDOVER * 1000), _COUNTER_TTL)
+            )
 
     def _renew(self) -> bool:
         """False if somebody else has the lease: it was lost in spite of us."""
         sent = time.monotonic()
         milliseconds = int(TTL * 1000)
-        if self._wire.call("GETEX", self._keys.leader, "PX", milliseconds) != self._name:
+        if self._connection.call("GETEX", self._keys.leader, "PX", milliseconds) != self._name:
             return False
         self._lead(sent)
         return True
 
     def _take(self, watch: bool) -> None:
         if watch and not self._watching:
-            self._wire.pipeline([("CLIENT", "CACHING", "YES"), ("GET", self._keys.leader_left)])
+            self._connection.pipeline(
+                [("CLIENT", "CACHING", "YES"), ("GET", self._keys.leader_left)]
+            )
             self._watching = True
         sent = time.monotonic()
         holder, left = self._claim(b"")
         place = _place(holder)
-        if holder != self._name and fate(place) == "dead":
+        if holder != self._name and liveness_of(place) == "dead":
             holder, left = self._claim(holder)
             place = _place(holder)
         if holder == self._name:
@@ -141,7 +150,7 @@ class Leader:
     def _claim(self, dead: bytes) -> tuple[bytes, float]:
         """Who has the lease now, and for how many seconds."""
         arguments = (self._name, int(TTL * 1000), dead)
-        holder, left = self._wire.script(TAKE, (self._keys.leader,), arguments)
+        holder, left = self._connection.script(LEADER_CLAIM, (self._keys.leader,), arguments)
         return holder, left / 1000
 
     def _lead(self, sent: float) -> None:

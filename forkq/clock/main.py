@@ -16,21 +16,18 @@ from typing import Final
 
 from setproctitle import setproctitle
 
-from .. import client, log
-from ..config import Config
-from ..connection import IDLE, ConnectionLost, RedisError, ResponseError
-from ..damage import about
-from ..dead import Cemetery
+from .. import client
+from ..config.config import Config
 from ..errors import ForkqError
-from ..exits import CANNOT_BOOT, CLEAN
-from ..keys import Keys
-from ..outage import Backoff, Outage
-from ..periodic import service_of
-from ..pipe import (
+from ..every import service_of
+from ..runtime import log
+from ..runtime.assignment import Assignment, listen_to_term
+from ..runtime.exit_codes import CANNOT_BOOT, CLEAN
+from ..runtime.pipe import (
     Beat,
     DumpStacks,
-    Leading,
-    Left,
+    Exiting,
+    LeaseHeld,
     Order,
     Quiet,
     Reader,
@@ -40,30 +37,34 @@ from ..pipe import (
     send,
     unbootable,
 )
-from ..post import Post, listen_to_term
-from ..recovery import Recovery
-from ..stack_dump import dump_stacks
-from .announce import Origins
-from .cron import Ticker
-from .due import Mover
-from .duty import Duty
+from ..runtime.stack_dump import dump_stacks
+from ..store.connection import IDLE, ConnectionLost, RedisError, ResponseError
+from ..store.damage import about
+from ..store.dead_set import DeadSet
+from ..store.outage import Backoff, Outage
+from ..store.recovery import Recovery
+from ..wire.keys import Keys
+from .cron.enqueue import CronEnqueuer
+from .cron.services import RunningServices
+from .due_jobs import DueJobMover
 from .leader import Leader
 from .sweep import Sweep
-from .watch import WatchWire
+from .task import ScheduledTask
+from .tracking import TrackingConnection
 
 # How soon a sweep that the server has refused is tried again.
 _SWEEP_AGAIN: Final = 15.0
 
 
-def main(config: Config, post: Post) -> int:
+def main(config: Config, assignment: Assignment) -> int:
     """Runs the clock from the fork to its exit code."""
-    woken = listen_to_term(post)
+    woken = listen_to_term(assignment)
     setproctitle("forkq clock")
-    log.bind(pid=os.getpid(), capsule=post.name)
+    log.bind(pid=os.getpid(), capsule=assignment.name)
     try:
-        clock = Clock(config, post, woken)
+        clock = Clock(config, assignment, woken)
     except ForkqError as error:
-        send(post.report, unbootable(str(error)))
+        send(assignment.report, unbootable(str(error)))
         return CANNOT_BOOT
     return clock.run()
 
@@ -71,9 +72,9 @@ def main(config: Config, post: Post) -> int:
 class Clock:
     """The clock's parts and its loop."""
 
-    def __init__(self, config: Config, post: Post, woken: int) -> None:
-        self._post = post
-        self._orders: Reader[Order] = Reader(post.control, orders)
+    def __init__(self, config: Config, assignment: Assignment, woken: int) -> None:
+        self._assignment = assignment
+        self._orders: Reader[Order] = Reader(assignment.control, orders)
         self._woken = woken
         self._log = log.logger()
         self._outage = Outage(self._log).part(
@@ -90,24 +91,29 @@ class Clock:
     def _assemble(self, config: Config) -> None:
         """Makes the parts; all share one wire."""
         settings, keys = config.redis, Keys(config.redis.prefix)
-        self._wire = wire = WatchWire(
+        self._connection = connection = TrackingConnection(
             client.address(config),
             timeout=settings.timeout,
             connect_timeout=settings.connect_timeout,
         )
-        recovery = Recovery(Cemetery(keys, config.dead_max, config.dead_days))
-        self._sweep = Sweep(keys, wire, recovery, self._log, on_step=self._beat)
-        self._leader = Leader(self._post.identity, keys, wire, self._lead, self._log)
-        self._origins = Origins(keys, wire, service_of(config), self._log)
-        self._ticker = Ticker(keys, wire, self._origins, self._log)
-        self._ticking = Duty(
-            "periodic jobs", self._ticker, (keys.cron, keys.cron_paused), self._log
+        recovery = Recovery(DeadSet(keys, config.dead_max, config.dead_days))
+        self._sweep = Sweep(keys, connection, recovery, self._log, on_step=self._beat)
+        self._leader = Leader(self._assignment.identity, keys, connection, self._lead, self._log)
+        self._origins = RunningServices(keys, connection, service_of(config), self._log)
+        self._enqueuer = CronEnqueuer(keys, connection, self._origins, self._log)
+        self._ticking = ScheduledTask(
+            "periodic jobs", self._enqueuer, (keys.cron, keys.cron_paused), self._log
         )
         moving = [
-            Duty(name, Mover(keys, wire, (source,), self._tell_put_off), (source,), self._log)
+            ScheduledTask(
+                name,
+                DueJobMover(keys, connection, (source,), self._tell_put_off),
+                (source,),
+                self._log,
+            )
             for name, source in (("scheduled jobs", keys.schedule), ("retries", keys.retry))
         ]
-        self._duties = (*moving, self._ticking)
+        self._tasks = (*moving, self._ticking)
         self._left = keys.leader_left
         self._keys = keys
         self._put_off: set[str] = set()
@@ -123,18 +129,18 @@ class Clock:
     def run(self) -> int:
         """Keeps time until it is told to stop, or the master is gone. Nothing needs undoing but the
         lead: every move is one atomic script."""
-        send(self._post.report, Ready(self._post.identity))
-        if self._post.quiet:
+        send(self._assignment.report, Ready(self._assignment.identity))
+        if self._assignment.quiet:
             self._resign()
         while not self._over:
             try:
                 self._turn()
             except (*ConnectionLost, RedisError) as error:
-                self._wire.close()
+                self._connection.close()
                 self._outage.begin(error)
                 self._pause(self._backoff.pause())
         self._resign()
-        send(self._post.report, Left())
+        send(self._assignment.report, Exiting())
         return CLEAN
 
     def _turn(self) -> None:
@@ -143,11 +149,11 @@ class Clock:
         self._connect()
         self._look_around()
         self._leader.attend(self._tracking)
-        for duty in self._duties:
+        for task in self._tasks:
             if self._leader.acts:
-                duty.attend(self._tracking)
+                task.attend(self._tracking)
             else:
-                duty.forget()
+                task.forget()
         self._outage.end()
         self._backoff.reset()
         self._sleep()
@@ -157,23 +163,23 @@ class Clock:
     def _sleep(self) -> None:
         began = time.monotonic()
         try:
-            self._wire.wait(self._time_to_sleep(), self._post.control, self._woken)
+            self._connection.wait(self._time_to_sleep(), self._assignment.control, self._woken)
         except ConnectionLost:
             if time.monotonic() < began + IDLE:
                 raise
-            self._wire.close()  # no outage, unless we cannot connect anew
+            self._connection.close()  # no outage, unless we cannot connect anew
 
     def _connect(self) -> None:
         """A new connection knows nothing, and nothing is told on it of what we knew."""
-        if self._wire.connected:
+        if self._connection.connected:
             return
-        self._wire.connect()
+        self._connection.connect()
         self._track()
         self._next_sweep = 0.0  # it also says that somebody watches over this host
         self._origins.forget()
         self._leader.look_again()
-        for duty in self._duties:
-            duty.forget()
+        for task in self._tasks:
+            task.forget()
 
     def _look_around(self) -> None:
         """Says that this app runs, and sweeps. What the server refuses of that must not hold up the
@@ -182,7 +188,7 @@ class Clock:
             return
         self._next_sweep = 0.0  # a server that comes back is when there is most to sweep
         pause = _SWEEP_AGAIN
-        if self._origins.announce() and self._leader.acts and self._ticker.outdated():
+        if self._origins.announce() and self._leader.acts and self._enqueuer.outdated():
             self._ticking.forget()
         try:
             pause = self._sweep.run()
@@ -195,19 +201,19 @@ class Clock:
         now = time.monotonic()
         pauses = [self._next_beat - now, self._next_sweep - now, self._leader.pause()]
         if self._leader.acts:
-            pauses += [duty.pause() for duty in self._duties]
+            pauses += [task.pause() for task in self._tasks]
         return max(0.0, min(pauses))
 
     def _hear(self) -> None:
         """Takes in what the server has told."""
-        news = self._wire.news()
+        news = self._connection.news()
         if news.of(self._left):
             self._leader.look_again()
-        for duty in self._duties:
-            duty.hear(news)
+        for task in self._tasks:
+            task.hear(news)
 
     def _lead(self, until: float) -> None:
-        send(self._post.report, Leading(until))
+        send(self._assignment.report, LeaseHeld(until))
 
     def _resign(self) -> None:
         """Lets another clock lead: this one stops, or nobody fetches here any more."""
@@ -223,18 +229,18 @@ class Clock:
     def _beat(self) -> None:
         """Tells the master that the clock goes on, once in a while."""
         if time.monotonic() >= self._next_beat:
-            send(self._post.report, Beat(0, "running", 0, 0))
+            send(self._assignment.report, Beat(0, "running", 0, 0))
             self._next_beat = time.monotonic() + self._beat_every
 
     def _listen(self, seconds: float) -> None:
         """Obeys what the master or a signal says within ``seconds``."""
         poller = select.poll()  # select() cannot look at descriptors from 1024 on
-        for fd in (self._post.control, self._woken):
+        for fd in (self._assignment.control, self._woken):
             poller.register(fd, select.POLLIN)
         ready = [fd for fd, _ in poller.poll(seconds * 1000)]
         if self._woken in ready:
             self._over = True
-        if self._post.control in ready:
+        if self._assignment.control in ready:
             self._obey(self._orders.read())
 
     def _obey(self, told: Sequence[Order]) -> None:
@@ -248,7 +254,7 @@ class Clock:
         if not self._tracking:
             return  # refused before, and said so
         try:
-            self._wire.track()
+            self._connection.track()
         except ResponseError as error:
             self._tracking = False
             self._log.warning("redis does not tell of changes; polling", error=str(error))

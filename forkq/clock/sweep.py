@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..connection import ConnectionLost, DamagedKey, OutOfMemory, RedisError, Wire
-from ..keys import Keys
-from ..recovery import Crash, Recovery
-from ..steps import carry_out
-from ..times import now
-from ..whereabouts import fate, view, view_of
+from ..runtime.liveness import liveness_of, pid_scope, pid_scope_of
+from ..store.connection import ConnectionLost, DamagedKey, OutOfMemory, RedisConnection, RedisError
+from ..store.recovery import Crash, Recovery
+from ..store.steps import carry_out
+from ..wire.keys import Keys
+from ..wire.times import now
 
 HOST_LOST: Final = "host lost"
 
@@ -28,7 +28,7 @@ _PERIOD: Final = 15.0
 # shall be found once its record has run out.
 _SECOND_LOOK: Final = 12.0
 # At least two sweeps of a clock that has lost Redis for a moment, and less than a record that is
-# renewed has left at any time: see Lookout.
+# renewed has left at any time: see HostWatch.
 _WATCH_TTL: Final = 45
 # A gap in our own looking in which a record cannot have run out yet.
 _LONGEST_GAP: Final = 30.0
@@ -44,7 +44,7 @@ _RESCUE: Final = 3.0
 Monotonic = Callable[[], float]
 
 
-class Lookout:
+class HostWatch:
     """The note in Redis that a clock watches over the processes of this view. It also tells from
     when on a missing record says something about its owner, and not about the server.
 
@@ -54,17 +54,17 @@ class Lookout:
     clock jumped. And if it was us who did not look for a while, nobody else may have reached it.
     """
 
-    def __init__(self, keys: Keys, wire: Wire, monotonic: Monotonic) -> None:
+    def __init__(self, keys: Keys, connection: RedisConnection, monotonic: Monotonic) -> None:
         self.trusted_from = 0.0  # monotonic
-        self._key = keys.host(view())
-        self._wire = wire
+        self._key = keys.host(pid_scope())
+        self._connection = connection
         self._monotonic = monotonic
         self._mark: bytes | None = None
         self._renewed = float("-inf")
 
     def renew(self) -> None:
         """Says that we watch, and finds out whether records can be trusted."""
-        mark = self._wire.call("GETEX", self._key, "EX", _WATCH_TTL) or self._begin()
+        mark = self._connection.call("GETEX", self._key, "EX", _WATCH_TTL) or self._begin()
         now = self._monotonic()
         if mark != self._mark or now > self._renewed + _LONGEST_GAP:
             self.trusted_from = now + _SETTLING
@@ -73,7 +73,7 @@ class Lookout:
     def _begin(self) -> bytes | None:
         mark = secrets.token_hex(6)
         try:
-            self._wire.call("SET", self._key, mark, "EX", _WATCH_TTL)
+            self._connection.call("SET", self._key, mark, "EX", _WATCH_TTL)
         except OutOfMemory:
             return self._mark  # a full server must not keep us from recovering jobs
         return mark.encode()
@@ -96,19 +96,19 @@ class Sweep:
     def __init__(
         self,
         keys: Keys,
-        wire: Wire,
+        connection: RedisConnection,
         recovery: Recovery,
         log: Any,
         monotonic: Monotonic = time.monotonic,
         on_step: Callable[[], None] = lambda: None,
     ) -> None:
         self._keys = keys
-        self._wire = wire
+        self._connection = connection
         self._recovery = recovery
         self._on_step = on_step  # called before each owner: a sweep may be long
         self._log = log
         self._monotonic = monotonic
-        self._lookout = Lookout(keys, wire, monotonic)
+        self._host_watch = HostWatch(keys, connection, monotonic)
         self._missing: dict[str, float] = {}
         self._dead: dict[str, float] = {}
         self._begun = False  # the first sweep of a tree that is started anew waits for nobody
@@ -117,7 +117,7 @@ class Sweep:
 
     def run(self) -> float:
         """Looks at every owner once. Returns in how many seconds it wants to look again."""
-        self._lookout.renew()
+        self._host_watch.renew()
         owners = self._look(self._owners())
         self._remember(owners)
         pauses = [self._attend(owner) for owner in owners]
@@ -145,7 +145,7 @@ class Sweep:
 
     def _judge(self, owner: Owner) -> float:
         """Recovers the jobs of one owner if it is dead. Returns when to look at it again."""
-        seen = fate(owner.place)
+        seen = liveness_of(owner.place)
         if seen == "dead":
             return self._find_dead(owner)
         if seen == "unknown" and owner.expires is not None:
@@ -166,7 +166,7 @@ class Sweep:
 
     def _miss(self, owner: Owner) -> float:
         """The same for one that is silent and out of our sight."""
-        enough = max(self._missing[owner.identity] + _SECOND_LOOK, self._lookout.trusted_from)
+        enough = max(self._missing[owner.identity] + _SECOND_LOOK, self._host_watch.trusted_from)
         patience = enough - self._monotonic()
         if patience > 0:
             return patience
@@ -178,10 +178,10 @@ class Sweep:
     def _vouched(self, owner: Owner) -> float:
         """For how many seconds, as far as we know, a clock that sees the owner's process watches
         over it: what holds the interpreter up for minutes is alive, and known to be."""
-        where = view_of(owner.place)
-        if where in ("", view()):
+        where = pid_scope_of(owner.place)
+        if where in ("", pid_scope()):
             return 0.0
-        left = self._wire.call("PTTL", self._keys.host(where))
+        left = self._connection.call("PTTL", self._keys.host(where))
         if left <= 0:
             return 0.0
         if owner.identity not in self._excused:
@@ -191,15 +191,17 @@ class Sweep:
 
     def _bury(self, owner: Owner) -> None:
         crash = Crash(reason="its host's master was gone too")
-        done = carry_out(self._wire, self._recovery.recover(owner.queues, owner.identity, crash))
-        carry_out(self._wire, self._recovery.forget(owner.identity))
+        done = carry_out(
+            self._connection, self._recovery.recover(owner.queues, owner.identity, crash)
+        )
+        carry_out(self._connection, self._recovery.forget(owner.identity))
         done.tell(self._log, "jobs of a dead process recovered", owner=owner.identity)
 
     def _give_up(self, owner: Owner) -> None:
         crash = Crash(reason=HOST_LOST)
         steps = self._recovery.recover(owner.queues, owner.identity, crash, may_return=True)
-        done = carry_out(self._wire, steps)
-        self._recovery.strike(self._wire, owner.identity)
+        done = carry_out(self._connection, steps)
+        self._recovery.strike(self._connection, owner.identity)
         done.tell(self._log, "jobs of a lost host recovered", owner=owner.identity)
 
     def _owners(self) -> dict[str, list[str]]:
@@ -207,7 +209,7 @@ class Sweep:
         queues, old = self._names()
         commands = [("HKEYS", self._keys.inflight(queue)) for queue in queues]
         owners: dict[str, list[str]] = {}
-        replies = self._wire.pipeline(commands) if commands else []
+        replies = self._connection.pipeline(commands) if commands else []
         for queue, leases in zip(queues, replies, strict=True):
             if isinstance(leases, Exception):
                 self._tell_once("queue left out of the sweep", queue, leases)
@@ -216,14 +218,14 @@ class Sweep:
             for identity in identities - {""}:
                 owners.setdefault(identity, []).append(queue)
         if forgotten := old.difference(*owners.values()):
-            self._wire.call("ZREM", self._keys.fetched, *sorted(forgotten))
+            self._connection.call("ZREM", self._keys.fetched, *sorted(forgotten))
         return owners
 
     def _names(self) -> tuple[list[str], set[str]]:
         """All queues, and all that children take from: one that was deleted while a job of it was
         in flight is among the latter only. Then those that children took from long ago."""
         key, until = self._keys.fetched, now() - _FORGOTTEN
-        pushed, fetched, old = self._wire.pipeline(
+        pushed, fetched, old = self._connection.pipeline(
             [
                 ("SMEMBERS", self._keys.queues),
                 ("ZRANGE", key, 0, -1),
@@ -266,7 +268,7 @@ class Sweep:
                 ("PTTL", self._keys.process(identity)),
             )
         ]
-        replies = self._wire.pipeline(commands) if commands else []
+        replies = self._connection.pipeline(commands) if commands else []
         pairs = zip(owners.items(), replies[::2], replies[1::2], strict=True)
         return [
             Owner(identity, queues, _place(place), _expires(left))

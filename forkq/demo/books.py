@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..client import address
-from ..config import Config
-from ..connection import ConnectionLost, Wire
-from ..keys import Keys
-from ..payload import Job, loads
+from ..config.config import Config
+from ..store.connection import ConnectionLost, RedisConnection
+from ..wire.keys import Keys
+from ..wire.payload import Payload, loads
 from .plan import Pushed
 
 _TIMEOUT: Final = 2.0
@@ -59,7 +59,9 @@ class Books:
     """Reads the demo's Redis; the demo writes there with the public client only."""
 
     def __init__(self, config: Config) -> None:
-        self._wire = Wire(address(config), timeout=_TIMEOUT, connect_timeout=_TIMEOUT)
+        self._connection = RedisConnection(
+            address(config), timeout=_TIMEOUT, connect_timeout=_TIMEOUT
+        )
         self._keys = Keys(config.redis.prefix)
         self._queues = tuple(name for c in config.capsules for name in c.queue_names)
         self._last = Depths()
@@ -96,9 +98,9 @@ class Books:
 
     def close(self) -> None:
         """Closes the connection."""
-        self._wire.close()
+        self._connection.close()
 
-    def _payloads(self) -> tuple[list[Job], list[Job]]:
+    def _payloads(self) -> tuple[list[Payload], list[Payload]]:
         """The dead, and those on their way; all of one moment."""
         keys = self._keys
         dead, *others = self._ask(
@@ -114,15 +116,15 @@ class Books:
 
     def _ask(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """The replies, all of one moment. Raises ConnectionLost or RedisError."""
-        self._wire.connect()
-        replies = self._wire.pipeline([("MULTI",), *commands, ("EXEC",)])[-1]
+        self._connection.connect()
+        replies = self._connection.pipeline([("MULTI",), *commands, ("EXEC",)])[-1]
         if isinstance(replies, Exception):
             raise replies
         found: list[Any] = replies
         return found
 
 
-def _cause(job: Job) -> str:
+def _cause(job: Payload) -> str:
     """Why a job died, in a line."""
     name = str(job.get("error_class", "")).rpartition(".")[2]
     return " ".join(f"{name}: {job.get('error_message', '')}".split())

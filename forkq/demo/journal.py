@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from ..times import now
+from ..wire.times import now
 
 NAME: Final = "journal.jsonl"
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from ..client import configure
 from ..errors import ForkqError
-from ..times import now
+from ..wire.times import now
 from .books import Account, Books, Depths
 from .journal import NAME, Journal
 from .plan import Plan, Pushed, push, push_gallery

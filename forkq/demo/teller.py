@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ..times import now
+from ..wire.times import now
 from .books import Depths
 from .journal import Event
 from .screen import Screen, count

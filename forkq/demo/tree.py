@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 import psutil
 
-from .. import config
+from ..config import config
 from ..errors import ForkqError
 from .plan import TREE
 

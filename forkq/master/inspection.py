@@ -6,8 +6,8 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from .family import Family
-from .handle import Child
+from .child_handle import ChildHandle
+from .children import Children
 
 # Seconds that a process may take to end after its end of the report pipe is closed, or after a
 # child in its boot was told to stop.
@@ -20,20 +20,20 @@ class Inspection:
     """Made once by the master, which calls ``enforce`` in each turn of its loop. ``boot_timeout``
     is in seconds; 0 is no limit."""
 
-    def __init__(self, family: Family, boot_timeout: float, log: Any) -> None:
-        self._family = family
+    def __init__(self, family: Children, boot_timeout: float, log: Any) -> None:
+        self._children = family
         self._boot_timeout = boot_timeout
         self._log = log
 
     @property
     def due(self) -> float | None:
         """When ``enforce`` has something to do (monotonic)."""
-        moments = [self._due(child) for child in self._family.children.values()]
+        moments = [self._due(child) for child in self._children.children.values()]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def enforce(self) -> None:
         """Kills the children whose time is up."""
-        for child in self._family.children.values():
+        for child in self._children.children.values():
             due = self._due(child)
             if due is None or time.monotonic() < due:
                 continue
@@ -46,7 +46,7 @@ class Inspection:
             else:
                 self._end_boot(child)
 
-    def _due(self, child: Child) -> float | None:
+    def _due(self, child: ChildHandle) -> float | None:
         if child.killed or child.frozen:
             return None
         if child.left_at is not None:
@@ -60,7 +60,7 @@ class Inspection:
             return child.born + self._boot_timeout + pause
         return None
 
-    def _end_unreachable(self, child: Child) -> None:
+    def _end_unreachable(self, child: ChildHandle) -> None:
         """The process lives, but it is no child of ours any more: its jobs would wait as long as
         it lives."""
         self._log.error(
@@ -71,7 +71,7 @@ class Inspection:
         )
         child.kill()
 
-    def _end_deaf(self, child: Child) -> None:
+    def _end_deaf(self, child: ChildHandle) -> None:
         """The app's import lets nothing else in its process run. The child holds no lease: there is
         nothing to wait for."""
         self._log.warning(
@@ -79,11 +79,11 @@ class Inspection:
         )
         child.kill()
 
-    def _ask_for_stacks(self, child: Child) -> None:
+    def _ask_for_stacks(self, child: ChildHandle) -> None:
         child.stacks_asked = True
         child.dump_stacks()
 
-    def _end_boot(self, child: Child) -> None:
+    def _end_boot(self, child: ChildHandle) -> None:
         child.reason = f"it was not ready after {self._boot_timeout:g} s ([forkq] boot_timeout)"
         self._log.error(
             "a child hangs in its boot; killing it",

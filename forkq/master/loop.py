@@ -12,21 +12,21 @@ from typing import Any, Final
 
 from setproctitle import setproctitle
 
-from ..config import Config
-from ..exits import CANNOT_BOOT, CLEAN
-from ..log import catch_up
-from ..pipe import Quiet
-from .embedded import Embedded
-from .family import Family
+from ..config.config import Config
+from ..runtime.exit_codes import CANNOT_BOOT, CLEAN
+from ..runtime.log import catch_up
+from ..runtime.pipe import Quiet
+from .children import Children
+from .embedded_redis import EmbeddedRedis
 from .inspection import Inspection
-from .leadership import Leadership
-from .notify import Notifier
+from .leader_relay import Leadership
 from .pidfile import TITLE, Pidfile
 from .rescue import Rescue
-from .rolling import Rolling
+from .rolling_restart import Rolling
 from .signals import Signals, ignore
-from .status import StatusFile
-from .stop import MERCY, Stopping
+from .status_file import StatusFile
+from .stop import GRACE, StopSequence
+from .systemd import SystemdNotifier
 from .watchdog import Watchdog
 
 # How long a stopping master waits for Redis to take the last jobs back.
@@ -45,8 +45,8 @@ class Master:
         config: Config,
         pidfile: Pidfile,
         rescue: Rescue,
-        notifier: Notifier,
-        embedded: Embedded | None,
+        notifier: SystemdNotifier,
+        embedded: EmbeddedRedis | None,
         log: Any,
     ) -> None:
         self._config = config
@@ -56,12 +56,12 @@ class Master:
         self._embedded = embedded
         self._log = log
         self._signals = Signals()
-        self._family = Family(config, rescue, self._signals, self._descriptors, log)
-        self._stopping = Stopping(self._family, rescue, log)
-        self._rolling = Rolling(self._family, log)
-        self._inspection = Inspection(self._family, config.boot_timeout, log)
+        self._children = Children(config, rescue, self._signals, self._descriptors, log)
+        self._stopping = StopSequence(self._children, rescue, log)
+        self._rolling = Rolling(self._children, log)
+        self._inspection = Inspection(self._children, config.boot_timeout, log)
         self._leadership = Leadership()
-        self._watchdog = Watchdog(self._family.children, config.silent_after, log)
+        self._watchdog = Watchdog(self._children.children, config.silent_after, log)
         self._status = StatusFile(config, log)
         self._ready = False
         self._quiet = False
@@ -71,27 +71,27 @@ class Master:
     def run(self) -> int:
         """Forks the children and keeps them alive until told to stop. Returns the exit code."""
         self._begin()
-        while self._family.children or not self._stopping.begun:
-            self._family.wait(self._next_deadline())
+        while self._children.children or not self._stopping.begun:
+            self._children.wait(self._next_deadline())
             self._obey_signals()
-            self._family.hear()
-            self._family.reap()
+            self._children.hear()
+            self._children.reap()
             self._inspection.enforce()
             self._watchdog.look()
             self._stopping.enforce()
             self._respawn()  # first: it boots while its predecessor's jobs go back
             self._rescue.work()
-            self._family.tell_deaths()
-            self._leadership.go_on(self._family.slots, self._family.children)
+            self._children.tell_deaths()
+            self._leadership.go_on(self._children.slots, self._children.children)
             self._show()
         self._end()
         return self._exit_code
 
     def _begin(self) -> None:
         self._signals.install()
-        names = [slot.name for slot in self._family.slots]
+        names = [slot.name for slot in self._children.slots]
         self._log.info("starting", children=names, pidfile=str(self._pidfile.path))
-        self._family.fill()
+        self._children.fill()
 
     def _obey_signals(self) -> None:
         """Handlers enqueue, the loop decides: here is what each signal means."""
@@ -104,24 +104,24 @@ class Master:
         """Fills the free places, goes on with a rolling restart, gives up on what cannot boot."""
         if self._stopping.begun:
             return
-        if self._family.hopeless is not None:
-            self._log.error("cannot boot; giving up", **self._family.hopeless)
+        if self._children.boot_failure is not None:
+            self._log.error("cannot boot; giving up", **self._children.boot_failure)
             self._exit_code = CANNOT_BOOT
             self._stop()
             return
-        self._family.fill(quiet=self._quiet)
+        self._children.fill(quiet=self._quiet)
         self._rolling.go_on(quiet=self._quiet)
 
     def _show(self) -> None:
         """Tells how we stand: process title, systemd, status file."""
-        summary = f"{self._family.summary()}{self._note()}"
+        summary = f"{self._children.summary()}{self._note()}"
         tag = f"[{self._config.tag}] " if self._config.tag else ""
         setproctitle(f"{TITLE} {tag}{summary}")
         self._notifier.ping()
-        if self._family.was_ready and not self._rolling.under_way and not self._stopping.begun:
+        if self._children.was_ready and not self._rolling.under_way and not self._stopping.begun:
             self._announce(summary)
         self._notifier.status(summary)
-        self._status.write(self._state(), self._family.children.values(), ready=self._works())
+        self._status.write(self._state(), self._children.children.values(), ready=self._works())
         if self._embedded is not None:
             self._embedded.check()
         catch_up()
@@ -129,7 +129,7 @@ class Master:
     def _announce(self, summary: str) -> None:
         if not self._ready:
             self._ready = True
-            self._log.info("ready", children=len(self._family.slots))
+            self._log.info("ready", children=len(self._children.slots))
         self._notifier.ready(summary)
 
     def _end(self) -> None:
@@ -137,7 +137,7 @@ class Master:
         limit = min(time.monotonic() + _LAST_RESCUE, self._stopping.latest - _EXIT)
         self._rescue.hurry(limit)
         while not self._rescue.work() and time.monotonic() < limit:
-            self._family.wait(min(limit, self._rescue.due or limit))
+            self._children.wait(min(limit, self._rescue.due or limit))
         if self._embedded is not None:
             self._log.info("stopping the embedded server, last of all")
             self._embedded.stop()
@@ -153,7 +153,7 @@ class Master:
     def _stop(self) -> None:
         if self._stopping.begun:
             return
-        self._notifier.stopping(self._config.timeout + MERCY + 2 * _LAST_RESCUE)
+        self._notifier.stopping(self._config.timeout + GRACE + 2 * _LAST_RESCUE)
         self._stopping.begin(self._config.timeout)
 
     def _interrupt(self) -> None:
@@ -163,22 +163,22 @@ class Master:
         else:
             self._log.warning("third interrupt: killing; jobs in flight keep their leases")
             self._rescue.resign()
-            self._family.kill()
+            self._children.kill()
 
     def _go_quiet(self) -> None:
         self._log.info("quiet: no new jobs; running ones go on until the stop")
         self._quiet = True
-        self._family.order(Quiet())
+        self._children.order(Quiet())
 
     def _dump_stacks(self) -> None:
-        for child in self._family.children.values():
+        for child in self._children.children.values():
             child.dump_stacks()
 
     def _restart(self) -> None:
         if self._stopping.begun:
             self._log.info("no rolling restart: the tree is stopping")
             return
-        self._family.fill_now()
+        self._children.fill_now()
         if self._rolling.begin():
             self._notifier.reloading()
 
@@ -195,29 +195,29 @@ class Master:
             self._rescue.due,
             self._status.due,
             self._inspection.due,
-            None if self._stopping.begun else self._family.due,
+            None if self._stopping.begun else self._children.due,
         ]
         return min(moment for moment in moments if moment is not None)
 
     def _works(self) -> bool:
         """Whether every place is filled with a child that takes jobs, as far as we know."""
-        if self._quiet or self._stopping.begun or not self._family.all_ready:
+        if self._quiet or self._stopping.begun or not self._children.all_ready:
             return False
-        return not self._family.silent
+        return not self._children.silent
 
     def _state(self) -> str:
         if self._stopping.begun:
             return "stopping"
         if self._quiet:
             return "quiet"
-        if self._family.degraded:
+        if self._children.degraded:
             return "degraded"
         return "running" if self._ready else "booting"
 
     def _note(self) -> str:
         state = self._state()
         if state == "degraded":
-            return f" (degraded: {', '.join(self._family.degraded)} cannot boot)"
+            return f" (degraded: {', '.join(self._children.degraded)} cannot boot)"
         return "" if state == "running" else f" ({state})"
 
     def _descriptors(self) -> list[int]:

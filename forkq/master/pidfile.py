@@ -14,8 +14,8 @@ from typing import Final
 
 import psutil
 
+from ..config.private_files import make_folder, open_own, open_trusted
 from ..errors import AlreadyRunning, ConfigError, ForkqError
-from ..private_files import make_folder, open_own, open_trusted
 
 TITLE: Final = "forkq master"
 

@@ -14,11 +14,18 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from .. import counters
-from ..connection import Call, Command, ConnectionLost, RedisError, ResponseError, Wire
-from ..recovery import Crash, Recovery
-from ..scripts import LEASES, RECOVER, REQUEUE, TALLY
-from ..steps import Steps, resume
+from ..store import counters
+from ..store.connection import (
+    Call,
+    Command,
+    ConnectionLost,
+    RedisConnection,
+    RedisError,
+    ResponseError,
+)
+from ..store.recovery import Crash, Recovery
+from ..store.scripts import COUNTERS_ADD_MISSING, LEASES_OF_OWNER, RECOVER, REQUEUE
+from ..store.steps import Steps, resume
 
 TIMEOUT: Final = 1.0
 _PAUSE: Final = 1.0
@@ -27,14 +34,15 @@ _TURN: Final = 0.05
 # How many cases share a round trip.
 _TOGETHER: Final = 32
 _SCRIPTS: Final[Sequence[Command]] = [
-    ("SCRIPT", "LOAD", script.text) for script in (LEASES, RECOVER, REQUEUE, TALLY)
+    ("SCRIPT", "LOAD", script.text)
+    for script in (LEASES_OF_OWNER, RECOVER, REQUEUE, COUNTERS_ADD_MISSING)
 ]
 # No wait is shorter, however late it is: an answer that has come already is still read.
 _SHORTEST: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class DeadChild:
     """One dead child: whose leases, in which queues, how it died (None: by our own hand), and how
     many jobs it had told us of."""
 
@@ -50,7 +58,7 @@ class _Open:
     """A case, how far it is (``steps``, and the commands that come next; None: not begun), when it
     began, and when to try again after a failure (both monotonic)."""
 
-    case: Case
+    case: DeadChild
     began: float = 0.0
     due: float = 0.0
     steps: Steps[None] | None = None
@@ -60,8 +68,8 @@ class _Open:
 class Rescue:
     """Holds the cases that are still open."""
 
-    def __init__(self, wire: Wire, recovery: Recovery, log: Any) -> None:
-        self._wire = wire
+    def __init__(self, connection: RedisConnection, recovery: Recovery, log: Any) -> None:
+        self._connection = connection
         self._recovery = recovery
         self._log = log
         self._open: list[_Open] = []
@@ -85,9 +93,9 @@ class Rescue:
 
     def descriptors(self) -> Sequence[int]:
         """What a forked child must close."""
-        return self._wire.descriptors()
+        return self._connection.descriptors()
 
-    def take(self, case: Case) -> None:
+    def take(self, case: DeadChild) -> None:
         """Rescues the jobs of ``case`` now, or as soon as Redis lets us."""
         if case.queues and not self._resigned:
             self._open.append(_Open(case))
@@ -127,7 +135,7 @@ class Rescue:
                 return  # that was a round trip
             for each in ready:
                 self._begin(each)
-            replies = self._wire.exchange(
+            replies = self._connection.exchange(
                 [*self._unknown, *(part for each in ready for part in each.commands)]
             )
         except (*ConnectionLost, RedisError) as error:
@@ -142,11 +150,11 @@ class Rescue:
 
     def _connect(self) -> bool:
         """Returns whether there was no connection."""
-        self._wire.limit(min(TIMEOUT, max(_SHORTEST, self._until - time.monotonic())))
-        if not self._wire.stale():
+        self._connection.limit(min(TIMEOUT, max(_SHORTEST, self._until - time.monotonic())))
+        if not self._connection.stale():
             return False
-        self._wire.close()
-        self._wire.connect()
+        self._connection.close()
+        self._connection.connect()
         self._unknown = _SCRIPTS
         return True
 
@@ -167,12 +175,12 @@ class Rescue:
         except RedisError as error:
             self._postpone(each, error)
 
-    def _steps(self, case: Case, began: float) -> Steps[None]:
+    def _steps(self, case: DeadChild, began: float) -> Steps[None]:
         """The way of one case. What Redis refuses of the counts must not keep jobs from going
         back."""
         moment = datetime.now(timezone.utc)
-        keys = self._recovery.cemetery.keys
-        counting = counters.settle(keys, case.identity, case.processed, case.failed, moment)
+        keys = self._recovery.dead_set.keys
+        counting = counters.add_missing(keys, case.identity, case.processed, case.failed, moment)
         if case.crash is None:
             work = self._recovery.requeue(case.queues, case.identity)
         else:
@@ -189,7 +197,7 @@ class Rescue:
     def _lose(self, ready: Sequence[_Open], error: BaseException) -> None:
         """The connection failed. Perhaps because of one of these cases: they go on one by one,
         until one is closed."""
-        self._wire.close()
+        self._connection.close()
         self._together = 1
         self._away_until = time.monotonic() + _PAUSE
         for each in ready:

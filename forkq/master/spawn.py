@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .. import lease
 from ..child import main as child
 from ..clock import main as clock
-from ..config import Config
+from ..config.config import Config
 from ..errors import CannotBoot
-from ..exits import BLIND
-from ..pipe import Fact, Reader, facts
-from ..post import Generation, Post, leave
-from .handle import Child, Slot
+from ..runtime.assignment import Assignment, Generation, leave
+from ..runtime.exit_codes import BLIND
+from ..runtime.pipe import Fact, Reader, facts
+from ..wire import lease
+from .child_handle import ChildHandle, Slot
 from .signals import reset
 
 
@@ -39,7 +39,7 @@ class Spawner:
         if not self._config.preload:
             self._generation = Generation.begin()
 
-    def spawn(self, slot: Slot, *, quiet: bool = False) -> Child:
+    def spawn(self, slot: Slot, *, quiet: bool = False) -> ChildHandle:
         """Forks the child that fills ``slot``. Raises CannotBoot if threads are running, OSError if
         the system has no process or descriptor left."""
         refuse_threads()
@@ -48,7 +48,7 @@ class Spawner:
             os.set_blocking(end, False)
         nonce = secrets.token_hex(6)
         self._number += 1
-        post = Post(
+        assignment = Assignment(
             slot.name,
             slot.capsule,
             nonce,
@@ -59,7 +59,7 @@ class Spawner:
             self._number,
         )
         try:
-            pid = self._fork(post, (our_control, our_report))
+            pid = self._fork(assignment, (our_control, our_report))
         except OSError:
             os.close(our_control)
             os.close(our_report)
@@ -68,7 +68,7 @@ class Spawner:
             os.close(their_control)
             os.close(their_report)
         self._log.debug("spawned", child=slot.name, pid=pid)
-        return Child(
+        return ChildHandle(
             slot=slot,
             pid=pid,
             pidfd=_pidfd(pid),
@@ -77,19 +77,21 @@ class Spawner:
             identity=lease.identity(socket.gethostname(), pid, nonce),
         )
 
-    def _fork(self, post: Post, masters: tuple[int, int]) -> int:
+    def _fork(self, assignment: Assignment, masters: tuple[int, int]) -> int:
         """Forks with all signals blocked, so that none meets a child with the master's handlers."""
         closing = (*masters, *self._ours())
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             pid = os.fork()
             if pid == 0:
-                self._become(post, closing, before)
+                self._become(assignment, closing, before)
             return pid
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def _become(self, post: Post, masters: Iterable[int], mask: Iterable[int]) -> NoReturn:
+    def _become(
+        self, assignment: Assignment, masters: Iterable[int], mask: Iterable[int]
+    ) -> NoReturn:
         """The rest of a child's life. Nothing gets past it: what comes after, and inherited exit
         hooks, are the master's."""
         code = BLIND
@@ -100,8 +102,8 @@ class Spawner:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             with Path(os.devnull).open(encoding="utf-8") as nothing:
                 os.dup2(nothing.fileno(), 0)  # a job that reads must not steal from the terminal
-            run = clock.main if post.capsule is None else child.main
-            code = run(self._config, post)
+            run = clock.main if assignment.capsule is None else child.main
+            code = run(self._config, assignment)
         except BaseException:  # noqa: BLE001 - nothing may return into the master's code
             traceback.print_exc()
         finally:

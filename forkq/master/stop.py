@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from ..pipe import Stop
-from .family import Family
+from ..runtime.pipe import Stop
+from .children import Children
 from .rescue import Rescue
 
 # After the deadline, jobs that were interrupted may still clean up for this long.
-MERCY: Final = 3.0
+GRACE: Final = 3.0
 # A child that has not said by then what it runs is too busy to say it.
 _ANSWER: Final = 0.5
 # From the deadline to the last process gone: invariant 4 of docs/internals.md.
@@ -26,12 +26,12 @@ _HALT_CHECK: Final = 0.01
 _KILL: Final = 4.0
 
 
-class Stopping:
+class StopSequence:
     """Begun once, for good; every phase writes one line that says what it waits for."""
 
-    def __init__(self, family: Family, rescue: Rescue, log: Any) -> None:
+    def __init__(self, family: Children, rescue: Rescue, log: Any) -> None:
         self.begun = False
-        self._family = family
+        self._children = family
         self._rescue = rescue
         self._log = log
         self._deadline = 0.0
@@ -48,7 +48,7 @@ class Stopping:
         self._deadline = time.monotonic() + timeout
         self._answers_due = time.monotonic() + _ANSWER
         self._log.info("stopping", waiting_at_most=timeout)
-        self._family.order(Stop(self._deadline))
+        self._children.order(Stop(self._deadline))
 
     @property
     def due(self) -> float | None:
@@ -56,7 +56,7 @@ class Stopping:
         if not self.begun or self._done:
             return None
         if self._frozen_at is None:
-            return self._deadline + (MERCY if self._prepared else 0.0)
+            return self._deadline + (GRACE if self._prepared else 0.0)
         return time.monotonic() + _HALT_CHECK
 
     @property
@@ -74,52 +74,52 @@ class Stopping:
         if not self._prepared:
             self._prepare()
         elif self._frozen_at is None:
-            if now >= self._deadline + MERCY:
+            if now >= self._deadline + GRACE:
                 self._freeze()
         elif not self._taken_back:
             if now >= self._frozen_at + _HALT or self._all_halted():
                 self._take_back()
         elif now >= self._deadline + _KILL or not self._rescue.under_way:
-            self._put_down()
+            self._kill_frozen()
 
     def _prepare(self) -> None:
         """While the jobs clean up, we have the time to connect."""
         self._prepared = True
-        if self._family.children:
+        if self._children.children:
             self._rescue.prepare()
 
     def _tell(self) -> None:
         """Says what we wait for, once the children have said what they still run."""
-        children = self._family.children.values()
+        children = self._children.children.values()
         answered = all(child.state == "stopping" for child in children)
         if answered or time.monotonic() >= self._answers_due:
             self._told = True
-            if self._family.busy:
-                self._log.info("waiting for running jobs", jobs=self._family.busy)
+            if self._children.busy:
+                self._log.info("waiting for running jobs", jobs=self._children.busy)
 
     def _freeze(self) -> None:
         self._frozen_at = time.monotonic()
-        if self._family.children:
-            said = "jobs ignore the stop" if self._family.busy else "children do not end"
-            states = {child.name: child.state for child in self._family.children.values()}
-            self._log.warning(f"{said}; freezing", children=states, jobs=self._family.busy)
-        for child in self._family.children.values():
+        if self._children.children:
+            said = "jobs ignore the stop" if self._children.busy else "children do not end"
+            states = {child.name: child.state for child in self._children.children.values()}
+            self._log.warning(f"{said}; freezing", children=states, jobs=self._children.busy)
+        for child in self._children.children.values():
             child.freeze()
 
     def _all_halted(self) -> bool:
-        return all(child.has_halted() for child in self._family.children.values())
+        return all(child.has_halted() for child in self._children.children.values())
 
     def _take_back(self) -> None:
         """Frozen, a job can neither finish after it went back, nor run in two places. The loop's
         next turns go on with it."""
         self._taken_back = True
         self._rescue.hurry(self._deadline + _KILL)
-        for child in self._family.children.values():
-            self._family.rescue(child, None)
+        for child in self._children.children.values():
+            self._children.rescue(child, None)
         self._rescue.work()
 
-    def _put_down(self) -> None:
+    def _kill_frozen(self) -> None:
         self._done = True
-        if self._family.children:
-            self._log.warning("killing", children=self._family.names)
-        self._family.kill()
+        if self._children.children:
+            self._log.warning("killing", children=self._children.names)
+        self._children.kill()

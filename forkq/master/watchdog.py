@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import psutil
 
-from .handle import Child
+from .child_handle import ChildHandle
 
 _STOPPED: Final = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
@@ -19,7 +19,7 @@ class Watchdog:
     A child that has not been ready yet loads the app, and sends nothing meanwhile.
     """
 
-    def __init__(self, children: Mapping[int, Child], limit: float, log: Any) -> None:
+    def __init__(self, children: Mapping[int, ChildHandle], limit: float, log: Any) -> None:
         self._children = children
         self._limit = limit
         self._log = log
@@ -39,14 +39,14 @@ class Watchdog:
             elif child.was_ready and not child.frozen and now - child.heard_at >= self._limit:
                 self._call_silent(child, now)
 
-    def _look_for_return(self, child: Child) -> None:
+    def _look_for_return(self, child: ChildHandle) -> None:
         since = child.silent_since
         if since is not None and child.heard_at > since:
             child.silent_since = None
             seconds = round(child.heard_at - since)
             self._log.warning("child is back", child=child.name, pid=child.pid, silent_for=seconds)
 
-    def _call_silent(self, child: Child, now: float) -> None:
+    def _call_silent(self, child: ChildHandle, now: float) -> None:
         child.silent_since = child.heard_at
         state = child.process_state()
         stopped = state in _STOPPED

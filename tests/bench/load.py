@@ -13,7 +13,7 @@ import psutil
 
 from tests.support import bound
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 APP = """
@@ -73,7 +73,7 @@ def _below(client: object, level: int) -> tuple[float, int]:
 @contextmanager
 def forkq(server: Server, *args: str) -> Iterator[psutil.Process]:
     """forkq on that server, logging warnings; yields its first child."""
-    forest = Forest()
+    forest = StartTree()
     try:
         tree = forest(server, app=APP, args=("--log-level", "warning", *args))
         yield tree.children("forkq child")[0]

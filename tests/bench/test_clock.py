@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.redis.clockwork import Clockwork
+from tests.redis.in_process_clock import InProcessClock
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.bench
@@ -44,7 +44,7 @@ def server() -> Iterator[Server]:
     server.close()
 
 
-def test_lateness(server: Server, tree: Forest) -> None:
+def test_lateness(server: Server, tree: StartTree) -> None:
     """Prints how late jobs are that fall due at random times on an idle machine."""
     tree(server, app=APP, args=("--log-level", "warning"), env={"FORKQ_TEST_URL": server.url})
     client = server.client()
@@ -57,7 +57,7 @@ def test_lateness_of_the_arrival_in_the_queue(server: Server) -> None:
     """The same up to the queue, by the server's own time."""
     client = server.client()
     late: list[float] = []
-    with Clockwork(server.url):
+    with InProcessClock(server.url):
         schedule(client, "J", "q")
         while len(late) < JOBS:
             found: Any = client.brpop(["queue:q"], 30)
@@ -102,7 +102,7 @@ def test_a_flood(server: Server) -> None:
     for first in range(0, FLOOD, 1000):
         client.zadd("schedule", {payload(number): at for number in range(first, first + 1000)})
     assert time.time() < at, "the jobs were not written in time"
-    with Clockwork(server.url):
+    with InProcessClock(server.url):
         client.config_resetstat()
         client.slowlog_reset()
         time.sleep(max(0.0, at - time.time()))
@@ -144,7 +144,7 @@ def test_idle_clock(server: Server, leads: bool) -> None:
     client = server.client()
     if not leads:
         client.set("forkq:leader", "vm2:7:eeee another-boot/pid:[1]/4242/1.00", px=300_000)
-    with Clockwork(server.url) as clock:
+    with InProcessClock(server.url) as clock:
         wait_until(lambda: (clock.leads_until > 0) == leads, what="its standing")
         client.config_resetstat()
         time.sleep(WATCHED)  # the measure itself: what happens while nothing happens

@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.bench
@@ -52,7 +52,7 @@ def _arrivals(redis: Redis, seconds: float) -> tuple[list[float], list[int]]:
 
 @pytest.mark.parametrize("processors", [10, 25])
 def test_beats_while_every_processor_spins(
-    redis: Redis, redis_server: Server, tree: Forest, processors: int
+    redis: Redis, redis_server: Server, tree: StartTree, processors: int
 ) -> None:
     """Prints the gaps between beats and the round trips; none is more than 2 s late."""
     tree(redis_server, app=APP, args=["-c", str(processors), "-t", "1"])

@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.bench
@@ -45,7 +45,7 @@ def _round_trip(client: Redis) -> float:
 
 
 @pytest.mark.parametrize("children", [1, 4])
-def test_idle_push_to_start(server: Server, tree: Forest, children: int) -> None:
+def test_idle_push_to_start(server: Server, tree: StartTree, children: int) -> None:
     """Prints the time from a push's beginning to its job's, beside a bare round trip."""
     env = {"FORKQ_TEST_URL": server.url}
     tree(server, app=APP, args=("-w", str(children), "--log-level", "warning"), env=env)
@@ -66,7 +66,7 @@ def test_idle_push_to_start(server: Server, tree: Forest, children: int) -> None
     assert len(laps) == PUSHES
 
 
-def test_idle_traffic(server: Server, tree: Forest) -> None:
+def test_idle_traffic(server: Server, tree: StartTree) -> None:
     """An idle tree of four children sends at most three commands a second."""
     tree(
         server,

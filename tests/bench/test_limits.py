@@ -13,13 +13,13 @@ import psutil
 import pytest
 from redis import Redis
 
-from forkq.keys import Keys
-from forkq.lease import Unit
-from forkq.limits import Rate, Rules
-from forkq.scripts import RETRY
-from tests.redis.crew import Crew
+from forkq.limits.rules import Rate, Rules
+from forkq.store.scripts import RETRY
+from forkq.wire.keys import Keys
+from forkq.wire.lease import UnitOfWork
+from tests.redis.in_process_child import ProcessorThreads
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.bench
@@ -83,7 +83,7 @@ def calls(client: Redis) -> tuple[int, int]:
     [(4, 0.01, 3000), (4, 0.001, 20_000), (1, 0.01, 3000), (4, 0.05, 900)],
 )
 def test_a_saturated_limit(
-    servers: tuple[Server, Server], tree: Forest, masters: int, seconds: float, jobs: int
+    servers: tuple[Server, Server], tree: StartTree, masters: int, seconds: float, jobs: int
 ) -> None:
     """So many masters x 4 children x 10 processors on a limit of 3. A slot is empty between the
     job's last line and the next one's first: that gap holds one round trip of the count itself."""
@@ -115,7 +115,7 @@ def test_a_saturated_limit(
     assert max(map(int, seen)) <= 3
 
 
-def test_one_push_among_2000_queues(servers: tuple[Server, Server], tree: Forest) -> None:
+def test_one_push_among_2000_queues(servers: tuple[Server, Server], tree: StartTree) -> None:
     """Prints the time from push to start, and what an idle child asks meanwhile."""
     server, counter = servers
     redis, laps = server.client(), counter.client()
@@ -147,7 +147,7 @@ def test_a_single_job_beside_a_noisy_tenant(servers: tuple[Server, Server], fair
     redis.sadd("queues", "tenant-a", "tenant-z")
     waits: list[float] = []
 
-    def work(unit: Unit) -> None:
+    def work(unit: UnitOfWork) -> None:
         if unit.queue_name == "tenant-z":
             waits.append(1000 * (time.monotonic() - float(unit.payload)))
         time.sleep(0.005)
@@ -155,7 +155,7 @@ def test_a_single_job_beside_a_noisy_tenant(servers: tuple[Server, Server], fair
     for _ in range(100):
         redis.lpush("queue:tenant-a", *["noise"] * 1000)
     rules = {"tenant-*": Rules(fair=fair)}
-    with Crew(server.url, work, queues={"tenant-*": 0}, concurrency=5, rules=rules):
+    with ProcessorThreads(server.url, work, queues={"tenant-*": 0}, concurrency=5, rules=rules):
         for number in range(50):
             time.sleep(random.uniform(0.01, 0.05))  # the load itself: at random moments
             redis.lpush("queue:tenant-z", repr(time.monotonic()))
@@ -166,7 +166,7 @@ def test_a_single_job_beside_a_noisy_tenant(servers: tuple[Server, Server], fair
     assert len(waits) == 50 or not fair
 
 
-def test_a_rate_over_time(servers: tuple[Server, Server], tree: Forest) -> None:
+def test_a_rate_over_time(servers: tuple[Server, Server], tree: StartTree) -> None:
     """Prints how much of a rate is used while jobs wait, over 60 s."""
     server, counter = servers
     redis, laps = server.client(), counter.client()
@@ -185,7 +185,7 @@ def test_a_rate_over_time(servers: tuple[Server, Server], tree: Forest) -> None:
     assert share <= 1 + 3 / 1200
 
 
-def test_a_freed_slot(servers: tuple[Server, Server], tree: Forest) -> None:
+def test_a_freed_slot(servers: tuple[Server, Server], tree: StartTree) -> None:
     """Prints how soon another child starts a job once a slot is free: given back by a retry, while
     nothing else happens; and after SIGKILL of a child that holds it."""
     server, counter = servers
@@ -212,7 +212,7 @@ def test_a_freed_slot(servers: tuple[Server, Server], tree: Forest) -> None:
     assert forkq.stop() == 0
 
 
-def test_a_killed_holder(servers: tuple[Server, Server], tree: Forest) -> None:
+def test_a_killed_holder(servers: tuple[Server, Server], tree: StartTree) -> None:
     """Prints how long its job waits for another child, limit 1: seen, rescued, woken, started."""
     server, counter = servers
     redis, count = server.client(), counter.client()
@@ -260,7 +260,7 @@ def test_throughput(
     for name in names:
         for _ in range(10):
             redis.lpush(f"queue:{name}", *[b"x" * 200] * 1000)
-    with Crew(server.url, queues=queues, concurrency=10, rules=rules) as crew:
+    with ProcessorThreads(server.url, queues=queues, concurrency=10, rules=rules) as crew:
         began = time.monotonic()
         wait_until(lambda: len(crew.order) >= 30_000, deadline=60, what="the end", every=0.002)
         speed = 30_000 / (time.monotonic() - began)

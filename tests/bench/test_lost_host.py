@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from forkq.keys import Keys
-from tests.process.scene import (
+from forkq.wire.keys import Keys
+from tests.process.shared import (
     APP,
     Journal,
     leased,
@@ -24,7 +24,7 @@ from tests.process.scene import (
 )
 from tests.process.test_two_hosts import REASON, Host, make_far, owners, wait_known
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -75,7 +75,7 @@ def lose(redis: Redis, identity: str, host: Host) -> tuple[float, float]:
 
 
 def test_time_to_recover_a_lost_host(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """Prints how long each host's job waited, from its last heartbeat and from its death on."""
     tree(redis_server, app=APP, args=["-q", "other"], env=journal.env)
@@ -104,7 +104,7 @@ def recovered(redis: Redis, lost: dict[str, tuple[float, float]]) -> tuple[float
 
 
 def test_a_child_that_holds_the_interpreter_keeps_its_job(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """It does not beat for longer than a lost host would be waited for."""
     near = tree(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from forkq.child.stats import Tally
+from forkq.child.heartbeat.stats import Tally
 from tests.bench.load import drain, fill, forkq, sidekiq, sidekiq_version
 from tests.support.server import Server
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from tests.process.carnage import Carnage
-from tests.process.scene import APP, Journal, measured, push_many, settled
+from tests.process.random_kills import RandomKills
+from tests.process.shared import APP, Journal, measured, push_many, settled
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 
 
 @pytest.mark.bench
 def test_twenty_thousand_jobs_under_fire(
-    redis: Redis, redis_server: Server, tree: Forest, tmp_path: Path
+    redis: Redis, redis_server: Server, tree: StartTree, tmp_path: Path
 ) -> None:
     """Lost 0; only what was in flight at a kill runs twice; the median of the returns within
     100 ms."""
@@ -28,19 +28,19 @@ def test_twenty_thousand_jobs_under_fire(
     jids = push_many(redis_server, "Quick", rows)
     args = ["-w", "4", "-c", "5", "--log-level", "warning"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
-    carnage = Carnage(forkq, redis, journal)
+    random_kills = RandomKills(forkq, redis, journal)
     began = time.monotonic()
-    carnage.rage(every=0.3, until=lambda: settled(redis), deadline=300)
+    random_kills.run(every=0.3, until=lambda: settled(redis), deadline=300)
     spent = time.monotonic() - began
-    carnage.assert_nothing_lost(jids)
-    carnage.assert_only_the_killed_ran_twice(jids)
-    returns = sorted(carnage.returns())
+    random_kills.assert_nothing_lost(jids)
+    random_kills.assert_only_the_killed_ran_twice(jids)
+    returns = sorted(random_kills.returns())
     measured(
-        f"\n20,000 jobs in {spent:.1f} s under {len(carnage.kills)} kills: lost 0, "
-        f"{carnage.reruns()} jobs ran again, back after "
+        f"\n20,000 jobs in {spent:.1f} s under {len(random_kills.kills)} kills: lost 0, "
+        f"{random_kills.reruns()} jobs ran again, back after "
         f"median {statistics.median(returns) * 1e3:.0f} ms, "
         f"90 % {returns[len(returns) * 9 // 10] * 1e3:.0f} ms, max {returns[-1] * 1e3:.0f} ms"
     )
-    assert carnage.median_return() <= 0.1
+    assert random_kills.median_return() <= 0.1
     assert forkq.stop() == 0
     forkq.assert_gone()

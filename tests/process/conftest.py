@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.scene import Journal
+from tests.process.shared import Journal
 
 
 @pytest.fixture

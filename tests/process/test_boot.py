@@ -10,9 +10,9 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.process.scene import APP, Journal, events, push, title, wait_events, workers
+from tests.process.shared import APP, Journal, events, push, title, wait_events, workers
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 JSON = ["--log-format", "json"]
@@ -30,7 +30,7 @@ PRELOAD = {"FORKQ_PRELOAD": "true"}
     ],
 )
 def test_an_app_that_is_not_there(
-    redis_server: Server, tree: Forest, target: str, named: str, preload: bool
+    redis_server: Server, tree: StartTree, target: str, named: str, preload: bool
 ) -> None:
     """Exit code 3, and a message without a traceback that names the thing and where it looked."""
     env = PRELOAD if preload else {}
@@ -60,7 +60,7 @@ def test_an_app_that_is_not_there(
     ids=["error", "syntax", "exit", "clean-exit", "dependency", "option"],
 )
 def test_an_app_that_fails_at_import(
-    redis_server: Server, tree: Forest, source: str, named: str, preload: bool
+    redis_server: Server, tree: StartTree, source: str, named: str, preload: bool
 ) -> None:
     """Exit code 3, saying what was raised and in which app; preloaded or not."""
     env = PRELOAD if preload else {}
@@ -72,7 +72,7 @@ def test_an_app_that_fails_at_import(
 
 
 def test_children_that_cannot_boot_are_tried_three_times_with_pauses(
-    redis_server: Server, tree: Forest
+    redis_server: Server, tree: StartTree
 ) -> None:
     """Then the master gives up and says why; it is over in seconds, but it was no hot loop."""
     app = "import os\nos.write(2, b'trying\\n')\nraise RuntimeError('the moon is full')\n"
@@ -95,7 +95,7 @@ def test_children_that_cannot_boot_are_tried_three_times_with_pauses(
     ],
 )
 def test_children_that_die_at_import(
-    redis_server: Server, tree: Forest, deed: str, how: str
+    redis_server: Server, tree: StartTree, deed: str, how: str
 ) -> None:
     """They can say nothing any more; the master says how they died, and gives up likewise."""
     app = f"import os\nos.write(2, b'trying\\n')\n{deed}\n"
@@ -108,7 +108,7 @@ def test_children_that_die_at_import(
 
 
 def test_a_startup_handler_that_fails_is_a_child_that_cannot_boot(
-    redis_server: Server, tree: Forest
+    redis_server: Server, tree: StartTree
 ) -> None:
     """It would run jobs with half of what they need."""
     app = """
@@ -125,7 +125,7 @@ def test_a_startup_handler_that_fails_is_a_child_that_cannot_boot(
 
 
 def test_a_preloaded_app_is_imported_once_for_all(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """One import, in the master; the children share it, and a replacement needs none either."""
     app = APP.read_text() + "\n\nos.write(2, b'imported\\n')\n"
@@ -141,7 +141,9 @@ def test_a_preloaded_app_is_imported_once_for_all(
     assert forkq.stop() == 0
 
 
-def test_each_child_imports_for_itself_without_preload(redis_server: Server, tree: Forest) -> None:
+def test_each_child_imports_for_itself_without_preload(
+    redis_server: Server, tree: StartTree
+) -> None:
     """The default: the master runs none of the user's code."""
     app = "import os\nos.write(2, f'imported by {os.getpid()}\\n'.encode())\n"
     forkq = tree(redis_server, app=app, args=["-w", "2", *JSON])
@@ -155,7 +157,7 @@ def test_each_child_imports_for_itself_without_preload(redis_server: Server, tre
 
 
 def test_a_preloaded_app_with_threads_is_refused_by_name(
-    redis_server: Server, tree: Forest
+    redis_server: Server, tree: StartTree
 ) -> None:
     """A lock that such a thread holds would stay locked in every child for good."""
     app = """
@@ -174,7 +176,7 @@ def test_a_preloaded_app_with_threads_is_refused_by_name(
 
 
 def test_an_app_that_starts_threads_is_fine_without_preload(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """They live in the child, and do not keep it from stopping."""
     app = APP.read_text() + (
@@ -189,7 +191,7 @@ def test_an_app_that_starts_threads_is_fine_without_preload(
     assert time.monotonic() - began < 10  # the thread would last a minute
 
 
-def test_a_child_inherits_nothing_of_the_masters(redis_server: Server, tree: Forest) -> None:
+def test_a_child_inherits_nothing_of_the_masters(redis_server: Server, tree: StartTree) -> None:
     """Neither its signal handlers nor its descriptors: a sibling's pipe held open would hide the
     master's death."""
     forkq = tree(redis_server, app="import forkq", args=["-w", "3"])
@@ -206,7 +208,7 @@ def test_a_child_inherits_nothing_of_the_masters(redis_server: Server, tree: For
 
 
 def test_the_tree_survives_a_master_that_is_stopped_and_continued(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """A suspended laptop or a debugger: nobody mistakes it for a death."""
     forkq = tree(redis_server, app=APP, env=journal.env)

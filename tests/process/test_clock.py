@@ -16,10 +16,10 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.process.scene import APP, Journal, json_log, measured, pass_time, payloads, push
+from tests.process.shared import APP, Journal, json_log, measured, pass_time, payloads, push
 from tests.support import bound
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -30,10 +30,10 @@ KILLER = """
 import os, random, signal, sys, time
 from pathlib import Path
 from redis import Redis
-from forkq import log
 from forkq.clock.main import Clock
-from forkq.config import Config, RedisSettings
-from forkq.post import Post
+from forkq.config.config import Config, RedisSettings
+from forkq.runtime import log
+from forkq.runtime.assignment import Assignment
 
 url, seed = sys.argv[1], int(sys.argv[2])
 chance, redis, kills = random.Random(seed), Redis.from_url(url), 0
@@ -46,8 +46,8 @@ def clock(number):
     if pid == 0:
         nowhere = Path("/nonexistent")
         config = Config(pidfile=nowhere, state_dir=nowhere, redis=RedisSettings(url=url))
-        post = Post("clock", None, f"{number:012x}", control, report, False)
-        os._exit(Clock(config, post, os.pipe()[0]).run())
+        assignment = Assignment("clock", None, f"{number:012x}", control, report, False)
+        os._exit(Clock(config, assignment, os.pipe()[0]).run())
     os.close(control)
     os.close(report)
     return pid, ours
@@ -102,7 +102,7 @@ def test_clocks_killed_dozens_of_times_lose_and_duplicate_nothing(
 
 
 def test_jobs_that_fall_due_while_a_trees_clock_is_killed_run_once(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     forkq = tree(redis_server, app=APP, env=journal.env)
     begin = time.time()
@@ -120,7 +120,7 @@ def test_jobs_that_fall_due_while_a_trees_clock_is_killed_run_once(
 
 
 def test_a_clock_that_was_frozen_goes_on_where_it_stood(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """As after a suspend: what fell due meanwhile runs at once, once, and nothing else does."""
     forkq = tree(redis_server, app=APP, env=journal.env)
@@ -162,7 +162,7 @@ def tick():
 
 @pytest.mark.parametrize("wrong", [3600, -3600])
 def test_a_host_with_a_wrong_clock_goes_by_the_servers(
-    own_server: Server, tree: Forest, wrong: int
+    own_server: Server, tree: StartTree, wrong: int
 ) -> None:
     """Its leader moves what is due, and nothing else; its children's retries come in time."""
     redis, begun = own_server.client(), int(time.time())
@@ -184,7 +184,7 @@ def test_a_host_with_a_wrong_clock_goes_by_the_servers(
 
 
 def test_a_clock_that_hangs_is_no_reason_to_wait_where_there_is_another(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Its lease runs out; when it thaws, it moves nothing a second time."""
     first = tree(redis_server, app=APP, env=journal.env)
@@ -203,7 +203,7 @@ def test_a_clock_that_hangs_is_no_reason_to_wait_where_there_is_another(
 
 
 def test_a_wall_clock_beyond_all_jobs_is_no_matter_to_a_tree_that_stops(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """A job that is due in a thousand years does not keep the clock from hearing the stop."""
     push(redis_server, "Quick", 0, at=time.time() + 1000 * 365 * 86_400)

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from forkq.cron import Entry
-from forkq.history import line
-from tests.process.scene import push, wait_settled
+from forkq.cron.entry import Entry
+from forkq.cron.history import line
+from tests.process.shared import push, wait_settled
 from tests.support.server import Server
-from tests.support.tree import CHECKOUT, Forest, ForkqTree
+from tests.support.tree import CHECKOUT, ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 WIDTH = 100
@@ -96,7 +96,7 @@ def test_an_empty_server_is_told_in_words(shell: ForkqTree) -> None:
 
 
 def test_running_and_stuck_show_a_real_job(
-    redis: Redis, redis_server: Server, tree: Forest
+    redis: Redis, redis_server: Server, tree: StartTree
 ) -> None:
     """With the progress that its heartbeat brought, and without its arguments."""
     forkq = tree(redis_server, app=APP, args=["-q", "slow"], env={"FORKQ_REDIS": redis_server.url})
@@ -336,7 +336,7 @@ def test_names_from_payloads_move_no_cursor(shell: ForkqTree, redis: Redis) -> N
 
 
 def test_the_recipe_finds_rows_whose_job_is_gone(
-    redis: Redis, redis_server: Server, tree: Forest
+    redis: Redis, redis_server: Server, tree: StartTree
 ) -> None:
     """The very code of docs/recipes.md, on real jobs: one is alive, one gone, one done."""
     recipes = (CHECKOUT / "docs" / "recipes.md").read_text()

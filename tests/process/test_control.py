@@ -17,7 +17,7 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.process.scene import (
+from tests.process.shared import (
     APP,
     Journal,
     push,
@@ -28,11 +28,11 @@ from tests.process.scene import (
     workers,
 )
 from tests.support.server import Server
-from tests.support.tree import FORKQ, Forest, ForkqTree
+from tests.support.tree import FORKQ, ForkqTree, StartTree
 from tests.support.waiting import wait_until, within
 
 
-def test_a_second_start_is_refused_with_the_pid(redis_server: Server, tree: Forest) -> None:
+def test_a_second_start_is_refused_with_the_pid(redis_server: Server, tree: StartTree) -> None:
     """Exit code 5; the first one notices nothing. With a tag of its own, it may."""
     forkq = tree(redis_server, app="import forkq")
     before = forkq.children()
@@ -50,7 +50,7 @@ def test_a_second_start_is_refused_with_the_pid(redis_server: Server, tree: Fore
 
 
 @pytest.mark.parametrize("content", ["", "garbage\n", "living"])
-def test_a_stale_pidfile_is_replaced(redis_server: Server, tree: Forest, content: str) -> None:
+def test_a_stale_pidfile_is_replaced(redis_server: Server, tree: StartTree, content: str) -> None:
     """Whatever stands in it: nothing, nonsense, or a pid that by now is somebody else's."""
     forkq = tree(redis_server, app="import forkq")
     (path,) = forkq.runtime.glob("**/*.pid")
@@ -65,7 +65,9 @@ def test_a_stale_pidfile_is_replaced(redis_server: Server, tree: Forest, content
 
 
 @pytest.mark.parametrize("command", ["stop", "quiet", "status"])
-def test_commands_say_when_nothing_runs(tree: Forest, redis_server: Server, command: str) -> None:
+def test_commands_say_when_nothing_runs(
+    tree: StartTree, redis_server: Server, command: str
+) -> None:
     """Exit code 4, and where they looked."""
     forkq = tree(redis_server, app="import forkq", args=["-g", "shop"])
     result = forkq.run(command)  # without the tag
@@ -76,7 +78,7 @@ def test_commands_say_when_nothing_runs(tree: Forest, redis_server: Server, comm
 
 
 def test_stop_returns_when_the_last_process_is_gone(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """Not earlier: a script may start the next one at once."""
     forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "1"], env=journal.env)
@@ -91,7 +93,7 @@ def test_stop_returns_when_the_last_process_is_gone(
 
 
 def test_quiet_waits_for_the_running_jobs_only_if_asked(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """`quiet --wait` returns when no job runs any more, and none will."""
     forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "2"], env=journal.env)
@@ -118,7 +120,7 @@ def test_quiet_waits_for_the_running_jobs_only_if_asked(
 
 
 def test_status_shows_the_tree(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """For people and, with --json, for programs."""
     args = ["-w", "2", "-c", "3", "-g", "shop", "-q", "high,3", "-q", "low,1"]
@@ -144,7 +146,7 @@ def test_status_shows_the_tree(
 
 
 def test_titles_tell_who_is_who_and_how_busy(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """As `ps` shows them; with the state when it is not the usual one."""
     args = ["-w", "2", "-c", "10", "-g", "shop"]
@@ -171,7 +173,7 @@ def test_titles_tell_who_is_who_and_how_busy(
     assert forkq.wait() == 0
 
 
-def test_the_file_names_given_by_flag_are_used(redis_server: Server, tree: Forest) -> None:
+def test_the_file_names_given_by_flag_are_used(redis_server: Server, tree: StartTree) -> None:
     """--pidfile, for all commands."""
     forkq = tree(redis_server, app="import forkq", args=["--pidfile", "mine.pid"], ready=False)
     mine = forkq.cwd / "mine.pid"
@@ -183,7 +185,7 @@ def test_the_file_names_given_by_flag_are_used(redis_server: Server, tree: Fores
     assert not mine.exists()
 
 
-def test_a_pidfile_that_cannot_be_written(redis_server: Server, tree: Forest) -> None:
+def test_a_pidfile_that_cannot_be_written(redis_server: Server, tree: StartTree) -> None:
     """Exit code 2 before anything starts, naming the file and the flag."""
     forkq = tree(redis_server, app="", args=["--pidfile", "/dev/null/forkq.pid"], ready=False)
     assert forkq.wait() == 2
@@ -193,7 +195,7 @@ def test_a_pidfile_that_cannot_be_written(redis_server: Server, tree: Forest) ->
 
 
 def test_a_runtime_folder_that_is_cleaned_away_does_not_end_the_tree(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """Some systems empty temporary folders: then `forkq status` finds nothing, but jobs run."""
     forkq = tree(redis_server, app=APP, args=["-t", "1"], env=journal.env)
@@ -215,7 +217,7 @@ def test_a_runtime_folder_that_is_cleaned_away_does_not_end_the_tree(
     assert heir.stop() == 0
 
 
-def test_many_starts_at_once_make_one_tree(redis_server: Server, tree: Forest) -> None:
+def test_many_starts_at_once_make_one_tree(redis_server: Server, tree: StartTree) -> None:
     """The pidfile's lock decides, not luck."""
     forkq = tree(redis_server, app="import forkq", ready=False)
     program = [*FORKQ, "start", "-r", "jobs", "--redis", redis_server.url]
@@ -285,7 +287,7 @@ def test_a_planted_pidfile_gets_no_process_signalled(
                 victim.kill()
 
 
-def test_a_server_folder_that_is_open_to_others_is_refused(tmp_path: Path, tree: Forest) -> None:
+def test_a_server_folder_that_is_open_to_others_is_refused(tmp_path: Path, tree: StartTree) -> None:
     """Another user could put a socket there, and get every push."""
     folder = tmp_path / "server"
     folder.mkdir()

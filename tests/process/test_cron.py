@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.process.scene import Journal, events, json_log, wait_events, workers
+from tests.process.shared import Journal, events, json_log, wait_events, workers
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 # Each run tells its tick in place of the jid: `Journal` reads it as such.
@@ -90,7 +90,7 @@ def wait_tick_after(journal: Journal, name: str, moment: float) -> None:
     )
 
 
-def start(tree: Forest, server: Server, journal: Journal) -> ForkqTree:
+def start(tree: StartTree, server: Server, journal: Journal) -> ForkqTree:
     return tree(
         server,
         app=APP,
@@ -106,7 +106,7 @@ def history(redis: Redis, name: str) -> list[dict[str, Any]]:
 
 
 def test_jobs_of_code_and_file_run_each_second_and_each_tick_once(
-    tree: Forest, own_server: Server, journal: Journal
+    tree: StartTree, own_server: Server, journal: Journal
 ) -> None:
     start(tree, own_server, journal)
     for name in ("code", "file"):
@@ -119,7 +119,7 @@ def test_jobs_of_code_and_file_run_each_second_and_each_tick_once(
 
 
 def test_a_slow_job_is_not_joined_by_its_next_tick(
-    tree: Forest, own_server: Server, journal: Journal
+    tree: StartTree, own_server: Server, journal: Journal
 ) -> None:
     start(tree, own_server, journal)
     wait_ticks(journal, "slow", 6)
@@ -130,7 +130,7 @@ def test_a_slow_job_is_not_joined_by_its_next_tick(
 
 @pytest.mark.parametrize("what", ["the clock is killed", "a child is killed", "rolling restart"])
 def test_ticks_go_on_through_a_change_of_processes(
-    tree: Forest, own_server: Server, journal: Journal, what: str
+    tree: StartTree, own_server: Server, journal: Journal, what: str
 ) -> None:
     running = start(tree, own_server, journal)
     wait_ticks(journal, "code", 2)
@@ -163,7 +163,7 @@ def test_ticks_go_on_through_a_change_of_processes(
 
 
 def test_two_trees_on_one_redis_share_the_ticks(
-    tree: Forest, own_server: Server, journal: Journal
+    tree: StartTree, own_server: Server, journal: Journal
 ) -> None:
     first = start(tree, own_server, journal)
     start(tree, own_server, journal)
@@ -175,7 +175,7 @@ def test_two_trees_on_one_redis_share_the_ticks(
 
 
 def test_an_entry_that_a_deploy_has_dropped_ticks_no_more(
-    tree: Forest, own_server: Server, journal: Journal
+    tree: StartTree, own_server: Server, journal: Journal
 ) -> None:
     running = start(tree, own_server, journal)
     wait_ticks(journal, "file", 2)
@@ -193,7 +193,7 @@ def test_an_entry_that_a_deploy_has_dropped_ticks_no_more(
 
 
 def test_an_app_that_was_renamed_goes_on_with_its_own_entries(
-    tree: Forest, own_server: Server, journal: Journal
+    tree: StartTree, own_server: Server, journal: Journal
 ) -> None:
     """And what it no longer defines sleeps, instead of ticking for ever under the old name."""
     running = start(tree, own_server, journal)
@@ -235,7 +235,7 @@ def hourly():
 
 
 def test_a_killed_child_of_the_old_version_does_not_bring_its_periodic_jobs_back(
-    tree: Forest, own_server: Server
+    tree: StartTree, own_server: Server
 ) -> None:
     """Two versions of a service run. What was started or rolled last decides."""
     redis = own_server.client()
@@ -265,7 +265,7 @@ def test_a_killed_child_of_the_old_version_does_not_bring_its_periodic_jobs_back
 
 
 def test_ticks_that_passed_while_all_was_down_are_made_up_for_by_the_latest(
-    tree: Forest, own_server: Server, journal: Journal
+    tree: StartTree, own_server: Server, journal: Journal
 ) -> None:
     """A tree that was stopped for an hour: seen from Redis, the last tick is an hour old."""
     running = start(tree, own_server, journal)

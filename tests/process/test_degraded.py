@@ -15,7 +15,7 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.process.scene import (
+from tests.process.shared import (
     APP,
     Journal,
     events,
@@ -27,7 +27,7 @@ from tests.process.scene import (
     workers,
 )
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 JSON = ["--log-format", "json"]
@@ -89,7 +89,7 @@ def systemd(tmp_path: Path) -> Iterator[Systemd]:
 
 
 def test_a_tree_that_was_ready_goes_on_when_a_child_cannot_boot(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal, systemd: Systemd
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal, systemd: Systemd
 ) -> None:
     """Its other children keep their jobs; it tries again with pauses, says so once, and says that
     it is degraded until the child is ready."""
@@ -127,7 +127,7 @@ def test_a_tree_that_was_ready_goes_on_when_a_child_cannot_boot(
 
 
 def test_a_rolling_restart_tries_an_empty_place_at_once_and_ends_without_it(
-    redis_server: Server, tree: Forest, journal: Journal, systemd: Systemd
+    redis_server: Server, tree: StartTree, journal: Journal, systemd: Systemd
 ) -> None:
     """New code may mend the boot; and systemd hears the end of the reload though it does not."""
     here = journal.path.parent
@@ -152,7 +152,7 @@ def test_a_rolling_restart_tries_an_empty_place_at_once_and_ends_without_it(
 
 
 def test_a_child_short_of_threads_fetches_nothing(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """It begins no job before its last thread runs; a tree of such children ends with the reason,
     and its jobs bear no trace."""
@@ -181,7 +181,7 @@ def test_a_child_short_of_threads_fetches_nothing(
 
 
 def test_the_child_that_hangs_in_its_boot_is_named_with_its_stack(
-    redis_server: Server, tree: Forest
+    redis_server: Server, tree: StartTree
 ) -> None:
     """After the time limit it is killed, and counts as one that cannot boot."""
     app = HANG.replace('(Path(__file__).parent / "hang").exists()', "True")
@@ -197,7 +197,7 @@ def test_the_child_that_hangs_in_its_boot_is_named_with_its_stack(
 
 
 def test_usr2_during_a_rolling_restart_is_done_after_it(
-    redis_server: Server, tree: Forest, journal: Journal
+    redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Even if that one hangs in the boot of new code: the next code may be better."""
     config = "[forkq]\nboot_timeout = 1\n"
@@ -222,7 +222,7 @@ def test_usr2_during_a_rolling_restart_is_done_after_it(
 
 @pytest.mark.parametrize("end", ["TERM", "TERM to the child", "KILL to the master"])
 def test_a_child_that_still_imports_ends_at_once(
-    redis_server: Server, tree: Forest, end: str
+    redis_server: Server, tree: StartTree, end: str
 ) -> None:
     """It has fetched nothing, so there is nothing to wait for."""
     app = HANG.replace('(Path(__file__).parent / "hang").exists()', "True")
@@ -244,7 +244,7 @@ def test_a_child_that_still_imports_ends_at_once(
     assert time.monotonic() - began < 5
 
 
-def test_a_stop_waits_for_no_import(redis_server: Server, tree: Forest) -> None:
+def test_a_stop_waits_for_no_import(redis_server: Server, tree: StartTree) -> None:
     """One that lets nothing else in its process run cannot obey; it holds no lease, so it is killed
     long before the deadline."""
     app = "import ctypes, os\nos.write(2, b'importing\\n')\nctypes.PyDLL(None).sleep(60)\n"
@@ -256,7 +256,7 @@ def test_a_stop_waits_for_no_import(redis_server: Server, tree: Forest) -> None:
     forkq.assert_gone()
 
 
-def test_a_stop_does_not_blame_jobs_when_none_runs(redis_server: Server, tree: Forest) -> None:
+def test_a_stop_does_not_blame_jobs_when_none_runs(redis_server: Server, tree: StartTree) -> None:
     """A handler of the app's may keep a child from its end, too."""
     app = """
         import time
@@ -276,7 +276,7 @@ def test_a_stop_does_not_blame_jobs_when_none_runs(redis_server: Server, tree: F
 
 
 def test_a_frozen_child_that_is_killed_from_outside_leaves_no_lease(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """Between the freeze and the requeue, by whomever: its jobs go back all the same."""
     args = ["-w", "2", "-c", "1", "-t", "0.2", *JSON]

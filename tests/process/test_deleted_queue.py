@@ -8,9 +8,9 @@ import signal
 import pytest
 from redis import Redis
 
-from tests.process.scene import APP, Journal, leased, push, waiting, workers
+from tests.process.shared import APP, Journal, leased, push, waiting, workers
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 QUEUES = pytest.mark.parametrize("queues", ["gone", "go*"], ids=["by name", "by pattern"])
@@ -24,7 +24,7 @@ def delete(redis: Redis, queue: str) -> None:
 
 @QUEUES
 def test_its_job_is_found_and_runs_again_after_its_child_and_its_tree_were_killed(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal, queues: str
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal, queues: str
 ) -> None:
     args = ["-q", queues, "-c", "1"]
     tree_ = tree(redis_server, app=APP, args=args, env=journal.env)
@@ -50,7 +50,7 @@ def test_its_job_is_found_and_runs_again_after_its_child_and_its_tree_were_kille
 @QUEUES
 @pytest.mark.parametrize("job", ["Nap", "Stubborn"])
 def test_its_job_waits_in_it_after_a_stop(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal, job: str, queues: str
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal, job: str, queues: str
 ) -> None:
     """Given back by the child itself, or by the master for one that ignores the stop."""
     args = ["-q", queues, "-c", "1", "-t", "0.2"]

@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 from redis import Redis
 
-from forkq import config
+from forkq.config import config
 from forkq.demo import runner
 from forkq.demo.books import Account, Books
 from forkq.demo.plan import Pushed

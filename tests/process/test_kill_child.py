@@ -13,8 +13,8 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.process.carnage import Carnage
-from tests.process.scene import (
+from tests.process.random_kills import RandomKills
+from tests.process.shared import (
     APP,
     Journal,
     counter,
@@ -31,12 +31,12 @@ from tests.process.scene import (
     zombies,
 )
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 
 def test_children_killed_one_after_the_other_lose_no_job(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """4,000 jobs of 1 to 5 ms, a SIGKILL every 300 ms: lost 0, only what was in flight runs twice,
     and that at once."""
@@ -44,14 +44,15 @@ def test_children_killed_one_after_the_other_lose_no_job(
     jids = push_many(redis_server, "Quick", rows)
     args = ["-w", "4", "-c", "2", "--log-level", "warning"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
-    carnage = Carnage(forkq, redis, journal)
-    carnage.rage(every=0.3, until=lambda: settled(redis), deadline=60)
-    assert len(carnage.kills) >= 3
-    carnage.assert_nothing_lost(jids)
-    carnage.assert_only_the_killed_ran_twice(jids)
-    median = carnage.median_return()
+    random_kills = RandomKills(forkq, redis, journal)
+    random_kills.run(every=0.3, until=lambda: settled(redis), deadline=60)
+    assert len(random_kills.kills) >= 3
+    random_kills.assert_nothing_lost(jids)
+    random_kills.assert_only_the_killed_ran_twice(jids)
+    median = random_kills.median_return()
     measured(
-        f"{len(carnage.kills)} kills, {carnage.reruns()} jobs again, median {median * 1e3:.1f} ms"
+        f"{len(random_kills.kills)} kills, {random_kills.reruns()} jobs again, "
+        f"median {median * 1e3:.1f} ms"
     )
     assert median < 5  # a sweep would take 15 s
     assert forkq.stop() == 0
@@ -59,7 +60,7 @@ def test_children_killed_one_after_the_other_lose_no_job(
 
 
 def test_a_killed_childs_jobs_run_again_at_once_beside_the_living(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """The dead child's jobs come back before its replacement is up, each with the crash's record,
     and nobody else's job is touched."""
@@ -107,7 +108,7 @@ def test_a_killed_childs_jobs_run_again_at_once_beside_the_living(
 def test_a_job_that_takes_three_children_down_is_buried_with_the_reason(
     redis: Redis,
     redis_server: Server,
-    tree: Forest,
+    tree: StartTree,
     journal: Journal,
     name: str,
     args: list[Any],
@@ -132,7 +133,7 @@ def test_a_job_that_takes_three_children_down_is_buried_with_the_reason(
 
 
 def test_a_child_that_crashes_again_and_again_comes_back_ever_slower(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Respawn with backoff: a crash loop of children that do boot never gets hot."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
@@ -150,7 +151,7 @@ def test_a_child_that_crashes_again_and_again_comes_back_ever_slower(
 
 
 def test_term_to_one_child_stops_it_gracefully_and_it_is_replaced(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Its running job ends there, its title says so, its sibling notices nothing."""
     forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "1"], env=journal.env)
@@ -172,7 +173,7 @@ def test_term_to_one_child_stops_it_gracefully_and_it_is_replaced(
 
 
 def test_term_to_one_child_gives_its_unfinished_job_back_without_a_crash_record(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """A graceful requeue is no crash, and spends no budget: not even after many rounds."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "0.1"], env=journal.env)
@@ -190,7 +191,7 @@ def test_term_to_one_child_gives_its_unfinished_job_back_without_a_crash_record(
 
 
 def test_a_child_that_is_only_frozen_from_outside_is_not_replaced(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """A stopped process (SIGSTOP, a debugger) keeps its jobs: they would run in two places."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)

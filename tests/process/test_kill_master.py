@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 from redis import Redis
 
-from tests.process.scene import (
+from tests.process.shared import (
     APP,
     Journal,
     leased,
@@ -22,12 +22,12 @@ from tests.process.scene import (
     workers,
 )
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until, within
 
 
 def test_idle_children_leave_at_once_after_their_masters_death(
-    redis_server: Server, redis: Redis, tree: Forest
+    redis_server: Server, redis: Redis, tree: StartTree
 ) -> None:
     """And they leave no record of themselves behind."""
     forkq = tree(redis_server, app="import forkq", args=["-w", "3"])
@@ -38,7 +38,7 @@ def test_idle_children_leave_at_once_after_their_masters_death(
 
 
 def test_unfinished_jobs_go_back_in_order_when_the_master_is_killed(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """The children notice at once, interrupt at the deadline, requeue, and exit."""
     forkq = tree(redis_server, app=APP, args=["-c", "3", "-t", "1"], env=journal.env)
@@ -53,7 +53,7 @@ def test_unfinished_jobs_go_back_in_order_when_the_master_is_killed(
 
 
 def test_a_job_that_ends_in_time_is_finished_after_its_masters_death(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """Finished and acknowledged, while a new master already runs: it runs once."""
     door = journal.path.with_name("open")
@@ -76,7 +76,7 @@ def test_a_job_that_ends_in_time_is_finished_after_its_masters_death(
 
 
 def test_masters_killed_under_load_lose_no_job(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """Three masters in a row, each with a new `forkq start` at once: lost 0, nothing twice."""
     args = ["-w", "2", "-c", "3", "-t", "2", "--log-level", "warning"]
@@ -95,7 +95,7 @@ def test_masters_killed_under_load_lose_no_job(
 
 
 def test_a_whole_tree_killed_at_once_is_recovered_by_the_next_start(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """Nobody is left to rescue the leases: the next master's clock does, as it starts."""
     args = ["-w", "2", "-c", "2", "-t", "1"]
@@ -119,7 +119,7 @@ def test_a_whole_tree_killed_at_once_is_recovered_by_the_next_start(
 
 
 def test_whole_trees_killed_under_load_lose_no_job(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """The same with short jobs, at any line: what ran twice was in flight at the kill."""
     args = ["-w", "2", "-c", "3", "-t", "1", "--log-level", "warning"]
@@ -142,7 +142,7 @@ def test_whole_trees_killed_under_load_lose_no_job(
 
 
 def test_children_that_cannot_be_interrupted_leave_too_when_the_master_is_dead(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """Nobody is there to kill them: they end themselves, and the next start recovers the jobs."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "0.5"], env=journal.env)

@@ -13,9 +13,9 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.process.scene import measured, push, workers
+from tests.process.shared import measured, push, workers
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 LEASE = "forkq:leader"
@@ -123,7 +123,7 @@ class Pair:
 
 
 @pytest.fixture
-def pair(redis: Redis, redis_server: Server, tree: Forest, diary: Diary) -> Pair:
+def pair(redis: Redis, redis_server: Server, tree: StartTree, diary: Diary) -> Pair:
     first = tree(redis_server, app=APP, args=["-w", "2"], env=diary.env)
     leader = diary.wait_leader(workers(first))
     second = tree(redis_server, app=APP, args=["-w", "2"], env=diary.env)
@@ -208,7 +208,7 @@ def test_a_leader_that_hangs_is_replaced_within_15_seconds(pair: Pair, diary: Di
 
 
 def test_the_lease_of_a_host_that_vanished_is_taken_when_it_has_run_out(
-    redis: Redis, redis_server: Server, tree: Forest, diary: Diary
+    redis: Redis, redis_server: Server, tree: StartTree, diary: Diary
 ) -> None:
     redis.set(LEASE, ELSEWHERE, px=3000)
     runs_out = time.monotonic() + 3
@@ -244,7 +244,7 @@ def stay():
 
 
 def test_whatever_a_leaders_handler_does_the_child_goes_on_and_stops_in_time(
-    redis: Redis, redis_server: Server, tree: Forest, diary: Diary
+    redis: Redis, redis_server: Server, tree: StartTree, diary: Diary
 ) -> None:
     """It runs in a thread of its own, and SystemExit ends that handler alone."""
     forkq = tree(redis_server, app=NASTY, args=["-t", "10"], env=diary.env)

@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 
 WIDTH = 100
 CONFIG = """
@@ -175,7 +175,7 @@ def test_an_empty_server_without_rules_is_told_in_words(redis: Redis, redis_serv
 
 
 def test_start_warns_of_a_rule_that_changes_nothing(
-    redis: Redis, redis_server: Server, tree: Forest
+    redis: Redis, redis_server: Server, tree: StartTree
 ) -> None:
     """And starts: the queue may be another host's."""
     forkq = tree(redis_server, app="import forkq", config="[limits]\ndefalt = 2")

@@ -9,10 +9,10 @@ from typing import Any
 import psutil
 from redis import Redis
 
-from forkq.keys import Keys
-from tests.process.scene import APP, Journal, push_many, settled, workers
+from forkq.wire.keys import Keys
+from tests.process.shared import APP, Journal, push_many, settled, workers
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 KEYS = Keys()
@@ -32,7 +32,7 @@ def holders(redis: Redis, forkq: ForkqTree) -> list[psutil.Process]:
 
 
 def test_many_kills_leak_no_slot_and_never_overrun_the_limit(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Children that hold slots are killed: their jobs run again, 3 at a time, to the last one."""
     limit(redis, 3)
@@ -58,7 +58,7 @@ def test_many_kills_leak_no_slot_and_never_overrun_the_limit(
 
 
 def test_a_killed_childs_slot_is_taken_at_once(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     limit(redis, 1)
     args = ["-w", "2", "-c", "1", "--log-level", "error"]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from forkq.post import STACKS
-from tests.process.scene import APP, Journal, pass_time, push, push_many, wait_settled, workers
+from forkq.runtime.assignment import STACKS
+from tests.process.shared import APP, Journal, pass_time, push, push_many, wait_settled, workers
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 STRUCTLOG = """
@@ -47,7 +47,7 @@ def stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def test_a_reader_that_stands_still_stops_neither_rescue_nor_respawn_nor_the_stop(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal, stalled: int
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, stalled: int
 ) -> None:
     """What was dropped meanwhile is counted, and told when the reader is back."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "1"], env=journal.env)
@@ -81,7 +81,7 @@ def test_a_reader_that_stands_still_stops_neither_rescue_nor_respawn_nor_the_sto
 
 
 def test_stacks_for_a_reader_that_stands_still_stop_no_child(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal, stalled: int
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, stalled: int
 ) -> None:
     """A C handler writes them: it must not wait for room in the pipe either."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "20"], env=journal.env)
@@ -97,7 +97,7 @@ def test_stacks_for_a_reader_that_stands_still_stop_no_child(
 
 
 def test_an_app_with_structlog_of_its_own_has_each_line_once(
-    redis: Redis, redis_server: Server, tree: Forest
+    redis: Redis, redis_server: Server, tree: StartTree
 ) -> None:
     forkq = tree(redis_server, app=STRUCTLOG, args=["-c", "1", "-t", "1"])
     push(redis_server, "Talk")
@@ -109,7 +109,7 @@ def test_an_app_with_structlog_of_its_own_has_each_line_once(
 
 
 def test_ttin_from_a_web_ui_logs_the_stacks(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
     jid = push(redis_server, "Nap", 60)

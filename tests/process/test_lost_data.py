@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from redis import Redis
 
-from tests.process.scene import (
+from tests.process.shared import (
     APP,
     Journal,
     events,
@@ -16,7 +16,7 @@ from tests.process.scene import (
     push,
 )
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 SOON = 5.0  # well before the next beat that would come anyway
@@ -33,7 +33,7 @@ def restart(server: Server) -> None:
 
 @pytest.mark.parametrize("lose", [flush, restart])
 def test_what_children_say_of_themselves_is_there_again_at_once(
-    tree: Forest, journal: Journal, lose: Callable[[Server], None]
+    tree: StartTree, journal: Journal, lose: Callable[[Server], None]
 ) -> None:
     """Not with the next beat only: a job that holds the interpreter may keep that from coming."""
     server = Server(tcp=True).start()
@@ -61,7 +61,7 @@ def said(redis: Redis) -> set[bytes]:
 
 
 def test_connections_that_are_ended_for_idleness_are_no_outage(
-    tree: Forest, journal: Journal
+    tree: StartTree, journal: Journal
 ) -> None:
     """A server with a `timeout`: nothing is logged, and jobs run as they come."""
     server = Server(tcp=True, extra=("--timeout", "2")).start()

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from forkq.errors import ServerFull
-from tests.process.scene import (
+from tests.process.shared import (
     APP,
     Journal,
     counter,
@@ -32,7 +32,7 @@ from tests.process.scene import (
     workers,
 )
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until, within
 
 LOST, BACK = "redis lost", "redis is back"
@@ -43,7 +43,7 @@ QUIET_JSON = ["--log-format", "json", "--log-level", "warning"]
 
 @pytest.mark.parametrize("way", ["stop", "pause"])
 def test_redis_gone_for_a_while_and_back(
-    own_server: Server, tree: Forest, journal: Journal, way: str
+    own_server: Server, tree: StartTree, journal: Journal, way: str
 ) -> None:
     """Stopped and restarted with its AOF, or hung: jobs that ran meanwhile are acknowledged late
     but once, the rest runs later; idle and busy children use next to no processor time."""
@@ -82,7 +82,7 @@ def test_redis_gone_for_a_while_and_back(
 
 
 def test_a_scheduled_job_due_during_an_outage_runs_after_it(
-    own_server: Server, tree: Forest, journal: Journal
+    own_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """The clock too outlives Redis."""
     forkq = tree(own_server, app=APP, args=JSON, env=journal.env)
@@ -98,7 +98,7 @@ def test_a_scheduled_job_due_during_an_outage_runs_after_it(
 
 
 def test_connections_killed_again_and_again_under_load(
-    own_server: Server, tree: Forest, journal: Journal
+    own_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Every reply may be the one that is lost: jobs may run twice then, but never not at all."""
     args = ["-w", "2", "-c", "5", *QUIET_JSON]
@@ -127,7 +127,7 @@ def test_connections_killed_again_and_again_under_load(
 
 
 def test_connections_killed_while_jobs_fail(
-    own_server: Server, tree: Forest, journal: Journal
+    own_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Each failed job is in the retry or dead set exactly once, whatever reply was lost."""
     forkq = tree(own_server, app=APP, args=["-c", "5", *QUIET_JSON], env=journal.env)
@@ -150,7 +150,7 @@ def test_connections_killed_while_jobs_fail(
 
 
 def test_a_full_redis_goes_on_working_under_load(
-    own_server: Server, tree: Forest, journal: Journal
+    own_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Fetching, acknowledging, retrying and burying need no new memory, so they go on; pushing is
     refused. Afterwards the counters have caught up."""
@@ -181,7 +181,7 @@ def test_a_full_redis_goes_on_working_under_load(
 
 
 def test_a_redis_that_stays_full_is_logged_once(
-    own_server: Server, tree: Forest, journal: Journal
+    own_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """What is refused of a heartbeat, while fetches work, is said once and not with every beat."""
     forkq = tree(own_server, app=APP, args=["-c", "2", *JSON], env=journal.env)
@@ -207,7 +207,7 @@ def test_a_redis_that_stays_full_is_logged_once(
 
 
 def test_children_killed_while_redis_is_full_lose_no_job(
-    own_server: Server, tree: Forest, journal: Journal
+    own_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """The rescue's script starts with a removal too."""
     forkq = tree(own_server, app=APP, args=["-w", "2", "-c", "2", *JSON], env=journal.env)
@@ -227,7 +227,7 @@ def test_children_killed_while_redis_is_full_lose_no_job(
 
 
 def test_children_killed_while_redis_is_away_lose_no_job(
-    own_server: Server, tree: Forest, journal: Journal
+    own_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """The rescue waits for Redis and says so once; the children are replaced meanwhile."""
     forkq = tree(own_server, app=APP, args=["-w", "2", "-c", "2", *JSON], env=journal.env)
@@ -252,7 +252,7 @@ def test_children_killed_while_redis_is_away_lose_no_job(
 
 
 def test_stop_while_redis_is_away_is_in_time_and_loses_nothing(
-    own_server: Server, tree: Forest, journal: Journal
+    own_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """The leases stay in Redis, and the next start runs the jobs."""
     forkq = tree(own_server, app=APP, args=["-c", "3", "-t", "0.5", *JSON], env=journal.env)
@@ -273,7 +273,7 @@ def test_stop_while_redis_is_away_is_in_time_and_loses_nothing(
 
 
 def test_a_start_without_redis_waits_for_it(
-    own_server: Server, tree: Forest, journal: Journal
+    own_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """It says where it looked and what helps; once Redis is there, jobs run."""
     own_server.stop()

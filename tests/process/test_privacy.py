@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from tests.process.scene import APP, Journal, push, title, workers
+from tests.process.shared import APP, Journal, push, title, workers
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 ARGUMENT = "medical-record-4711"
@@ -28,7 +28,7 @@ def locked_server() -> Iterator[Server]:
 
 @pytest.mark.parametrize("style", ["console", "json", "logfmt"])
 def test_neither_arguments_nor_passwords_are_told(
-    locked_server: Server, tree: Forest, journal: Journal, style: str
+    locked_server: Server, tree: StartTree, journal: Journal, style: str
 ) -> None:
     """In any log format, at the chattiest level, while jobs run, fail, die, are dumped, rescued,
     buried and requeued, and while Redis goes."""
@@ -59,7 +59,7 @@ def test_neither_arguments_nor_passwords_are_told(
 
 
 def test_the_environment_of_the_title_is_gone_too(
-    locked_server: Server, tree: Forest, journal: Journal
+    locked_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """A password given as a flag stands in no process's command line once it runs."""
     address = f"redis://:{PASSWORD}@127.0.0.1:{locked_server.port}/0"

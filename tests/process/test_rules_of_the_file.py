@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from redis import Redis
 
-from forkq.keys import Keys
-from tests.process.scene import APP, Journal, push_many, settled
+from forkq.wire.keys import Keys
+from tests.process.shared import APP, Journal, push_many, settled
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 KEYS = Keys()
@@ -24,7 +24,7 @@ default = 1
 
 
 def test_the_limits_of_the_file_hold_until_somebody_changes_them(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """One of the queue, two of each tenant; set, paused and resumed while the tree runs."""
     gate = journal.path.with_name("open")

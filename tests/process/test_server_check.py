@@ -13,7 +13,7 @@ import pytest
 
 from forkq.client import Client
 from tests.support.server import Server
-from tests.support.tree import CHECKOUT, Forest
+from tests.support.tree import CHECKOUT, StartTree
 from tests.support.waiting import wait_until
 
 APP = """
@@ -55,7 +55,7 @@ def least_rights() -> list[str]:
 
 
 def test_a_tree_and_its_commands_need_no_more_than_the_documented_rights(
-    own_server: Server, tree: Forest
+    own_server: Server, tree: StartTree
 ) -> None:
     """Jobs, a schedule, retries, burial, cron, limits, rates, patterns, a killed child."""
     own_server.cli("ACL", "SETUSER", "least", *least_rights())
@@ -91,7 +91,7 @@ def _text(entry: Any) -> str:
     return json.dumps({str(key): str(value) for key, value in fields.items()})
 
 
-def test_a_missing_right_is_found_at_boot(own_server: Server, tree: Forest) -> None:
+def test_a_missing_right_is_found_at_boot(own_server: Server, tree: StartTree) -> None:
     own_server.cli("ACL", "SETUSER", "least", *least_rights(), "-ltrim", "-zadd")
     url = own_server.url.replace("redis://", "redis://least:x@")
     refused = tree(url, app=APP, ready=False)
@@ -100,7 +100,7 @@ def test_a_missing_right_is_found_at_boot(own_server: Server, tree: Forest) -> N
     assert "Traceback" not in refused.log_text()
 
 
-def test_a_replica_is_refused_at_boot(own_server: Server, tree: Forest) -> None:
+def test_a_replica_is_refused_at_boot(own_server: Server, tree: StartTree) -> None:
     """With a code of its own: after a failover the next start may find a master there."""
     own_server.cli("REPLICAOF", "127.0.0.1", 1)
     refused = tree(own_server, app=APP, ready=False)
@@ -117,7 +117,7 @@ def test_a_replica_is_refused_at_boot(own_server: Server, tree: Forest) -> None:
     ],
 )
 def test_an_option_that_cannot_work_ends_the_start(
-    tree: Forest, url: str, code: int, said: str
+    tree: StartTree, url: str, code: int, said: str
 ) -> None:
     refused = tree(url, app=APP, ready=False)
     assert refused.wait() == code
@@ -128,7 +128,7 @@ def test_an_option_that_cannot_work_ends_the_start(
     assert other.returncode in (2, 6)
 
 
-def test_a_server_that_is_only_down_is_waited_for(own_server: Server, tree: Forest) -> None:
+def test_a_server_that_is_only_down_is_waited_for(own_server: Server, tree: StartTree) -> None:
     own_server.stop()
     waiting = tree(own_server, app=APP, ready=False)
     waiting.wait_log("waiting for it", deadline=30)

@@ -10,7 +10,7 @@ import time
 import psutil
 from redis import Redis
 
-from tests.process.scene import (
+from tests.process.shared import (
     APP,
     Journal,
     leased,
@@ -24,7 +24,7 @@ from tests.process.scene import (
     zombies,
 )
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 TIMEOUT = 25  # seconds that a stop gives running jobs by default
@@ -50,7 +50,7 @@ VERSIONED = """
 
 
 def test_int_stops_and_a_second_one_changes_nothing(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """Running jobs have their time, however impatient the user is. Each phase has its line."""
     forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
@@ -69,7 +69,7 @@ def test_int_stops_and_a_second_one_changes_nothing(
 
 
 def test_a_third_int_kills_at_once_and_the_leases_stay(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """The next start recovers them."""
     forkq = tree(redis_server, app=APP, args=["-c", "2"], env=journal.env)
@@ -92,7 +92,7 @@ def test_a_third_int_kills_at_once_and_the_leases_stay(
 
 
 def test_ctrl_c_at_the_terminal_reaches_children_through_the_master_only(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """The terminal signals the whole group; a child must not take it for itself."""
     forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
@@ -109,7 +109,7 @@ def test_ctrl_c_at_the_terminal_reaches_children_through_the_master_only(
 
 
 def test_tstp_is_quiet_until_term(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """Running jobs end, nothing new begins, the children stay; one that dies comes back quiet."""
     forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "1"], env=journal.env)
@@ -138,7 +138,7 @@ def test_tstp_is_quiet_until_term(
 
 
 def test_a_rolling_restart_of_a_quiet_tree_stays_quiet(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """Quiet is one way."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
@@ -155,7 +155,7 @@ def test_a_rolling_restart_of_a_quiet_tree_stays_quiet(
 
 
 def test_ttin_logs_every_stack_with_its_job(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """One line per thread, with class and jid, never the arguments; and nothing else happens."""
     args = ["-w", "2", "-c", "1", "--log-format", "json"]
@@ -180,7 +180,7 @@ def test_ttin_logs_every_stack_with_its_job(
 
 
 def test_hup_is_harmless(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """A closed terminal or an over-eager logrotate costs nothing, to a child neither."""
     forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
@@ -197,7 +197,7 @@ def test_hup_is_harmless(
 
 
 def test_usr2_loads_new_code_under_load_and_loses_nothing(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """New children first, the old ones end in their own time; no job is cut short or repeated."""
     app = VERSIONED.format(version="one", more="")
@@ -230,7 +230,7 @@ def test_usr2_loads_new_code_under_load_and_loses_nothing(
 
 
 def test_usr2_leaves_an_old_child_all_the_time_its_job_needs(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """Longer than the time-out; a TERM meanwhile stops old and new within one deadline."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "0.3"], env=journal.env)
@@ -251,7 +251,7 @@ def test_usr2_leaves_an_old_child_all_the_time_its_job_needs(
 
 
 def test_usr2_with_code_that_cannot_boot_keeps_the_old_children(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """The restart is called off with the reason; a later one, with good code, works."""
     app = VERSIONED.format(version="one", more="")
@@ -271,7 +271,7 @@ def test_usr2_with_code_that_cannot_boot_keeps_the_old_children(
 
 
 def test_a_storm_of_signals_does_no_harm(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """Handlers only enqueue: hundreds of signals under load, and nothing is lost or repeated."""
     args = ["-w", "2", "-c", "2", "--log-level", "error"]

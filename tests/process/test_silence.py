@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.process.scene import APP, Journal, pass_time, push, push_many, wait_events, workers
+from tests.process.shared import APP, Journal, pass_time, push, push_many, wait_events, workers
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 LIMIT = 1.0
@@ -24,7 +24,7 @@ def env_of(journal: Journal) -> dict[str, str]:
     return {**journal.env, "FORKQ_SILENT_AFTER": f"{LIMIT:g}"}
 
 
-def grow(tree: Forest, server: Server, journal: Journal, args: Sequence[str] = ()) -> ForkqTree:
+def grow(tree: StartTree, server: Server, journal: Journal, args: Sequence[str] = ()) -> ForkqTree:
     """A tree that writes its log as JSON."""
     options = ["--log-format", "json", "-t", "1", *args]
     return tree(server, app=APP, args=options, env=env_of(journal))
@@ -37,7 +37,7 @@ def states(tree: ForkqTree) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", ["default.0", "clock"])
 def test_a_stopped_process_is_told_of_once_and_again_when_it_is_back(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal, name: str
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, name: str
 ) -> None:
     """With its name and age; `forkq status` shows it, and its age is in the JSON."""
     forkq = grow(tree, redis_server, journal)
@@ -65,7 +65,7 @@ def test_a_stopped_process_is_told_of_once_and_again_when_it_is_back(
 
 
 def test_a_job_that_holds_the_interpreter_shows_its_stack_at_once_and_at_ttin(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Nothing in its process can run Python: the stacks come from a C handler."""
     forkq = grow(tree, redis_server, journal, ["-w", "2", "-c", "2"])
@@ -81,7 +81,7 @@ def test_a_job_that_holds_the_interpreter_shows_its_stack_at_once_and_at_ttin(
 
 
 def test_the_jobs_of_a_stopped_child_are_stuck(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """From the moment its heartbeat is overdue, in `forkq running` too, until it beats again."""
     forkq = grow(tree, redis_server, journal, ["-c", "2"])
@@ -106,7 +106,7 @@ def test_the_jobs_of_a_stopped_child_are_stuck(
 
 
 def test_ttin_shows_the_stacks_of_the_clock_and_of_a_child_that_boots(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Where it hangs while it loads the app is what one wants to know."""
     app = "import time\ntime.sleep(60)\n"
@@ -125,7 +125,7 @@ def test_ttin_shows_the_stacks_of_the_clock_and_of_a_child_that_boots(
 
 
 def test_a_busy_tree_and_an_idle_one_are_never_silent(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Processors that compute, a clock with nothing to do, a child that is quiet."""
     forkq = grow(tree, redis_server, journal, ["-c", "4"])
@@ -138,7 +138,7 @@ def test_a_busy_tree_and_an_idle_one_are_never_silent(
 
 
 def test_a_master_that_was_stopped_itself_blames_no_child(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """It has heard nothing meanwhile; and if all were stopped with it, they spoke as little."""
     forkq = grow(tree, redis_server, journal)
@@ -157,7 +157,7 @@ def test_a_master_that_was_stopped_itself_blames_no_child(
 
 
 def test_an_outage_makes_no_clock_silent(
-    own_server: Server, tree: Forest, journal: Journal
+    own_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """It waits for Redis, and says so with its beats."""
     forkq = grow(tree, own_server, journal)
@@ -171,7 +171,7 @@ def test_an_outage_makes_no_clock_silent(
 
 
 def test_status_checks_that_every_child_is_ready(
-    redis: Redis, redis_server: Server, tree: Forest
+    redis: Redis, redis_server: Server, tree: StartTree
 ) -> None:
     """Not while the app is imported, not after `forkq quiet`: exit code 1 and the reason."""
     app = "import os, time\nwhile not os.path.exists('open'):\n    time.sleep(0.01)\nimport forkq\n"
@@ -197,7 +197,7 @@ def test_status_checks_that_every_child_is_ready(
 
 
 def test_status_checks_that_the_masters_loop_goes_on(
-    redis: Redis, redis_server: Server, tree: Forest, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """A stopped master, or one that hangs, is alive for its pidfile only."""
     forkq = grow(tree, redis_server, journal)
@@ -214,7 +214,7 @@ def test_status_checks_that_the_masters_loop_goes_on(
 
 
 def test_the_status_of_a_killed_master_is_not_taken_for_the_next_ones(
-    redis: Redis, redis_server: Server, tree: Forest
+    redis: Redis, redis_server: Server, tree: StartTree
 ) -> None:
     """Its file stays behind, and the next one may take long to write its own."""
     app = "import os, time\nwhile os.path.exists('shut'):\n    time.sleep(0.01)\nimport forkq\n"

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
-from tests.process.scene import APP, Journal, leased, measured, push_many, wait_events, workers
+from tests.process.shared import APP, Journal, leased, measured, push_many, wait_events, workers
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 from tests.support.waiting import within
 
 SLOW = 0.8  # seconds an answer; the rescue's time-out is one second
@@ -28,7 +28,7 @@ def proxy(redis_server: Server) -> Iterator[Proxy]:
 
 
 def test_a_stop_is_in_time_and_takes_the_jobs_back(
-    redis: Redis, proxy: Proxy, tree: Forest, journal: Journal
+    redis: Redis, proxy: Proxy, tree: StartTree, journal: Journal
 ) -> None:
     """With jobs in eight children that ignore it."""
     forkq = tree(proxy.url, app=APP, args=ARGS, env=journal.env)
@@ -45,7 +45,7 @@ def test_a_stop_is_in_time_and_takes_the_jobs_back(
 
 
 def test_a_stop_after_many_deaths_is_obeyed_at_once(
-    redis: Redis, proxy: Proxy, tree: Forest, journal: Journal
+    redis: Redis, proxy: Proxy, tree: StartTree, journal: Journal
 ) -> None:
     """The rescue of eight children does not keep the master from its signals."""
     forkq = tree(proxy.url, app=APP, args=ARGS, env=journal.env)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.process.scene import (
+from tests.process.shared import (
     APP,
     Journal,
     counter,
@@ -26,7 +26,7 @@ from tests.process.scene import (
     workers,
 )
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until, within
 
 BEYOND = 5.0  # what a stop may take beyond the time-out
@@ -34,7 +34,7 @@ INTERRUPTIBLE = {"Nap", "Spin"}
 
 
 def test_signals_that_come_while_a_stopped_master_ends_change_nothing(
-    redis_server: Server, tree: Forest
+    redis_server: Server, tree: StartTree
 ) -> None:
     """Python gives signals their default actions back while it ends."""
     forkq = tree(redis_server, app="", args=["-t", "1"])
@@ -46,7 +46,7 @@ def test_signals_that_come_while_a_stopped_master_ends_change_nothing(
     forkq.assert_gone()
 
 
-def test_an_idle_tree_stops_at_once(redis_server: Server, redis: Redis, tree: Forest) -> None:
+def test_an_idle_tree_stops_at_once(redis_server: Server, redis: Redis, tree: StartTree) -> None:
     """Whatever its time-out."""
     forkq = tree(redis_server, app="import forkq", args=["-w", "4", "-c", "10"])
     began = time.monotonic()
@@ -72,7 +72,7 @@ def test_an_idle_tree_stops_at_once(redis_server: Server, redis: Redis, tree: Fo
 def test_unfinished_jobs_are_back_at_the_head_in_order(
     redis_server: Server,
     redis: Redis,
-    tree: Forest,
+    tree: StartTree,
     journal: Journal,
     jobs: list[tuple[str, list[Any]]],
 ) -> None:
@@ -101,7 +101,7 @@ def test_unfinished_jobs_are_back_at_the_head_in_order(
 
 
 def test_four_children_full_of_every_kind_end_in_time(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """One deadline for all of them, and not one job is lost or left behind."""
     args = ["-w", "4", "-c", "3", "-t", "1", "--log-level", "warning"]
@@ -127,7 +127,7 @@ def test_four_children_full_of_every_kind_end_in_time(
 
 
 def test_a_requeued_job_never_runs_in_two_places(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """Another tree takes the jobs the moment they are back: their first owner must be still by
     then, and must never finish them."""
@@ -151,7 +151,7 @@ def test_a_requeued_job_never_runs_in_two_places(
 
 
 def test_jobs_that_end_within_the_time_out_are_finished_and_acknowledged(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """`forkq.stopping()` tells them; no new job is taken meanwhile; the stop does not outwait
     them."""
@@ -169,7 +169,7 @@ def test_jobs_that_end_within_the_time_out_are_finished_and_acknowledged(
 
 
 def test_stop_under_load_neither_loses_nor_repeats(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """What was begun is finished and acknowledged, the rest waits in its order."""
     args = ["-w", "2", "-c", "5", "--log-level", "warning"]
@@ -185,7 +185,7 @@ def test_stop_under_load_neither_loses_nor_repeats(
     assert all(len(runs) == 1 for runs in journal.runs().values())
 
 
-def test_a_stop_while_the_children_still_boot(redis_server: Server, tree: Forest) -> None:
+def test_a_stop_while_the_children_still_boot(redis_server: Server, tree: StartTree) -> None:
     """An app that takes long to import does not hold the stop up beyond its limit."""
     app = "import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
     forkq = tree(redis_server, app=app, args=["-t", "0.5"], ready=False)
@@ -197,7 +197,7 @@ def test_a_stop_while_the_children_still_boot(redis_server: Server, tree: Forest
 
 
 def test_a_stop_while_a_child_is_frozen_from_outside(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """It cannot obey, so it is killed; its jobs go back."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "0.5"], env=journal.env)
@@ -214,7 +214,7 @@ def test_a_stop_while_a_child_is_frozen_from_outside(
 
 @pytest.mark.parametrize("job", ["Nap", "Stubborn"])
 def test_a_stop_while_redis_hangs_is_in_time(
-    own_server: Server, tree: Forest, journal: Journal, job: str
+    own_server: Server, tree: StartTree, journal: Journal, job: str
 ) -> None:
     """Nothing answers, not even an error: the leases stay, and the next start runs the jobs."""
     forkq = tree(own_server, app=APP, args=["-w", "2", "-c", "1", "-t", "0.5"], env=journal.env)
@@ -239,7 +239,7 @@ def test_a_stop_while_redis_hangs_is_in_time(
 
 
 def test_a_killing_child_during_the_stop_changes_nothing(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """A child that dies while the tree stops is not replaced; its job goes back all the same."""
     forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "1", "-t", "1"], env=journal.env)
@@ -256,7 +256,7 @@ def test_a_killing_child_during_the_stop_changes_nothing(
 
 
 def test_a_tree_stopped_and_started_runs_everything(
-    redis_server: Server, redis: Redis, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """Stops that cut jobs short cost a repetition, never a job."""
     forkq = tree(redis_server, app=APP, args=["-c", "4", "-t", "0"], env=journal.env)
@@ -272,7 +272,7 @@ def test_a_tree_stopped_and_started_runs_everything(
     assert forkq.stop() == 0
 
 
-def test_no_zombie_and_no_open_door_is_left(redis_server: Server, tree: Forest) -> None:
+def test_no_zombie_and_no_open_door_is_left(redis_server: Server, tree: StartTree) -> None:
     """The last process gone means: the whole session, and the pidfile, status and URL files."""
     forkq: ForkqTree = tree(redis_server, app="import forkq", args=["-w", "2"])
     everyone = [psutil.Process(forkq.pid), *forkq.children()]

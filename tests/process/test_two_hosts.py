@@ -21,8 +21,8 @@ import psutil
 import pytest
 from redis import Redis
 
-from forkq.keys import Keys
-from tests.process.scene import (
+from forkq.wire.keys import Keys
+from tests.process.shared import (
     APP,
     Journal,
     leased,
@@ -34,7 +34,7 @@ from tests.process.scene import (
 )
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
-from tests.support.tree import Forest, ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
@@ -133,7 +133,7 @@ def make_far(url: str, journal: Journal) -> Host:
     return Host(url, app=APP.read_text() + LONG, config=config, args=args, env=env)
 
 
-def start_near(tree: Forest, server: Server, journal: Journal) -> ForkqTree:
+def start_near(tree: StartTree, server: Server, journal: Journal) -> ForkqTree:
     """The host that stays."""
     args = ["-c", "1", "--log-format", "json"]
     env = {**journal.env, "FORKQ_TEST_HOST": "near"}
@@ -180,7 +180,7 @@ def let_a_minute_pass(redis: Redis, identity: str, view: str = "") -> None:
 
 
 def test_the_jobs_of_a_host_that_lost_its_power_run_elsewhere(
-    redis_server: Server, redis: Redis, far: Host, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, far: Host, tree: StartTree, journal: Journal
 ) -> None:
     """First of all, and each tells why it runs again."""
     far.start().wait_ready()
@@ -211,7 +211,7 @@ def test_a_host_that_was_cut_off_and_comes_back_changes_nothing(
     redis: Redis,
     proxy: Proxy,
     cut_off: Host,
-    tree: Forest,
+    tree: StartTree,
     journal: Journal,
 ) -> None:
     """Its job may ask, its late acknowledgement does nothing, and it says what ran twice."""
@@ -244,7 +244,7 @@ def test_a_host_that_was_cut_off_and_comes_back_changes_nothing(
 
 
 def test_a_child_that_cannot_beat_keeps_its_job_while_its_host_is_there(
-    redis_server: Server, redis: Redis, far: Host, tree: Forest, journal: Journal
+    redis_server: Server, redis: Redis, far: Host, tree: StartTree, journal: Journal
 ) -> None:
     """Stopped, or in a call into C that holds the interpreter: that host's clock vouches for it."""
     far.start().wait_ready()

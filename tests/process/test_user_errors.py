@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
-from tests.process.scene import APP, Journal, push, wait_settled
+from tests.process.shared import APP, Journal, push, wait_settled
 from tests.support.server import Server
-from tests.support.tree import FORKQ, Forest, ForkqTree
+from tests.support.tree import FORKQ, ForkqTree, StartTree
 
 PASSWORD = "sesame-opens"
 
@@ -126,7 +126,7 @@ def test_a_mistake_in_the_environment(shell: ForkqTree) -> None:
 
 @pytest.mark.parametrize("given", ["", ":wrong-guess-1@"])
 def test_a_wrong_or_missing_password_is_an_error_at_once(
-    tree: Forest, locked_server: Server, given: str
+    tree: StartTree, locked_server: Server, given: str
 ) -> None:
     """Waiting would not help. Exit code 6; the password itself is not shown."""
     address = f"redis://{given}127.0.0.1:{locked_server.port}/0"
@@ -142,7 +142,7 @@ def test_a_wrong_or_missing_password_is_an_error_at_once(
     forkq.assert_gone()
 
 
-def test_an_unreachable_redis_is_named_without_its_password(tree: Forest) -> None:
+def test_an_unreachable_redis_is_named_without_its_password(tree: StartTree) -> None:
     """The master waits for it, and says where it looks; the password is no part of that."""
     address = f"redis://user:{PASSWORD}@127.0.0.1:1/0"
     forkq = tree(address, app="import forkq", args=["-t", "0"], ready=False)
@@ -181,7 +181,7 @@ def test_a_folder_that_the_embedded_server_cannot_have(shell: ForkqTree) -> None
     assert not [path for path in shell.runtime.rglob("*") if path.is_file()]
 
 
-def test_push_pushes(redis_server: Server, redis: Redis, tree: Forest, journal: Journal) -> None:
+def test_push_pushes(redis_server: Server, redis: Redis, tree: StartTree, journal: Journal) -> None:
     """And prints the jid: now, later, and to a queue by name."""
     address = ["--redis", redis_server.url]
     forkq = tree(redis_server, app=APP, args=["-q", "high", "-q", "default"], env=journal.env)

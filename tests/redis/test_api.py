@@ -18,11 +18,11 @@ from redis import Redis
 import forkq
 from forkq import api, middleware, registry
 from forkq import client as client_module
-from forkq.api.runs import Run
-from forkq.cron import Entry
+from forkq.api.cron_runs import Run
+from forkq.cron.entry import Entry
+from forkq.cron.history import line
 from forkq.errors import ForkqError, InvalidJob, InvalidSchedule, ServerUnavailable
-from forkq.history import line
-from forkq.lease import Progress
+from forkq.wire.lease import Progress
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT
 

@@ -389,8 +389,8 @@ def test_a_client_lends_a_wire_and_takes_it_back(redis: Redis, redis_server: Ser
     client = Client(redis_server.url)
     others = len(redis.client_list())
     for _ in range(3):
-        with client.wire() as wire:
-            assert wire.call("PING") == b"PONG"
+        with client.connection() as connection:
+            assert connection.call("PING") == b"PONG"
     assert len(redis.client_list()) <= others + 1
     client.close()
 
@@ -402,14 +402,14 @@ def test_what_goes_wrong_on_a_lent_wire_names_the_server_and_not_the_password(
     client = Client(redis_server.url)
     with (
         pytest.raises(ServerUnavailable, match=r"redis://127.0.0.1:\d+/0 refuses: WRONGTYPE"),
-        client.wire() as wire,
+        client.connection() as connection,
     ):
-        wire.call("LLEN", "queue:default")
-    with client.wire() as wire:
-        assert wire.call("PING") == b"PONG"
+        connection.call("LLEN", "queue:default")
+    with client.connection() as connection:
+        assert connection.call("PING") == b"PONG"
     client.close()
     client = Client("redis://:sesame@127.0.0.1:1/0")
-    with pytest.raises(ServerUnavailable, match=r"127.0.0.1:1") as caught, client.wire():
+    with pytest.raises(ServerUnavailable, match=r"127.0.0.1:1") as caught, client.connection():
         pass
     assert "sesame" not in str(caught.value)
 

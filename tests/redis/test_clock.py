@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from forkq import times
-from forkq.clock import announce, due, duty, leader, sweep
-from forkq.cron import Entry
-from forkq.exits import CLEAN
-from forkq.pipe import Leading, Left, Quiet, Ready
-from tests.redis.clockwork import Clockwork
-from tests.redis.crew import Log
+from forkq.clock import due_jobs, leader, sweep, task
+from forkq.clock.cron import services
+from forkq.cron.entry import Entry
+from forkq.runtime.exit_codes import CLEAN
+from forkq.runtime.pipe import Exiting, LeaseHeld, Quiet, Ready
+from forkq.wire import times
+from tests.redis.in_process_child import Log
+from tests.redis.in_process_clock import InProcessClock
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
@@ -37,7 +38,7 @@ def wait_arrived(redis: Redis, *jids: str, deadline: float = 10) -> None:
     wait_until(lambda: arrived(redis) == list(jids), deadline=deadline, what=f"{jids}", every=0.002)
 
 
-def wait_leads(clock: Clockwork) -> None:
+def wait_leads(clock: InProcessClock) -> None:
     wait_until(lambda: clock.leads_until > time.monotonic(), what="the clock to lead", every=0.005)
 
 
@@ -54,8 +55,8 @@ class WallClock:
 @pytest.fixture
 def wall(monkeypatch: pytest.MonkeyPatch) -> WallClock:
     wall = WallClock()
-    monkeypatch.setattr(due, "now", wall)
-    monkeypatch.setattr(duty, "now", wall)
+    monkeypatch.setattr(due_jobs, "now", wall)
+    monkeypatch.setattr(task, "now", wall)
     return wall
 
 
@@ -69,7 +70,7 @@ def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_job_moves_at_its_time_and_not_before(
     redis: Redis, redis_server: Server, name: str
 ) -> None:
-    with Clockwork(redis_server.url) as clock:
+    with InProcessClock(redis_server.url) as clock:
         wait_leads(clock)
         at = time.time() + 0.4
         redis.zadd(name, {job(): at})
@@ -83,7 +84,7 @@ def test_a_job_that_is_due_earlier_than_the_next_wakes_the_clock(
     redis: Redis, redis_server: Server
 ) -> None:
     redis.zadd("schedule", {job("late"): time.time() + 60})
-    with Clockwork(redis_server.url) as clock:
+    with InProcessClock(redis_server.url) as clock:
         wait_leads(clock)
         for number in range(10):
             redis.zadd("retry", {job(str(number)): time.time() + 0.05})
@@ -95,7 +96,7 @@ def test_changes_that_come_while_it_is_busy_are_not_missed(
 ) -> None:
     """The server may tell of them among the replies to anything: here, to renewals."""
     monkeypatch.setattr(leader, "RENEW", 0.0005)
-    with Clockwork(redis_server.url) as clock:
+    with InProcessClock(redis_server.url) as clock:
         wait_leads(clock)
         for number in range(200):
             redis.zadd("schedule", {job(str(number)): time.time()})
@@ -107,7 +108,7 @@ def test_a_server_whose_clock_is_set_forward_makes_nobody_wait_for_the_old_time(
     redis: Redis, redis_server: Server, wall: WallClock
 ) -> None:
     redis.zadd("schedule", {job(): time.time() + 3600})
-    with Clockwork(redis_server.url) as clock:
+    with InProcessClock(redis_server.url) as clock:
         wait_leads(clock)
         wall.shift = 3600
         wait_arrived(redis, "1")
@@ -120,7 +121,7 @@ def test_a_server_whose_clock_is_set_back_moves_nothing_before_its_time(
     """And not much after it: the clock has seen the new time when that comes."""
     at = time.time() + 0.5
     redis.zadd("schedule", {job(): at})
-    with Clockwork(redis_server.url) as clock:
+    with InProcessClock(redis_server.url) as clock:
         wait_leads(clock)
         wall.shift = -1.0
         wait_arrived(redis, "1", deadline=5)
@@ -135,12 +136,12 @@ def test_a_host_with_a_wrong_clock_moves_jobs_at_their_time_and_says_so(
     """As all other hosts see it: nothing an hour early, nothing an hour late."""
     true = time.time
     log = Log()
-    monkeypatch.setattr("forkq.log.logger", lambda: log)
+    monkeypatch.setattr("forkq.runtime.log.logger", lambda: log)
     monkeypatch.setattr(time, "time", lambda: true() + wrong)
     at = true() + 0.5
     redis.zadd("schedule", {job("early"): true() + 1800, job("due"): at})
     redis.zadd("retry", {job("failed"): at})
-    with Clockwork(redis_server.url) as clock:
+    with InProcessClock(redis_server.url) as clock:
         wait_leads(clock)
         wait_until(lambda: len(arrived(redis)) == 2, what="what is due", every=0.002)
         assert true() >= at
@@ -161,7 +162,7 @@ def test_a_wrong_clock_leaves_no_last_ticks_of_another_hour(
     entry = Entry.make(name="e", cron="* * * * * *", job={"class": "E", "args": []}, origin="api")
     redis.hset("forkq:cron", "e", entry.encode())
     monkeypatch.setattr(time, "time", lambda: true() + wrong)
-    with Clockwork(redis_server.url):
+    with InProcessClock(redis_server.url):
         wait_until(lambda: redis.llen("queue:default") >= 2, what="two ticks")
     last: Any = redis.hget("forkq:cron:last", "e")
     assert begun < int(last) <= true()
@@ -175,7 +176,7 @@ def test_a_host_clock_that_is_set_while_it_leads_moves_nothing(
 ) -> None:
     true = time.time
     redis.zadd("schedule", {job("early"): true() + 1800})
-    with Clockwork(redis_server.url) as clock:
+    with InProcessClock(redis_server.url) as clock:
         wait_leads(clock)
         monkeypatch.setattr(time, "time", lambda: true() + 3600)
         redis.zadd("schedule", {job("due"): true() + 1.2})  # two renewals later
@@ -188,7 +189,7 @@ def test_a_set_of_another_type_does_not_hold_up_the_other_work(
     redis.hset("forkq:cron", "odd", "{nope")
     redis.set("forkq:cron:paused", "no set")
     redis.zadd("schedule", {job(): 1})
-    with Clockwork(redis_server.url):
+    with InProcessClock(redis_server.url):
         wait_arrived(redis, "1")
 
 
@@ -197,7 +198,7 @@ def test_where_nobody_can_have_the_lease_due_jobs_move_all_the_same(
 ) -> None:
     redis.lpush(LEASE, "no lease")
     redis.zadd("schedule", {job(): 1})
-    with Clockwork(redis_server.url) as clock:
+    with InProcessClock(redis_server.url) as clock:
         wait_arrived(redis, "1")
         assert clock.leads_until == 0
 
@@ -205,7 +206,7 @@ def test_where_nobody_can_have_the_lease_due_jobs_move_all_the_same(
 def test_without_tracking_it_polls(own_server: Server) -> None:
     own_server.cli("ACL", "SETUSER", "default", "-client|tracking")
     redis = own_server.client()
-    with Clockwork(own_server.url) as clock:
+    with InProcessClock(own_server.url) as clock:
         wait_leads(clock)
         redis.zadd("schedule", {job(): time.time() + 0.1})
         wait_arrived(redis, "1", deadline=4.5)  # a renewal comes after 5 s
@@ -215,7 +216,7 @@ def test_without_tracking_it_polls(own_server: Server) -> None:
 def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep and what goes with it, every fifth of a second."""
     monkeypatch.setattr(sweep, "_PERIOD", 0.2)
-    monkeypatch.setattr(announce, "_APART", 0.1)
+    monkeypatch.setattr(services, "_APART", 0.1)
 
 
 @pytest.mark.usefixtures("frequent")
@@ -229,7 +230,7 @@ def test_the_leader_notices_when_an_app_begins_and_ends_to_run(
             job={"class": "J", "args": [], "queue": name},
         )  # fmt: skip
         redis.hset("forkq:cron", name, one.encode())
-    with Clockwork(redis_server.url) as clock:
+    with InProcessClock(redis_server.url) as clock:
         wait_until(lambda: redis.llen("queue:ours") >= 2, what="two ticks of ours", deadline=15)
         assert redis.exists("forkq:cron:origin:") == 1
         assert redis.exists("queue:theirs") == 0
@@ -251,15 +252,15 @@ def _standstill(redis: Redis, name: str, other: str) -> bool:
 def test_only_the_leader_moves_and_its_heir_when_it_has_stopped(
     redis: Redis, redis_server: Server
 ) -> None:
-    with Clockwork(redis_server.url, nonce="a" * 12) as first:
+    with InProcessClock(redis_server.url, nonce="a" * 12) as first:
         wait_leads(first)
-        with Clockwork(redis_server.url, nonce="b" * 12) as second:
+        with InProcessClock(redis_server.url, nonce="b" * 12) as second:
             wait_until(lambda: tracking(redis) == 2, what="both clocks' watching")
             assert second.leads_until == 0
             first.stop()
             assert first.code == CLEAN
             assert isinstance(first.heard[0], Ready)
-            assert first.heard[-2:] == [Leading(0.0), Left()]
+            assert first.heard[-2:] == [LeaseHeld(0.0), Exiting()]
             wait_leads(second)
             redis.zadd("schedule", {job(): time.time()})
             wait_arrived(redis, "1")
@@ -271,18 +272,18 @@ def tracking(redis: Redis) -> int:
 
 
 def test_a_quiet_clock_lets_another_lead_and_stays(redis: Redis, redis_server: Server) -> None:
-    with Clockwork(redis_server.url, nonce="a" * 12) as first:
+    with InProcessClock(redis_server.url, nonce="a" * 12) as first:
         wait_leads(first)
         first.order(Quiet())
         wait_until(lambda: first.leads_until == 0, what="its resignation")
-        with Clockwork(redis_server.url, nonce="b" * 12) as second:
+        with InProcessClock(redis_server.url, nonce="b" * 12) as second:
             wait_leads(second)
             assert first.leads_until == 0
             assert first.code is None
 
 
 def test_a_clock_that_is_born_quiet_does_not_lead(redis: Redis, redis_server: Server) -> None:
-    with Clockwork(redis_server.url, quiet=True) as clock:
+    with InProcessClock(redis_server.url, quiet=True) as clock:
         wait_until(lambda: tracking(redis) == 1, what="its connection")
         clock.stop()
         assert clock.leads_until == 0
@@ -293,7 +294,7 @@ def test_a_standby_asks_redis_for_nothing_but_the_lease(redis: Redis, redis_serv
     """A thousand clocks that stand by must cost nothing when jobs are scheduled."""
     redis.set(LEASE, "vm2:7:eeeeeeeeeeee another-boot/pid:[1]/4242/1.00", px=12_000)
     redis.config_resetstat()
-    with every_command_logged(redis) as logged, Clockwork(redis_server.url):
+    with every_command_logged(redis) as logged, InProcessClock(redis_server.url):
         wait_until(lambda: calls(redis, "pttl") == 1, what="its look at the lease")
         redis.zadd("schedule", {job(): 1})
         redis.zadd("schedule", {job("2"): time.time() + 0.1})

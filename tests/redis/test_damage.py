@@ -12,14 +12,15 @@ from redis import Redis, exceptions
 
 import forkq
 from forkq import client as client_module
-from forkq import damage, middleware, registry
+from forkq import middleware, registry
 from forkq.cli.main import main
-from forkq.connection import Wire
-from forkq.cron import Entry
-from forkq.keys import Keys
-from forkq.limits import Rate, Rules
-from tests.redis.clockwork import Clockwork
-from tests.redis.crew import IDENTITY, Crew, Shop
+from forkq.cron.entry import Entry
+from forkq.limits.rules import Rate, Rules
+from forkq.store import damage
+from forkq.store.connection import RedisConnection
+from forkq.wire.keys import Keys
+from tests.redis.in_process_child import IDENTITY, InProcessChild, ProcessorThreads
+from tests.redis.in_process_clock import InProcessClock
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
@@ -101,7 +102,7 @@ def test_a_child_goes_on_with_all_other_queues(
     """Also while a job of the damaged queue is in progress, which is acknowledged all the same."""
     key = key_of(member)
     redis.sadd("queues", "x", "other")
-    with Crew(redis_server.url, **SHAPES[shape]) as crew:
+    with ProcessorThreads(redis_server.url, **SHAPES[shape]) as crew:
         for turn, wrong in enumerate(wrong_types(member)):
             push(redis, "x", turn)
             wait_until(lambda: redis.llen("queue:x") == 0, what="a job of x before the damage")
@@ -126,7 +127,7 @@ def test_a_damaged_set_of_queues_stops_only_what_is_new_to_a_pattern(
     redis: Redis, redis_server: Server
 ) -> None:
     redis.sadd("queues", "tenant-a")
-    with Crew(redis_server.url, queues={"tenant-*": 0, "other": 0}) as crew:
+    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0, "other": 0}) as crew:
         push(redis, "tenant-a", 1)
         crew.wait_runs(1)
         redis.set("queues", "x")
@@ -146,7 +147,7 @@ def test_what_was_in_flight_of_a_damaged_queue_goes_back_once_it_is_mended(
     redis.hset(KEYS.inflight("x"), f"{IDENTITY}/7", "1")
     redis.hset(KEYS.inflight("other"), f"{IDENTITY}/8", "2")
     redis.set("queue:x", "x")
-    crew = Crew(redis_server.url, queues={"x": 0, "other": 0})
+    crew = ProcessorThreads(redis_server.url, queues={"x": 0, "other": 0})
     crew.fetcher._line._sequence = 9
     assert not crew.fetcher.give_back()
     assert redis.lrange("queue:other", 0, -1) == [b"2"]
@@ -158,7 +159,7 @@ def test_what_was_in_flight_of_a_damaged_queue_goes_back_once_it_is_mended(
 def test_a_refusal_is_told_as_one_and_not_as_a_lost_server(own_server: Server) -> None:
     redis = own_server.client()
     own_server.cli("ACL", "SETUSER", "default", "-evalsha")
-    with Crew(own_server.url) as crew:
+    with ProcessorThreads(own_server.url) as crew:
         push(redis, "q", 1)
         wait_until(lambda: "redis gives no jobs" in crew.log.events(), what="the line")
         own_server.cli("ACL", "SETUSER", "default", "+evalsha")
@@ -168,15 +169,15 @@ def test_a_refusal_is_told_as_one_and_not_as_a_lost_server(own_server: Server) -
 
 
 def test_a_server_that_does_not_answer_in_time_is_told_in_words(own_server: Server) -> None:
-    wire = Wire(own_server.url, timeout=0.2)
-    wire.connect()
+    connection = RedisConnection(own_server.url, timeout=0.2)
+    connection.connect()
     own_server.pause()
     try:
         with pytest.raises(exceptions.TimeoutError, match=r"^no answer within 0\.2 s$"):
-            wire.call("PING")
+            connection.call("PING")
     finally:
         own_server.resume()
-    assert not wire.connected
+    assert not connection.connected
 
 
 # All but the master: a child, a clock and the commands
@@ -210,7 +211,10 @@ def test_jobs_and_retries_go_on(
 ) -> None:
     """Jobs run, fail and wait for their retry, and what is due runs too."""
     source = "schedule" if member == "retry" else "retry"
-    with Clockwork(redis_server.url) as clock, Shop(redis_server.url, queue="other") as shop:
+    with (
+        InProcessClock(redis_server.url) as clock,
+        InProcessChild(redis_server.url, queue="other") as shop,
+    ):
         wait_until(lambda: clock.leads_until > time.monotonic(), what="a leading clock")
         for turn, wrong in enumerate(wrong_types(member)):
             redis.delete(key_of(member))

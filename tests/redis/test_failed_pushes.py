@@ -14,7 +14,7 @@ import forkq
 from forkq import registry
 from forkq.client import BATCH, Client
 from forkq.errors import InvalidJob, ServerUnavailable
-from forkq.refusals import failure
+from forkq.store.refusals import failure
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 

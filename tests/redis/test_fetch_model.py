@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from redis import Redis
 
-from forkq.connection import Wire
-from forkq.keys import Keys
-from forkq.scripts import BURY, FETCH, RECOVER, REQUEUE, RETRY
+from forkq.store.connection import RedisConnection
+from forkq.store.scripts import BURY, FETCH, RECOVER, REQUEUE, RETRY
+from forkq.wire.keys import Keys
 from tests.support.server import Server
 
 KEYS = Keys()
@@ -117,7 +117,7 @@ OWNER = st.sampled_from(OWNERS)
 class Machine(RuleBasedStateMachine):
     """Does everything twice, to the server and to the model, and compares."""
 
-    wire: Wire
+    connection: RedisConnection
     redis: Redis
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class Machine(RuleBasedStateMachine):
         for lease in done:
             self.drop(lease)
         keys = (KEYS.paused, KEYS.controlled, *KEYS.lists_and_leases(QUEUES))
-        reply = self.wire.script(FETCH, keys, arguments)
+        reply = self.connection.script(FETCH, keys, arguments)
         assert reply[0] == 0
         found = [
             (QUEUES[number - 1], payload.decode())
@@ -231,7 +231,7 @@ class Machine(RuleBasedStateMachine):
     def fail(self, data: Any, script: Any) -> None:
         lease = data.draw(st.sampled_from([*self.mine(OWNERS[0]), *self.mine(OWNERS[1])]))
         name, payload = self.drop(lease)
-        self.wire.script(script, (KEYS.inflight(name), "gone"), (lease, 1, payload, 0, 1000))
+        self.connection.script(script, (KEYS.inflight(name), "gone"), (lease, 1, payload, 0, 1000))
 
     @rule(owner=OWNER, crashed=st.booleans())
     def kill(self, owner: str, crashed: bool) -> None:
@@ -245,11 +245,11 @@ class Machine(RuleBasedStateMachine):
                 moves += [number, lease, "requeue", 0, payload, ""]
         lists = KEYS.lists_and_leases(QUEUES)
         if crashed:
-            self.wire.script(
+            self.connection.script(
                 RECOVER, (KEYS.dead, "note", KEYS.queues, *lists), (1, 0, 1000, 0, *moves)
             )
         else:
-            self.wire.script(REQUEUE, (KEYS.queues, *lists), (owner, 0, 1000))
+            self.connection.script(REQUEUE, (KEYS.queues, *lists), (owner, 0, 1000))
 
     @rule(name=QUEUE)
     def pause_or_resume(self, name: str) -> None:
@@ -298,9 +298,9 @@ def test_the_script_does_what_the_model_does(
     redis: Redis, redis_server: Server, examples: int
 ) -> None:
     """Over random operations: every job where it should be, no rule broken, nothing left lying."""
-    wire = Wire(redis_server.url)
-    wire.connect()
-    machine: Any = type("Bound", (Machine,), {"wire": wire, "redis": redis})
+    connection = RedisConnection(redis_server.url)
+    connection.connect()
+    machine: Any = type("Bound", (Machine,), {"connection": connection, "redis": redis})
     machine.TestCase.settings = settings(
         max_examples=examples,
         stateful_step_count=40,
@@ -314,4 +314,4 @@ def test_the_script_does_what_the_model_does(
     try:
         case.runTest()
     finally:
-        wire.close()
+        connection.close()

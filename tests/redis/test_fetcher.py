@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from forkq.child.lead import Hand
-from forkq.connection import ResponseError, Wire
-from forkq.lease import Unit
-from forkq.limits import Rules
-from forkq.scripts import FETCH
-from tests.redis.crew import IDENTITY, Crew
+from forkq.child.fetch.fetch_turn import Hand
+from forkq.limits.rules import Rules
+from forkq.store.connection import RedisConnection, ResponseError
+from forkq.store.scripts import FETCH
+from forkq.wire.lease import UnitOfWork
+from tests.redis.in_process_child import IDENTITY, ProcessorThreads
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -46,7 +46,7 @@ class Gate:
         self._through = through
         self._open = threading.Event()
 
-    def __call__(self, unit: Unit) -> None:
+    def __call__(self, unit: UnitOfWork) -> None:
         if unit.payload not in self._through:
             self.waiting.append(unit.payload)
             assert self._open.wait(30)
@@ -73,17 +73,17 @@ def test_a_right_that_goes_missing_costs_no_job(
     redis.rpush("queue:q", *range(5))
     redis.acl_setuser("app", enabled=True, nopass=True, keys=["*"], commands=["+@all", right])
     url = redis_server.url.replace("redis://", "redis://app:x@")
-    wire = Wire(url)
+    connection = RedisConnection(url)
     try:
-        wire.connect()
+        connection.connect()
         keys = ("paused", "forkq:controlled", "queue:q", "{queue:q}:inflight")
         for _ in range(2):
             with pytest.raises(ResponseError, match="can't run this command"):
-                wire.script(FETCH, keys, (3, "me/", 1, 0, 1, 0))
+                connection.script(FETCH, keys, (3, "me/", 1, 0, 1, 0))
         assert redis.lrange("queue:q", 0, -1) == [b"0", b"1", b"2", b"3", b"4"]
         assert not redis.exists("{queue:q}:inflight")
     finally:
-        wire.close()
+        connection.close()
         redis.acl_deluser("app")
 
 
@@ -91,7 +91,7 @@ def test_no_more_is_leased_than_there_are_processors(
     redis: Redis, redis_server: Server, gate: Gate
 ) -> None:
     push(redis, *range(10))
-    with Crew(redis_server.url, gate, concurrency=3):
+    with ProcessorThreads(redis_server.url, gate, concurrency=3):
         gate.wait_for(3)
         assert (redis.hlen(INFLIGHT), redis.llen(LIST)) == (3, 7)
         assert line(redis) == [str(number).encode() for number in range(3, 10)]
@@ -101,7 +101,7 @@ def test_no_more_is_leased_than_there_are_processors(
 
 def test_one_long_job_holds_no_other_up(redis: Redis, redis_server: Server) -> None:
     gate = Gate(*(str(number).encode() for number in range(1, 400)))
-    with Crew(redis_server.url, gate, concurrency=2) as crew:
+    with ProcessorThreads(redis_server.url, gate, concurrency=2) as crew:
         push(redis, *range(1, 200), 0, *range(200, 400))
         crew.wait_runs(399)
         assert redis.llen(LIST) == 0
@@ -110,7 +110,7 @@ def test_one_long_job_holds_no_other_up(redis: Redis, redis_server: Server) -> N
 
 
 def test_a_push_wakes_a_waiting_child_at_once(redis: Redis, redis_server: Server) -> None:
-    with Crew(redis_server.url, queues={"a": 0, "b": 0, "c": 0}) as crew:
+    with ProcessorThreads(redis_server.url, queues={"a": 0, "b": 0, "c": 0}) as crew:
         for number, queue in enumerate(["c", "a", "b", "c"] * 5):
             wait_until(lambda: crew.fetcher._waiting, what="the child to wait")
             began = time.monotonic()
@@ -120,7 +120,7 @@ def test_a_push_wakes_a_waiting_child_at_once(redis: Redis, redis_server: Server
 
 
 def test_a_waiting_child_is_woken_whatever_the_mode(redis: Redis, redis_server: Server) -> None:
-    with Crew(redis_server.url, queues={"a": 100, "b": 1}) as crew:
+    with ProcessorThreads(redis_server.url, queues={"a": 100, "b": 1}) as crew:
         for number in range(10):
             wait_until(lambda: crew.fetcher._waiting, what="the child to wait")
             push(redis, number, queue="b")
@@ -128,7 +128,7 @@ def test_a_waiting_child_is_woken_whatever_the_mode(redis: Redis, redis_server: 
 
 
 def test_an_idle_child_sends_nothing(redis: Redis, redis_server: Server) -> None:
-    with Crew(redis_server.url) as crew:
+    with ProcessorThreads(redis_server.url) as crew:
         wait_until(lambda: crew.fetcher._waiting, what="the child to wait")
         before = commands(redis)
         threading.Event().wait(1.0)  # the fact is that nothing happens
@@ -143,7 +143,7 @@ def commands(redis: Redis) -> int:
 def test_an_acknowledgement_is_sent_soon_though_nothing_else_comes(
     redis: Redis, redis_server: Server
 ) -> None:
-    with Crew(redis_server.url) as crew:
+    with ProcessorThreads(redis_server.url) as crew:
         push(redis, "only")
         crew.wait_runs(1)
         wait_until(lambda: not redis.exists(INFLIGHT), deadline=AT_ONCE, what="the acknowledgement")
@@ -153,7 +153,7 @@ def test_an_acknowledgement_is_sent_soon_though_all_processors_are_busy(
     redis: Redis, redis_server: Server
 ) -> None:
     gate = Gate(b"tiny")
-    with Crew(redis_server.url, gate, concurrency=2) as crew:
+    with ProcessorThreads(redis_server.url, gate, concurrency=2) as crew:
         push(redis, "tiny", "long 1", "long 2")
         gate.wait_for(2)
         crew.wait_runs(1)
@@ -175,7 +175,7 @@ def test_large_jobs_are_fetched_a_few_at_a_time(
     for number in range(10):
         redis.lpush(LIST, f"{number}" * 300_000)
     redis.lpush(LIST, *range(40))
-    with Crew(own_server.url, concurrency=10, rules=rules) as crew:
+    with ProcessorThreads(own_server.url, concurrency=10, rules=rules) as crew:
         crew.wait_runs(50)
         assert "redis lost" not in crew.log.events()
     assert [len(payload) for payload in crew.order[:10]] == [300_000] * 10
@@ -188,7 +188,7 @@ def test_strict_order_starts_no_lower_job_while_a_higher_queue_has_some(
     for queue in ("low", "high", "mid"):
         push(redis, *(f"{queue} {number}" for number in range(300)), queue=queue)
     queues = {"high": 0, "mid": 0, "low": 0}
-    with Crew(redis_server.url, queues=queues, concurrency=1) as crew:
+    with ProcessorThreads(redis_server.url, queues=queues, concurrency=1) as crew:
         crew.wait_runs(900)
     wanted = [f"{queue} {number}" for queue in queues for number in range(300)]
     assert crew.order == [payload.encode() for payload in wanted]
@@ -200,7 +200,7 @@ def test_weighted_shares_through_the_fetcher_come_within_two_points(
     for queue in ("a", "b", "c"):
         push(redis, *[queue] * 18_000, queue=queue)
     queues = {"a": 10, "b": 5, "c": 3}
-    with Crew(redis_server.url, queues=queues, concurrency=10) as crew:
+    with ProcessorThreads(redis_server.url, queues=queues, concurrency=10) as crew:
         crew.wait_runs(18_000)
         drawn = Counter(crew.order[:18_000])
     shares = [100 * drawn[queue.encode()] / 18_000 for queue in queues]
@@ -211,7 +211,7 @@ def test_quiet_fetches_nothing_more_and_acknowledges_what_is_done(
     redis: Redis, redis_server: Server, gate: Gate
 ) -> None:
     push(redis, *range(10))
-    crew = Crew(redis_server.url, gate, concurrency=2)
+    crew = ProcessorThreads(redis_server.url, gate, concurrency=2)
     with crew:
         gate.wait_for(2)
         crew.fetcher.quiet()
@@ -222,7 +222,7 @@ def test_quiet_fetches_nothing_more_and_acknowledges_what_is_done(
 
 
 def test_a_child_that_waits_goes_quiet_at_once(redis: Redis, redis_server: Server) -> None:
-    crew = Crew(redis_server.url, concurrency=5)
+    crew = ProcessorThreads(redis_server.url, concurrency=5)
     with crew:
         wait_until(lambda: crew.fetcher._waiting, what="the child to wait")
         began = time.monotonic()
@@ -234,7 +234,7 @@ def test_what_is_given_back_stands_at_the_head_in_its_old_order(
     redis: Redis, redis_server: Server
 ) -> None:
     push(redis, *range(6))
-    crew = Crew(redis_server.url, concurrency=4)
+    crew = ProcessorThreads(redis_server.url, concurrency=4)
     units = [crew.fetcher.take() for _ in range(4)]
     assert units[1] is not None
     crew.fetcher.acknowledge(units[1])
@@ -250,7 +250,7 @@ def test_giving_back_to_a_server_that_is_away_says_so_and_the_leases_stay(
 ) -> None:
     redis = own_server.client()
     push(redis, 1, 2)
-    crew = Crew(own_server.url, concurrency=2)
+    crew = ProcessorThreads(own_server.url, concurrency=2)
     assert crew.fetcher.take() is not None
     crew.fetcher.quiet()
     own_server.stop()
@@ -263,7 +263,7 @@ def test_the_job_of_a_dead_processor_goes_back_and_runs_again(
     redis: Redis, redis_server: Server
 ) -> None:
     push(redis, "orphan")
-    crew = Crew(redis_server.url, concurrency=2)
+    crew = ProcessorThreads(redis_server.url, concurrency=2)
     hand = Hand()
     assert crew.fetcher.take(hand) is not None
     crew.fetcher.abandon(hand)
@@ -274,7 +274,7 @@ def test_the_job_of_a_dead_processor_goes_back_and_runs_again(
 
 def test_leases_name_their_owner_and_count_up(redis: Redis, redis_server: Server) -> None:
     push(redis, "1", "2", "3")
-    crew = Crew(redis_server.url, concurrency=3)
+    crew = ProcessorThreads(redis_server.url, concurrency=3)
     assert crew.fetcher.take() is not None
     assert set(redis.hkeys(INFLIGHT)) == {f"{IDENTITY}/{n}".encode() for n in (1, 2, 3)}
     crew.fetcher.quiet()
@@ -284,7 +284,7 @@ def test_leases_name_their_owner_and_count_up(redis: Redis, redis_server: Server
 # Connections lost
 
 
-def drained(redis: Redis, crew: Crew, count: int) -> None:
+def drained(redis: Redis, crew: ProcessorThreads, count: int) -> None:
     """Every job was run exactly once, and nothing is left."""
     crew.wait_runs(count, deadline=40)
     crew.stop()
@@ -294,19 +294,19 @@ def drained(redis: Redis, crew: Crew, count: int) -> None:
     assert (redis.llen(LIST), redis.hlen(INFLIGHT)) == (0, 0)
 
 
-def a_little_work(unit: Unit) -> None:
+def a_little_work(unit: UnitOfWork) -> None:
     """Half a millisecond, so that the jobs last until the server is back."""
     threading.Event().wait(0.0005)
 
 
-def brief_pauses(crew: Crew) -> None:
+def brief_pauses(crew: ProcessorThreads) -> None:
     """The fetcher's pauses after a failure are for production; a test has no second to lose."""
     crew.fetcher._backoff._first = 0.02
 
 
 def test_killed_connections_lose_and_double_nothing(redis: Redis, redis_server: Server) -> None:
     push(redis, *range(6000))
-    crew = Crew(redis_server.url, concurrency=4)
+    crew = ProcessorThreads(redis_server.url, concurrency=4)
     brief_pauses(crew)
     with crew:
         for cut in range(1, 11):
@@ -320,7 +320,7 @@ def test_killed_connections_lose_and_double_nothing(redis: Redis, redis_server: 
 def test_a_waiting_child_whose_connection_is_killed_waits_on_the_next(
     redis: Redis, redis_server: Server
 ) -> None:
-    crew = Crew(redis_server.url)
+    crew = ProcessorThreads(redis_server.url)
     brief_pauses(crew)
     with crew:
         for number in range(5):
@@ -337,7 +337,7 @@ def test_lost_replies_lose_and_double_nothing(
     """The server has leased the jobs, or dropped the leases, and the child never hears of it."""
     push(redis, *range(3000))
     with Proxy(redis_server.port) as proxy:
-        crew = Crew(proxy.url, concurrency=concurrency)
+        crew = ProcessorThreads(proxy.url, concurrency=concurrency)
         brief_pauses(crew)
         cuts = 0
         with crew:
@@ -353,7 +353,7 @@ def test_lost_replies_lose_and_double_nothing(
 def test_a_restarted_server_loses_and_doubles_nothing(own_server: Server) -> None:
     redis = own_server.client()
     push(redis, *range(3000))
-    crew = Crew(own_server.url, a_little_work, concurrency=4)
+    crew = ProcessorThreads(own_server.url, a_little_work, concurrency=4)
     brief_pauses(crew)
     with crew:
         for restart in range(1, 4):
@@ -369,7 +369,7 @@ def test_jobs_run_on_while_the_server_is_away_and_are_acknowledged_when_it_is_ba
     own_server: Server, gate: Gate
 ) -> None:
     push(own_server.client(), "1", "2")
-    crew = Crew(own_server.url, gate, concurrency=2)
+    crew = ProcessorThreads(own_server.url, gate, concurrency=2)
     brief_pauses(crew)
     with crew:
         gate.wait_for(2)
@@ -382,7 +382,7 @@ def test_jobs_run_on_while_the_server_is_away_and_are_acknowledged_when_it_is_ba
     assert own_server.cli("EXISTS", LIST) == 0
 
 
-class Meddler(deque[Unit]):
+class Meddler(deque[UnitOfWork]):
     """A deque in which another processor puts a unit just after the leader has looked at it."""
 
     def __init__(self) -> None:
@@ -394,11 +394,11 @@ class Meddler(deque[Unit]):
         if meddle is not None:
             meddle()
 
-    def __iter__(self) -> Iterator[Unit]:
+    def __iter__(self) -> Iterator[UnitOfWork]:
         yield from list(super().__iter__())
         self._act()
 
-    def popleft(self) -> Unit:
+    def popleft(self) -> UnitOfWork:
         self._act()
         return super().popleft()
 
@@ -408,7 +408,7 @@ def test_an_acknowledgement_during_a_reconnection_is_not_forgotten(
 ) -> None:
     """Else its lease would stay until the child stops, and the job would then run again."""
     push(redis, "1", "2")
-    crew = Crew(redis_server.url, concurrency=3)
+    crew = ProcessorThreads(redis_server.url, concurrency=3)
     fetcher = crew.fetcher
     one, two = fetcher.take(), fetcher.take()
     assert one is not None
@@ -432,7 +432,7 @@ def test_an_acknowledgement_during_a_reconnection_is_not_forgotten(
 def test_where_tracking_is_refused_it_polls_and_says_so_once(own_server: Server) -> None:
     own_server.cli("ACL", "SETUSER", "default", "-client|tracking")
     redis = own_server.client()
-    with Crew(own_server.url) as crew:
+    with ProcessorThreads(own_server.url) as crew:
         for number in range(10):
             push(redis, number)
             crew.wait_runs(number + 1)
@@ -444,7 +444,7 @@ def test_polling_is_brisk_again_after_a_job(own_server: Server) -> None:
     """The pauses grow while there is nothing to do, and only then."""
     own_server.cli("ACL", "SETUSER", "default", "-client|tracking")
     redis = own_server.client()
-    with Crew(own_server.url) as crew:
+    with ProcessorThreads(own_server.url) as crew:
         began = time.monotonic()
         for number in range(20):
             push(redis, number)

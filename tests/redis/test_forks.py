@@ -58,7 +58,7 @@ def push(who):
 thread = threading.Thread(target=push, args=["parent"])
 thread.start()
 release = lambda: None
-wait_for(lambda: "forkq.connection" in sys.modules)
+wait_for(lambda: "forkq.store.connection" in sys.modules)
 """
 ANOTHER_IMPORT = """
 def push(who):
@@ -126,15 +126,15 @@ def test_a_child_forked_during_the_first_push_of_another_thread_can_push(
     assert sorted(json.loads(job)["args"] for job in jobs) == [["child"], ["parent"]]
 
 
-def test_a_wire_lent_across_a_fork_stays_the_parents(redis: Redis, redis_server: Server) -> None:
+def test_a_connection_lent_at_a_fork_stays_the_parents(redis: Redis, redis_server: Server) -> None:
     source = f"""
 import os, sys, forkq
 client = forkq.Client({redis_server.url!r})
-with client.wire() as wire:
-    wire.call("CLIENT", "SETNAME", "parents")
+with client.connection() as connection:
+    connection.call("CLIENT", "SETNAME", "parents")
     pid = os.fork()
-with client.wire() as wire:
-    name = wire.call("CLIENT", "GETNAME")
+with client.connection() as connection:
+    name = connection.call("CLIENT", "GETNAME")
 if pid == 0:
     os._exit(0 if name != b"parents" else 1)
 assert name == b"parents"
@@ -151,9 +151,9 @@ def test_nothing_is_imported_later_than_a_fork_waits_for(redis_server: Server, k
         url = redis_server.url.replace("127.0.0.1", "localhost")
     source = f"""
 import importlib, sys, forkq
-from forkq import transport
+from forkq.store import transport
 for name in transport._LATE:
-    importlib.import_module(name, "forkq")
+    importlib.import_module(name)
 before = set(sys.modules)
 client = forkq.configure({url!r}, environ={{}})
 jid = client.push({{"class": "MyJob", "args": [1]}})

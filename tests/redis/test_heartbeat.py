@@ -14,19 +14,19 @@ import pytest
 from redis import Redis
 
 import forkq
-from forkq.capsule import Capsule
-from forkq.child.heartbeat import Heartbeat, Household, Snapshot
-from forkq.child.ledger import Ledger
-from forkq.child.record import Record, describe
-from forkq.child.retry import Retry, decide
-from forkq.child.stats import Totals
-from forkq.config import load
-from forkq.connection import Wire
-from forkq.keys import Keys
-from forkq.lease import Progress, Unit
-from forkq.outage import Outage
-from forkq.whereabouts import here
-from tests.redis.crew import IDENTITY, Log
+from forkq.child.failure.retry import Retry, decide
+from forkq.child.heartbeat.beat import Heartbeat, HeartbeatHooks, Snapshot
+from forkq.child.heartbeat.record import Record, describe
+from forkq.child.heartbeat.stats import Totals
+from forkq.child.heartbeat.stats_flush import StatsFlusher
+from forkq.config.capsule import Capsule
+from forkq.config.config import load
+from forkq.runtime.liveness import process_ref
+from forkq.store.connection import RedisConnection
+from forkq.store.outage import Outage
+from forkq.wire.keys import Keys
+from forkq.wire.lease import Progress, UnitOfWork
+from tests.redis.in_process_child import IDENTITY, Log
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -51,23 +51,23 @@ class Heart:
         config = load(None, {"tag": "mytag"}, {}, Path("/"))
         capsule = Capsule("default", (("default", 2), ("low", 1)), 3)
         self.log = Log()
-        self.units: list[Unit] = []
+        self.units: list[UnitOfWork] = []
         self.totals = Totals()
         self.quiet = False
         self.orders: list[str] = []
         self.called: list[str] = []
         self.failures: dict[str, BaseException] = {}
         self.left = False  # what a publish tells: something is to be tried again
-        self.wire = Wire(url, timeout=timeout)
+        self.connection = RedisConnection(url, timeout=timeout)
         self.heartbeat = Heartbeat(
-            self.wire,
+            self.connection,
             Record(IDENTITY, Keys(), describe(IDENTITY, config, capsule)),
-            Ledger(IDENTITY, Keys(), self.log),
-            Household(
+            StatsFlusher(IDENTITY, Keys(), self.log),
+            HeartbeatHooks(
                 snapshot=lambda: Snapshot(self.units, self.totals, self.quiet),
                 on_signal=self.orders.append,
                 on_gap=self._gap,
-                publish=lambda wire: self._call("publish", wire),
+                publish=lambda connection: self._call("publish", connection),
                 chores=lambda: False,
             ),
             Outage(self.log),
@@ -78,21 +78,21 @@ class Heart:
     def beat(self) -> bool:
         return self.heartbeat.beat()
 
-    def performs(self, *, thread: int = 140_000_000_000_000) -> Unit:
+    def performs(self, *, thread: int = 140_000_000_000_000) -> UnitOfWork:
         """A unit that is being performed from now on."""
-        unit = Unit(1, "default", len(self.units) + 1, PAYLOAD)
+        unit = UnitOfWork(1, "default", len(self.units) + 1, PAYLOAD)
         unit.begin(thread + len(self.units), time.time())
         self.units.append(unit)
         return unit
 
     def close(self) -> None:
-        self.wire.close()
+        self.connection.close()
 
-    def _gap(self, wire: Wire) -> None:
-        self._call("gap", wire)
+    def _gap(self, connection: RedisConnection) -> None:
+        self._call("gap", connection)
 
-    def _call(self, name: str, wire: Wire) -> bool:
-        assert wire.call("PING") == b"PONG"
+    def _call(self, name: str, connection: RedisConnection) -> bool:
+        assert connection.call("PING") == b"PONG"
         self.called.append(name)
         if name in self.failures:
             raise self.failures[name]
@@ -128,7 +128,7 @@ def test_a_record_has_every_field_of_sidekiqs_dumps_in_their_types(
     heart: Heart, redis: Redis
 ) -> None:
     heart.performs()
-    heart.units.append(Unit(1, "default", 9, PAYLOAD))  # fetched, not begun
+    heart.units.append(UnitOfWork(1, "default", 9, PAYLOAD))  # fetched, not begun
     assert heart.beat()
     fields = record(redis)
     assert fields.keys() - DUMPED_FIELDS.keys() == {"concurrency"}
@@ -175,7 +175,7 @@ def test_whatever_the_server_has_lost_is_back_with_the_next_beat(
         redis.delete(*lost)
         heart.beat()
         assert written <= keys(redis), f"after the loss of {lost}"
-    assert redis.get(Keys().place(IDENTITY)) == here().encode()
+    assert redis.get(Keys().place(IDENTITY)) == process_ref().encode()
 
 
 def test_a_large_payload_is_shown_without_what_makes_it_large(heart: Heart, redis: Redis) -> None:
@@ -252,7 +252,7 @@ def test_after_a_beat_a_childs_stamps_go_by_the_servers_clock(
     monkeypatch.setattr(time, "time", lambda: true() + wrong)
     heart.beat()
     assert float(record(redis)["beat"]) == pytest.approx(true(), abs=3)
-    unit = Unit(1, "default", 1, PAYLOAD)
+    unit = UnitOfWork(1, "default", 1, PAYLOAD)
     decision = decide(unit, None, ValueError("boom"), lambda error, event: None)
     assert isinstance(decision, Retry)
     assert 10 < decision.at - true() < 60
@@ -477,9 +477,9 @@ def test_a_slow_redis_is_told_once_after_five_beats(
     """With the figures, and how busy the processors were."""
     take = Record.next_order
 
-    def slowly(self: Record, wire: Wire) -> str | None:
-        wire.call("BLPOP", "nothing", 0.06)  # the server takes its time to answer
-        return take(self, wire)
+    def slowly(self: Record, connection: RedisConnection) -> str | None:
+        connection.call("BLPOP", "nothing", 0.06)  # the server takes its time to answer
+        return take(self, connection)
 
     heart.performs()
     assert heart.beat()

@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from forkq.capsule import Capsule
-from forkq.child.line import Line
+from forkq.child.fetch.fetch_connection import FetchConnection
 from forkq.client import Client
-from forkq.clock.watch import WatchWire
-from forkq.connection import ConnectionLost, ResponseError, Wire
-from forkq.keys import Keys
-from forkq.log import logger
-from forkq.scripts import ADD, CONTROL
+from forkq.clock.tracking import TrackingConnection
+from forkq.config.capsule import Capsule
+from forkq.runtime.log import logger
+from forkq.store.connection import ConnectionLost, RedisConnection, ResponseError
+from forkq.store.scripts import RULES_CHANGE, SET_ADD
+from forkq.wire.keys import Keys
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -39,7 +39,12 @@ pytestmark = [
 ]
 
 # An exception in these may leave a reply unread. While redis-py connects, nobody waits for replies.
-FILES = ("forkq/connection.py", "forkq/transport.py", "contextlib.py", "child/line.py")
+FILES = (
+    "forkq/store/connection.py",
+    "forkq/store/transport.py",
+    "contextlib.py",
+    "child/fetch/fetch_connection.py",
+)
 PARTS = ("read_response", "send_packed_command", "_read_from_socket", "disconnect", "can_read")
 # hiredis 3.5.0 was seen to crash when a signal's exception lands around its packing of a command.
 PACKING = ("pack", "send", "<listcomp>")
@@ -108,29 +113,31 @@ def interrupted_everywhere(act: Callable[[], object], check: Callable[[], None])
 
 
 def _call(client: Client) -> None:
-    with client.wire() as wire:
-        wire.call("LLEN", "queue:one")
+    with client.connection() as connection:
+        connection.call("LLEN", "queue:one")
 
 
 def _pipeline(client: Client) -> None:
-    with client.wire() as wire:
-        wire.pipeline([("LLEN", "queue:one"), ("LLEN", "queue:two")])
+    with client.connection() as connection:
+        connection.pipeline([("LLEN", "queue:one"), ("LLEN", "queue:two")])
 
 
 def _script(client: Client) -> None:
-    with client.wire() as wire:
-        wire.script(ADD, ("paused",), ("one",))
+    with client.connection() as connection:
+        connection.script(SET_ADD, ("paused",), ("one",))
 
 
 def _unknown_script(client: Client) -> None:
-    with client.wire() as wire:
-        wire.call("SCRIPT", "FLUSH")
-        wire.script(CONTROL, ("forkq:controlled", "{queue:one}:control"), ("one", "limit", "5"))
+    with client.connection() as connection:
+        connection.call("SCRIPT", "FLUSH")
+        connection.script(
+            RULES_CHANGE, ("forkq:controlled", "{queue:one}:control"), ("one", "limit", "5")
+        )
 
 
 def _refused(client: Client) -> None:
-    with client.wire() as wire:
-        wire.pipeline([("GET", "queue:one"), ("LLEN", "queue:one")])
+    with client.connection() as connection:
+        connection.pipeline([("GET", "queue:one"), ("LLEN", "queue:one")])
 
 
 def _push(client: Client) -> None:
@@ -148,44 +155,44 @@ def test_a_call_that_is_interrupted_at_any_line_leaves_no_reply_to_the_next(
     client: Client, act: Callable[[Client], None]
 ) -> None:
     def check() -> None:
-        with client.wire() as wire:
-            assert wire.call("LLEN", "queue:three") == 3
+        with client.connection() as connection:
+            assert connection.call("LLEN", "queue:three") == 3
 
     interrupted_everywhere(lambda: act(client), check)
 
 
-@pytest.mark.parametrize("kind", [Wire, WatchWire])
+@pytest.mark.parametrize("kind", [RedisConnection, TrackingConnection])
 def test_a_wire_of_ones_own_gives_its_own_answer_or_none(
-    redis: Redis, redis_server: Server, kind: type[Wire]
+    redis: Redis, redis_server: Server, kind: type[RedisConnection]
 ) -> None:
     """As the heartbeat, the rescue and the clock have one: never in a pool."""
     redis.rpush("queue:three", 1, 2, 3)
-    wire = kind(redis_server.url)
+    connection = kind(redis_server.url)
 
     def track_and_ask() -> None:
-        wire.connect()
-        wire.track()
-        wire.pipeline([("CLIENT", "CACHING", "YES"), ("GET", "news")])
-        wire.wait(0)
-        wire.call("LLEN", "queue:one")
+        connection.connect()
+        connection.track()
+        connection.pipeline([("CLIENT", "CACHING", "YES"), ("GET", "news")])
+        connection.wait(0)
+        connection.call("LLEN", "queue:one")
 
     def check() -> None:
         try:
-            wire.connect()
-            assert wire.call("LLEN", "queue:three") == 3
+            connection.connect()
+            assert connection.call("LLEN", "queue:three") == 3
         except ConnectionLost:
-            assert not wire.connected
+            assert not connection.connected
 
     interrupted_everywhere(track_and_ask, check)
-    wire.close()
+    connection.close()
 
 
 def test_a_fetch_that_is_interrupted_is_never_answered_by_another_ones_reply(
     redis: Redis, redis_server: Server
 ) -> None:
     capsule = Capsule("default", queues=(("one", 0), ("tenant-*", 0)))
-    wire = Wire(redis_server.url)
-    line = Line(capsule, "host:1:abc", Keys(""), wire, logger())
+    connection = RedisConnection(redis_server.url)
+    line = FetchConnection(capsule, "host:1:abc", Keys(""), connection, logger())
     fetched: list[bytes] = []
 
     def fetch() -> None:
@@ -223,8 +230,8 @@ def test_time_outs_by_signal_never_mix_up_answers(client: Client, redis_server: 
         raise Interrupted
 
     def size(queue: str) -> int:
-        with through.wire() as wire:
-            return int(wire.call("LLEN", f"queue:{queue}"))
+        with through.connection() as connection:
+            return int(connection.call("LLEN", f"queue:{queue}"))
 
     sizes = {"one": 1, "two": 2, "three": 3}
     wrong, interrupted = [], 0

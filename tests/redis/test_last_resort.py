@@ -13,12 +13,13 @@ import pytest
 from redis import Redis
 
 import forkq
-from forkq import log, middleware, registry
+from forkq import middleware, registry
 from forkq.child import processor as processor_module
-from forkq.child.lead import Hand, Lead
+from forkq.child.fetch.fetch_turn import FetchTurn, Hand
 from forkq.child.processor import Processor
-from forkq.lease import Unit
-from tests.redis.crew import Shop
+from forkq.runtime import log
+from forkq.wire.lease import UnitOfWork
+from tests.redis.in_process_child import InProcessChild
 from tests.redis.test_processor import (
     INFLIGHT,
     LIST,
@@ -99,8 +100,8 @@ def test_a_failure_that_cannot_be_told_is_settled_after_one_run(
         fail()
 
     ran = good()
-    with Shop(redis_server.url, concurrency=1) as shop:
-        shop.processors[0]._reporter._log = log.logger()
+    with InProcessChild(redis_server.url, concurrency=1) as shop:
+        shop.processors[0]._job_log._log = log.logger()
         redis.lpush(LIST, payload("Hostile", retry=retry, backtrace=True), payload())
         settled(redis)
         wait_until(lambda: shop.manager.counts() == (2, 1), what="the counts")
@@ -131,7 +132,7 @@ def test_middleware_may_do_to_a_job_what_it_likes(
             if change == "removes":
                 del job[one]
 
-    with Shop(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as shop:
         redis.lpush(LIST, payload("Changed", forkq={"cron": "n"}))
         settled(redis)
         wait_until(lambda: shop.manager.counts() == (1, int(fails)), what="the counts")
@@ -166,7 +167,7 @@ def test_a_fault_of_our_own_costs_the_job_a_retry_and_no_processor(
 
     monkeypatch.setattr(processor_module, "stopping", lambda: True)
     monkeypatch.setattr(processor_module, where, break_off)
-    with Shop(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as shop:
         redis.lpush(LIST, payload("Bad"))
         settled(redis)
         assert shop.processors[0].alive
@@ -189,7 +190,7 @@ def test_settled_first_told_afterwards(redis: Redis, redis_server: Server) -> No
     def look(error: BaseException, context: dict[str, Any]) -> None:
         seen.append(bool(redis.exists("retry")) and not redis.exists(INFLIGHT))
 
-    with Shop(redis_server.url, concurrency=1):
+    with InProcessChild(redis_server.url, concurrency=1):
         redis.lpush(LIST, payload("Bad", retry="rubbish"), b"{nope")
         settled(redis)
         wait_until(lambda: len(seen) == 3, what="the handlers")
@@ -202,7 +203,7 @@ def test_exceptions_that_strike_while_processors_wait_stop_no_child(
     """The leader and its followers, again and again: those who die are replaced, and a job that is
     pushed then runs."""
     ran = good()
-    with Shop(redis_server.url, concurrency=4) as shop:
+    with InProcessChild(redis_server.url, concurrency=4) as shop:
         for round_ in range(10):
             wait_until(lambda: shop.fetcher._waiting, what="a leader that waits")
             for processor in shop.manager._processors:
@@ -219,7 +220,7 @@ def test_exceptions_that_strike_while_processors_wait_stop_no_child(
 
 def test_the_lead_is_never_lost_whenever_an_exception_strikes() -> None:
     """Threads that take and leave the lead as fast as they can, and are struck at any bytecode."""
-    lead, over, rounds = Lead(), threading.Event(), [0]
+    lead, over, rounds = FetchTurn(), threading.Event(), [0]
     hands: list[Hand] = []
 
     def follow() -> None:
@@ -285,7 +286,7 @@ def test_when_several_processors_die_no_job_runs_twice_at_once(
     deaths: list[int] = []
     process = Processor.process
 
-    def die(self: Processor, unit: Unit) -> None:
+    def die(self: Processor, unit: UnitOfWork) -> None:
         unit.begin(threading.get_ident(), 1.0)
         if len(deaths) < 4:
             deaths.append(1)
@@ -294,8 +295,8 @@ def test_when_several_processors_die_no_job_runs_twice_at_once(
 
     monkeypatch.setattr(Processor, "process", die)
     order: list[str] = []
-    with Shop(redis_server.url, concurrency=4) as shop:
-        abandon, hire = shop.fetcher.abandon, shop.manager._hire
+    with InProcessChild(redis_server.url, concurrency=4) as shop:
+        abandon, make_processor = shop.fetcher.abandon, shop.manager._make_processor
 
         def note_abandon(hand: Hand) -> None:
             order.append("abandon")
@@ -303,10 +304,10 @@ def test_when_several_processors_die_no_job_runs_twice_at_once(
 
         def note_hire(name: str) -> Processor:
             order.append("hire")
-            return hire(name)
+            return make_processor(name)
 
         monkeypatch.setattr(shop.fetcher, "abandon", note_abandon)
-        monkeypatch.setattr(shop.manager, "_hire", note_hire)
+        monkeypatch.setattr(shop.manager, "_make_processor", note_hire)
         redis.lpush(LIST, *[payload("Good", jid=str(n)) for n in range(4)])
         wait_until(
             lambda: all(p.has_died for p in shop.manager._processors), what="the end of all four"

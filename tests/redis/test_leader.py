@@ -13,12 +13,12 @@ from redis import Redis
 
 from forkq.clock import leader as module
 from forkq.clock.leader import HANDOVER, MARGIN, RENEW, TTL, Leader
-from forkq.clock.watch import WatchWire
-from forkq.connection import ConnectionLost
-from forkq.keys import Keys
-from forkq.scripts import TAKE
-from forkq.whereabouts import here
-from tests.redis.crew import Log
+from forkq.clock.tracking import TrackingConnection
+from forkq.runtime.liveness import process_ref
+from forkq.store.connection import ConnectionLost
+from forkq.store.scripts import LEADER_CLAIM
+from forkq.wire.keys import Keys
+from tests.redis.in_process_child import Log
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -37,10 +37,10 @@ class Candidate:
         self.identity = f"vm:{number}:aaaaaaaaaaaa"
         self.log = Log()
         self.told: list[float] = []
-        self.wire = WatchWire(url)
-        self.wire.connect()
-        self.wire.track()
-        self.leader = Leader(self.identity, keys, self.wire, self.told.append, self.log)
+        self.connection = TrackingConnection(url)
+        self.connection.connect()
+        self.connection.track()
+        self.leader = Leader(self.identity, keys, self.connection, self.told.append, self.log)
 
     def attend(self, *, watch: bool = True) -> bool:
         """Attends; returns whether it leads."""
@@ -49,8 +49,8 @@ class Candidate:
 
     def wait(self) -> None:
         """As the clock does: until there is something to attend to, or the server speaks."""
-        self.wire.wait(max(0.0, self.leader.pause()))
-        if self.wire.news().of(LEFT):
+        self.connection.wait(max(0.0, self.leader.pause()))
+        if self.connection.news().of(LEFT):
             self.leader.look_again()
 
     def lead_soon(self, deadline: float) -> float:
@@ -76,7 +76,7 @@ def make(redis: Redis, redis_server: Server) -> Iterator[Make]:
 
     yield candidate
     for each in made:
-        each.wire.close()
+        each.connection.close()
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def dead_place() -> str:
     """Where a process lived that has ended and been reaped."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    place = here(process.pid)
+    place = process_ref(process.pid)
     process.communicate()
     return place
 
@@ -104,7 +104,7 @@ def commands(redis: Redis) -> int:
 def test_the_first_to_come_leads_and_says_until_when(make: Make, redis: Redis) -> None:
     first, before = make(), time.monotonic()
     assert first.attend()
-    assert redis.get(LEASE) == f"{first.identity} {here()}".encode()
+    assert redis.get(LEASE) == f"{first.identity} {process_ref()}".encode()
     assert 0 < redis.pttl(LEASE) <= TTL * 1000
     [until] = first.told
     assert before + TTL - MARGIN <= until <= time.monotonic() + TTL - MARGIN
@@ -213,7 +213,7 @@ def test_the_lease_of_a_process_that_died_here_is_taken_at_once(make: Make, redi
 def test_a_standby_sees_the_leader_die_without_asking_redis(make: Make, redis: Redis) -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        redis.set(LEASE, f"vm:7:dddddddddddd {here(process.pid)}", px=10_000)
+        redis.set(LEASE, f"vm:7:dddddddddddd {process_ref(process.pid)}", px=10_000)
         second = make()
         assert not second.attend()
         before = commands(redis)
@@ -229,7 +229,7 @@ def test_a_standby_sees_the_leader_die_without_asking_redis(make: Make, redis: R
 def test_only_the_lease_of_the_dead_itself_is_taken_over(make: Make, redis: Redis) -> None:
     """Somebody else may have been quicker, between the look and the taking."""
     second = make()
-    assert second.leader._claim(b"")[0] == f"{second.identity} {here()}".encode()
+    assert second.leader._claim(b"")[0] == f"{second.identity} {process_ref()}".encode()
     redis.set(LEASE, ELSEWHERE, px=10_000)
     holder, left = second.leader._claim(b"vm:7:dddddddddddd a-place-of-the-dead")
     assert holder == ELSEWHERE.encode()
@@ -293,12 +293,12 @@ def test_where_the_server_does_not_tell_a_standby_asks_every_second(
 def test_a_lost_reply_to_the_taking_loses_no_time(make: Make, redis_server: Server) -> None:
     with Proxy(redis_server.port) as proxy:
         first = make(proxy.url)
-        first.wire.call("SCRIPT", "LOAD", TAKE.text)
-        proxy.cut(TAKE.sha)
+        first.connection.call("SCRIPT", "LOAD", LEADER_CLAIM.text)
+        proxy.cut(LEADER_CLAIM.sha)
         with pytest.raises(ConnectionLost):
             first.attend()
         assert not first.leader.leads
-        first.wire.connect()
+        first.connection.connect()
         first.leader.look_again()
         assert first.attend()
 

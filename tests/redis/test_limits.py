@@ -13,15 +13,15 @@ import pytest
 from redis import Redis
 from redis.exceptions import OutOfMemoryError
 
-from forkq.connection import Wire
-from forkq.dead import Cemetery
-from forkq.keys import Keys
-from forkq.lease import Unit, lease
-from forkq.limits import Rate, Rules
-from forkq.recovery import Crash, Recovery
-from forkq.scripts import BURY, REQUEUE, RETRY, Script
-from forkq.steps import carry_out
-from tests.redis.crew import Crew
+from forkq.limits.rules import Rate, Rules
+from forkq.store.connection import RedisConnection
+from forkq.store.dead_set import DeadSet
+from forkq.store.recovery import Crash, Recovery
+from forkq.store.scripts import BURY, REQUEUE, RETRY, Script
+from forkq.store.steps import carry_out
+from forkq.wire.keys import Keys
+from forkq.wire.lease import UnitOfWork, lease
+from tests.redis.in_process_child import ProcessorThreads
 from tests.redis.test_fetcher import AT_ONCE, Gate, commands, push
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -37,7 +37,7 @@ def control(redis: Redis, queue: str, **fields: str | int) -> None:
     redis.hincrby(KEYS.controlled, queue, 1)
 
 
-def idle(*crews: Crew) -> None:
+def idle(*crews: ProcessorThreads) -> None:
     """Waits until these have nothing to do but to wait."""
     wait_until(lambda: all(crew.fetcher._waiting for crew in crews), what="the crews to wait")
 
@@ -55,7 +55,7 @@ class Counting:
         self._now = 0
         self._lock = threading.Lock()
 
-    def __call__(self, unit: Unit) -> None:
+    def __call__(self, unit: UnitOfWork) -> None:
         with self._lock:
             self._now += 1
             self.most = max(self.most, self._now)
@@ -71,7 +71,7 @@ def test_no_more_jobs_run_at_a_time_than_the_limit_says(redis: Redis, redis_serv
     with ExitStack() as stack:
         crews = [
             stack.enter_context(
-                Crew(redis_server.url, work, concurrency=3, identity=name,
+                ProcessorThreads(redis_server.url, work, concurrency=3, identity=name,
                      rules={"q": Rules(limit=2)})
             )
             for name in owners(4)
@@ -87,7 +87,7 @@ def test_a_process_limit_holds_in_each_child(redis: Redis, redis_server: Server)
     with ExitStack() as stack:
         for gate, name in zip(gates, owners(2), strict=True):
             stack.enter_context(
-                Crew(redis_server.url, gate, concurrency=4, identity=name, rules=rules)
+                ProcessorThreads(redis_server.url, gate, concurrency=4, identity=name, rules=rules)
             )
             gate.wait_for(2)
         assert redis.hlen(KEYS.inflight("q")) == 4
@@ -101,7 +101,9 @@ def test_a_full_queue_never_holds_up_a_lower_one(redis: Redis, redis_server: Ser
     push(redis, *(f"high {number}" for number in range(5)), queue="high")
     push(redis, *(f"low {number}" for number in range(50)), queue="low")
     queues, rules = {"high": 0, "low": 0}, {"high": Rules(limit=1)}
-    with Crew(redis_server.url, gate, queues=queues, concurrency=2, rules=rules) as crew:
+    with ProcessorThreads(
+        redis_server.url, gate, queues=queues, concurrency=2, rules=rules
+    ) as crew:
         crew.wait_runs(50)
         assert gate.waiting == [b"high 0"]
         gate.open()
@@ -119,7 +121,7 @@ def test_a_child_that_waits_is_woken_by_what_it_waits_for(
         redis.sadd(KEYS.paused, "q")
     elif how == "rate":
         control(redis, "q", rate="0/1")
-    with Crew(redis_server.url, rules=rules) as crew:
+    with ProcessorThreads(redis_server.url, rules=rules) as crew:
         push(redis, "job")
         idle(crew)
         assert redis.llen("queue:q") == 1
@@ -138,7 +140,7 @@ def test_a_changed_limit_wins_over_the_configs_and_reset_goes_back(
     gate = Gate()
     control(redis, "q", limit=3)
     push(redis, *range(10))
-    with Crew(redis_server.url, gate, concurrency=5, rules=ONE) as crew:
+    with ProcessorThreads(redis_server.url, gate, concurrency=5, rules=ONE) as crew:
         gate.wait_for(3)
         idle(crew)
         assert redis.hlen(KEYS.inflight("q")) == 3
@@ -154,10 +156,10 @@ def test_a_freed_slot_wakes_the_child_that_waits_for_it(redis: Redis, redis_serv
     gate = Gate()
     push(redis, 1, 2)
     first, second = owners(2)
-    holder = Crew(redis_server.url, gate, identity=first, rules=ONE)
+    holder = ProcessorThreads(redis_server.url, gate, identity=first, rules=ONE)
     with holder:
         gate.wait_for(1)
-        with Crew(redis_server.url, identity=second, rules=ONE) as other:
+        with ProcessorThreads(redis_server.url, identity=second, rules=ONE) as other:
             idle(other)
             holder.fetcher.quiet()
             gate.open()
@@ -168,8 +170,8 @@ def test_a_dead_owners_slots_come_back_with_its_jobs(redis: Redis, redis_server:
     """Recovery moves the leases and wakes whoever waits for a slot."""
     push(redis, "job")
     dead, living = owners(2)
-    assert Crew(redis_server.url, identity=dead, rules=ONE).fetcher.take() is not None
-    with Crew(redis_server.url, identity=living, rules=ONE) as crew:
+    assert ProcessorThreads(redis_server.url, identity=dead, rules=ONE).fetcher.take() is not None
+    with ProcessorThreads(redis_server.url, identity=living, rules=ONE) as crew:
         push(redis, "next")
         idle(crew)
         recover(redis_server, ["q"], dead)
@@ -186,9 +188,9 @@ def test_a_lease_that_goes_another_way_wakes_whoever_waits_for_it(
     rules = ONE if waits_for == "full" else {"q": Rules(blocking=True, limit=1)}
     push(redis, "job")
     holder, living = owners(2)
-    unit = Crew(redis_server.url, identity=holder, rules=ONE).fetcher.take()
+    unit = ProcessorThreads(redis_server.url, identity=holder, rules=ONE).fetcher.take()
     assert unit is not None
-    with Crew(redis_server.url, identity=living, rules=rules, queues=queues) as crew:
+    with ProcessorThreads(redis_server.url, identity=living, rules=rules, queues=queues) as crew:
         push(redis, "next", queue=list(queues)[-1])
         wait_until(lambda: redis.exists(KEYS.full("q"), KEYS.busy("q")), what="the mark")
         idle(crew)
@@ -200,14 +202,14 @@ def test_a_lease_that_goes_another_way_wakes_whoever_waits_for_it(
 
 def settle(server: Server, script: Script, name: str) -> None:
     """What the holder's processor does with a failed job, or its master at the deadline."""
-    wire = Wire(server.url)
-    wire.connect()
+    connection = RedisConnection(server.url)
+    connection.connect()
     if script is REQUEUE:
         keys = (KEYS.queues, *KEYS.lists_and_leases(["q"]))
-        wire.script(script, keys, (name.rpartition("/")[0] + "/", 0, 1000))
+        connection.script(script, keys, (name.rpartition("/")[0] + "/", 0, 1000))
     else:
-        wire.script(script, (KEYS.inflight("q"), KEYS.dead), (name, 1, "payload", 0, 1000))
-    wire.close()
+        connection.script(script, (KEYS.inflight("q"), KEYS.dead), (name, 1, "payload", 0, 1000))
+    connection.close()
 
 
 def test_a_process_limit_set_at_run_time_holds_and_its_end_is_noticed(
@@ -216,7 +218,7 @@ def test_a_process_limit_set_at_run_time_holds_and_its_end_is_noticed(
     """Nobody counts before there is such a limit: the script asks for it."""
     gate = Gate()
     push(redis, *range(10))
-    with Crew(redis_server.url, gate, concurrency=6) as crew:
+    with ProcessorThreads(redis_server.url, gate, concurrency=6) as crew:
         gate.wait_for(6)
         control(redis, "q", process_limit=2)
         gate.open()
@@ -235,7 +237,7 @@ def test_a_process_limit_set_at_run_time_holds_and_its_end_is_noticed(
 def test_one_who_only_holds_his_slot_asks_once_per_job(redis: Redis, redis_server: Server) -> None:
     """What is registered stays registered: no other command, until something has changed."""
     push(redis, *range(200))
-    with Crew(redis_server.url, Counting(0.001), concurrency=3, rules=ONE) as crew:
+    with ProcessorThreads(redis_server.url, Counting(0.001), concurrency=3, rules=ONE) as crew:
         crew.wait_runs(50)
         before, done = cached(redis), len(crew.order)
         crew.wait_runs(150)
@@ -250,10 +252,10 @@ def cached(redis: Redis) -> int:
 
 
 def recover(server: Server, queues: list[str], identity: str) -> None:
-    wire = Wire(server.url)
-    wire.connect()
-    carry_out(wire, Recovery(Cemetery(KEYS)).recover(queues, identity, Crash(signal=9)))
-    wire.close()
+    connection = RedisConnection(server.url)
+    connection.connect()
+    carry_out(connection, Recovery(DeadSet(KEYS)).recover(queues, identity, Crash(signal=9)))
+    connection.close()
 
 
 def test_a_thousand_kills_leak_no_slot(redis: Redis, redis_server: Server) -> None:
@@ -262,7 +264,7 @@ def test_a_thousand_kills_leak_no_slot(redis: Redis, redis_server: Server) -> No
     dice = random.Random(4)
     for kill in range(1000):
         identity = f"vm:{kill}:0123456789ab"
-        victim = Crew(redis_server.url, identity=identity, concurrency=4,
+        victim = ProcessorThreads(redis_server.url, identity=identity, concurrency=4,
                       rules={"q": Rules(limit=3)})  # fmt: skip
         if dice.random() < 0.5:
             assert victim.fetcher.take() is not None
@@ -284,7 +286,7 @@ def test_a_blocking_queue_keeps_later_ones_waiting_until_it_has_come_to_rest(
     gate = Gate(b"after", b"named")
     push(redis, "first", queue="a")
     push(redis, "after", queue="b")
-    with Crew(redis_server.url, gate, queues={"a": 0, "b": 0},
+    with ProcessorThreads(redis_server.url, gate, queues={"a": 0, "b": 0},
               rules={"a": Rules(blocking=True)}) as crew:  # fmt: skip
         gate.wait_for(1)
         idle(crew)
@@ -301,7 +303,7 @@ def test_a_queue_that_blocks_only_named_ones_lets_the_others_pass(
     for name in "abc":
         push(redis, name, queue=name)
     queues, rules = dict.fromkeys("abc", 0), {"a": Rules(blocking=("c*",))}
-    with Crew(redis_server.url, gate, queues=queues, rules=rules) as crew:
+    with ProcessorThreads(redis_server.url, gate, queues=queues, rules=rules) as crew:
         crew.wait_runs(1)
         assert crew.order == [b"b"]
         gate.open()
@@ -314,7 +316,7 @@ def test_a_saturated_limit_asks_little_of_redis(redis: Redis, redis_server: Serv
     push(redis, *range(jobs))
     with ExitStack() as stack:
         crews = [
-            stack.enter_context(Crew(redis_server.url, work, identity=name, rules=ONE))
+            stack.enter_context(ProcessorThreads(redis_server.url, work, identity=name, rules=ONE))
             for name in owners(10)
         ]
         wait_until(lambda: sum(len(crew.order) for crew in crews) > 20, what="a steady state")
@@ -338,8 +340,8 @@ def test_a_rate_lets_through_its_burst_and_then_what_the_time_gives(
     times: list[float] = []
     rules = {"q": Rules(rate=Rate(50, 1, burst=5))}
     began = time.monotonic()
-    with Crew(redis_server.url, lambda unit: times.append(time.monotonic()), concurrency=3,
-              rules=rules) as crew:  # fmt: skip
+    with ProcessorThreads(redis_server.url, lambda unit: times.append(time.monotonic()),
+              concurrency=3, rules=rules) as crew:  # fmt: skip
         crew.wait_runs(60)
     for number, moment in enumerate(times, 1):
         assert number <= 50 * (moment - began) + 5
@@ -348,7 +350,9 @@ def test_a_rate_lets_through_its_burst_and_then_what_the_time_gives(
 
 def test_waiting_for_a_token_is_no_polling(redis: Redis, redis_server: Server) -> None:
     push(redis, 1, 2)
-    with Crew(redis_server.url, rules={"q": Rules(rate=Rate(1, 3600, burst=1))}) as crew:
+    with ProcessorThreads(
+        redis_server.url, rules={"q": Rules(rate=Rate(1, 3600, burst=1))}
+    ) as crew:
         crew.wait_runs(1)
         idle(crew)
         before = commands(redis)
@@ -360,7 +364,9 @@ def test_a_changed_rate_wakes_the_child_that_waits_for_a_token(
     redis: Redis, redis_server: Server
 ) -> None:
     push(redis, 1, 2)
-    with Crew(redis_server.url, rules={"q": Rules(rate=Rate(1, 3600, burst=1))}) as crew:
+    with ProcessorThreads(
+        redis_server.url, rules={"q": Rules(rate=Rate(1, 3600, burst=1))}
+    ) as crew:
         crew.wait_runs(1)
         idle(crew)
         control(redis, "q", rate="100/1")
@@ -371,7 +377,7 @@ def test_a_changed_rate_wakes_the_child_that_waits_for_a_token(
 
 
 def test_a_pattern_follows_new_queues_while_running(redis: Redis, redis_server: Server) -> None:
-    with Crew(redis_server.url, queues={"tenant-*": 0}) as crew:
+    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0}) as crew:
         for number in range(20):
             idle(crew)
             began = time.monotonic()
@@ -388,7 +394,7 @@ def test_one_push_among_many_sleeping_queues_is_found_and_others_are_left_asleep
     names = [f"tenant-{number:03}" for number in range(300)]
     redis.sadd(KEYS.queues, *names)
     rules = {"tenant-*": Rules(fair=fair)}
-    with Crew(redis_server.url, queues={"tenant-*": 0, "low": 0}, rules=rules) as crew:
+    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0, "low": 0}, rules=rules) as crew:
         for number, name in enumerate([names[-1], "low", names[0], names[150], names[150]]):
             idle(crew)
             before = commands(redis)
@@ -406,7 +412,7 @@ def test_paused_queues_at_the_head_do_not_hide_those_behind_them(
     redis.sadd(KEYS.paused, *names[:190])
     for name in names:
         push(redis, name, queue=name)
-    with Crew(redis_server.url, queues={"tenant-*": 0}) as crew:
+    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0}) as crew:
         crew.wait_runs(10)
         redis.delete(KEYS.paused)
         crew.wait_runs(200)
@@ -417,7 +423,7 @@ def test_a_patterns_limit_holds_for_each_of_its_queues(redis: Redis, redis_serve
     for name in ("tenant-a", "tenant-b"):
         redis.sadd(KEYS.queues, name)
         push(redis, *range(5), queue=name)
-    with Crew(redis_server.url, gate, queues={"tenant-*": 0}, concurrency=8,
+    with ProcessorThreads(redis_server.url, gate, queues={"tenant-*": 0}, concurrency=8,
               rules={"tenant-*": Rules(limit=2)}) as crew:  # fmt: skip
         gate.wait_for(4)
         idle(crew)
@@ -430,7 +436,7 @@ def test_fair_queues_take_turns_job_by_job(redis: Redis, redis_server: Server) -
     for name in "abc":
         redis.sadd(KEYS.queues, f"tenant-{name}")
         push(redis, *[name] * 30, queue=f"tenant-{name}")
-    with Crew(redis_server.url, queues={"tenant-*": 0}, concurrency=1,
+    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0}, concurrency=1,
               rules={"tenant-*": Rules(fair=True)}) as crew:  # fmt: skip
         crew.wait_runs(90)
     for at in range(0, 90, 3):
@@ -445,7 +451,7 @@ def test_jobs_of_a_dead_child_are_found_in_all_queues_of_its_pattern(
     push(redis, "last", queue=names[-1])
     push(redis, "first", queue=names[0])
     (dead,) = owners(1)
-    crew = Crew(redis_server.url, identity=dead, queues={"tenant-*": 0})
+    crew = ProcessorThreads(redis_server.url, identity=dead, queues={"tenant-*": 0})
     assert crew.fetcher.take() is not None
     crew.fetcher._line.hang_up()
     recover(redis_server, ["tenant-*"], dead)
@@ -459,7 +465,7 @@ def test_what_a_child_of_a_pattern_gives_back_goes_to_its_own_queues(
     for name in ("tenant-a", "tenant-b"):
         redis.sadd(KEYS.queues, name)
         push(redis, name, queue=name)
-    crew = Crew(redis_server.url, queues={"tenant-*": 0})
+    crew = ProcessorThreads(redis_server.url, queues={"tenant-*": 0})
     assert crew.fetcher.take() is not None
     crew.fetcher.quiet()
     assert crew.fetcher.give_back()
@@ -485,7 +491,9 @@ def test_on_a_full_server_every_rule_still_holds(own_server: Server) -> None:
     with ExitStack() as stack:
         crews = [
             stack.enter_context(
-                Crew(own_server.url, work, identity=name, queues={"b": 0, "a": 0}, rules=rules)
+                ProcessorThreads(
+                    own_server.url, work, identity=name, queues={"b": 0, "a": 0}, rules=rules
+                )
             )
             for name in owners(2)
         ]
@@ -501,7 +509,7 @@ def test_where_tracking_is_refused_patterns_and_limits_are_polled(own_server: Se
     with ExitStack() as stack:
         crews = [
             stack.enter_context(
-                Crew(own_server.url, work, identity=name, queues={"tenant-*": 0},
+                ProcessorThreads(own_server.url, work, identity=name, queues={"tenant-*": 0},
                      rules={"tenant-*": Rules(limit=1)})
             )
             for name in owners(2)
@@ -522,7 +530,7 @@ def test_two_patterns_with_many_queues_are_worked_off_to_the_end(
         redis.sadd(KEYS.queues, f"tenant-{number}", f"bulk-{number}")
         push(redis, number, queue=f"tenant-{number}")
         push(redis, number, queue=f"bulk-{number}")
-    with Crew(redis_server.url, queues={"tenant-*": 0, "bulk-*": 0}) as crew:
+    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0, "bulk-*": 0}) as crew:
         crew.wait_runs(200)
     assert redis.keys("*:inflight") == []
 
@@ -531,7 +539,7 @@ def test_whatever_wakes_a_pattern_while_a_fetch_is_under_way_ends_no_processor(
     redis: Redis, redis_server: Server
 ) -> None:
     """Every pause, resume, changed rule and push wakes names that are in no offer."""
-    with Crew(redis_server.url, queues={"critical": 0, "tenant-*": 0}) as crew:
+    with ProcessorThreads(redis_server.url, queues={"critical": 0, "tenant-*": 0}) as crew:
         for number in range(600):
             queue = f"tenant-{number % 7}"
             redis.sadd(KEYS.queues, queue)
@@ -560,7 +568,7 @@ def test_a_pattern_blocks_also_while_its_queue_gives_nothing(
     push(redis, 1, queue="tenant-a")
     push(redis, 2, queue="low")
     queues, ruled = {"high": 0, "tenant-*": 0, "low": 0}, {"tenant-*": rules}
-    with Crew(redis_server.url, queues=queues, rules=ruled) as crew:
+    with ProcessorThreads(redis_server.url, queues=queues, rules=ruled) as crew:
         idle(crew)
         for number in range(3):  # other work makes it look again and again
             push(redis, number, queue="high")
@@ -587,7 +595,7 @@ def test_a_damaged_value_stops_no_queue(
     push(redis, 1)
     push(redis, 2, queue="other")
     rules = {"q": Rules(rate=Rate(5, 1))}
-    with Crew(redis_server.url, queues={"q": 0, "other": 0}, rules=rules) as crew:
+    with ProcessorThreads(redis_server.url, queues={"q": 0, "other": 0}, rules=rules) as crew:
         crew.wait_runs(2)
 
 
@@ -595,7 +603,7 @@ def test_an_absurd_rate_at_run_time_stops_no_queue(redis: Redis, redis_server: S
     control(redis, "q", rate="1/" + "9" * 22, burst="9" * 400)
     push(redis, 1)
     push(redis, 2, queue="other")
-    with Crew(redis_server.url, queues={"q": 0, "other": 0}) as crew:
+    with ProcessorThreads(redis_server.url, queues={"q": 0, "other": 0}) as crew:
         crew.wait_runs(2)
 
 
@@ -607,7 +615,7 @@ def test_where_tracking_is_refused_what_comes_after_a_long_pattern_is_fetched_to
     for number in range(300):
         redis.sadd(KEYS.queues, f"tenant-{number:03}")
     push(redis, 1, queue="low")
-    with Crew(own_server.url, queues={"tenant-*": 0, "low": 0}) as crew:
+    with ProcessorThreads(own_server.url, queues={"tenant-*": 0, "low": 0}) as crew:
         crew.wait_runs(1)
 
 
@@ -621,10 +629,14 @@ def test_a_slot_that_was_freed_beside_an_error_wakes_whoever_waits_for_it(
     rules = {"a": Rules(limit=1)}
     holder, waiter = owners(2)
     url = own_server.url.replace("//", "//limited:secret@")
-    with Crew(url, gate, queues={"b": 0, "a": 0}, rules=rules, identity=holder) as first:
+    with ProcessorThreads(
+        url, gate, queues={"b": 0, "a": 0}, rules=rules, identity=holder
+    ) as first:
         gate.wait_for(1)
         push(redis, 2, queue="a")
-        with Crew(own_server.url, queues={"a": 0}, rules=rules, identity=waiter) as second:
+        with ProcessorThreads(
+            own_server.url, queues={"a": 0}, rules=rules, identity=waiter
+        ) as second:
             idle(first, second)
             own_server.cli("ACL", "SETUSER", "limited", "-ltrim")
             gate.open()

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from forkq import counters
-from forkq.child import ledger as ledger_module
-from forkq.child.ledger import Ledger
-from forkq.child.stats import Figures, Tally, Totals, total
-from forkq.connection import ConnectionLost, ResponseError, Wire
-from forkq.keys import Keys
-from forkq.marks import mark
-from tests.redis.crew import IDENTITY, Log
+from forkq.child.heartbeat import stats_flush as ledger_module
+from forkq.child.heartbeat.stats import Figures, Tally, Totals, total
+from forkq.child.heartbeat.stats_flush import StatsFlusher
+from forkq.store import counters
+from forkq.store.connection import ConnectionLost, RedisConnection, ResponseError
+from forkq.store.deploys import mark
+from forkq.wire.keys import Keys
+from tests.redis.in_process_child import IDENTITY, Log
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 
@@ -35,8 +35,8 @@ class Book:
         self.log = Log()
         self.tally = Tally()
         self.ran_twice = 0
-        self.wire = Wire(url, timeout=5)
-        self.ledger = Ledger(IDENTITY, Keys(), self.log, clock=self.now)
+        self.connection = RedisConnection(url, timeout=5)
+        self.stats_flusher = StatsFlusher(IDENTITY, Keys(), self.log, clock=self.now)
 
     def now(self) -> float:
         """Epoch seconds."""
@@ -44,11 +44,11 @@ class Book:
 
     def flush(self) -> None:
         """As the heartbeat does it."""
-        self.wire.connect()
-        self.ledger.flush(self.wire, total([self.tally], self.ran_twice))
+        self.connection.connect()
+        self.stats_flusher.flush(self.connection, total([self.tally], self.ran_twice))
 
     def close(self) -> None:
-        self.wire.close()
+        self.connection.close()
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ def test_a_note_that_was_lost_is_renewed_and_nothing_counts_twice(book: Book, re
     book.tally.done("A", 0.01)
     book.flush()
     redis.delete(NOTE)
-    book.ledger.renew()
+    book.stats_flusher.renew()
     book.flush()
     assert fields(redis, NOTE) == {"number": 2, "processed": 1, "failed": 0}
     assert number(redis, "stat:processed") == 1
@@ -270,8 +270,10 @@ def test_a_note_that_was_lost_is_renewed_and_nothing_counts_twice(book: Book, re
 
 def settle(book: Book, processed: int, failed: int) -> int:
     """What the master's rescue does for a killed child."""
-    book.wire.connect()
-    [missing] = book.wire.exchange([counters.settle(Keys(), IDENTITY, processed, failed, NOON)])
+    book.connection.connect()
+    [missing] = book.connection.exchange(
+        [counters.add_missing(Keys(), IDENTITY, processed, failed, NOON)]
+    )
     return int(missing)
 
 
@@ -349,21 +351,21 @@ def test_batches_go_on_where_a_lost_reply_stopped_them(
 
 
 def test_nothing_done_is_nothing_flushed_but_the_note(book: Book, redis: Redis) -> None:
-    book.ledger.flush(_connected(book), Totals())
+    book.stats_flusher.flush(_connected(book), Totals())
     assert [key.decode() for key in redis.scan_iter()] == [NOTE]
 
 
-def _connected(book: Book) -> Wire:
-    book.wire.connect()
-    return book.wire
+def _connected(book: Book) -> RedisConnection:
+    book.connection.connect()
+    return book.connection
 
 
 # Deploy marks
 
 
 def test_a_mark_stands_as_sidekiqs_deploy_reads_it(book: Book, redis: Redis) -> None:
-    wire = _connected(book)
-    assert mark(wire, Keys(), "v1.2.3 deploy", at=NOON.timestamp())
+    connection = _connected(book)
+    assert mark(connection, Keys(), "v1.2.3 deploy", at=NOON.timestamp())
     assert redis.hgetall("20260309-marks") == {b"2026-03-09T12:04:00Z": b"v1.2.3 deploy"}
     assert 90 * 86_400 - 5 <= redis.ttl("20260309-marks") <= 90 * 86_400
     assert 55 <= redis.ttl("deploylock-v1.2.3 deploy") <= 60
@@ -371,25 +373,25 @@ def test_a_mark_stands_as_sidekiqs_deploy_reads_it(book: Book, redis: Redis) -> 
 
 def test_ten_hosts_that_deploy_the_same_make_one_mark(book: Book, redis: Redis) -> None:
     """Even if a minute ends between them."""
-    wire = _connected(book)
-    made = [mark(wire, Keys(), "v2", at=NOON.timestamp() + 10 * host) for host in range(10)]
+    connection = _connected(book)
+    made = [mark(connection, Keys(), "v2", at=NOON.timestamp() + 10 * host) for host in range(10)]
     assert made == ["v2"] + [None] * 9
     assert redis.hlen("20260309-marks") == 1
 
 
 def test_two_deploys_in_one_minute_are_both_shown(book: Book, redis: Redis) -> None:
-    wire = _connected(book)
-    assert mark(wire, Keys(), "first", at=NOON.timestamp()) == "first"
-    assert mark(wire, Keys(), "second", at=NOON.timestamp()) == "first, second"
+    connection = _connected(book)
+    assert mark(connection, Keys(), "first", at=NOON.timestamp()) == "first"
+    assert mark(connection, Keys(), "second", at=NOON.timestamp()) == "first, second"
     assert redis.hvals("20260309-marks") == [b"first, second"]
 
 
 def test_a_full_server_takes_a_mark(own_server: Server) -> None:
     own_server.cli("CONFIG", "SET", "maxmemory", 1)
-    wire = Wire(own_server.url)
-    wire.connect()
-    assert mark(wire, Keys(), "v4", at=NOON.timestamp()) == "v4"
-    wire.close()
+    connection = RedisConnection(own_server.url)
+    connection.connect()
+    assert mark(connection, Keys(), "v4", at=NOON.timestamp()) == "v4"
+    connection.close()
     assert own_server.cli("EXISTS", "deploylock-v4") == 1
 
 
@@ -398,5 +400,5 @@ def test_a_mark_that_the_server_refused_may_be_set_again(book: Book, redis: Redi
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         mark(_connected(book), Keys(), "v3", at=NOON.timestamp())
     redis.delete("20260309-marks")
-    book.wire.close()
+    book.connection.close()
     assert mark(_connected(book), Keys(), "v3", at=NOON.timestamp()) == "v3"

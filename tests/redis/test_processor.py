@@ -13,13 +13,13 @@ from redis import Redis
 
 import forkq
 from forkq import middleware, registry
-from forkq.child import books
+from forkq.child.fetch import in_flight
+from forkq.child.heartbeat.stats import Totals
 from forkq.child.processor import Processor
-from forkq.child.stats import Totals
 from forkq.errors import Shutdown
-from forkq.lease import Unit
-from forkq.payload import dumps
-from tests.redis.crew import Shop
+from forkq.wire.lease import UnitOfWork
+from forkq.wire.payload import dumps
+from tests.redis.in_process_child import InProcessChild
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
@@ -94,7 +94,7 @@ def test_a_hundred_malformed_payloads_are_buried_and_the_processors_unharmed(
     assert len(set(payloads)) == 100
     redis.lpush(LIST, *payloads)
     redis.lpush(LIST, payload("Good", "after"))
-    with Shop(redis_server.url, concurrency=3) as shop:
+    with InProcessChild(redis_server.url, concurrency=3) as shop:
         settled(redis)
         assert ran == [["after"]]
         assert len(shop.processors) == 3
@@ -148,7 +148,7 @@ def test_a_job_that_cannot_run_fails_and_harms_no_processor(
         raise ValueError("bad")
 
     ran = good()
-    with Shop(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as shop:
         redis.lpush(
             LIST, dumps({"class": "Bad", "args": [1], "jid": "m1", **keys}), payload("Good")
         )
@@ -160,7 +160,7 @@ def test_a_job_that_cannot_run_fails_and_harms_no_processor(
 
 
 def test_an_unknown_class_is_retried_like_retry_true(redis: Redis, redis_server: Server) -> None:
-    with Shop(redis_server.url):
+    with InProcessChild(redis_server.url):
         redis.lpush(LIST, b'{"class":"Nope","args":[1],"jid":"m8b"}')
         settled(redis)
     [found] = entries(redis, "retry")
@@ -170,7 +170,7 @@ def test_an_unknown_class_is_retried_like_retry_true(redis: Redis, redis_server:
 
 def test_a_payload_without_args_runs_without_arguments(redis: Redis, redis_server: Server) -> None:
     ran = good()
-    with Shop(redis_server.url):
+    with InProcessChild(redis_server.url):
         redis.lpush(LIST, b'{"class":"Good","jid":"m3"}')
         settled(redis)
     assert ran == [[]]
@@ -188,7 +188,7 @@ def test_the_first_failure_goes_to_the_retry_set_with_nothing_left_behind(
     redis: Redis, redis_server: Server
 ) -> None:
     failing(ValueError("boom é"))
-    with Shop(redis_server.url):
+    with InProcessChild(redis_server.url):
         redis.lpush(LIST, payload("Bad", 1, retry=True, custom="x"))
         settled(redis)
     [found] = entries(redis, "retry")
@@ -205,7 +205,7 @@ def test_a_job_that_tries_to_end_its_process_just_fails(
     redis: Redis, redis_server: Server, error: type[BaseException]
 ) -> None:
     failing(error())
-    with Shop(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as shop:
         redis.lpush(LIST, payload("Bad"))
         settled(redis)
         assert shop.processors[0].alive
@@ -226,7 +226,7 @@ def test_an_exhausted_job_runs_its_hook_is_buried_and_then_mourned(
     def mourn(job: dict[str, Any], error: BaseException) -> None:
         order.append(f"{job['jid']} {error} {redis.zcard('dead')} dead")
 
-    with Shop(redis_server.url) as shop:
+    with InProcessChild(redis_server.url) as shop:
         redis.lpush(LIST, payload("Bad", retry=0))
         wait_until(lambda: len(order) == 2, what="the death handlers")
         settled(redis)
@@ -249,7 +249,7 @@ def test_death_handlers_hear_of_every_job_that_is_given_up(
     failing(ValueError("x"))
     heard: list[str] = []
     forkq.on_death(lambda job, error: heard.append(job["jid"]))
-    with Shop(redis_server.url):
+    with InProcessChild(redis_server.url):
         redis.lpush(LIST, payload("Bad", **keys))
         settled(redis)
     assert (redis.zcard("dead"), len(heard)) == (dead, mourned)
@@ -266,7 +266,7 @@ def test_error_handlers_hear_of_a_failure_and_their_own_errors_change_nothing(
         heard.append((str(error), context["job"]["jid"]))
         raise KeyError("in the handler")
 
-    with Shop(redis_server.url):
+    with InProcessChild(redis_server.url):
         redis.lpush(LIST, payload("Bad"))
         settled(redis)
     assert heard == [("x", "m1")]
@@ -293,7 +293,7 @@ def test_only_perform_itself_is_judged_by_the_jobs_own_hooks(
             raise RuntimeError("middleware")
         return call()
 
-    with Shop(redis_server.url):
+    with InProcessChild(redis_server.url):
         redis.lpush(LIST, payload("Bad", jid="outside"), payload("Bad", jid="inside"))
         settled(redis)
     assert [found["jid"] for found in entries(redis, "retry")] == ["outside"]
@@ -309,7 +309,7 @@ def test_middleware_wraps_the_job_and_may_skip_it(redis: Redis, redis_server: Se
         trace.append(job["args"])
         return None if job["args"] == ["skip"] else call()
 
-    with Shop(redis_server.url):
+    with InProcessChild(redis_server.url):
         redis.lpush(LIST, payload("Good", "run"), payload("Good", "skip"))
         settled(redis)
     assert ran == [["run"]]
@@ -324,7 +324,7 @@ def test_inside_a_job_the_current_job_is_known(redis: Redis, redis_server: Serve
         job = forkq.current_job()
         seen.append((job.jid, job.queue, job.retry_count, job.payload["custom"]))
 
-    with Shop(redis_server.url):
+    with InProcessChild(redis_server.url):
         redis.lpush(LIST, b'{"class":"Curious","args":[],"jid":"m1","retry_count":2,"custom":[1]}')
         settled(redis)
     assert seen == [("m1", "default", 2, [1])]
@@ -347,7 +347,7 @@ def test_after_rubys_retry_now_no_one_sees_a_negative_retry_count(
         seen.append((job.retry_count, job.payload["retry_count"]))
         raise ValueError("again")
 
-    with Shop(redis_server.url):
+    with InProcessChild(redis_server.url):
         redis.lpush(LIST, payload("Curious", retry_count=-1))
         wait_until(lambda: redis.zcard("retry") == 1, what="the failure")
     assert seen == [0, (0, 0)]
@@ -363,7 +363,7 @@ def test_a_wrapped_job_counts_under_the_wrapped_class(redis: Redis, redis_server
         if args:
             raise ValueError("boom")
 
-    with Shop(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as shop:
         redis.lpush(LIST, payload("Wrapper", wrapped="Mails::Welcome"))
         redis.lpush(LIST, payload("Wrapper", "fail", wrapped="Mails::Welcome"))
         for odd in (5, "", "x" * 300, None):
@@ -379,7 +379,7 @@ def test_wrapped_names_without_end_do_not_fill_the_memory(
 ) -> None:
     monkeypatch.setattr("forkq.child.processor._MOST_NAMES", 3)
     good()
-    with Shop(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as shop:
         for number in range(6):
             redis.lpush(LIST, payload("Good", wrapped=f"W{number}"))
         wait_until(lambda: shop.manager.counts() == (6, 0), what="the counts")
@@ -401,7 +401,7 @@ def test_an_interrupted_job_goes_back_to_the_head_and_counts_as_nothing(
             cleaned.set()
 
     redis.lpush(LIST, payload("Long"), payload("Good", "next"))
-    shop = Shop(redis_server.url, concurrency=1)
+    shop = InProcessChild(redis_server.url, concurrency=1)
     with shop:
         assert inside.wait(10)
         shop.manager.quiet()
@@ -422,7 +422,7 @@ def test_each_registered_class_has_figures_of_its_own(redis: Redis, redis_server
     def slow() -> None:
         time.sleep(0.025)
 
-    with Shop(redis_server.url) as shop:
+    with InProcessChild(redis_server.url) as shop:
         redis.lpush(LIST, *[payload("Good")] * 3, payload("Bad"), payload("Unknown"), b"nonsense")
         redis.lpush(LIST, payload("Slow"), payload("Slow", "too", "many", "arguments"))
         settled(redis)
@@ -445,7 +445,7 @@ def test_run_times_are_right_though_the_wall_clock_is_set_meanwhile(
     def job() -> None:
         monkeypatch.setattr(time, "time", lambda: wall() - 3600)
 
-    with Shop(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as shop:
         redis.lpush(LIST, payload("Good"))
         wait_until(lambda: shop.manager.counts() == (1, 0), what="the count")
     monkeypatch.undo()
@@ -460,7 +460,7 @@ def test_the_end_of_a_job_with_our_notes_is_told_with_its_outcome(
     failing(ValueError("x"))
     good()
     told: list[tuple[str, str]] = []
-    shop = Shop(redis_server.url)
+    shop = InProcessChild(redis_server.url)
     for processor in shop.processors:
         processor._on_end = lambda job, outcome, elapsed: told.append((job["jid"], outcome))
     with shop:
@@ -497,7 +497,7 @@ def test_an_error_that_the_interruption_caused_is_no_failure(
             raise ValueError("connection closed")  # noqa: B904 - that is the point
 
     redis.lpush(LIST, payload("Long"))
-    with Shop(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as shop:
         assert inside.wait(10)
         shop.manager.quiet()
         shop.manager.interrupt()
@@ -510,12 +510,12 @@ def test_a_dead_processor_is_replaced_and_its_job_runs_again(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = good()
-    with Shop(redis_server.url, concurrency=2) as shop:
+    with InProcessChild(redis_server.url, concurrency=2) as shop:
         wait_until(lambda: shop.fetcher._waiting, what="the shop to wait")
         victims: list[str] = []
         process = Processor.process
 
-        def die(self: Processor, unit: Unit) -> None:
+        def die(self: Processor, unit: UnitOfWork) -> None:
             if not victims:
                 victims.append(threading.current_thread().name)
                 raise SystemExit
@@ -534,7 +534,7 @@ def test_what_a_dead_processor_had_counted_stays_counted(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good()
-    with Shop(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as shop:
         redis.lpush(LIST, *[payload("Good")] * 5)
         wait_until(lambda: shop.manager.counts() == (5, 0), what="the counts")
         monkeypatch.setattr(shop.processors[0], "process", _die)
@@ -547,7 +547,7 @@ def test_what_a_dead_processor_had_counted_stays_counted(
     assert sum(row[2:]) == 6
 
 
-def _die(unit: Unit) -> NoReturn:
+def _die(unit: UnitOfWork) -> NoReturn:
     """What ends the thread of a processor."""
     raise SystemExit
 
@@ -559,7 +559,7 @@ def test_what_redis_does_not_take_is_kept_and_settled_later(
     """Redis refuses in the middle of the script (here: by an ACL); the lease stays."""
     failing(ValueError("boom"))
     redis = own_server.client()
-    with Shop(own_server.url, concurrency=2) as shop:
+    with InProcessChild(own_server.url, concurrency=2) as shop:
         own_server.cli("ACL", "SETUSER", "default", "-zadd")
         redis.lpush(LIST, payload("Bad", retry=retry))
         assert shop.parked.wait(10)
@@ -578,7 +578,7 @@ def test_jobs_that_redis_does_not_take_keep_no_processor_from_working(
 ) -> None:
     ran, redis = good(), own_server.client()
     failing(ValueError("boom"))
-    with Shop(own_server.url, concurrency=2) as shop:
+    with InProcessChild(own_server.url, concurrency=2) as shop:
         refuse(own_server, target, reason)
         redis.lpush(LIST, *(payload("Bad", retry=retry, jid=f"{n}") for n in range(5)))
         redis.lpush(LIST, *(payload("Good", n) for n in range(20)))
@@ -600,11 +600,11 @@ def test_jobs_that_redis_does_not_take_keep_no_processor_from_working(
 def test_when_too_many_failed_jobs_are_kept_nothing_is_fetched_or_asked(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(books, "_MOST_PARKED", 3)
+    monkeypatch.setattr(in_flight, "_MOST_PARKED", 3)
     ran = good()
     failing(ValueError("boom"))
     redis.set("retry", "no set")
-    with Shop(redis_server.url, concurrency=2) as shop:
+    with InProcessChild(redis_server.url, concurrency=2) as shop:
         redis.lpush(LIST, *(payload("Bad", jid=f"{n}") for n in range(9)), payload("Good", 1))
         wait_until(lambda: redis.hlen(INFLIGHT) == 5, what="as many leases as fit")
         wait_until(lambda: shop.manager.busy == 0, what="the last failure")
@@ -620,7 +620,7 @@ def test_what_is_refused_is_tried_again_with_growing_pauses(
 ) -> None:
     failing(ValueError("boom"))
     redis.set("retry", "no set")
-    with Shop(redis_server.url, concurrency=2) as shop:
+    with InProcessChild(redis_server.url, concurrency=2) as shop:
         redis.lpush(LIST, *(payload("Bad", jid=f"{n}") for n in range(9)))
         wait_until(lambda: redis.llen(LIST) == 0 and shop.manager.busy == 0, what="the failures")
         assert shop.settler.again_in_time() is True
@@ -670,7 +670,7 @@ def test_a_failed_job_whose_lease_was_overwritten_is_kept(
 
     forkq.job(name="Bad", retry=retry)(overwrite)
     redis.lpush(LIST, payload("Bad", retry=retry))
-    with Shop(redis_server.url, concurrency=1):
+    with InProcessChild(redis_server.url, concurrency=1):
         wait_until(lambda: redis.zcard(target) == 1, what="the job")
         redis.delete(INFLIGHT)
 
@@ -682,7 +682,7 @@ def test_on_a_full_server_jobs_still_run_fail_and_die(own_server: Server) -> Non
     redis.lpush(LIST, payload("Bad", jid="retried"), payload("Bad", jid="dead", retry=0), b"{nope",
                 payload("Good", "last"))  # fmt: skip
     own_server.cli("CONFIG", "SET", "maxmemory", 1)
-    with Shop(own_server.url, concurrency=1):
+    with InProcessChild(own_server.url, concurrency=1):
         settled(redis)
     assert ran == [["last"]]
     assert [found["jid"] for found in entries(redis, "retry")] == ["retried"]

@@ -11,24 +11,24 @@ import pytest
 from redis import Redis
 
 from forkq import registry
-from forkq.child.claim import Claim
-from forkq.child.publisher import Publisher
-from forkq.connection import Wire
-from forkq.cron import Entry
-from forkq.keys import Keys
-from forkq.post import Generation, Post
-from tests.redis.crew import Log
+from forkq.child.cron.claim import Claim
+from forkq.child.cron.publish import Publisher
+from forkq.cron.entry import Entry
+from forkq.runtime.assignment import Assignment, Generation
+from forkq.store.connection import RedisConnection
+from forkq.wire.keys import Keys
+from tests.redis.in_process_child import Log
 from tests.support.server import Server
 
 DAY = 86_400
 
 
 @pytest.fixture
-def wire(redis: Redis, redis_server: Server) -> Iterator[Wire]:
-    wire = Wire(redis_server.url)
-    wire.connect()
-    yield wire
-    wire.close()
+def connection(redis: Redis, redis_server: Server) -> Iterator[RedisConnection]:
+    connection = RedisConnection(redis_server.url)
+    connection.connect()
+    yield connection
+    connection.close()
 
 
 def entry(name: str = "report", cron: str = "* * * * *", **more: Any) -> Entry:
@@ -36,12 +36,14 @@ def entry(name: str = "report", cron: str = "* * * * *", **more: Any) -> Entry:
     return Entry.make(name=name, cron=cron, **fields)
 
 
-def publish(wire: Wire, *entries: Entry, origins: tuple[str, ...] = ("code:app",)) -> Log:
+def publish(
+    connection: RedisConnection, *entries: Entry, origins: tuple[str, ...] = ("code:app",)
+) -> Log:
     log = Log()
     by_origin: dict[str, list[Entry]] = {origin: [] for origin in origins}
     for one in entries:
         by_origin[one.origin].append(one)
-    Publisher(Keys(), by_origin, log).publish(wire)
+    Publisher(Keys(), by_origin, log).publish(connection)
     return log
 
 
@@ -55,46 +57,50 @@ def last(redis: Redis, name: str = "report") -> int | None:
     return None if found is None else int(found)
 
 
-def test_a_new_entry_stands_and_begins_now(wire: Wire, redis: Redis) -> None:
+def test_a_new_entry_stands_and_begins_now(connection: RedisConnection, redis: Redis) -> None:
     before = int(time.time())
-    log = publish(wire, entry())
+    log = publish(connection, entry())
     assert standing(redis) == {"report": entry()}
     assert before <= (last(redis) or 0) <= time.time()
     assert log.lines == [("info", "periodic jobs added", {"names": ["report"]})]
 
 
 def test_publishing_the_same_again_writes_nothing_and_says_nothing(
-    wire: Wire, redis: Redis
+    connection: RedisConnection, redis: Redis
 ) -> None:
-    publish(wire, entry())
+    publish(connection, entry())
     redis.hset("forkq:cron:last", "report", "5")
-    watcher = Wire(wire.url)
+    watcher = RedisConnection(connection.url)
     watcher.connect()
     watcher.track()
     watcher.pipeline([("CLIENT", "CACHING", "YES"), ("HGETALL", "forkq:cron")])
-    log = publish(wire, entry())
+    log = publish(connection, entry())
     assert log.lines == []
     assert last(redis) == 5
     assert watcher.wait(0.2) is False
-    publish(wire, entry(cron="*/2 * * * *"))  # and the watcher would have noticed
+    publish(connection, entry(cron="*/2 * * * *"))  # and the watcher would have noticed
     assert watcher.wait(5) is True
     watcher.close()
 
 
 @pytest.mark.parametrize("change", [{"cron": "*/2 * * * *"}, {"tz": "Europe/Berlin"}])
-def test_a_changed_schedule_begins_now(wire: Wire, redis: Redis, change: dict[str, str]) -> None:
-    publish(wire, entry())
+def test_a_changed_schedule_begins_now(
+    connection: RedisConnection, redis: Redis, change: dict[str, str]
+) -> None:
+    publish(connection, entry())
     redis.hset("forkq:cron:last", "report", "5")
-    log = publish(wire, entry(**change))
+    log = publish(connection, entry(**change))
     assert standing(redis) == {"report": entry(**change)}
     assert (last(redis) or 0) > 5
     assert log.events() == ["periodic jobs changed"]
 
 
-def test_an_entry_that_is_enabled_again_begins_now(wire: Wire, redis: Redis) -> None:
-    publish(wire, entry(enabled=False))
+def test_an_entry_that_is_enabled_again_begins_now(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    publish(connection, entry(enabled=False))
     redis.hset("forkq:cron:last", "report", "5")
-    publish(wire, entry(enabled=True))
+    publish(connection, entry(enabled=True))
     assert (last(redis) or 0) > 5
 
 
@@ -102,45 +108,49 @@ def test_an_entry_that_is_enabled_again_begins_now(wire: Wire, redis: Redis) -> 
     "change", [{"missed": 7}, {"jitter": 3.0}, {"overlap": "skip"}, {"enabled": False}]
 )
 def test_any_other_change_leaves_the_last_tick(
-    wire: Wire, redis: Redis, change: dict[str, Any]
+    connection: RedisConnection, redis: Redis, change: dict[str, Any]
 ) -> None:
-    publish(wire, entry())
+    publish(connection, entry())
     redis.hset("forkq:cron:last", "report", "5")
-    publish(wire, entry(**change))
+    publish(connection, entry(**change))
     assert standing(redis) == {"report": entry(**change)}
     assert last(redis) == 5
 
 
-def test_a_last_tick_never_goes_back(wire: Wire, redis: Redis) -> None:
+def test_a_last_tick_never_goes_back(connection: RedisConnection, redis: Redis) -> None:
     """Another host's clock may be a little ahead: its tick must not come twice."""
-    publish(wire, entry())
+    publish(connection, entry())
     ahead = int(time.time()) + 30
     redis.hset("forkq:cron:last", "report", ahead)
-    publish(wire, entry(cron="*/2 * * * *"))
+    publish(connection, entry(cron="*/2 * * * *"))
     assert last(redis) == ahead
 
 
 @pytest.mark.parametrize("wrong", [3600, -3600])
 def test_an_entry_begins_now_by_the_servers_clock(
-    wire: Wire, redis: Redis, monkeypatch: pytest.MonkeyPatch, wrong: float
+    connection: RedisConnection, redis: Redis, monkeypatch: pytest.MonkeyPatch, wrong: float
 ) -> None:
     true = time.time
     monkeypatch.setattr(time, "time", lambda: true() + wrong)
-    publish(wire, entry())
+    publish(connection, entry())
     assert last(redis) == pytest.approx(true(), abs=3)
 
 
-def test_a_last_tick_of_a_clock_that_was_wrong_does(wire: Wire, redis: Redis) -> None:
-    publish(wire, entry())
+def test_a_last_tick_of_a_clock_that_was_wrong_does(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    publish(connection, entry())
     redis.hset("forkq:cron:last", "report", int(time.time()) + 2 * DAY)
-    publish(wire, entry(cron="*/2 * * * *"))
+    publish(connection, entry(cron="*/2 * * * *"))
     assert (last(redis) or 0) <= time.time()
 
 
-def test_what_the_app_no_longer_says_goes_with_all_its_notes(wire: Wire, redis: Redis) -> None:
-    publish(wire, entry(), entry("other"))
+def test_what_the_app_no_longer_says_goes_with_all_its_notes(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    publish(connection, entry(), entry("other"))
     redis.hset("forkq:cron:pending", "other", "abc")
-    log = publish(wire, entry())
+    log = publish(connection, entry())
     assert list(standing(redis)) == ["report"]
     assert redis.hkeys("forkq:cron:last") == [b"report"]
     assert not redis.exists("forkq:cron:pending")
@@ -148,29 +158,29 @@ def test_what_the_app_no_longer_says_goes_with_all_its_notes(wire: Wire, redis: 
     assert (level, values) == ("warning", {"names": ["other"]})
     assert "removed" in event
     assert "different tags" in event
-    publish(wire)
+    publish(connection)
     assert standing(redis) == {}
 
 
-def test_two_apps_leave_each_other_alone(wire: Wire, redis: Redis) -> None:
+def test_two_apps_leave_each_other_alone(connection: RedisConnection, redis: Redis) -> None:
     mail = entry("mail", origin="code:mail")
-    publish(wire, entry())
-    publish(wire, mail, origins=("code:mail",))
-    publish(wire, entry(cron="*/2 * * * *"))
-    publish(wire)
+    publish(connection, entry())
+    publish(connection, mail, origins=("code:mail",))
+    publish(connection, entry(cron="*/2 * * * *"))
+    publish(connection)
     assert standing(redis) == {"mail": mail}
 
 
 def test_names_of_an_app_that_runs_are_not_overwritten_and_told_once(
-    wire: Wire, redis: Redis
+    connection: RedisConnection, redis: Redis
 ) -> None:
     """One line for all of them; and there is something left to do, with each beat."""
     redis.set("forkq:cron:origin:app", "runs", ex=60)
-    publish(wire, entry(), entry("weekly"), entry("unlike"))
+    publish(connection, entry(), entry("weekly"), entry("unlike"))
     log = Log()
     ours = [entry(name, "1 * * * *", origin="code:mail") for name in ("report", "weekly", "mail")]
     publisher = Publisher(Keys(), {"code:mail": ours}, log)
-    assert [publisher.publish(wire) for _ in range(3)] == [True] * 3
+    assert [publisher.publish(connection) for _ in range(3)] == [True] * 3
     assert standing(redis)["report"] == entry()
     assert standing(redis)["mail"] == ours[2]
     [(_, event, values)] = [line for line in log.lines if line[0] == "warning"]
@@ -179,19 +189,19 @@ def test_names_of_an_app_that_runs_are_not_overwritten_and_told_once(
 
 
 def test_names_of_an_app_that_has_ended_are_taken_over_with_their_last_ticks(
-    wire: Wire, redis: Redis
+    connection: RedisConnection, redis: Redis
 ) -> None:
     """After a change of the app's name or tag, say; but not if they have other times now."""
     redis.set("forkq:cron:origin:app", "runs", ex=60)
-    publish(wire, entry(), entry("weekly", "0 0 * * 1"), entry("unlike"))
+    publish(connection, entry(), entry("weekly", "0 0 * * 1"), entry("unlike"))
     for name in ("report", "weekly"):
         redis.hset("forkq:cron:last", name, "5")
     log = Log()
     ours = [entry(origin="file:mail"), entry("weekly", "0 0 * * 2", origin="file:mail")]
     publisher = Publisher(Keys(), {"file:mail": ours}, log)
-    assert publisher.publish(wire) is True
+    assert publisher.publish(connection) is True
     redis.delete("forkq:cron:origin:app")
-    assert publisher.publish(wire) is False
+    assert publisher.publish(connection) is False
     assert standing(redis) == {"report": ours[0], "weekly": ours[1], "unlike": entry("unlike")}
     assert last(redis) == 5
     assert (last(redis, "weekly") or 0) > 5
@@ -202,14 +212,16 @@ def test_names_of_an_app_that_has_ended_are_taken_over_with_their_last_ticks(
             {"names": ["report", "weekly"]},
         )
     ]
-    assert publisher.publish(wire) is False
+    assert publisher.publish(connection) is False
     assert len(log.lines) == 2
 
 
-def test_what_was_added_at_run_time_is_not_taken_over(wire: Wire, redis: Redis) -> None:
+def test_what_was_added_at_run_time_is_not_taken_over(
+    connection: RedisConnection, redis: Redis
+) -> None:
     added = entry(origin="api")
     redis.hset("forkq:cron", "report", added.encode())
-    log = publish(wire, entry())
+    log = publish(connection, entry())
     assert standing(redis) == {"report": added}
     [(level, event, values)] = log.lines
     assert level == "warning"
@@ -217,20 +229,24 @@ def test_what_was_added_at_run_time_is_not_taken_over(wire: Wire, redis: Redis) 
     assert values == {"names": ["report"], "origin": "api"}
 
 
-def test_an_entry_may_move_from_the_file_to_the_code(wire: Wire, redis: Redis) -> None:
+def test_an_entry_may_move_from_the_file_to_the_code(
+    connection: RedisConnection, redis: Redis
+) -> None:
     origins = ("code:app", "file:app")
-    publish(wire, entry(origin="file:app"), origins=origins)
+    publish(connection, entry(origin="file:app"), origins=origins)
     redis.hset("forkq:cron:last", "report", "5")
-    publish(wire, entry(), origins=origins)
+    publish(connection, entry(), origins=origins)
     assert standing(redis) == {"report": entry()}
     assert last(redis) == 5  # it is the same schedule: its ticks go on
 
 
-def test_a_rolling_deploy_ends_with_the_new_definitions(wire: Wire, redis: Redis) -> None:
+def test_a_rolling_deploy_ends_with_the_new_definitions(
+    connection: RedisConnection, redis: Redis
+) -> None:
     """Old and new children publish in any order while it rolls; the last to start are new."""
     old, new = [entry(), entry("dropped")], [entry(cron="*/5 * * * *"), entry("added")]
     for entries in (old, new, old, new, new):
-        publish(wire, *entries)
+        publish(connection, *entries)
     assert standing(redis) == {one.name: one for one in new}
     assert set(redis.hkeys("forkq:cron:last")) == {b"report", b"added"}
 
@@ -238,20 +254,20 @@ def test_a_rolling_deploy_ends_with_the_new_definitions(wire: Wire, redis: Redis
 class Deploy:
     """Children of one service, each with its generation's code, at a time that the test sets."""
 
-    def __init__(self, wire: Wire) -> None:
-        self.wire = wire
+    def __init__(self, connection: RedisConnection) -> None:
+        self.connection = connection
         self.at = 1000.0
         self.log = Log()
 
     def child(self, generation: Generation, number: int, *entries: Entry) -> Publisher:
-        post = Post("default.0", None, "", -1, -1, False, generation, number)
-        claim = Claim(Keys(), "app", post, Log(), lambda: self.at)
+        assignment = Assignment("default.0", None, "", -1, -1, False, generation, number)
+        claim = Claim(Keys(), "app", assignment, Log(), lambda: self.at)
         return Publisher(Keys(), {"code:app": entries}, self.log, newest=claim.holds)
 
 
 @pytest.fixture
-def deploy(wire: Wire) -> Deploy:
-    return Deploy(wire)
+def deploy(connection: RedisConnection) -> Deploy:
+    return Deploy(connection)
 
 
 OLD, NEW = Generation("old", 10.0), Generation("new", 900.0)
@@ -262,9 +278,9 @@ V2 = [entry(cron="*/5 * * * *"), entry("added")]
 def test_a_respawned_child_of_the_old_version_does_not_bring_its_jobs_back(
     deploy: Deploy, redis: Redis
 ) -> None:
-    deploy.child(OLD, 1, *V1).publish(deploy.wire)
-    deploy.child(NEW, 1, *V2).publish(deploy.wire)
-    assert deploy.child(OLD, 2, *V1).publish(deploy.wire) is False
+    deploy.child(OLD, 1, *V1).publish(deploy.connection)
+    deploy.child(NEW, 1, *V2).publish(deploy.connection)
+    assert deploy.child(OLD, 2, *V1).publish(deploy.connection) is False
     assert standing(redis) == {one.name: one for one in V2}
 
 
@@ -273,9 +289,9 @@ def test_the_newest_generation_repairs_what_an_older_one_wrote(
 ) -> None:
     """A child of an earlier forkq, say, which asks for no claim."""
     new = deploy.child(NEW, 1, *V2)
-    new.publish(deploy.wire)
-    publish(deploy.wire, *V1)
-    new.publish(deploy.wire)
+    new.publish(deploy.connection)
+    publish(deploy.connection, *V1)
+    new.publish(deploy.connection)
     assert standing(redis) == {one.name: one for one in V2}
     told = {(level, *values["names"]) for level, _, values in deploy.log.lines[1:]}
     assert told == {("warning", "dropped"), ("warning", "added", "report")}
@@ -285,10 +301,10 @@ def test_definitions_that_were_deleted_come_back_and_no_tick_is_lost(
     deploy: Deploy, redis: Redis
 ) -> None:
     child = deploy.child(NEW, 1, *V2)
-    child.publish(deploy.wire)
+    child.publish(deploy.connection)
     redis.hset("forkq:cron:last", "report", "5")
     redis.delete("forkq:cron")
-    child.publish(deploy.wire)
+    child.publish(deploy.connection)
     assert standing(redis) == {one.name: one for one in V2}
     assert last(redis) == 5
     assert "repaired" in deploy.log.events()[-1]
@@ -300,7 +316,7 @@ def test_of_one_generation_the_child_that_was_forked_last_publishes(
     """Its code may be newer, if it was changed on disk; and two must not undo each other's."""
     first, second = deploy.child(NEW, 1, *V1), deploy.child(NEW, 2, *V2)
     for child in (first, second, first, second, first):
-        child.publish(deploy.wire)
+        child.publish(deploy.connection)
     assert standing(redis) == {one.name: one for one in V2}
     assert len(deploy.log.lines) == 4  # two added; then one changed, one dropped, one added
 
@@ -311,16 +327,16 @@ def test_the_old_version_publishes_again_when_the_new_one_has_gone(
     """After a while in which it has seen that nobody renews the claim, and not before."""
     old, new = deploy.child(OLD, 1, *V1), deploy.child(NEW, 1, *V2)
     for _ in range(4):
-        new.publish(deploy.wire)
-        old.publish(deploy.wire)
+        new.publish(deploy.connection)
+        old.publish(deploy.connection)
         deploy.at += 40
     for _ in range(2):
-        old.publish(deploy.wire)
+        old.publish(deploy.connection)
         assert standing(redis).keys() == {"report", "added"}
         deploy.at += 40
-    old.publish(deploy.wire)
+    old.publish(deploy.connection)
     assert standing(redis) == {one.name: one for one in V1}
-    new.publish(deploy.wire)  # it was only cut off
+    new.publish(deploy.connection)  # it was only cut off
     assert standing(redis) == {one.name: one for one in V2}
 
 
@@ -333,34 +349,36 @@ def test_an_odd_claim_keeps_nobody_from_publishing_for_long(
     else:
         redis.set("forkq:cron:claim:app", claim)
     child = deploy.child(NEW, 1, *V2)
-    child.publish(deploy.wire)
+    child.publish(deploy.connection)
     deploy.at += 100
-    child.publish(deploy.wire)
+    child.publish(deploy.connection)
     assert standing(redis) == {one.name: one for one in V2}
 
 
 def test_a_claim_works_on_a_full_server(own_server: Server) -> None:
     redis = own_server.client()
     own_server.cli("CONFIG", "SET", "maxmemory", 1)
-    with closing(Wire(own_server.url)) as wire:
-        wire.connect()
-        Deploy(wire).child(NEW, 1, entry()).publish(wire)
+    with closing(RedisConnection(own_server.url)) as connection:
+        connection.connect()
+        Deploy(connection).child(NEW, 1, entry()).publish(connection)
     assert standing(redis) == {"report": entry()}
 
 
-def test_publishers_at_the_same_moment_publish_once(wire: Wire, redis: Redis) -> None:
+def test_publishers_at_the_same_moment_publish_once(
+    connection: RedisConnection, redis: Redis
+) -> None:
     """The one that comes second finds it done: the last tick is not touched again."""
 
-    class Beaten(Wire):
+    class Beaten(RedisConnection):
         """Another child publishes after we have read."""
 
         def script(self, *arguments: Any) -> Any:
             if not redis.exists("forkq:cron"):
-                publish(wire, entry())
+                publish(connection, entry())
                 redis.hset("forkq:cron:last", "report", "5")
             return super().script(*arguments)
 
-    beaten = Beaten(wire.url)
+    beaten = Beaten(connection.url)
     beaten.connect()
     log = publish(beaten, entry())
     beaten.close()
@@ -370,25 +388,25 @@ def test_publishers_at_the_same_moment_publish_once(wire: Wire, redis: Redis) ->
 
 
 def test_what_a_stranger_wrote_under_our_name_is_replaced_and_other_things_stay(
-    wire: Wire, redis: Redis
+    connection: RedisConnection, redis: Redis
 ) -> None:
     redis.hset("forkq:cron", mapping={"report": "{nope", "theirs": "[1]"})
-    publish(wire, entry())
+    publish(connection, entry())
     assert Entry.decode(redis.hget("forkq:cron", "report") or b"") == entry()  # type: ignore[arg-type]
     assert redis.hget("forkq:cron", "theirs") == b"[1]"
 
 
 def test_publishing_works_on_a_full_server(own_server: Server) -> None:
-    redis, wire = own_server.client(), Wire(own_server.url)
+    redis, connection = own_server.client(), RedisConnection(own_server.url)
     own_server.cli("CONFIG", "SET", "maxmemory", 1)
-    wire.connect()
-    publish(wire, entry())
-    wire.close()
+    connection.connect()
+    publish(connection, entry())
+    connection.close()
     assert standing(redis) == {"report": entry()}
 
 
 def test_a_job_that_this_tree_should_run_and_does_not_know_is_warned_of(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
+    connection: RedisConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "names", lambda: ["Known"])
     log = Log()
@@ -398,14 +416,16 @@ def test_a_job_that_this_tree_should_run_and_does_not_know_is_warned_of(
         entry("typo", job={"class": "Knwon", "args": []}),
     ]
     publisher = Publisher(Keys(), {"code:app": entries}, log, worked_on=["default", "mail"])
-    publisher.publish(wire)
-    publisher.publish(wire)
+    publisher.publish(connection)
+    publisher.publish(connection)
     [(_, event, values)] = [line for line in log.lines if line[0] == "warning"]
     assert "not registered" in event
     assert values == {"names": ["typo"]}
 
 
-def test_under_a_prefix_only_its_own_definitions_change(wire: Wire, redis: Redis) -> None:
-    publish(wire, entry())
-    Publisher(Keys("app:"), {"code:app": []}, Log()).publish(wire)
+def test_under_a_prefix_only_its_own_definitions_change(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    publish(connection, entry())
+    Publisher(Keys("app:"), {"code:app": []}, Log()).publish(connection)
     assert list(standing(redis)) == ["report"]

@@ -16,7 +16,7 @@ from redis.exceptions import WatchError
 import forkq
 from forkq import api
 from forkq import client as client_module
-from forkq.api.states import QueueState
+from forkq.api.queues import QueueState
 from forkq.errors import InvalidRule, ServerUnavailable
 from tests.support.server import Server
 from tests.support.waiting import wait_until

@@ -13,12 +13,12 @@ import pytest
 from redis import Redis
 
 from forkq.client import Client
-from forkq.connection import ConnectionLost, Wire
 from forkq.errors import ConfigError, NotPermitted, ServerReadOnly, ServerUnavailable
-from forkq.keys import Keys
-from forkq.refusals import failure, refuses
-from forkq.rights import check_rights
-from forkq.server_check import check_files, check_server
+from forkq.store.connection import ConnectionLost, RedisConnection
+from forkq.store.refusals import failure, refuses
+from forkq.store.rights import check_rights
+from forkq.store.server_check import check_files, check_server
+from forkq.wire.keys import Keys
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT
 
@@ -50,13 +50,13 @@ def least(redis_server: Server, redis: Redis) -> Iterator[str]:
 
 
 def check(url: str, prefix: str = "") -> None:
-    wire = Wire(url)
+    connection = RedisConnection(url)
     try:
-        wire.connect()
-        check_server(wire)
-        check_rights(wire, Keys(prefix))
+        connection.connect()
+        check_server(connection)
+        check_rights(connection, Keys(prefix))
     finally:
-        wire.close()
+        connection.close()
 
 
 def test_the_documented_rights_are_enough(least: str, redis_server: Server, redis: Redis) -> None:

@@ -20,23 +20,23 @@ from redis import Redis
 import forkq
 from forkq import client as client_module
 from forkq import middleware, registry
-from forkq.capsule import Capsule
-from forkq.child.heartbeat import Heartbeat, Household, Snapshot
-from forkq.child.ledger import Ledger
-from forkq.child.record import Record, describe
-from forkq.child.stats import Totals
-from forkq.clock.due import Mover
-from forkq.config import load
-from forkq.connection import Wire
-from forkq.keys import Keys
-from forkq.lease import Progress, Unit
-from forkq.outage import Outage
-from forkq.times import now
-from tests.redis.crew import IDENTITY, Log, Shop
+from forkq.child.heartbeat.beat import Heartbeat, HeartbeatHooks, Snapshot
+from forkq.child.heartbeat.record import Record, describe
+from forkq.child.heartbeat.stats import Totals
+from forkq.child.heartbeat.stats_flush import StatsFlusher
+from forkq.clock.due_jobs import DueJobMover
+from forkq.config.capsule import Capsule
+from forkq.config.config import load
+from forkq.store.connection import RedisConnection
+from forkq.store.outage import Outage
+from forkq.wire.keys import Keys
+from forkq.wire.lease import Progress, UnitOfWork
+from forkq.wire.times import now
+from tests.redis.in_process_child import IDENTITY, InProcessChild, Log
 from tests.redis.test_processor import malformed
 from tests.support import bound
 from tests.support.server import Server
-from tests.support.tree import Forest
+from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 SIDEKIQ_MISSING = "ruby has no Sidekiq 6 or later: `make test-deps`, or `gem install sidekiq`"
@@ -197,7 +197,7 @@ def only(redis: Redis, name: str) -> dict[str, Any]:
 
 
 def test_jobs_that_ruby_pushes_run_in_a_forkq_child_and_sidekiq_sees_all_of_it(
-    ruby: Ruby, redis: Redis, redis_server: Server, tree: Forest
+    ruby: Ruby, redis: Redis, redis_server: Server, tree: StartTree
 ) -> None:
     forkq_tree = tree(
         redis_server,
@@ -329,23 +329,23 @@ def test_a_busy_child_is_listed_with_its_work_and_counts(
     ruby: Ruby, redis: Redis, redis_server: Server
 ) -> None:
     payload = b'{"class":"HardJob","args":["busy"],"jid":"b1","queue":"default","created_at":1.5}'
-    unit = Unit(1, "default", 1, payload)
+    unit = UnitOfWork(1, "default", 1, payload)
     unit.begin(140_000_000_000_000, time.time())
     unit.progress = Progress(3, 10, "é", time.time())
     capsule = Capsule("default", (("default", 2), ("low", 1)), 4)
     config = load(None, {"tag": "mytag"}, {}, Path("/"))
     orders: list[str] = []
     log = Log()
-    wire = Wire(redis_server.url)
+    connection = RedisConnection(redis_server.url)
     heart = Heartbeat(
-        wire,
+        connection,
         Record(IDENTITY, Keys(), describe(IDENTITY, config, capsule)),
-        Ledger(IDENTITY, Keys(), log),
-        Household(
+        StatsFlusher(IDENTITY, Keys(), log),
+        HeartbeatHooks(
             snapshot=lambda: Snapshot([unit], Totals(7, 2), quiet=False),
             on_signal=orders.append,
-            on_gap=lambda wire: None,
-            publish=lambda wire: None,
+            on_gap=lambda connection: None,
+            publish=lambda connection: None,
             chores=lambda: False,
         ),
         Outage(log),
@@ -387,7 +387,7 @@ def test_a_busy_child_is_listed_with_its_work_and_counts(
     assert 0 <= seen["set"][3] < 60
     assert not seen["set"][4]
     assert heart.beat()
-    wire.close()
+    connection.close()
     assert log.lines == []
     assert orders == ["TSTP"]
     assert redis.get("stat:processed") == b"7"  # counted once, however often it beats
@@ -422,14 +422,14 @@ def test_a_real_sidekiq_runs_what_forkq_pushes_and_either_takes_up_the_others_re
     )
     # What Ruby failed at, forkq's clock takes up and a forkq child runs as its first retry.
     make_due(redis, "retry")
-    wire = Wire(redis_server.url)
-    wire.connect()
-    mover = Mover(Keys(), wire)
+    connection = RedisConnection(redis_server.url)
+    connection.connect()
+    mover = DueJobMover(Keys(), connection)
     mover.load(watch=False)
     while mover.next_due() is not None:
         mover.work()
-    wire.close()
-    with Shop(redis_server.url):
+    connection.close()
+    with InProcessChild(redis_server.url):
         assert wait_notes(redis, 7)[6] == ["python", "BadJob", ["bad"], 0]
         wait_until(lambda: redis.zcard("retry") == 1, what="forkq's retry entry")
     found = only(redis, "retry")
@@ -453,7 +453,7 @@ def test_sidekiq_reads_every_burial_of_what_was_no_job(
     odd = [b"1e400", b"[1e400]", b'"\xff"', b"/* a */ 42", b"NaN", b"-Infinity", b'["\\x"]', b"1//"]
     payloads = [*malformed(), *odd]
     redis.lpush("queue:default", *payloads)
-    with Shop(redis_server.url):
+    with InProcessChild(redis_server.url):
         wait_until(lambda: redis.zcard("dead") == len(payloads), deadline=20, what="all burials")
     shown = ruby("""
       require "sidekiq/api"
@@ -471,13 +471,13 @@ def test_a_dead_job_of_either_side_can_be_retried_from_sidekiqs_api(
     jobs: dict[str, Any], ruby: Ruby, redis: Redis, redis_server: Server
 ) -> None:
     jobs["last"].set(retry=0).perform_async("last")
-    with Shop(redis_server.url):
+    with InProcessChild(redis_server.url):
         wait_until(lambda: redis.zcard("dead") == 1, what="the burial")
     assert ruby("""
       job = Sidekiq::DeadSet.new.first
       job.retry
       out = [Sidekiq::DeadSet.new.size, Sidekiq::Queue.new("default").first.klass]
     """) == [0, "LastJob"]  # fmt: skip
-    with Shop(redis_server.url):
+    with InProcessChild(redis_server.url):
         wait_until(lambda: redis.zcard("dead") == 1, what="the second burial")
     assert only(redis, "dead")["retry_count"] >= 0

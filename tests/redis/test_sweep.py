@@ -13,16 +13,16 @@ import psutil
 import pytest
 from redis import Redis
 
-from forkq import whereabouts
 from forkq.clock.sweep import Sweep
-from forkq.connection import ResponseError, Wire
-from forkq.dead import Cemetery
-from forkq.keys import Keys
-from forkq.recovery import Crash, Recovered, Recovery
-from forkq.steps import carry_out
-from forkq.times import now
-from forkq.whereabouts import fate, here, view, view_of
-from tests.redis.crew import Log
+from forkq.runtime import liveness
+from forkq.runtime.liveness import liveness_of, pid_scope, pid_scope_of, process_ref
+from forkq.store.connection import RedisConnection, ResponseError
+from forkq.store.dead_set import DeadSet
+from forkq.store.recovery import Crash, Recovered, Recovery
+from forkq.store.steps import carry_out
+from forkq.wire.keys import Keys
+from forkq.wire.times import now
+from tests.redis.in_process_child import Log
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
@@ -39,11 +39,11 @@ linux = pytest.mark.skipif(
 
 
 @pytest.fixture
-def wire(redis: Redis, redis_server: Server) -> Iterator[Wire]:
-    wire = Wire(redis_server.url)
-    wire.connect()
-    yield wire
-    wire.close()
+def connection(redis: Redis, redis_server: Server) -> Iterator[RedisConnection]:
+    connection = RedisConnection(redis_server.url)
+    connection.connect()
+    yield connection
+    connection.close()
 
 
 @pytest.fixture
@@ -74,13 +74,13 @@ def time() -> Time:
     return Time()
 
 
-def make_sweep(wire: Wire, log: Log, time: Time) -> Sweep:
-    return Sweep(Keys(), wire, Recovery(Cemetery(Keys())), log, time)
+def make_sweep(connection: RedisConnection, log: Log, time: Time) -> Sweep:
+    return Sweep(Keys(), connection, Recovery(DeadSet(Keys())), log, time)
 
 
 @pytest.fixture
-def sweep(wire: Wire, log: Log, time: Time) -> Sweep:
-    return make_sweep(wire, log, time)
+def sweep(connection: RedisConnection, log: Log, time: Time) -> Sweep:
+    return make_sweep(connection, log, time)
 
 
 @pytest.fixture
@@ -116,21 +116,21 @@ def queued(redis: Redis, queue: str = "q") -> list[dict[str, Any]]:
 def grave() -> str:
     """Where a process lived that has ended and been reaped."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    place = here(process.pid)
+    place = process_ref(process.pid)
     process.communicate()
     return place
 
 
 @linux
 def test_a_process_of_this_machine_that_ended_is_surely_dead(grave: str) -> None:
-    assert fate(grave) == "dead"
-    assert fate(here()) == "alive"
+    assert liveness_of(grave) == "dead"
+    assert liveness_of(process_ref()) == "alive"
 
 
 @linux
 def test_a_pid_that_another_process_has_now_is_as_good_as_dead() -> None:
-    place, _, started = here().rpartition("/")
-    assert fate(f"{place}/{int(started) - 1}") == "dead"
+    place, _, started = process_ref().rpartition("/")
+    assert liveness_of(f"{place}/{int(started) - 1}") == "dead"
 
 
 @linux
@@ -140,35 +140,35 @@ def test_a_process_that_proc_hides_is_not_taken_for_dead(monkeypatch: pytest.Mon
     def hidden(pid: int) -> str:
         raise FileNotFoundError(f"/proc/{pid}/stat")
 
-    place = here()
-    monkeypatch.setattr(whereabouts, "_started", hidden)
-    assert fate(place) == "unknown"
+    place = process_ref()
+    monkeypatch.setattr(liveness, "_started", hidden)
+    assert liveness_of(place) == "unknown"
 
 
 @pytest.mark.parametrize(
     "place", ["", "x", "another-boot/pid:[1]/4242/1.00", "/", "a/b/c/d", "]/x/y"]
 )
 def test_a_place_elsewhere_says_nothing(place: str) -> None:
-    assert fate(place) == "unknown"
+    assert liveness_of(place) == "unknown"
 
 
 def test_a_place_tells_who_sees_its_process() -> None:
-    assert view_of(ELSEWHERE) == VIEW
-    assert view_of(here()) == view()
-    assert [view_of(place) for place in ("", "x", "]/1/2", "a/b/c")] == [""] * 4
+    assert pid_scope_of(ELSEWHERE) == VIEW
+    assert pid_scope_of(process_ref()) == pid_scope()
+    assert [pid_scope_of(place) for place in ("", "x", "]/1/2", "a/b/c")] == [""] * 4
 
 
 @linux
 def test_a_zombie_is_dead() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    place, stdin = here(process.pid), process.stdin
+    place, stdin = process_ref(process.pid), process.stdin
     assert stdin is not None
     stdin.close()
     status = psutil.Process(process.pid).status
     end = now() + 10
     while status() != psutil.STATUS_ZOMBIE:
         assert now() < end
-    assert fate(place) == "dead"
+    assert liveness_of(place) == "dead"
     process.wait()
 
 
@@ -272,7 +272,7 @@ def test_a_silent_owner_keeps_its_jobs_while_a_clock_of_its_host_is_there(
 @linux
 def test_every_clock_says_that_it_watches_over_its_own_view(sweep: Sweep, redis: Redis) -> None:
     sweep.run()
-    assert 40 < redis.ttl(Keys().host(view())) <= 60
+    assert 40 < redis.ttl(Keys().host(pid_scope())) <= 60
 
 
 @linux
@@ -280,8 +280,8 @@ def test_our_own_word_saves_nobody_whom_we_cannot_judge(
     patrol: Sweep, redis: Redis, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a process of our own view that hides, we know no more than its record."""
-    monkeypatch.setattr(whereabouts, "_is_gone", lambda pid: False)
-    redis.set(Keys().place(DEAD), f"{view()}/{2**30}/1")
+    monkeypatch.setattr(liveness, "_is_gone", lambda pid: False)
+    redis.set(Keys().place(DEAD), f"{pid_scope()}/{2**30}/1")
     lease(redis, DEAD, job())
     time.passes(SECOND_LOOK + 1, patrol)
     assert len(queued(redis)) == 1
@@ -310,11 +310,11 @@ def forget_what_expires(redis: Redis) -> None:
 
 @pytest.mark.parametrize("company", [False, True])
 def test_a_server_that_lost_all_records_takes_no_jobs_away_from_the_living(
-    patrol: Sweep, wire: Wire, log: Log, redis: Redis, time: Time, company: bool
+    patrol: Sweep, connection: RedisConnection, log: Log, redis: Redis, time: Time, company: bool
 ) -> None:
     """They beat again within a moment. Whether or not another clock of this host, which has
     nothing to do with it, was the first to notice."""
-    other = make_sweep(wire, log, time)
+    other = make_sweep(connection, log, time)
     sweeps = [other, patrol] if company else [patrol]
     time.passes(SETTLING + 1, *sweeps)
     lease(redis, ALIVE, job())
@@ -344,9 +344,9 @@ def test_a_clock_that_was_cut_off_itself_calls_nobody_lost(
 
 
 def test_two_clocks_of_a_host_do_not_alarm_each_other(
-    patrol: Sweep, wire: Wire, log: Log, redis: Redis, time: Time
+    patrol: Sweep, connection: RedisConnection, log: Log, redis: Redis, time: Time
 ) -> None:
-    other = make_sweep(wire, log, time)
+    other = make_sweep(connection, log, time)
     time.passes(SETTLING + 1, patrol, other)
     lease(redis, DEAD, job())
     time.passes(SECOND_LOOK + 1, patrol)
@@ -356,26 +356,26 @@ def test_two_clocks_of_a_host_do_not_alarm_each_other(
 def test_a_full_server_keeps_nobody_from_recovering_jobs(log: Log, time: Time) -> None:
     server = Server().start()
     try:
-        redis, wire = server.client(), Wire(server.url)
-        wire.connect()
+        redis, connection = server.client(), RedisConnection(server.url)
+        connection.connect()
         lease(redis, DEAD, job())
         server.cli("CONFIG", "SET", "maxmemory", "1")
-        time.passes(SETTLING + 1, make_sweep(wire, log, time))
+        time.passes(SETTLING + 1, make_sweep(connection, log, time))
         assert len(queued(redis)) == 1
         assert redis.hlen(Keys().lost(DEAD)) == 1
-        wire.close()
+        connection.close()
     finally:
         server.close()
 
 
 def test_an_owner_that_returns_the_very_moment_stays_on_the_list_of_processes(
-    wire: Wire, redis: Redis
+    connection: RedisConnection, redis: Redis
 ) -> None:
     record(redis, ALIVE)
-    Recovery(Cemetery(Keys())).strike(wire, ALIVE)
+    Recovery(DeadSet(Keys())).strike(connection, ALIVE)
     assert redis.smembers("processes") == {ALIVE.encode()}
     redis.delete(ALIVE)
-    Recovery(Cemetery(Keys())).strike(wire, ALIVE)
+    Recovery(DeadSet(Keys())).strike(connection, ALIVE)
     assert redis.smembers("processes") == set()
 
 
@@ -384,7 +384,7 @@ def test_an_owner_that_lives_here_keeps_its_jobs_though_it_cannot_beat(
     patrol: Sweep, redis: Redis, time: Time
 ) -> None:
     """A job may hold the interpreter for minutes, or the child be stopped: it is not dead."""
-    redis.set(Keys().place(ALIVE), here())
+    redis.set(Keys().place(ALIVE), process_ref())
     lease(redis, ALIVE, job(jid="1"))
     time.passes(60, patrol)
     assert queued(redis) == []
@@ -417,7 +417,7 @@ def test_an_owner_that_beats_again_in_between_is_left_alone(
 def test_the_living_keep_their_jobs_however_often_it_sweeps(
     patrol: Sweep, redis: Redis, time: Time, log: Log
 ) -> None:
-    record(redis, ALIVE, here())
+    record(redis, ALIVE, process_ref())
     record(redis, "vm:3:bbbbbbbbbbbb", ELSEWHERE)
     lease(redis, ALIVE, job(jid="1"))
     lease(redis, "vm:3:bbbbbbbbbbbb", job(jid="2"))
@@ -438,10 +438,10 @@ def test_jobs_of_several_queues_go_back_to_their_own(
 
 
 def test_two_sweeps_at_once_recover_each_job_once(
-    sweep: Sweep, redis: Redis, time: Time, wire: Wire, log: Log
+    sweep: Sweep, redis: Redis, time: Time, connection: RedisConnection, log: Log
 ) -> None:
     lease(redis, DEAD, job(jid="1"))
-    time.passes(60, sweep, make_sweep(wire, log, time))
+    time.passes(60, sweep, make_sweep(connection, log, time))
     assert len(queued(redis)) == 1
 
 
@@ -449,7 +449,7 @@ def test_without_leases_there_is_nothing_to_do(sweep: Sweep, redis: Redis) -> No
     sweep.run()
     redis.sadd("queues", "q")
     assert sweep.run() == 15
-    assert set(redis.keys("*")) == {b"queues", Keys().host(view()).encode()}
+    assert set(redis.keys("*")) == {b"queues", Keys().host(pid_scope()).encode()}
 
 
 def test_a_deleted_queue_is_swept(sweep: Sweep, redis: Redis, grave: str) -> None:
@@ -487,11 +487,11 @@ def test_a_recovery_by_a_pattern_takes_what_one_list_of_queues_tells(
     redis.zadd(Keys().fetched, {"q": now()})
     redis.delete(damaged)
     redis.hset(damaged, "something", "else")
-    wire = Wire(redis_server.url)
-    wire.connect()
-    recovery = Recovery(Cemetery(Keys(), 10, 1))
-    assert carry_out(wire, recovery.recover(["q*"], DEAD, Crash(signal=9))).moved == 1
-    wire.close()
+    connection = RedisConnection(redis_server.url)
+    connection.connect()
+    recovery = Recovery(DeadSet(Keys(), 10, 1))
+    assert carry_out(connection, recovery.recover(["q*"], DEAD, Crash(signal=9))).moved == 1
+    connection.close()
     assert [found["jid"] for found in queued(redis)] == ["1"]
 
 
@@ -511,12 +511,12 @@ def test_a_note_of_queues_that_is_none_is_told_of_once_and_stops_nothing(
 
 
 def test_a_job_recovered_for_the_third_time_is_buried_with_the_reason(
-    wire: Wire, redis: Redis
+    connection: RedisConnection, redis: Redis
 ) -> None:
-    recovery = Recovery(Cemetery(Keys()))
+    recovery = Recovery(DeadSet(Keys()))
     lease(redis, DEAD, job(jid="bad"))
     for crash in range(1, 4):
-        done = carry_out(wire, recovery.recover(["q"], DEAD, Crash(signal=11)))
+        done = carry_out(connection, recovery.recover(["q"], DEAD, Crash(signal=11)))
         assert done == Recovered(1, ["J bad"] if crash == 3 else [])
         if crash < 3:
             payload = redis.rpop("queue:q")
@@ -528,10 +528,10 @@ def test_a_job_recovered_for_the_third_time_is_buried_with_the_reason(
     assert redis.exists("{queue:q}:inflight") == 0
 
 
-def test_a_graceful_requeue_is_no_crash(wire: Wire, redis: Redis) -> None:
+def test_a_graceful_requeue_is_no_crash(connection: RedisConnection, redis: Redis) -> None:
     payloads = [job(jid="1"), "{nope"]
     lease(redis, DEAD, *payloads)
-    done = carry_out(wire, Recovery(Cemetery(Keys())).requeue(["q"], DEAD))
+    done = carry_out(connection, Recovery(DeadSet(Keys())).requeue(["q"], DEAD))
     assert done == Recovered(2, [])
     assert redis.lrange("queue:q", 0, -1)[::-1] == [payload.encode() for payload in payloads]
 
@@ -553,12 +553,16 @@ def large(**keys: Any) -> str:
     ],
     ids=["bare", "key", "argument", "inside", "inside the end", "blank"],
 )
-def test_a_large_job_is_recovered_like_any_other(wire: Wire, redis: Redis, payload: str) -> None:
+def test_a_large_job_is_recovered_like_any_other(
+    connection: RedisConnection, redis: Redis, payload: str
+) -> None:
     """Twice it goes back, and is the same but for its crash records; then it is buried."""
-    recovery = Recovery(Cemetery(Keys()))
+    recovery = Recovery(DeadSet(Keys()))
     for crash in range(1, 4):
         lease(redis, DEAD, payload)
-        done = carry_out(wire, recovery.recover(["q"], DEAD, Crash(signal=11), may_return=True))
+        done = carry_out(
+            connection, recovery.recover(["q"], DEAD, Crash(signal=11), may_return=True)
+        )
         assert done == Recovered(1, ["J 1"] if crash == 3 else [])
         assert redis.hget(Keys().lost(DEAD), "1") == b"J 1"
         if crash < 3:
@@ -571,20 +575,24 @@ def test_a_large_job_is_recovered_like_any_other(wire: Wire, redis: Redis, paylo
     assert redis.exists("{queue:q}:inflight") == 0
 
 
-def test_large_jobs_stay_in_redis_and_keep_their_order(wire: Wire, redis: Redis) -> None:
+def test_large_jobs_stay_in_redis_and_keep_their_order(
+    connection: RedisConnection, redis: Redis
+) -> None:
     """What goes over the wire does not depend on how large they are."""
     payloads = [large(jid=str(number), args=["x" * 3_000_000]) for number in range(5)]
     lease(redis, DEAD, *payloads)
     before = traffic(redis)
-    carry_out(wire, Recovery(Cemetery(Keys())).recover(["q"], DEAD, Crash(signal=9)))
+    carry_out(connection, Recovery(DeadSet(Keys())).recover(["q"], DEAD, Crash(signal=9)))
     assert traffic(redis) - before < 100_000
     assert [found["jid"] for found in queued(redis)] == list("01234")
 
 
-def test_a_graceful_requeue_of_large_jobs_keeps_their_order(wire: Wire, redis: Redis) -> None:
+def test_a_graceful_requeue_of_large_jobs_keeps_their_order(
+    connection: RedisConnection, redis: Redis
+) -> None:
     payloads = [large(jid=str(number), args=["x" * 3_000_000]) for number in range(5)]
     lease(redis, DEAD, *payloads)
-    done = carry_out(wire, Recovery(Cemetery(Keys())).requeue(["q"], DEAD))
+    done = carry_out(connection, Recovery(DeadSet(Keys())).requeue(["q"], DEAD))
     assert done == Recovered(5, [])
     assert [found["jid"] for found in queued(redis)] == list("01234")
 
@@ -595,9 +603,11 @@ def traffic(redis: Redis) -> int:
     return int(found["total_net_input_bytes"]) + int(found["total_net_output_bytes"])
 
 
-def test_what_stands_in_a_queues_place_keeps_no_other_job(wire: Wire, redis: Redis) -> None:
+def test_what_stands_in_a_queues_place_keeps_no_other_job(
+    connection: RedisConnection, redis: Redis
+) -> None:
     """Neither after a crash nor at a stop; the error is told when the others are back."""
-    recovery = Recovery(Cemetery(Keys()))
+    recovery = Recovery(DeadSet(Keys()))
     for steps in (recovery.requeue(["bad", "q"], DEAD),
                   recovery.recover(["bad", "q"], DEAD, Crash(signal=9))):  # fmt: skip
         redis.delete("queue:q")
@@ -605,26 +615,28 @@ def test_what_stands_in_a_queues_place_keeps_no_other_job(wire: Wire, redis: Red
         lease(redis, DEAD, job(jid="bad"), queue="bad")
         lease(redis, DEAD, job(jid="1"))
         with pytest.raises(ResponseError, match="WRONGTYPE"):
-            carry_out(wire, steps)
+            carry_out(connection, steps)
         assert [found["jid"] for found in queued(redis)] == ["1"]
         assert redis.hlen("{queue:bad}:inflight") == 1
 
 
-def test_malformed_payloads_are_recovered_as_they_are(wire: Wire, redis: Redis) -> None:
+def test_malformed_payloads_are_recovered_as_they_are(
+    connection: RedisConnection, redis: Redis
+) -> None:
     lease(redis, DEAD, "{nope", "", job(jid="1"))
-    steps = Recovery(Cemetery(Keys())).recover(["q"], DEAD, Crash(signal=9))
-    assert carry_out(wire, steps) == Recovered(3, [])
+    steps = Recovery(DeadSet(Keys())).recover(["q"], DEAD, Crash(signal=9))
+    assert carry_out(connection, steps) == Recovered(3, [])
     assert redis.lrange("queue:q", 1, -1)[::-1] == [b"{nope", b""]
 
 
-def test_forgetting_takes_the_whole_record_away(wire: Wire, redis: Redis) -> None:
+def test_forgetting_takes_the_whole_record_away(connection: RedisConnection, redis: Redis) -> None:
     record(redis, DEAD)
     redis.hset(f"{DEAD}:work", "1", "{}")
     redis.lpush(f"{DEAD}-signals", "TSTP")
     redis.hset(Keys().flushed(DEAD), "number", "7")
     redis.set(Keys().place(DEAD), ELSEWHERE)
     redis.hset(Keys().lost(DEAD), "1", "J 1")
-    carry_out(wire, Recovery(Cemetery(Keys())).forget(DEAD))
+    carry_out(connection, Recovery(DeadSet(Keys())).forget(DEAD))
     kept = {Keys().lost(DEAD).encode(), Keys().flushed(DEAD).encode()}
     assert set(redis.keys("*")) == kept, "what it, or who counts for it, may still ask for"
     assert 0 < redis.ttl(Keys().flushed(DEAD)) <= 3600
@@ -640,9 +652,9 @@ def test_a_name_cut_within_a_character_hides_no_process(request: pytest.FixtureR
     request.addfinalizer(process.communicate)
     comm = Path(f"/proc/{process.pid}/comm")
     wait_until(lambda: comm.read_bytes().startswith("éé".encode()), what="its title")
-    assert fate(here(process.pid)) == "alive"
-    view = here().rpartition("]/")[0]
-    assert fate(f"{view}]/x/1") == "unknown"
+    assert liveness_of(process_ref(process.pid)) == "alive"
+    pid_scope = process_ref().rpartition("]/")[0]
+    assert liveness_of(f"{pid_scope}]/x/1") == "unknown"
 
 
 @linux

@@ -17,16 +17,16 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from forkq import lookup
-from forkq.child.runs import Outcome, Runs
-from forkq.clock import overlap, ticks
-from forkq.clock.announce import Origins
-from forkq.clock.cron import Ticker
-from forkq.connection import ConnectionLost, Wire, Wires
-from forkq.cron import Entry
-from forkq.keys import Keys
-from forkq.schedule import Schedule
-from tests.redis.crew import Log
+from forkq.child.cron.outcome import CronOutcomes, Outcome
+from forkq.clock.cron import overlap, ticks
+from forkq.clock.cron.enqueue import CronEnqueuer
+from forkq.clock.cron.services import RunningServices
+from forkq.cron.entry import Entry
+from forkq.cron.schedule import Schedule
+from forkq.store import find_job
+from forkq.store.connection import ConnectionLost, RedisConnection, RedisPool
+from forkq.wire.keys import Keys
+from tests.redis.in_process_child import Log
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT
@@ -43,13 +43,13 @@ class Scene:
         self.redis = redis
         self.at: float = START
         self.log = Log()
-        self.wire = Wire(url)
-        self.wire.connect()
-        self.ticker = self.successor()
+        self.connection = RedisConnection(url)
+        self.connection.connect()
+        self.enqueuer = self.successor()
 
-    def successor(self) -> Ticker:
+    def successor(self) -> CronEnqueuer:
         """The ticker of another clock, on the same wall clock."""
-        return ticker(self.wire, self.log, lambda: self.at)
+        return enqueuer(self.connection, self.log, lambda: self.at)
 
     def define(self, *entries: Entry, last: float | None = START) -> None:
         """Publishes entries whose last tick was ``last``, and loads them."""
@@ -57,7 +57,7 @@ class Scene:
             self.redis.hset("forkq:cron", one.name, one.encode())
             if last is not None:
                 self.redis.hset("forkq:cron:last", one.name, int(last))
-        self.ticker.load(watch=False)
+        self.enqueuer.load(watch=False)
 
     def pass_to(self, at: float, *, by: float | None = None) -> None:
         """Lets the wall clock reach ``at``, in steps of ``by`` seconds or in one leap."""
@@ -69,7 +69,7 @@ class Scene:
 
     def work(self) -> None:
         """All that is due."""
-        catch_up(self.ticker, self.at)
+        catch_up(self.enqueuer, self.at)
 
     def jobs(self, queue: str = "q") -> list[dict[str, Any]]:
         """What is in a queue, the oldest first."""
@@ -93,25 +93,32 @@ class Scene:
         return int(found)
 
 
-def ticker(
-    wire: Wire, log: Log, clock: Callable[[], float], *, service: str = "ours", prefix: str = ""
-) -> Ticker:
+def enqueuer(
+    connection: RedisConnection,
+    log: Log,
+    clock: Callable[[], float],
+    *,
+    service: str = "ours",
+    prefix: str = "",
+) -> CronEnqueuer:
     """The ticker of a leader of that service."""
     keys = Keys(prefix)
-    return Ticker(keys, wire, Origins(keys, wire, service, log), log, clock=clock)
+    return CronEnqueuer(
+        keys, connection, RunningServices(keys, connection, service, log), log, clock=clock
+    )
 
 
-def catch_up(ticker: Ticker, at: float) -> None:
+def catch_up(enqueuer: CronEnqueuer, at: float) -> None:
     """As the clock does: as long as something is due."""
-    while (due := ticker.next_due()) is not None and due <= at:
-        ticker.work()
+    while (due := enqueuer.next_due()) is not None and due <= at:
+        enqueuer.work()
 
 
 @pytest.fixture
 def scene(redis: Redis, redis_server: Server) -> Iterator[Scene]:
     scene = Scene(redis_server.url, redis)
     yield scene
-    scene.wire.close()
+    scene.connection.close()
 
 
 def entry(cron: str = "* * * * *", *, name: str = "report", queue: str = "q", **more: Any) -> Entry:
@@ -143,12 +150,12 @@ def test_a_tick_is_enqueued_as_a_client_would_push_it(scene: Scene) -> None:
 
 
 def test_nothing_happens_before_the_tick_and_next_due_says_when(scene: Scene) -> None:
-    assert scene.ticker.next_due() is None
+    assert scene.enqueuer.next_due() is None
     scene.define(entry("*/5 * * * *"), entry("*/7 * * * *", name="other"))
     following = [one.schedule.after(START) for one in (entry("*/5 * * * *"), entry("*/7 * * * *"))]
-    assert scene.ticker.next_due() == min(tick for tick in following if tick is not None)
+    assert scene.enqueuer.next_due() == min(tick for tick in following if tick is not None)
     scene.at = START + 1
-    scene.ticker.work()
+    scene.enqueuer.work()
     assert scene.ticked() == []
 
 
@@ -189,17 +196,17 @@ def test_two_leaders_at_once_enqueue_each_tick_once(scene: Scene, redis_server: 
     start = threading.Barrier(3)
 
     def lead() -> None:
-        wire = Wire(redis_server.url)
+        connection = RedisConnection(redis_server.url)
         try:
-            wire.connect()
-            leader = ticker(wire, Log(), lambda: START + 1000)
+            connection.connect()
+            leader = enqueuer(connection, Log(), lambda: START + 1000)
             leader.load(watch=False)
             start.wait(10)
             catch_up(leader, START + 1000)
         except BaseException as error:  # noqa: BLE001 - told below
             errors.append(error)
         finally:
-            wire.close()
+            connection.close()
 
     threads = [threading.Thread(target=lead) for _ in range(3)]
     for thread in threads:
@@ -228,9 +235,9 @@ def test_lost_replies_enqueue_no_tick_twice_and_leave_none_out(
                 scene.work()
             except ConnectionLost:
                 cuts += 1
-                scene.wire.connect()
+                scene.connection.connect()
                 scene.work()  # without a look at what has become of it: the script must know
-        scene.wire.close()
+        scene.connection.close()
     assert cuts >= 30
     assert scene.ticked() == list(range(START + 1, START + 101))
 
@@ -238,8 +245,8 @@ def test_lost_replies_enqueue_no_tick_twice_and_leave_none_out(
 def test_hosts_whose_clocks_differ_by_seconds_enqueue_each_tick_once(scene: Scene) -> None:
     """The lead goes to and fro, and neither looks again at what the other has done meanwhile."""
     scene.define(entry("* * * * * *"))
-    ahead = ticker(scene.wire, scene.log, lambda: scene.at + 7)
-    behind = ticker(scene.wire, scene.log, lambda: scene.at - 7)
+    ahead = enqueuer(scene.connection, scene.log, lambda: scene.at + 7)
+    behind = enqueuer(scene.connection, scene.log, lambda: scene.at - 7)
     shifts = {ahead: 7, behind: -7}
     for leader in shifts:
         leader.load(watch=False)
@@ -253,17 +260,17 @@ def test_hosts_whose_clocks_differ_by_seconds_enqueue_each_tick_once(scene: Scen
 
 _CLOCK = """
 import sys, time
-from forkq.clock.announce import Origins
-from forkq.clock.cron import Ticker
-from forkq.connection import ConnectionLost, Wire
-from forkq.keys import Keys
-from tests.redis.crew import Log
+from forkq.clock.cron.services import RunningServices
+from forkq.clock.cron.enqueue import CronEnqueuer
+from forkq.store.connection import ConnectionLost, RedisConnection
+from forkq.wire.keys import Keys
+from tests.redis.in_process_child import Log
 
 url, name, start, end, began, speed = *sys.argv[1:3], *map(float, sys.argv[3:])
-wire = Wire(url)
-origins = Origins(Keys(), wire, "ours", Log())
+wire = RedisConnection(url)
+origins = RunningServices(Keys(), wire, "ours", Log())
 wall = lambda: min(end, start + (time.time() - began) * speed)
-ticker = Ticker(Keys(), wire, origins, Log(), clock=wall)
+ticker = CronEnqueuer(Keys(), wire, origins, Log(), clock=wall)
 while True:
     try:
         wire.connect()
@@ -472,12 +479,12 @@ def test_a_clock_that_is_there_enqueues_one_a_day_across_a_change(
 def test_ticks_of_a_paused_entry_pass_by_and_are_not_made_up_for(scene: Scene) -> None:
     scene.define(entry(missed=1000), entry(name="other", queue="other"))
     scene.redis.sadd("forkq:cron:paused", "report")
-    scene.ticker.load(watch=False)
+    scene.enqueuer.load(watch=False)
     scene.pass_to(START + 30 * MINUTE, by=30)
     assert scene.ticked() == []
     assert len(scene.ticked("other")) == 30
     scene.redis.srem("forkq:cron:paused", "report")
-    scene.ticker.load(watch=False)
+    scene.enqueuer.load(watch=False)
     scene.pass_to(START + 32 * MINUTE, by=30)
     assert scene.ticked() == [START + 31 * MINUTE, START + 32 * MINUTE]
     assert [run["event"] for run in scene.runs()] == ["enqueued", "enqueued"]
@@ -485,7 +492,7 @@ def test_ticks_of_a_paused_entry_pass_by_and_are_not_made_up_for(scene: Scene) -
 
 def test_ticks_of_a_disabled_entry_pass_by_and_are_not_made_up_for(scene: Scene) -> None:
     scene.define(entry(enabled=False, missed=1000))
-    assert scene.ticker.next_due() is None
+    assert scene.enqueuer.next_due() is None
     scene.at = START + 30 * MINUTE
     scene.define(entry(missed=1000), last=None)
     scene.pass_to(START + 31 * MINUTE)
@@ -495,21 +502,21 @@ def test_ticks_of_a_disabled_entry_pass_by_and_are_not_made_up_for(scene: Scene)
 @pytest.mark.parametrize("change", ["definition", "pause", "removal"])
 def test_a_change_wakes_whoever_watches(scene: Scene, change: str) -> None:
     scene.define(entry())
-    scene.wire.track()
-    scene.ticker.load(watch=True)
-    assert scene.wire.wait(0) is False
+    scene.connection.track()
+    scene.enqueuer.load(watch=True)
+    assert scene.connection.wait(0) is False
     scene.pass_to(START + MINUTE)  # our own doing is no news
-    assert scene.wire.wait(0) is False
+    assert scene.connection.wait(0) is False
     if change == "definition":
         scene.redis.hset("forkq:cron", "report", entry("0 0 * * *").encode())
     elif change == "pause":
         scene.redis.sadd("forkq:cron:paused", "report")
     else:
         scene.redis.hdel("forkq:cron", "report")
-    assert scene.wire.wait(5) is True
-    before = scene.ticker.next_due()
-    scene.ticker.load(watch=True)
-    assert scene.ticker.next_due() != before
+    assert scene.connection.wait(5) is True
+    before = scene.enqueuer.next_due()
+    scene.enqueuer.load(watch=True)
+    assert scene.enqueuer.next_due() != before
 
 
 def test_a_changed_expression_ticks_by_the_new_one(scene: Scene) -> None:
@@ -535,7 +542,7 @@ def test_a_definition_that_has_gone_ticks_no_more(scene: Scene) -> None:
     scene.pass_to(START + MINUTE)
     assert scene.ticked() == []
     assert not scene.redis.exists("forkq:cron:last")
-    assert scene.ticker.next_due() is None
+    assert scene.enqueuer.next_due() is None
 
 
 def test_a_clock_that_was_days_ahead_does_not_silence_an_entry(scene: Scene) -> None:
@@ -559,8 +566,8 @@ def test_a_clock_that_was_hours_ahead_repeats_no_tick(scene: Scene) -> None:
     found = scene.ticked()
     assert len(found) == len(set(found)) == 7  # two of the minute's grace, and five
     scene.at = START + 2 * 3600
-    scene.ticker.load(watch=False)
-    scene.ticker.load(watch=False)
+    scene.enqueuer.load(watch=False)
+    scene.enqueuer.load(watch=False)
     silent = [event for event in scene.log.events() if "a clock was wrong" in event]
     assert len(silent) == 1, "it is silent for hours, and says so once"
 
@@ -595,11 +602,11 @@ def test_ticks_that_passed_while_nobody_ran_the_app_are_missed_ones(
     first = entry("*/10 * * * *").schedule.after(START) or 0
     every = [first + n * 600 for n in range(9)]
     scene.pass_to(every[-1] + 300, by=30)
-    assert scene.ticker.outdated() is False
+    assert scene.enqueuer.outdated() is False
     announced(scene, "theirs")
-    assert scene.ticker.outdated() is True
-    scene.ticker.load(watch=False)
-    assert scene.ticker.outdated() is False
+    assert scene.enqueuer.outdated() is True
+    scene.enqueuer.load(watch=False)
+    assert scene.enqueuer.outdated() is False
     scene.work()
     assert scene.ticked() == every[9 - made_up :]
     noted = [run["count"] for run in scene.runs() if run["event"] == "missed"]
@@ -611,7 +618,7 @@ def test_a_short_gap_of_an_app_changes_nothing(scene: Scene) -> None:
     scene.define(entry("* * * * * *", origin="code:theirs", missed="skip"))
     scene.pass_to(START + 40, by=1)
     announced(scene, "theirs")
-    scene.ticker.load(watch=False)
+    scene.enqueuer.load(watch=False)
     scene.work()
     assert scene.ticked() == list(range(START + 1, START + 41))
 
@@ -621,9 +628,9 @@ def test_an_app_that_ends_takes_its_ticks_along(scene: Scene) -> None:
     scene.define(entry(origin="code:theirs"))
     scene.pass_to(START + MINUTE)
     scene.redis.delete("forkq:cron:origin:theirs")
-    assert scene.ticker.outdated() is True
-    scene.ticker.load(watch=False)
-    assert scene.ticker.next_due() is None
+    assert scene.enqueuer.outdated() is True
+    scene.enqueuer.load(watch=False)
+    assert scene.enqueuer.next_due() is None
     scene.pass_to(START + 5 * MINUTE)
     assert scene.ticked() == [START + MINUTE]
     assert scene.log.lines == []
@@ -633,14 +640,14 @@ def test_a_paused_entry_that_sleeps_too_still_makes_up_for_nothing(scene: Scene)
     announced(scene, "theirs")
     scene.define(entry(origin="code:theirs", missed=1000))
     scene.redis.sadd("forkq:cron:paused", "report")
-    scene.ticker.load(watch=False)
+    scene.enqueuer.load(watch=False)
     scene.redis.delete("forkq:cron:origin:theirs")
-    scene.ticker.load(watch=False)
+    scene.enqueuer.load(watch=False)
     announced(scene, "theirs")
-    scene.ticker.load(watch=False)
+    scene.enqueuer.load(watch=False)
     scene.at = START + 30 * MINUTE
     scene.redis.srem("forkq:cron:paused", "report")
-    scene.ticker.load(watch=False)
+    scene.enqueuer.load(watch=False)
     scene.pass_to(START + 31 * MINUTE)
     assert scene.ticked() == [START + 31 * MINUTE]
 
@@ -649,7 +656,7 @@ def test_an_announcement_lasts_a_minute_and_is_renewed_with_one_command(
     scene: Scene, redis_server: Server
 ) -> None:
     at = 100.0
-    origins = Origins(Keys(), scene.wire, "ours", scene.log, lambda: at)
+    origins = RunningServices(Keys(), scene.connection, "ours", scene.log, lambda: at)
     assert origins.announce() is True
     assert 55 <= scene.redis.ttl("forkq:cron:origin:ours") <= 60
     scene.redis.expire("forkq:cron:origin:ours", 5)
@@ -671,18 +678,18 @@ def test_an_announcement_lasts_a_minute_and_is_renewed_with_one_command(
 def test_our_own_entries_cost_no_question(scene: Scene) -> None:
     scene.define(entry(origin="code:ours"), entry(name="b", origin="api"))
     scene.redis.config_resetstat()
-    scene.ticker.load(watch=False)
-    assert scene.ticker.outdated() is False
+    scene.enqueuer.load(watch=False)
+    assert scene.enqueuer.outdated() is False
     stats: Any = scene.redis.info("commandstats")
     assert "cmdstat_mget" not in stats
 
 
 def test_a_full_server_takes_an_announcement(own_server: Server) -> None:
     own_server.cli("CONFIG", "SET", "maxmemory", 1)
-    log, wire = Log(), Wire(own_server.url)
-    wire.connect()
-    Origins(Keys(), wire, "ours", log).announce()
-    wire.close()
+    log, connection = Log(), RedisConnection(own_server.url)
+    connection.connect()
+    RunningServices(Keys(), connection, "ours", log).announce()
+    connection.close()
     assert 55 <= own_server.client().ttl("forkq:cron:origin:ours") <= 60
     assert log.lines == []
 
@@ -694,15 +701,15 @@ def test_a_refused_announcement_or_question_stops_nothing_and_is_told_once(
     scene = Scene(own_server.url, own_server.client())
     own_server.cli("ACL", "SETUSER", "default", "-getex", "-mget")
     at = 100.0
-    origins = Origins(Keys(), scene.wire, "ours", scene.log, lambda: at)
+    origins = RunningServices(Keys(), scene.connection, "ours", scene.log, lambda: at)
     for _ in range(3):
         assert origins.announce() is True
         at += 15
     scene.define(entry(origin="code:theirs"), entry(name="b", origin="code:ours", queue="b"))
     scene.pass_to(START + 2 * MINUTE, by=MINUTE)
     assert len(scene.ticked()) == len(scene.ticked("b")) == 2
-    assert scene.ticker.outdated() is False
-    scene.wire.close()
+    assert scene.enqueuer.outdated() is False
+    scene.connection.close()
     assert [level for level, _, _ in scene.log.lines] == ["error", "error"]
 
 
@@ -710,9 +717,9 @@ def test_a_refused_announcement_or_question_stops_nothing_and_is_told_once(
 
 
 def ended(scene: Scene, redis_server: Server, outcome: Outcome, job: dict[str, Any]) -> None:
-    wires = Wires(redis_server.url, size=1, timeout=5, connect_timeout=2)
-    Runs(Keys(), wires, scene.log).ended(job, outcome, 1.5)
-    wires.close()
+    pool = RedisPool(redis_server.url, size=1, timeout=5, connect_timeout=2)
+    CronOutcomes(Keys(), pool, scene.log).ended(job, outcome, 1.5)
+    pool.close()
 
 
 def test_allowed_ticks_are_enqueued_beside_each_other(scene: Scene) -> None:
@@ -774,7 +781,7 @@ def test_a_deep_queue_is_not_searched_at_every_tick(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched = []
-    find = lookup.find
+    find = find_job.find
 
     def count(*arguments: Any, **more: Any) -> Any:
         searched.append(arguments)
@@ -789,7 +796,7 @@ def test_a_deep_queue_is_not_searched_at_every_tick(
     later = time.monotonic() + 61
     monkeypatch.setattr(time, "monotonic", lambda: later)
     scene.at = START + 31
-    scene.ticker.work()
+    scene.enqueuer.work()
     assert scene.ticked() == [START + 31]
 
 
@@ -797,7 +804,7 @@ def test_a_deep_queue_is_not_searched_at_every_tick(
 
 
 def test_the_end_of_any_other_job_costs_nothing() -> None:
-    wires = Wires("redis://127.0.0.1:1/0", size=1, timeout=1, connect_timeout=1)
+    pool = RedisPool("redis://127.0.0.1:1/0", size=1, timeout=1, connect_timeout=1)
     log = Log()
     others: list[dict[str, Any]] = [
         {},
@@ -806,15 +813,15 @@ def test_the_end_of_any_other_job_costs_nothing() -> None:
         {"forkq": {"cron": 7}},
     ]
     for marks in others:
-        Runs(Keys(), wires, log).ended({"class": "J", "jid": "1", **marks}, "done", 1.0)
+        CronOutcomes(Keys(), pool, log).ended({"class": "J", "jid": "1", **marks}, "done", 1.0)
     assert log.lines == []
 
 
 def test_without_redis_an_end_is_not_noted_and_nobody_fails() -> None:
-    wires = Wires("redis://127.0.0.1:1/0", size=1, timeout=1, connect_timeout=1)
+    pool = RedisPool("redis://127.0.0.1:1/0", size=1, timeout=1, connect_timeout=1)
     log = Log()
     job = {"class": "J", "jid": "1", "forkq": {"cron": "report", "tick": START}}
-    Runs(Keys(), wires, log).ended(job, "done", 1.0)
+    CronOutcomes(Keys(), pool, log).ended(job, "done", 1.0)
     assert [level for level, _, _ in log.lines] == ["debug"]
 
 
@@ -843,7 +850,7 @@ def test_a_full_server_takes_ticks_and_ends(own_server: Server) -> None:
     assert scene.ticked() == [START, START + 2 * MINUTE]
     events = [run["event"] for run in scene.runs()]
     assert events == ["missed", "enqueued", "skipped", "done", "enqueued"]
-    scene.wire.close()
+    scene.connection.close()
 
 
 def test_a_queue_that_is_no_list_ends_nobody_and_is_not_tried_for_ever(scene: Scene) -> None:
@@ -869,17 +876,17 @@ def test_a_key_of_another_type_ends_no_clock(scene: Scene, key: str) -> None:
     scene.redis.set(f"forkq:{key}", "a string")
     scene.at = START + MINUTE
     if key in ("cron:pending", "cron:runs:a"):
-        scene.ticker.load(watch=False)
-        scene.ticker.work()
+        scene.enqueuer.load(watch=False)
+        scene.enqueuer.work()
         assert scene.ticked() == [START + MINUTE]
         return
     with pytest.raises(ResponseError):  # the clock's duty tells of it, and tries again (duty.py)
-        scene.ticker.load(watch=False)
+        scene.enqueuer.load(watch=False)
     scene.redis.delete(f"forkq:{key}")
     scene.define(entry(name="a"))
-    scene.ticker.load(watch=False)
+    scene.enqueuer.load(watch=False)
     scene.at += MINUTE
-    scene.ticker.work()
+    scene.enqueuer.work()
     assert scene.ticked()[-1] == START + 2 * MINUTE
 
 
@@ -897,11 +904,11 @@ def test_definitions_that_nobody_can_read_are_told_once_and_leave_the_others_tic
     scene.define(entry())
     for n in range(1, 4):
         scene.pass_to(START + n * MINUTE)
-        scene.ticker.load(watch=False)
+        scene.enqueuer.load(watch=False)
     assert len(scene.ticked()) == 3
     assert len(scene.log.lines) == len(strange)
     scene.redis.hset("forkq:cron", "json", "{other")
-    scene.ticker.load(watch=False)
+    scene.enqueuer.load(watch=False)
     assert len(scene.log.lines) == len(strange) + 1
 
 
@@ -919,7 +926,7 @@ def test_under_a_prefix_only_its_own_entries_tick(scene: Scene, redis_server: Se
     scene.redis.hset("forkq:cron", "theirs", entry(name="theirs", queue="theirs").encode())
     scene.redis.hset("app:forkq:cron", "ours", entry(name="ours").encode())
     scene.redis.hset("app:forkq:cron:last", "ours", START)
-    leader = ticker(scene.wire, scene.log, lambda: START + MINUTE, prefix="app:")
+    leader = enqueuer(scene.connection, scene.log, lambda: START + MINUTE, prefix="app:")
     leader.load(watch=False)
     leader.work()
     assert scene.redis.llen("app:queue:q") == 1

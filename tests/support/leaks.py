@@ -8,7 +8,7 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from forkq.child import memory
+from forkq.child.heartbeat import memory
 
 from .waiting import NotInTime, wait_until
 

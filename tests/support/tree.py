@@ -233,7 +233,7 @@ class ForkqTree:
         return f"log:\n{self.log_text()[-4000:] or '(empty)'}"
 
 
-class Forest:
+class StartTree:
     """The trees of one test: call it to start one, `close` to end them all."""
 
     def __init__(self) -> None:

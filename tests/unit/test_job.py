@@ -13,10 +13,10 @@ import pytest
 
 import forkq
 from forkq import client, registry
+from forkq.current_job import Running, begin, end, lease_lost
 from forkq.errors import ForkqError, InvalidJob
-from forkq.lease import Progress, Unit
-from forkq.running import Running, begin, end, lease_lost
-from forkq.times import Moment
+from forkq.wire.lease import Progress, UnitOfWork
+from forkq.wire.times import Moment
 
 
 class Notebook:
@@ -350,20 +350,20 @@ def test_what_is_pushed_is_json(notebook: Notebook) -> None:
 
 
 @pytest.fixture
-def unit() -> Iterator[Unit]:
+def unit() -> Iterator[UnitOfWork]:
     """The unit of a job that this thread performs."""
-    unit = Unit(1, "q", 1, b"{}")
+    unit = UnitOfWork(1, "q", 1, b"{}")
     begin({"class": "X", "args": [], "jid": "abc"}, unit)
     yield unit
     end()
 
 
-def told(unit: Unit) -> tuple[float, float | None, str]:
+def told(unit: UnitOfWork) -> tuple[float, float | None, str]:
     assert unit.progress is not None
     return unit.progress.done, unit.progress.total, unit.progress.note
 
 
-def test_a_job_tells_its_progress_with_the_time(unit: Unit) -> None:
+def test_a_job_tells_its_progress_with_the_time(unit: UnitOfWork) -> None:
     """A function by its current job, a class by itself; the last word counts."""
     before = time.time()
     forkq.current_job().progress(3, 10, "pages")
@@ -395,7 +395,7 @@ def test_a_job_tells_its_progress_with_the_time(unit: Unit) -> None:
     ids=["others", "zero", "nan", "inf", "huge", "text", "none", "long", "surrogate"],
 )
 def test_progress_that_makes_no_sense_never_fails_the_job(
-    unit: Unit, given: tuple[Any, ...], kept: tuple[float, float | None, str]
+    unit: UnitOfWork, given: tuple[Any, ...], kept: tuple[float, float | None, str]
 ) -> None:
     """What is no number leaves ``done`` as it was; it is a sign of life all the same, and always
     something that JSON can carry."""
@@ -408,7 +408,7 @@ def test_progress_that_makes_no_sense_never_fails_the_job(
     json.dumps(told(unit), allow_nan=False).encode()
 
 
-def test_a_note_whose_text_fails_is_left_out(unit: Unit) -> None:
+def test_a_note_whose_text_fails_is_left_out(unit: UnitOfWork) -> None:
     class Rude:
         def __str__(self) -> str:
             raise ValueError("no")
@@ -430,13 +430,13 @@ def test_without_a_unit_progress_goes_nowhere() -> None:
     end()
 
 
-def test_a_job_learns_that_its_lease_was_lost(unit: Unit) -> None:
+def test_a_job_learns_that_its_lease_was_lost(unit: UnitOfWork) -> None:
     assert (lease_lost(), forkq.current_job().lease_lost) == (False, False)
     unit.lost = True
     assert (lease_lost(), forkq.current_job().lease_lost) == (True, True)
 
 
-def test_outside_of_a_job_no_lease_is_lost(unit: Unit) -> None:
+def test_outside_of_a_job_no_lease_is_lost(unit: UnitOfWork) -> None:
     """And in a thread of the job's own, which may be given the job itself to ask."""
     unit.lost = True
     job = forkq.current_job()

@@ -1,0 +1,53 @@
+"""Asking Redis: the one way in which the API talks to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..client import default
+from ..limits.patterns import readable
+from ..store.transport import Command
+from ..wire.keys import Keys
+
+
+def keys() -> Keys:
+    """The key names of this process's client."""
+    return default().keys
+
+
+def ask(*commands: Command) -> list[Any]:
+    """The replies to ``commands``, in one round trip. Raises ServerUnavailable."""
+    if not commands:
+        return []
+    with default().connection() as connection:
+        replies = connection.pipeline(commands)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+    return replies
+
+
+def ask_leniently(*commands: Command) -> list[Any]:
+    """As ``ask``, with None for each key of another type. Any other refusal is raised: where a
+    right is missing, a zero would be a lie."""
+    if not commands:
+        return []
+    with default().connection() as connection:
+        replies = connection.pipeline(commands)
+        for reply in replies:
+            if isinstance(reply, Exception) and "WRONGTYPE" not in str(reply):
+                raise reply
+    return [None if isinstance(reply, Exception) else reply for reply in replies]
+
+
+def server_now() -> float:
+    """Epoch seconds by the server's clock, which children and clocks go by. Raises
+    ServerUnavailable."""
+    [(seconds, microseconds)] = ask(("TIME",))
+    return int(seconds) + int(microseconds) / 1e6
+
+
+def texts(values: Iterable[bytes]) -> list[str]:
+    """Names, sorted; what is no UTF-8 was written by nobody we know, and is left out."""
+    return sorted(readable(values))

@@ -1,0 +1,104 @@
+"""All queues side by side: how full they are, their rules, and where each rule comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..client import default
+from ..limits.overrides import in_force
+from ..limits.patterns import is_pattern
+from ..limits.rate_text import capacity, rate_text
+from ..limits.rules import Rate
+from .query import ask, ask_leniently, keys, texts
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """One queue as it stands. ``running`` and ``waiting`` are jobs, ``tokens`` how many may start
+    at once by its rate. ``changed`` are the rules that were set at run time; the others are what
+    this process's configuration says, None or False if it says nothing."""
+
+    name: str
+    running: int
+    waiting: int
+    paused: bool
+    limit: int | None
+    process_limit: int | None
+    rate: str | None
+    burst: float | None
+    tokens: float | None
+    blocking: bool | tuple[str, ...]
+    changed: tuple[str, ...]
+
+
+def queues(*names: str) -> list[QueueState]:
+    """These queues; without names all that were ever pushed to, have a rule or are paused.
+
+    Raises ServerUnavailable.
+    """
+    paused, controlled, pushed, time = ask(
+        ("SMEMBERS", keys().paused),
+        ("HKEYS", keys().controlled),
+        ("SMEMBERS", keys().queues),
+        ("TIME",),
+    )
+    chosen = list(names) or _known(texts({*paused, *controlled, *pushed}))
+    commands = [command for name in chosen for command in _questions(name)]
+    replies = ask_leniently(*commands)
+    now = int(time[0]) * 1_000_000 + int(time[1])
+    stopped = set(texts(paused))
+    return [
+        _state(name, name in stopped, replies[4 * at : 4 * at + 4], now)
+        for at, name in enumerate(chosen)
+    ]
+
+
+def _known(names: list[str]) -> list[str]:
+    ruled = (name for name in default().rules.entries if not is_pattern(name))
+    return sorted({*names, *ruled})
+
+
+def _questions(name: str) -> list[tuple[str, str]]:
+    return [
+        ("HLEN", keys().inflight(name)),
+        ("LLEN", keys().queue(name)),
+        ("HGETALL", keys().control(name)),
+        ("GET", keys().bucket(name)),
+    ]
+
+
+def _state(name: str, paused: bool, replies: list[Any], now: int) -> QueueState:
+    running, waiting, control, bucket = replies
+    found: Mapping[bytes, bytes] = control or {}
+    rules = in_force(default().rules.of(name), found)
+    rate = rules.rate
+    return QueueState(
+        name=name,
+        running=running or 0,
+        waiting=waiting or 0,
+        paused=paused,
+        limit=rules.limit,
+        process_limit=rules.process_limit,
+        rate=None if rate is None else rate_text(rate),
+        burst=None if rate is None else rate.burst,
+        tokens=None if rate is None else _tokens(rate, bucket, now),
+        blocking=rules.blocking or False,
+        changed=tuple(
+            rule for rule in ("limit", "process_limit", "rate", "burst") if rule.encode() in found
+        ),
+    )
+
+
+def _tokens(rate: Rate, bucket: bytes | None, now: int) -> float:
+    """As fetch.lua counts them at the moment ``now``, in microseconds of the epoch."""
+    most = capacity(rate)
+    try:
+        left, counted = map(float, (bucket or b"").split())
+    except ValueError:  # no bucket: it is full
+        return most
+    if most == 0:
+        return most
+    earned = max(0.0, now - counted) * rate.count / rate.seconds / 1_000_000
+    return min(most, left + earned)

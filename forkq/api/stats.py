@@ -1,0 +1,148 @@
+"""Counts: what has been done, what waits, and how it was on the days before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from typing import Final
+
+from ..errors import ForkqError, MalformedPayload
+from ..store.damage import damaged
+from ..wire.payload import loads
+from ..wire.times import now, seconds
+from .processes import living
+from .query import ask, ask_leniently, keys, texts
+
+# The counters of a day are kept this long.
+_MOST_DAYS: Final = 5 * 365
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """How many jobs wait in a queue, and for how many seconds the next one has."""
+
+    name: str
+    size: int
+    latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """``processed`` (failures too), ``failed`` and ``ran_twice`` since the beginning; the rest as
+    of now: jobs that run (``busy``), wait for their time, for a retry, or are dead."""
+
+    processed: int
+    failed: int
+    ran_twice: int
+    processes: int
+    busy: int
+    scheduled: int
+    retry: int
+    dead: int
+    queues: tuple[QueueFigures, ...]
+
+    @property
+    def enqueued(self) -> int:
+        """Jobs that wait in any queue."""
+        return sum(queue.size for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """What was done on one day, UTC."""
+
+    date: date
+    processed: int
+    failed: int
+
+
+def stats() -> Stats:
+    """All figures of now; 0 where a key is damaged (``damaged_keys``). Raises ServerUnavailable."""
+    names = keys()
+    *counters, scheduled, retry, dead, identities = ask_leniently(
+        ("GET", names.stat("processed")),
+        ("GET", names.stat("failed")),
+        ("GET", names.ran_twice),
+        ("ZCARD", names.schedule),
+        ("ZCARD", names.retry),
+        ("ZCARD", names.dead),
+        ("SMEMBERS", names.processes),
+    )
+    working = living(texts(identities or ()))
+    processed, failed, ran_twice = map(_count, counters)
+    return Stats(
+        processed=processed,
+        failed=failed,
+        ran_twice=ran_twice,
+        processes=len(working),
+        busy=sum(process.busy for process in working),
+        scheduled=scheduled or 0,
+        retry=retry or 0,
+        dead=dead or 0,
+        queues=_queues(queue_names()),
+    )
+
+
+def queue_names() -> list[str]:
+    """Every queue that was ever pushed to. Raises ServerUnavailable."""
+    [names] = ask_leniently(("SMEMBERS", keys().queues))
+    return texts(names or ())
+
+
+def damaged_keys(queues: Iterable[str] = ()) -> list[str]:
+    """The keys that hold another type than forkq keeps there: nothing that belongs to them works.
+
+    Those of ``queues`` and of all that were ever pushed to are looked at, and those that all share.
+    Raises ServerUnavailable.
+    """
+    shared = keys().shared()
+    names = sorted({*queue_names(), *queues})
+    own = (
+        key for name in names for key in (*keys().lists_and_leases([name]), keys().control(name))
+    )
+    looked_at = [*shared, *own]
+    types = ask_leniently(*(("TYPE", key) for key in looked_at))
+    return damaged(looked_at, [str(found or b"none", "ascii") for found in types])
+
+
+def history(days: int = 7) -> list[Day]:
+    """The last ``days`` days, today first. Raises ServerUnavailable."""
+    if not 1 <= days <= _MOST_DAYS:
+        raise ForkqError(f"a history of {days} days: counts are kept for 1 to {_MOST_DAYS} days")
+    today = datetime.now(timezone.utc).date()
+    dates = [today - timedelta(days=back) for back in range(days)]
+    names = [
+        keys().stat_of_day(name, day.isoformat())
+        for name in ("processed", "failed")
+        for day in dates
+    ]
+    [counts] = ask(("MGET", *names))
+    figures = [_count(count) for count in counts]
+    return [Day(*row) for row in zip(dates, figures[:days], figures[days:], strict=True)]
+
+
+def _queues(names: list[str]) -> tuple[QueueFigures, ...]:
+    """In order of their names; what is no list is no queue."""
+    lists = [keys().queue(name) for name in names]
+    replies = ask_leniently(*(c for key in lists for c in (("LLEN", key), ("LINDEX", key, -1))))
+    rows = zip(names, replies[::2], replies[1::2], strict=True)
+    return tuple(
+        QueueFigures(name, size, latency(oldest)) for name, size, oldest in rows if size is not None
+    )
+
+
+def latency(oldest: bytes | None) -> float:
+    """How long the next job of a queue has waited, in seconds; 0 if there is none that can tell."""
+    if oldest is None:
+        return 0.0
+    try:
+        stamp = loads(oldest).get("enqueued_at")
+    except MalformedPayload:
+        return 0.0
+    return max(0.0, now() - seconds(stamp)) if isinstance(stamp, int | float) else 0.0
+
+
+def _count(found: bytes | None) -> int:
+    """A counter; 0 if it is not there, or holds something else."""
+    return int(found) if found and found.removeprefix(b"-").isdigit() else 0

@@ -1,0 +1,1 @@
+"""Periodic jobs, as a child sees them."""

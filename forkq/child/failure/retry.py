@@ -1,0 +1,199 @@
+"""What becomes of a job that failed: docs/wire.md, "Retry", as values.
+
+``decide`` touches nothing but the app's hooks; the processor settles what it returns.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+import sys
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from ...errors import InvalidJob, MalformedPayload, Shutdown
+from ...registry import DISCARD, KILL, JobSpec
+from ...wire.lease import UnitOfWork
+from ...wire.payload import Payload, dumps, loads
+from ...wire.printable import class_name, frames, message
+from ...wire.times import now, seconds
+
+DEFAULT_RETRIES: Final = 25
+_MESSAGE_LIMIT: Final = 10_000
+# Any integer may stand in a payload, but the delay that comes of it has to fit a float.
+_TRIES_CEILING: Final = 10_000
+_WINDOW_CEILING: Final = 1e9
+
+# Called with what went wrong in the app's own hook or payload, and a line on what that means.
+Complain: TypeAlias = Callable[[BaseException, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Run it again at ``at``, epoch seconds."""
+
+    at: float
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """Give up on it, and keep it in the dead set. ``job`` is None if the payload is no job."""
+
+    payload: bytes
+    job: Payload | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Give up on it without a trace; ``job`` is given if death handlers shall hear of it."""
+
+    job: Payload | None
+
+
+Decision: TypeAlias = "Retry | Bury | Drop"
+
+
+def caused_by_shutdown(error: BaseException) -> bool:
+    """Whether ``error`` is the shutdown, or was raised because of it."""
+    seen: set[int] = set()
+    pending: list[BaseException | None] = [error]
+    while pending:
+        link = pending.pop()
+        if link is None or id(link) in seen:
+            continue
+        if isinstance(link, Shutdown):
+            return True
+        seen.add(id(link))
+        pending += [link.__cause__, link.__context__]
+    return False
+
+
+def decide(
+    unit: UnitOfWork, spec: JobSpec | None, error: BaseException, complain: Complain
+) -> Decision:
+    """What to do after ``error``. ``spec`` is given if the job's own ``perform`` raised it; its
+    hooks and options count only then (the local ring), else the payload alone does (the global)."""
+    try:
+        job = loads(unit.payload)
+    except MalformedPayload:
+        return Bury(unit.payload, None)
+    limit = _limit(job, spec, complain)
+    if limit is None:
+        return Drop(job)
+    count = _record(job, unit, error)
+    if _exhausted(job, count, limit):
+        return _give_up(job, unit, spec, error, complain)
+    verdict, delay = _delay(job, spec, count, error, complain)
+    if verdict == DISCARD:
+        return Drop(None)
+    if verdict == KILL:
+        return _give_up(job, unit, spec, error, complain)
+    return _written(unit, job, lambda payload: Retry(now() + delay, payload), complain)
+
+
+def _limit(job: Payload, spec: JobSpec | None, complain: Complain) -> int | None:
+    """How often it may be retried; None for a job that is not."""
+    if job.get("retry") is None:
+        job["retry"] = spec.options.get("retry", True) if spec else True
+    retry = job["retry"]
+    if retry is False:
+        return None
+    if retry is True:
+        return DEFAULT_RETRIES
+    if type(retry) is int:
+        return retry
+    complain(InvalidJob(f"retry is {retry!r}"), f"`retry` is no number; taken as {DEFAULT_RETRIES}")
+    return DEFAULT_RETRIES
+
+
+def _record(job: Payload, unit: UnitOfWork, error: BaseException) -> int:
+    """Writes the failure into the job; returns its retry count, 0 at the first failure."""
+    elsewhere = job.get("retry_queue")
+    job["queue"] = elsewhere if elsewhere and type(elsewhere) is str else unit.queue_name
+    job["error_message"] = message(error, _MESSAGE_LIMIT)
+    job["error_class"] = class_name(type(error))
+    count = job.get("retry_count")
+    if type(count) is int:
+        job["retry_count"] = max(0, count + 1)
+        job["retried_at"] = now()
+    else:
+        job["retry_count"] = 0
+        job["failed_at"] = now()
+    if job.get("backtrace"):
+        job["error_backtrace"] = _backtrace(error, job["backtrace"])
+    return int(job["retry_count"])
+
+
+def _delay(
+    job: Payload, spec: JobSpec | None, count: int, error: BaseException, complain: Complain
+) -> tuple[str, float]:
+    """The hook's verdict, or "" and the seconds to wait."""
+    wanted: Any = None
+    if spec is not None and spec.retry_in is not None:
+        try:
+            wanted = spec.retry_in(count, error, job)
+        except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
+            complain(bad, "retry_in failed; the default delay is used")
+    if isinstance(wanted, str) and wanted in (DISCARD, KILL):
+        return str(wanted), 0.0
+    tries = min(count, _TRIES_CEILING)
+    usable = type(wanted) in (int, float) and 0 < wanted <= sys.float_info.max
+    if wanted is not None and not usable:
+        odd = InvalidJob(f"retry_in returned {_shown(wanted)}")
+        complain(odd, "retry_in returned no positive number; the default delay is used")
+    base = float(wanted) if usable else tries**4 + 15.0
+    return "", base + random.uniform(0, 10 * (tries + 1))
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:100]
+    except BaseException:  # noqa: BLE001 - the app's own code
+        return f"a {type(value).__name__}"
+
+
+def _exhausted(job: Payload, count: int, limit: int) -> bool:
+    window: Any = job.get("retry_for")
+    if type(window) not in (int, float) or window <= 0:
+        return count >= limit
+    failed_at = job.get("failed_at")
+    first = seconds(failed_at) if type(failed_at) in (int, float) else now()  # type: ignore[arg-type]
+    return bool(first + min(window, _WINDOW_CEILING) < now())
+
+
+def _give_up(
+    job: Payload, unit: UnitOfWork, spec: JobSpec | None, error: BaseException, complain: Complain
+) -> Decision:
+    if spec is not None and spec.retries_exhausted is not None:
+        try:
+            if spec.retries_exhausted(job, error) == DISCARD:
+                return Drop(None)
+        except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
+            complain(bad, "retries_exhausted failed; the job is buried all the same")
+    if job.get("dead") is False:
+        return Drop(job)
+    return _written(unit, job, lambda payload: Bury(payload, job), complain)
+
+
+def _written(
+    unit: UnitOfWork, job: Payload, outcome: Callable[[bytes], Decision], complain: Complain
+) -> Decision:
+    """``outcome`` with the job as JSON; buried as it came if it cannot be written any more."""
+    try:
+        return outcome(dumps(job))
+    except InvalidJob as bad:
+        complain(bad, "the job cannot be written again; buried as it came")
+        return Bury(unit.payload, job)
+
+
+def _backtrace(error: BaseException, wanted: Any) -> str:
+    """base64(zlib(JSON list of lines)), innermost first, as Sidekiq's UI reads it."""
+    lines = frames(error)[::-1]
+    if type(wanted) is int:
+        lines = lines[:wanted]
+    return base64.b64encode(zlib.compress(msgspec.json.encode(lines))).decode()

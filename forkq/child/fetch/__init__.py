@@ -1,0 +1,1 @@
+"""Fetching jobs, for all processors of one child."""

@@ -1,0 +1,280 @@
+"""Which queues a fetch may take from, and by which rules: what fetch.lua is told of them.
+
+Fixed queues are offered in every fetch. A pattern stands for any number of queues, so a fetch
+offers only some that may have something: its names are awake, or asleep once a script has found
+nothing to take, and will be woken by what the server tells (docs/decisions/011).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ...config.capsule import Capsule
+from ...limits.patterns import among, is_pattern, matching
+from ...limits.rules import NO_RULES, Rules
+from ...wire.keys import Keys
+from .pattern_queues import PatternQueues
+
+# How many queues of one pattern a fetch offers; more if there are more processors.
+_WINDOW: Final = 64
+# What fetch.lua leaves unsaid.
+_EMPTY: Final = (b"empty", 0)
+_EVER: Final = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOffer:
+    """The queues of one fetch in the script's order: it may take from the first ``count`` of them.
+    ``rules`` are the script's arguments about groups and rules."""
+
+    names: Sequence[str]
+    numbers: dict[str, int]
+    count: int
+    keys: Sequence[str]
+    rules: Sequence[Any]
+
+
+@dataclass(slots=True)
+class OfferedQueue:
+    """One of the capsule's queues, or one of its patterns with the queues that it stands for."""
+
+    name: str
+    weight: int
+    rules: Rules
+    known: PatternQueues | None = None
+    shown: list[str] = field(default_factory=list)  # in the last offer
+
+    @property
+    def fair(self) -> bool:
+        """Whether its queues take turns."""
+        return self.known is not None and bool(self.rules.fair)
+
+    def show(self, most: int, *, turning: bool) -> list[str]:
+        """The names for the next offer."""
+        if self.known is None:
+            self.shown = [self.name]
+        elif self.rules.blocking:
+            self.shown = self.known.awake()  # one left out could not keep the others waiting
+        else:
+            self.shown = self.known.awake(most, turning=turning or self.fair)
+        return self.shown
+
+    def turn(self, taken: Mapping[str, int]) -> None:
+        """So many jobs were taken of these queues: the next offer goes on after them."""
+        assert self.known is not None
+        served = [name for name in self.shown if name in taken]
+        if served:
+            most = max(taken[name] for name in served)
+            self.known.go_on_after([name for name in served if taken[name] == most][-1])
+        elif self.shown and self.cut:
+            self.known.go_on_after(self.shown[-1])
+
+    def rest(self, until: Mapping[str, float]) -> float:
+        """Puts those of the last offer to sleep, each until its moment. Returns when the next one
+        wakes by itself. All times are monotonic; infinity: never."""
+        assert self.known is not None
+        for name in self.shown:
+            self.known.rest(name, until.get(name))
+        self.shown = [name for name in self.shown if name not in until]
+        return self.known.due
+
+    @property
+    def cut(self) -> bool:
+        """Whether it has queues awake that are not in the last offer."""
+        return self.known is not None and self.known.count() > len(self.shown)
+
+
+class QueueSelector:
+    """The queues of one child. Not thread-safe: the line's."""
+
+    def __init__(self, capsule: Capsule, keys: Keys) -> None:
+        self.offered: set[str] = set()
+        self.counts = False  # whether some queue has a process limit
+        self.due = _EVER  # monotonic: when a queue has a token again
+        self._keys = keys
+        self._book = capsule.rules
+        self._in_order = capsule.mode == "strict"
+        self._window = max(_WINDOW, 2 * capsule.concurrency)
+        self._entries = [
+            OfferedQueue(
+                name, weight, capsule.rules.of(name), PatternQueues() if is_pattern(name) else None
+            )
+            for name, weight in capsule.queues
+        ]
+        self._patterns = [entry for entry in self._entries if entry.known is not None]
+        self._rules_of: dict[str, Rules] = {}
+        self._lacking: dict[str, str] = {}  # the key that is to change, by queue
+        self._last: tuple[list[list[str]], QueueOffer] | None = None
+        self._fixed = {entry.name for entry in self._entries if entry.known is None}
+        self.names = set(self._fixed)  # of which it may take, as far as it knows
+        self.dynamic = bool(self._patterns)
+        self.stale = self.dynamic  # whether the set of queue names is to be read (again)
+
+    # What the server tells
+
+    def learn(self, names: Collection[str]) -> None:
+        """``names`` are all queues that there are."""
+        self.stale = False
+        left = set(names) - self._fixed
+        self.names = set(self._fixed)
+        for entry in self._patterns:
+            found = matching(entry.name, left)
+            entry.known.meet(found)  # type: ignore[union-attr]
+            left.difference_update(found)
+            self.names.update(found)
+
+    def hear(self, keys: Iterable[bytes] | None) -> None:
+        """Something changed under these keys; None: anywhere."""
+        if keys is None:
+            self.wake_all()
+            return
+        for raw in keys:
+            key = raw.decode("utf-8", "replace")
+            if key == self._keys.queues:
+                self.stale = True
+            else:
+                self._stir(self._keys.concerns(key))
+
+    def wake_all(self) -> None:
+        """Nothing of what we know may be true any more."""
+        self.stale = self.dynamic
+        self._wake(None)
+
+    def _stir(self, name: str | None) -> None:
+        """That queue may have something again; and all others, if they may have waited for it."""
+        self._wake(None if name is None or self._rules(name).blocking else name)
+
+    def _wake(self, name: str | None) -> None:
+        for entry in self._patterns:
+            entry.known.wake(name)  # type: ignore[union-attr]
+
+    # What a fetch needs
+
+    def wanting(self, offer: QueueOffer) -> set[str]:
+        """The keys that change when there may be more to take from what is offered: as far as we
+        know what is in the way of each queue, else its list."""
+        names = offer.names[: offer.count]
+        lacking = (self._lacking.get(name) or self._keys.queue(name) for name in names)
+        return {self._keys.paused, self._keys.controlled, *lacking}
+
+    def offer(self, also: Iterable[str] = (), *, turning: bool = False) -> QueueOffer:
+        """The queues for the next fetch. It acknowledges in the queues ``also``. With ``turning``
+        each offer goes on where the last one ended, since nobody is ever asleep; then what comes
+        after a pattern is offered too, or it would wait for ever."""
+        if self._last is not None and not self.dynamic:
+            return self._last[1]
+        also = list(dict.fromkeys(also))
+        for name in also:
+            self._stir(name)  # the server does not tell us of what we do ourselves
+        shown = self._show(turning)
+        extra = [n for n in also if not any(n in names for names in shown)]
+        if self._last is None or self._last[0] != shown or extra:
+            self._last = shown, self._make(shown, extra)
+            self.offered.update(self._last[1].names)
+        made = self._last[1]
+        if extra:
+            self._last = None
+        return made
+
+    def nothing(self, also: Sequence[str]) -> QueueOffer:
+        """No queues to take from."""
+        for name in also:
+            self._stir(name)  # as in ``offer``
+        return self.offer() if not self.dynamic else self._make([], list(dict.fromkeys(also)))
+
+    def turn(self, taken: Mapping[str, int]) -> None:
+        """The last offer brought so many jobs of these queues: whose turn it is next."""
+        for entry in self._patterns:
+            entry.turn(taken)
+
+    def judge(self, offer: QueueOffer, reasons: Sequence[Any], watched: Container[object]) -> bool:
+        """There is no more to be had of ``offer``, for these reasons (fetch.lua). Returns whether
+        we hear of it when there is, if the server tells of the keys ``watched``."""
+        told = self._keys.paused in watched and self._keys.controlled in watched
+        resting: dict[str, float] = {}
+        dues = []
+        rest = zip(reasons[::3], reasons[1::3], reasons[2::3], strict=True)
+        found = {number: (why, detail) for number, why, detail in rest}
+        for number, name in enumerate(offer.names[: offer.count], 1):
+            why, detail = found.get(number, _EMPTY)
+            # A blocking queue that may have jobs in progress must be in every offer, to block.
+            sleeps = why == b"empty" or not self._rules(name).blocking
+            if why == b"dry":
+                dues.append(time.monotonic() + detail / 1e6)
+                if sleeps:
+                    resting[name] = dues[-1]
+                continue
+            key = self._key(why, name, detail, offer.names)
+            self._lacking[name] = key
+            self.counts |= why == b"uncounted"
+            if key not in watched or why == b"uncounted":
+                told = False
+            elif sleeps and why not in {b"held", b"busy"}:
+                resting[name] = _EVER
+        alarms = [entry.rest(resting) for entry in self._patterns]
+        self.due = min((*dues, *alarms), default=_EVER)
+        return told and not self.stale and not any(entry.cut for entry in self._patterns)
+
+    def _key(self, why: bytes, name: str, detail: int, names: Sequence[str]) -> str:
+        """What changes when that reason may be gone. A process limit is up to ourselves."""
+        if why == b"full":
+            return self._keys.full(name)
+        if why == b"blocked":
+            return self._keys.busy(names[detail - 1])
+        if why == b"damaged":
+            return self._keys.lists_and_leases([name])[detail - 1]
+        return self._keys.queue(name) if why in {b"empty", b"busy"} else self._keys.controlled
+
+    def _show(self, turning: bool) -> list[list[str]]:
+        shown = []
+        for entry in self._entries:
+            shown.append(entry.show(self._window, turning=turning))
+            if entry.cut and self._in_order and not turning:
+                break  # strictly in order: what comes after this pattern waits until we are through
+        for entry in self._entries[len(shown) :]:
+            entry.shown = []
+        return shown
+
+    def _make(self, shown: list[list[str]], extra: list[str]) -> QueueOffer:
+        names = [name for group in shown for name in group] + extra
+        numbers = {name: number for number, name in enumerate(names, 1)}
+        rules = [
+            rule
+            for at, group in enumerate(shown)
+            for name in group
+            if (rule := self._ruling(name, numbers, shown[at + 1 :]))
+        ]
+        arguments = (*self._grouping(shown), len(rules), *(part for rule in rules for part in rule))
+        keys = (self._keys.paused, self._keys.controlled, *self._keys.lists_and_leases(names))
+        return QueueOffer(names, numbers, len(names) - len(extra), keys, arguments)
+
+    def _grouping(self, shown: list[list[str]]) -> list[int]:
+        """What fetch.lua wants of groups: nothing where each queue is simply taken in order."""
+        if self._in_order and not any(entry.fair for entry in self._entries):
+            return [0]
+        groups = [
+            (len(group), entry.weight, int(entry.fair))
+            for group, entry in zip(shown, self._entries, strict=False)
+        ]
+        return [len(groups), *(part for group in groups for part in group)]
+
+    def _ruling(self, name: str, numbers: dict[str, int], after: list[list[str]]) -> list[Any]:
+        rules = self._rules(name)
+        if rules == NO_RULES:
+            return []
+        rate = (rules.rate.count, rules.rate.seconds, rules.rate.burst) if rules.rate else ("",) * 3
+        waiting = [later for group in after for later in group] if rules.blocking else []
+        if isinstance(rules.blocking, tuple):
+            waiting = [later for later in waiting if among(later, rules.blocking)]
+        fields = (rules.limit, rules.process_limit, *rate)
+        blocked = [numbers[later] for later in waiting]
+        return [numbers[name], *("" if f is None else f for f in fields), len(blocked), *blocked]
+
+    def _rules(self, name: str) -> Rules:
+        rules = self._rules_of.get(name)
+        if rules is None:
+            rules = self._rules_of[name] = self._book.of(name)
+        return rules

@@ -1,0 +1,1 @@
+"""What a child tells Redis about itself."""

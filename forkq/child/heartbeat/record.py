@@ -1,0 +1,198 @@
+"""The child's record in Redis: that it lives, where, and what it runs.
+
+It expires by itself. Sidekiq's API and Web UI read it; whoever finds leases of an owner without a
+record may give them back (clock/sweep.py).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from ...config.capsule import Capsule
+from ...config.config import Config
+from ...runtime.liveness import process_ref
+from ...store.connection import Call, Command, OutOfMemory, RedisConnection, RedisError
+from ...store.scripts import PROCESS_RECORD, QUEUES_IN_FLIGHT, SET_ADD
+from ...version import __version__
+from ...wire.keys import Keys
+from ...wire.lease import RECORD_TTL, UnitOfWork
+from ...wire.times import now
+from .memory import resident
+
+_PLACE_TTL: Final = 86_400
+# A larger payload is not sent with every beat, and of its fields only the short ones are. In bytes.
+_LARGEST_SHOWN: Final = 64 << 10
+_LARGEST_FIELD: Final = 1024
+# What adds the names that were not found.
+_ADDING: Final = {"SMISMEMBER": SET_ADD, "ZMSCORE": QUEUES_IN_FLIGHT}
+# Sidekiq's Busy page shows the version of each process that is not its own: so say what it is.
+_VERSION: Final = f"forkq {__version__}"
+
+
+class Written(NamedTuple):
+    """What became of a record. ``fresh``: there was none, it is the first one or the last one is
+    gone; ``refused``: what else the server did not take."""
+
+    fresh: bool
+    refused: RedisError | None
+
+
+class Record:
+    """Written and removed by the heartbeat's thread. ``info`` is what ``describe`` says."""
+
+    def __init__(self, identity: str, keys: Keys, info: dict[str, Any]) -> None:
+        self._identity = identity
+        self._keys = keys
+        self._info = info
+        self._place = process_ref()
+        self._had_work = False
+        self._shown: dict[int, str] = {}  # of payloads that are not, by sequence number
+
+    def write(
+        self, connection: RedisConnection, units: list[UnitOfWork], round_trip: int, *, quiet: bool
+    ) -> Written:
+        """Writes all of it, and what is missing of the rest. Raises ConnectionLost, or RedisError
+        if not even the record itself was taken."""
+        state, looks = self._state(units, round_trip, quiet), self._looks(units)
+        replies = connection.pipeline([*state, *self._work(units), *looks])
+        seen = [replies.pop() for _ in looks][::-1]
+        if isinstance(replies[0], OutOfMemory):  # a living process must not be taken for dead
+            replies[: len(state)] = [self._write_on_full(connection, state[0])]
+        if isinstance(replies[0], RedisError):
+            raise replies[0]
+        missing = [
+            Call(_ADDING[look], (key,), names)
+            for (look, key, *names), found in zip(looks, seen, strict=True)
+            if isinstance(found, RedisError) or not all(found)
+        ]
+        replies += connection.exchange(missing) if missing else ()
+        refusals = (reply for reply in replies if isinstance(reply, RedisError))
+        return Written(bool(replies[0]), next(refusals, None))  # fields were added
+
+    def next_order(self, connection: RedisConnection) -> str | None:
+        """The oldest of the orders that a web UI has pushed on the left, if there is any."""
+        order = connection.call("RPOP", self._keys.signals(self._identity))
+        return None if order is None else str(order, "utf-8", "replace")
+
+    def remove(self, connection: RedisConnection) -> None:
+        """Takes it away: this child is gone."""
+        commands: list[Command] = [
+            ("SREM", self._keys.processes, self._identity),
+            ("DEL", self._keys.process(self._identity), self._keys.work(self._identity)),
+            ("DEL", self._keys.place(self._identity)),
+        ]
+        for reply in connection.pipeline(commands):
+            if isinstance(reply, RedisError):
+                raise reply
+
+    def _looks(self, units: list[UnitOfWork]) -> list[Command]:
+        """Looks whether names stand in sets: this child in the list of processes, from which other
+        processes strike who has no record; and what is in flight in the note of queues."""
+        looks: list[Command] = [("SMISMEMBER", self._keys.processes, self._identity)]
+        if queues := sorted({unit.queue_name for unit in units}):
+            looks.append(("ZMSCORE", self._keys.fetched, *queues))
+        return looks
+
+    def _write_on_full(self, connection: RedisConnection, record: Command) -> Any:
+        _, key, *fields = record
+        keys = (key, self._keys.place(self._identity))
+        return connection.script(
+            PROCESS_RECORD, keys, (RECORD_TTL, _PLACE_TTL, self._place, *fields)
+        )
+
+    def _state(self, units: list[UnitOfWork], round_trip: int, quiet: bool) -> list[Command]:
+        key = self._keys.process(self._identity)
+        fields = {
+            "info": msgspec.json.encode(self._info),
+            "concurrency": self._info["concurrency"],
+            "busy": sum(1 for unit in units if unit.thread),
+            "beat": now(),
+            "rtt_us": round_trip,
+            "quiet": "true" if quiet else "false",
+            "rss": resident(),
+        }
+        flat = [part for pair in fields.items() for part in pair]
+        # The place with every beat, too: a server may have lost it, and then a child that cannot
+        # beat any more would be taken for dead.
+        place = ("SET", self._keys.place(self._identity), self._place, "EX", _PLACE_TTL)
+        return [("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL), place]
+
+    def _work(self, units: list[UnitOfWork]) -> list[Command]:
+        key = self._keys.work(self._identity)
+        running = {_thread_name(unit): self._work_of(unit) for unit in units if unit.thread}
+        numbers = {unit.sequence for unit in units}
+        self._shown = {n: text for n, text in self._shown.items() if n in numbers}
+        commands: list[Command] = [("DEL", key)] if self._had_work or running else []
+        self._had_work = bool(running)
+        if running:
+            flat = [part for pair in running.items() for part in pair]
+            commands += [("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL)]
+        return commands
+
+    def _work_of(self, unit: UnitOfWork) -> bytes:
+        """What a processor runs, in Sidekiq's words; ``progress``, which it ignores, is ours."""
+        running = {
+            "queue": unit.queue_name,
+            "payload": self._payload(unit),
+            "run_at": int(unit.started),
+        }
+        if unit.progress is not None:
+            running["progress"] = unit.progress
+        return msgspec.json.encode(running)
+
+    def _payload(self, unit: UnitOfWork) -> str:
+        if len(unit.payload) <= _LARGEST_SHOWN:
+            return unit.payload.decode("utf-8", "replace")
+        if unit.sequence not in self._shown:
+            self._shown[unit.sequence] = _digest(unit.payload)
+        return self._shown[unit.sequence]
+
+
+def describe(identity: str, config: Config, capsule: Capsule) -> dict[str, Any]:
+    """The ``info`` of a process record, in Sidekiq's words."""
+    weights = dict(capsule.queues)
+    return {
+        "hostname": socket.gethostname(),
+        "started_at": now(),
+        "pid": os.getpid(),
+        "tag": config.tag,
+        "concurrency": capsule.concurrency,
+        "capsules": {
+            capsule.name: {
+                "concurrency": capsule.concurrency,
+                "mode": capsule.mode,
+                "weights": weights,
+            }
+        },
+        "queues": list(capsule.queue_names),
+        "weights": [weights],
+        "labels": list(config.labels),
+        "identity": identity,
+        "version": _VERSION,
+        "embedded": False,
+    }
+
+
+def _thread_name(unit: UnitOfWork) -> str:
+    """A thread's id in base 36, as Sidekiq writes them."""
+    digits, number = "", unit.thread
+    while number:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits or "0"
+
+
+def _digest(payload: bytes) -> str:
+    """A large job as a web UI can show it: without what makes it large."""
+    size = f"({len(payload):,} bytes: too large to show)"
+    try:
+        fields = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
+    except msgspec.MsgspecError:
+        fields = {}
+    shown = {name: raw for name, raw in fields.items() if memoryview(raw).nbytes <= _LARGEST_FIELD}
+    shown["args"] = msgspec.Raw(msgspec.json.encode([size]))
+    return msgspec.json.encode(shown).decode("utf-8", "replace")

@@ -1,0 +1,153 @@
+"""What Redis has of a child's counts, flush by flush; a lost reply makes nothing count twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from itertools import islice
+from operator import sub
+from typing import Any, Final
+
+from ...store.connection import RedisConnection
+from ...store.counters import HISTORY_TTL, day
+from ...store.scripts import COUNTERS_FLUSH
+from ...wire.keys import Keys
+from ...wire.times import now
+from .stats import BOUNDS, Row, Totals
+
+_NOTE_TTL: Final = 86_400
+_MINUTES_TTL: Final = 8 * 3600  # of a minute's hash, and of a histogram
+_TENS_TTL: Final = 3 * 86_400
+# A script of more classes would keep the server from others for more than a moment.
+_CLASSES_AT_ONCE: Final = 50
+_NOTHING: Final[Row] = (0,) * (2 + len(BOUNDS) + 1)
+_FOR_EVER: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """One call of counters_flush.lua, ready to be sent again.
+
+    Once it has arrived, ``after`` is flushed.
+    """
+
+    keys: list[str]
+    arguments: list[Any]
+    after: Totals
+
+
+class StatsFlusher:
+    """Owned by the heartbeat's thread. A flush whose reply was lost is sent again as it was, before
+    anything newer: the script knows it by its number."""
+
+    def __init__(
+        self, identity: str, keys: Keys, log: Any, clock: Callable[[], float] = now
+    ) -> None:
+        self._note = keys.flushed(identity)
+        self._keys = keys
+        self._log = log
+        self._clock = clock
+        self._flushed = Totals()
+        self._number = 0
+        self._pending: Flush | None = None
+        self._renew = True
+        self._told: set[bytes] = set()
+
+    def renew(self) -> None:
+        """The next flush is sent though there may be nothing to add: it notes how much has been
+        flushed. For whenever that note may be gone."""
+        self._renew = True
+
+    def flush(self, connection: RedisConnection, totals: Totals) -> None:
+        """Adds what is in ``totals`` and not in Redis yet. Raises ConnectionLost or RedisError;
+        then the next call goes on where this one stopped."""
+        if not connection.call("EXPIRE", self._note, _NOTE_TTL):
+            self.renew()
+        while (flush := self._pending or self._next(totals)) is not None:
+            self._pending = flush
+            self._tell_once(connection.script(COUNTERS_FLUSH, flush.keys, flush.arguments))
+            self._pending = None
+            self._flushed = flush.after
+
+    def _next(self, totals: Totals) -> Flush | None:
+        known = self._flushed
+        news = ((n, row) for n, row in totals.classes.items() if row != known.classes.get(n))
+        classes = dict(islice(news, _CLASSES_AT_ONCE))
+        after = replace(totals, classes={**known.classes, **classes})
+        if after == known and not self._renew:
+            return None
+        self._renew = False
+        self._number += 1
+        return self._compose(after, list(classes))
+
+    def _compose(self, after: Totals, classes: list[str]) -> Flush:
+        moment = datetime.fromtimestamp(self._clock(), timezone.utc)
+        keys = [self._note]
+        arguments: list[Any] = [self._number, _NOTE_TTL, after.processed, after.failed]
+        counters = list(self._counters(after, day(moment)))
+        keys += [key for key, _, _ in counters]
+        arguments += [len(counters), *(part for _, *parts in counters for part in parts)]
+        rows = [(name, self._more(after, name)) for name in classes]
+        fields = [field for name, row in rows for field in _fields(name, row)]
+        arguments += [len(fields), *(part for field in fields for part in field)]
+        if fields:
+            keys += self._minutes(moment)
+            arguments += (_MINUTES_TTL, _TENS_TTL)
+        timed = [(name, buckets) for name, row in rows if (buckets := _buckets(row))]
+        keys += [self._keys.histogram(name, _histogram_minute(moment)) for name, _ in timed]
+        arguments += [len(timed), _MINUTES_TTL]
+        for _, buckets in timed:
+            arguments += [len(buckets), *(part for bucket in buckets for part in bucket)]
+        return Flush(keys, arguments, after)
+
+    def _counters(self, after: Totals, today: str) -> Iterator[tuple[str, int, int]]:
+        """Key, amount and time to live of each counter that grows."""
+        known = self._flushed
+        grown = {
+            "processed": after.processed - known.processed,
+            "failed": after.failed - known.failed,
+        }
+        for name, more in grown.items():
+            if more:
+                yield self._keys.stat(name), more, _FOR_EVER
+                yield self._keys.stat_of_day(name, today), more, HISTORY_TTL
+        if after.ran_twice > known.ran_twice:
+            yield self._keys.ran_twice, after.ran_twice - known.ran_twice, _FOR_EVER
+
+    def _more(self, after: Totals, name: str) -> Row:
+        return tuple(map(sub, after.classes[name], self._flushed.classes.get(name, _NOTHING)))
+
+    def _minutes(self, moment: datetime) -> tuple[str, str]:
+        """The hash of this minute, and that of these ten minutes: without the last digit."""
+        minute = f"{moment:%y%m%d}|{moment.hour}:{moment:%M}"
+        return self._keys.metrics(minute), self._keys.metrics(minute[:-1])
+
+    def _tell_once(self, refused: list[bytes]) -> None:
+        for key in set(refused) - self._told:
+            self._told.add(key)
+            self._log.error(
+                "counts dropped: a key holds something else; delete or rename it",
+                key=key.decode("utf-8", "replace"),
+            )
+
+
+def _fields(name: str, row: Row) -> Iterator[tuple[str, int]]:
+    """What Sidekiq's hashes hold of a class; ``p`` counts failures too, which add no ``ms``."""
+    failed, milliseconds, *buckets = row
+    performed = sum(buckets)
+    if performed or failed:
+        yield f"{name}|p", performed + failed
+    if failed:
+        yield f"{name}|f", failed
+    if performed or milliseconds:
+        yield f"{name}|ms", milliseconds
+
+
+def _buckets(row: Row) -> list[tuple[int, int]]:
+    """Index and amount of each bucket that grows."""
+    return [(index, more) for index, more in enumerate(row[2:]) if more]
+
+
+def _histogram_minute(moment: datetime) -> str:
+    return f"{moment.day}-{moment.hour}:{moment.minute}"

@@ -1,0 +1,115 @@
+"""Tables and times: no wider than the terminal, and whole when piped."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from ..cron.zones import zone_of
+from ..wire.printable import printable, shown_name
+
+_GAP: Final = 2
+_WHOLE: Final = frozenset({"JID", "NAME", "TICK", "NEXT"})
+_EVER: Final = 1e12  # seconds: more years than any clock has
+_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """``rows`` under ``titles``, numbers to the right. Where the terminal is too narrow for that,
+    the widest columns are cut, but not those that somebody will copy or compare. For a file or
+    another program none is, and a cell is cut only where no honest name is that long."""
+    lines = [list(titles), *([shown_name(cell) for cell in row] for row in rows)]
+    numeric = [all(_is_number(line[at]) for line in lines[1:]) for at in range(len(titles))]
+    natural = [max(len(line[at]) for line in lines) for at in range(len(titles))]
+    widths = _fitted(natural, [title in _WHOLE for title in titles])
+    return "\n".join(_line(line, widths, numeric) for line in lines)
+
+
+def as_json(value: Any) -> str:
+    """For programs. An infinite number is null: JSON has none. What could control a terminal is
+    escaped as JSON has it."""
+    text = json.dumps(_finite(value), indent=2, ensure_ascii=False)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c).strip('"') for c in text)
+
+
+def tell(text: str, *, err: bool = False) -> None:
+    """Prints lines in which names from Redis may stand: none of them controls the terminal."""
+    click.echo(printable(text, keep="\n"), err=err)
+
+
+def show(rows: Sequence[Any], titles: Sequence[str], nothing: str) -> None:
+    """Prints a table, or the sentence that says what is not there."""
+    tell(table(titles, rows) if rows else nothing)
+
+
+def moment(stamp: float, tz: str | None = None) -> str:
+    """An epoch second in its zone; without one, in this machine's."""
+    try:
+        at = datetime.fromtimestamp(stamp, None if tz is None else zone_of(tz).tz)
+    except (ValueError, OverflowError, OSError):  # what is in Redis may be any number
+        return "before the year 1" if stamp < 0 else "after the year 9999"
+    return f"{at.astimezone() if tz is None else at:%Y-%m-%d %H:%M:%S %Z}"
+
+
+def relative(stamp: float) -> str:
+    """An epoch second as seen from now: ``in 4 min``, ``3 h ago``."""
+    away = stamp - time.time()
+    if abs(away) > _EVER:
+        return "never" if away > 0 else "long ago"
+    return f"in {length(away)}" if away > 0 else f"{length(-away)} ago"
+
+
+def length(seconds: float) -> str:
+    """A length of time in one unit, with two digits at least: ``45 s``, ``90 min``, ``47 h``."""
+    for size, name in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _fitted(widths: list[int], whole: list[bool]) -> list[int]:
+    """Column widths that fit, if cutting the others can make them."""
+    widths = list(widths)
+    free = [at for at in range(len(widths)) if not whole[at]]
+    room = _room()
+    while free and sum(widths) + _GAP * (len(widths) - 1) > room:
+        widest = max(free, key=lambda at: widths[at])
+        if widths[widest] <= 1:
+            break
+        widths[widest] -= 1
+    return widths
+
+
+def _room() -> float:
+    """How many columns there are."""
+    if sys.stdout is None or not sys.stdout.isatty():  # closed, or a pipe or file
+        return math.inf
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+    parts = []
+    for cell, width, number in zip(cells, widths, numeric, strict=True):
+        cut = cell if len(cell) <= width else cell[: width - 1] + "…"
+        parts.append(cut.rjust(width) if number else cut.ljust(width))
+    return (" " * _GAP).join(parts).rstrip()
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(",", "").replace(".", "").isdigit()

@@ -1,0 +1,1 @@
+"""Periodic jobs, as the leader's clock enqueues them."""

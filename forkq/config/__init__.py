@@ -1,0 +1,1 @@
+"""From forkq.toml, variables and flags to one Config."""

@@ -1,0 +1,96 @@
+"""A capsule: some queues, and how many processors and children serve them. Configuration only.
+
+Made by ``config`` in whichever process starts; read by the master (how many children to spawn), by
+a child's fetcher (which queues, in which order) and by ``forkq config check``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..errors import ConfigError
+from ..limits.rules import Rulebook
+from ..wire.redis_url import redacted_url
+
+Mode = Literal["strict", "random", "weighted"]
+
+DEFAULT_NAME = "default"
+DEFAULT_QUEUES = (("default", 0),)
+DEFAULT_CONCURRENCY = 5
+
+# A child is called CAPSULE.NUMBER and the clock is a process beside the children, under this name.
+RESERVED_NAMES = frozenset({"clock"})
+
+_QUEUE_NAME = r"[A-Za-z0-9_.:*?\[\]-]+"
+_QUEUE = re.compile(rf"({_QUEUE_NAME})(?:,([0-9]{{1,6}}))?")
+_CAPSULE_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Capsule:
+    """One named group of queues, served by ``workers`` children of ``concurrency`` processors.
+
+    ``queues`` are pairs of name and weight in the user's order. The weights are as ``weigh`` leaves
+    them: either 0 for every queue, or 1 and more for every queue. A name may be a pattern.
+    ``rules`` are those of all queues, in this capsule or not.
+    """
+
+    name: str
+    queues: tuple[tuple[str, int], ...] = DEFAULT_QUEUES
+    concurrency: int = DEFAULT_CONCURRENCY
+    workers: int = 1
+    rules: Rulebook = field(default_factory=Rulebook, hash=False)
+
+    @property
+    def queue_names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.queues)
+
+    @property
+    def mode(self) -> Mode:
+        """How the fetcher orders the queues; the three modes are Sidekiq's."""
+        weights = {weight for _, weight in self.queues}
+        if weights <= {0}:
+            return "strict"
+        return "random" if weights == {1} else "weighted"
+
+
+def parse_queue(text: str) -> tuple[str, int]:
+    """``"mail,3"`` -> ``("mail", 3)``; without a weight it is 0. ConfigError on nonsense."""
+    match = _QUEUE.fullmatch(text)
+    if match is None or (match[2] is not None and int(match[2]) == 0):
+        raise ConfigError(
+            f'"{redacted_url(text)}" is not a queue: expected NAME or NAME,WEIGHT, the name of '
+            "letters, digits and _ . : * ? [ ] -, the weight a whole number from 1 to 999999"
+        )
+    return match[1], int(match[2] or 0)
+
+
+def weigh(queues: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """The queues of one capsule with their final weights; ConfigError for none or one named twice.
+
+    As soon as one queue has a weight, those without count as 1: a weight of 0 beside others would
+    mean a queue that is never drawn.
+    """
+    listed = tuple(queues)
+    if not listed:
+        raise ConfigError("expected at least one queue, found none")
+    names = [name for name, _ in listed]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f'queue "{name}" is listed twice: for a bigger share, "{name},2"')
+    if any(weight for _, weight in listed):
+        return tuple((name, weight or 1) for name, weight in listed)
+    return listed
+
+
+def check_name(name: str) -> None:
+    """ConfigError unless a capsule may be called this."""
+    if name in RESERVED_NAMES:
+        raise ConfigError(f'"{name}" is a reserved name: it is the process that moves due jobs')
+    if _CAPSULE_NAME.fullmatch(name) is None:
+        raise ConfigError(
+            f'"{name}" is no name for a capsule: expected letters, digits and _ . : - only'
+        )

@@ -1,0 +1,187 @@
+"""The rules of queues in forkq.toml: what ``[limits]``, ``[process_limits]``, ``[rates]``,
+``[blocking]`` and ``[fair]`` may say, and the Rulebook that comes of it. Used by ``config``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from ..errors import ConfigError
+from ..limits.patterns import is_pattern
+from ..limits.rate_text import EXPECTED, parse_rate
+from ..limits.rules import MOST, Rate, Rulebook, Rules
+from .capsule import Capsule, parse_queue
+from .schema import Each, Either, nearest, shown_path
+
+_SIGNS: Final = re.compile(r"[*?]")
+_BRACKETS: Final = re.compile(r"\[.[^\]]*\]")
+
+
+def check_queue(name: str) -> None:
+    """ConfigError unless ``name`` can be that of a queue, or a pattern that stands for some."""
+    if "," in name:
+        raise ConfigError(f'"{name}" has a weight in it, which belongs into queues: only the name')
+    parse_queue(name)
+    if "[" in _BRACKETS.sub("", name):
+        raise ConfigError(
+            f'"{name}" is a bad pattern: its "[" is never closed, as in "tenant-[ab]"'
+        )
+
+
+def check_pattern(name: str) -> None:
+    """ConfigError unless ``name`` is a pattern."""
+    check_queue(name)
+    if not is_pattern(name):
+        raise ConfigError(
+            f'"{name}" is one queue, and only those of a pattern can take turns: write the pattern '
+            'that stands in queues, such as "tenant-*"'
+        )
+
+
+def _names(blocking: bool | tuple[str, ...]) -> bool | tuple[str, ...]:
+    """``blocking`` itself, with names that can be queues. Raises ConfigError."""
+    if blocking == ():
+        raise ConfigError("names no queue that waits: write false, or leave it out")
+    for name in blocking if isinstance(blocking, tuple) else ():
+        check_queue(name)
+    return blocking
+
+
+_Limit = Annotated[int, Meta(ge=0, le=MOST)]
+_RateText = Annotated[
+    str, Meta(description=f'{EXPECTED}, or a table {{ rate = "...", burst = ... }}'), parse_rate
+]
+_Blocking = Annotated[
+    bool | tuple[str, ...],
+    Meta(description="true, false or a list of the names of later queues"),
+    _names,
+]
+
+# The tables of the file, and what each is in Rules.
+TABLES: Final[dict[str, object]] = {
+    "limits": Each(_Limit, check_queue),
+    "process_limits": Each(_Limit, check_queue),
+    "rates": Each(
+        Either(_RateText, {"rate": _RateText, "burst": Annotated[int, Meta(ge=1, le=MOST)]}),
+        check_queue,
+    ),
+    "blocking": Each(_Blocking, check_queue),
+    "fair": Each(bool, check_pattern),
+}
+_RULES: Final = {
+    "limits": "limit",
+    "process_limits": "process_limit",
+    "rates": "rate",
+    "blocking": "blocking",
+    "fair": "fair",
+}
+
+
+def rulebook(values: Mapping[str, Any], source: Path | None) -> Rulebook:
+    """The checked tables put together. Raises ConfigError.
+
+    A pattern with more letters of its own comes before one with fewer, wherever they stand: tables
+    have no order, and an environment's would always come last.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for table, rule in _RULES.items():
+        for name, value in values.get(table, {}).items():
+            made = _rate(name, value, source) if table == "rates" else value
+            found.setdefault(name, {})[rule] = made
+    ordered = sorted(found, key=lambda name: (-_letters(name), name))
+    return Rulebook({name: Rules(**found[name]) for name in ordered})
+
+
+def _rate(name: str, value: Rate | dict[str, Any], source: Path | None) -> Rate:
+    if isinstance(value, Rate):
+        return value
+    if "rate" not in value:
+        where = shown_path(("rates", name, "rate"))
+        raise ConfigError(f"{source}: {where}: missing, expected {EXPECTED}")
+    rate: Rate = value["rate"]
+    return replace(rate, burst=value.get("burst"))
+
+
+def _letters(name: str) -> int:
+    return len(_SIGNS.sub("", _BRACKETS.sub("", name)))
+
+
+def check_blocking(book: Rulebook, capsules: Sequence[Capsule], source: Path | None) -> None:
+    """ConfigError if a blocking queue names one that does not stand after it."""
+    for name, rules in book.entries.items():
+        for later in _named(rules):
+            for capsule in capsules:
+                first, second = _place(capsule, name), _place(capsule, later)
+                if None not in (first, second) and second <= first:  # type: ignore[operator]
+                    raise ConfigError(
+                        f'{source}: {shown_path(("blocking", name))}: "{later}" does not stand '
+                        f'after "{name}" in the capsule {capsule.name}, and only later queues can '
+                        "be made to wait: change the order of its queues, or leave it out here"
+                    )
+
+
+def _named(rules: Rules) -> list[str]:
+    """The single queues that it names; of a pattern, only those count that stand later."""
+    blocking = rules.blocking if isinstance(rules.blocking, tuple) else ()
+    return [name for name in blocking if not is_pattern(name)]
+
+
+def _place(capsule: Capsule, name: str) -> int | None:
+    """Where a queue or pattern stands in a capsule: under its own name, or under a pattern."""
+    names = capsule.queue_names
+    if name in names:
+        return names.index(name)
+    return next((at for at, listed in enumerate(names) if _meet(listed, name)), None)
+
+
+def _meet(listed: str, name: str) -> bool:
+    """Whether some queue may be meant by both: what a capsule lists, and what a rule is for."""
+    return (
+        listed == name
+        or (is_pattern(listed) and fnmatchcase(name, listed))
+        or (is_pattern(name) and fnmatchcase(listed, name))
+    )
+
+
+def warnings(book: Rulebook, capsules: Sequence[Capsule]) -> list[str]:
+    """Rules that change nothing here: most likely a name is misspelt."""
+    return [
+        f"{shown_path((table, name))}: {problem}"
+        for table, rule in _RULES.items()
+        for name, rules in book.entries.items()
+        if getattr(rules, rule) is not None
+        for problem in _problems(table, name, rules, capsules)
+    ]
+
+
+def _problems(table: str, name: str, rules: Rules, capsules: Sequence[Capsule]) -> Iterator[str]:
+    listed = [queue for capsule in capsules for queue in capsule.queue_names]
+    if not any(_meet(queue, name) for queue in listed):
+        yield f'no capsule works on "{name}"{_hint(name, listed)}'
+    elif table == "fair" and not any(_in_turn(queue, name) for queue in listed):
+        yield f'"{name}" is not how any capsule writes its pattern{_hint(name, listed)}'
+    elif table == "blocking" and isinstance(rules.blocking, tuple):
+        for later in rules.blocking:
+            if not any(_both(capsule, name, later) for capsule in capsules):
+                yield f'no capsule works on both "{name}" and "{later}"{_hint(later, listed)}'
+
+
+def _in_turn(listed: str, name: str) -> bool:
+    return is_pattern(listed) and (listed == name or fnmatchcase(listed, name))
+
+
+def _both(capsule: Capsule, name: str, later: str) -> bool:
+    return _place(capsule, name) is not None and _place(capsule, later) is not None
+
+
+def _hint(name: str, listed: list[str]) -> str:
+    others = [queue for queue in listed if queue != name]
+    near = nearest(name, others)
+    return f'; the nearest queue is "{near}"' if near else f"; there are: {', '.join(others)}"

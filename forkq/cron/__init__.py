@@ -1,0 +1,1 @@
+"""What a periodic job is. No Redis library."""

@@ -1,0 +1,179 @@
+"""What a periodic job is: when, what and by which rules. Any process; no Redis, no effects."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+from ..errors import InvalidJob, InvalidSchedule
+from ..wire.payload import dumps, validate
+from .schedule import Schedule
+from .zones import zone_name
+
+__all__ = ["Entry", "Missed", "Overlap", "Schedule", "check_name", "missed_ticks"]
+
+Overlap: TypeAlias = Literal["skip", "allow"]
+Missed: TypeAlias = Literal["skip", "once"] | int
+
+# Where a tree's entries are defined; an origin is one of these and the service: ``code:shop``.
+ORIGIN_KINDS: Final = ("code", "file")
+MOST_MISSED: Final = 1000
+LONGEST_JITTER: Final = 86400
+LONGEST_NAME: Final = 128
+# A last tick that lies further ahead than so many seconds was noted by a clock that was wrong.
+ASTRAY: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One periodic job, as it stands in Redis for every clock; made by ``make`` or ``decode``.
+
+    ``job`` is the payload that each tick pushes, but for what only a push can know. ``overlap``:
+    whether a tick is skipped while the job of an earlier one has not ended. ``missed``: how many of
+    the ticks that nobody was there for are made up for, the latest ones. ``jitter`` in seconds.
+    ``origin``: who published it (``periodic.origin_of``).
+    """
+
+    name: str
+    schedule: Schedule
+    job: dict[str, Any]
+    overlap: Overlap = "allow"
+    missed: int = 1
+    jitter: float = 0.0
+    enabled: bool = True
+    origin: str = ""
+
+    @classmethod
+    def make(
+        cls,
+        *,
+        name: str,
+        cron: str,
+        job: Mapping[str, Any],
+        tz: str | tzinfo = "UTC",
+        overlap: Overlap = "allow",
+        missed: Missed = "once",
+        jitter: float = 0,
+        enabled: bool = True,
+        origin: str = "",
+    ) -> Entry:
+        """An entry as users write it, checked. Raises InvalidSchedule, InvalidJob about ``job``."""
+        check_name(name)
+        template = dict(job)
+        validate(template)
+        dumps(template)
+        return cls(
+            name=name,
+            schedule=Schedule.parse(cron, zone_name(tz)),
+            job=template,
+            overlap=_checked_overlap(overlap),
+            missed=missed_ticks(missed),
+            jitter=_checked_jitter(jitter),
+            enabled=_checked_enabled(enabled),
+            origin=origin,
+        )
+
+    @property
+    def service(self) -> str | None:
+        """Whose trees it belongs to: it ticks only while one of them runs. None if to nobody's: it
+        was added at run time."""
+        kind, colon, service = self.origin.partition(":")
+        return service if colon and kind in ORIGIN_KINDS else None
+
+    def due(self, tick: int) -> float:
+        """When the job of ``tick`` is to be pushed: up to ``jitter`` seconds later, by a hash of
+        name and tick, so that every clock comes to the same."""
+        digest = hashlib.sha256(f"{self.name}\0{tick}".encode()).digest()
+        return tick + self.jitter * (int.from_bytes(digest[:6], "big") / 2**48)
+
+    def begins_anew(self, old: Entry | None) -> bool:
+        """Whether no tick before its publication is one of its own, if ``old`` stood there."""
+        return old is None or old.schedule != self.schedule or (self.enabled and not old.enabled)
+
+    def encode(self) -> bytes:
+        """As JSON; equal entries give equal bytes."""
+        return msgspec.json.encode(
+            _Written(
+                name=self.name,
+                cron=self.schedule.expression,
+                tz=self.schedule.tz,
+                job=self.job,
+                overlap=self.overlap,
+                missed=self.missed,
+                jitter=self.jitter,
+                enabled=self.enabled,
+                origin=self.origin,
+            )
+        )
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Entry:
+        """The entry in ``raw``. Raises InvalidSchedule for whatever is none, by a stranger's hand
+        or by a later forkq's."""
+        try:
+            written = msgspec.json.decode(raw, type=_Written)
+            return cls.make(**{key: getattr(written, key) for key in written.__struct_fields__})
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidJob) as error:
+            raise InvalidSchedule(f"not a periodic job that forkq can read: {error}") from None
+
+
+class _Written(msgspec.Struct, kw_only=True):
+    """An entry's JSON."""
+
+    name: str
+    cron: str
+    job: dict[str, Any]
+    tz: str = "UTC"
+    overlap: Overlap = "allow"
+    missed: int = 1
+    jitter: float = 0.0
+    enabled: bool = True
+    origin: str = ""
+
+
+def check_name(name: object) -> None:
+    """Raises InvalidSchedule for a name that would not survive a log line or a command line."""
+    fits = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME
+    if not fits or not str(name).isprintable() or name != str(name).strip():
+        raise InvalidSchedule(
+            f"expected a name of 1 to {LONGEST_NAME} printable characters, no spaces at the ends, "
+            f"found {str(name)[: LONGEST_NAME + 1]!r}"
+        )
+
+
+def missed_ticks(missed: Missed) -> int:
+    """``"skip"``, ``"once"`` or a number as the number that it means. Raises InvalidSchedule."""
+    found: object = (
+        {"skip": 0, "once": 1}.get(missed, missed) if isinstance(missed, str) else missed
+    )
+    if type(found) is not int or not 0 <= found <= MOST_MISSED:
+        raise InvalidSchedule(
+            f'missed: expected "skip", "once" or a whole number from 0 to {MOST_MISSED}, '
+            f"found {missed!r}"
+        )
+    return found
+
+
+def _checked_overlap(overlap: Overlap) -> Overlap:
+    if overlap not in get_args(Overlap):
+        raise InvalidSchedule(f'overlap: expected "skip" or "allow", found {overlap!r}')
+    return overlap
+
+
+def _checked_enabled(enabled: object) -> bool:
+    if type(enabled) is not bool:
+        raise InvalidSchedule(f"enabled: expected true or false, found {enabled!r}")
+    return enabled
+
+
+def _checked_jitter(jitter: float) -> float:
+    if type(jitter) not in (int, float) or not 0 <= jitter <= LONGEST_JITTER:
+        raise InvalidSchedule(
+            f"jitter: expected a number of seconds from 0 to {LONGEST_JITTER}, found {jitter!r}"
+        )
+    return float(jitter)

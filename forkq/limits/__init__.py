@@ -1,0 +1,1 @@
+"""The rules of queues: limits, rates, blocking, patterns. No Redis library."""

@@ -1,0 +1,85 @@
+"""What somebody changed of a queue's rules at run time, as it stands in Redis (``Keys.control``).
+
+Written by ``forkq.Queue`` and the commands; fetch.lua reads it, and ``in_force`` as that does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from ..errors import InvalidRule
+from .rate_text import parse_rate, read_stored, stored_rate
+from .rules import MOST, Rate, Rules
+
+Fields = Mapping[str, str]
+
+# Instead of a value: no such rule, whatever the configuration says.
+LIFTED: Final = "none"
+# Instead of a value: as the configuration says.
+FORGOTTEN: Final = ""
+
+FORGET_ALL: Final[Fields] = dict.fromkeys(("limit", "process_limit", "rate", "burst"), FORGOTTEN)
+
+_WHOLE: Final = re.compile(rb"[0-9]+")
+_DECIMAL: Final = re.compile(rb"[0-9.]+")
+
+
+def limit_to(count: int | None) -> Fields:
+    """At most so many jobs in progress on all hosts; None: any number. Raises InvalidRule."""
+    return {"limit": _count(count)}
+
+
+def process_limit_to(count: int | None) -> Fields:
+    """At most so many in one child; None: any number. Raises InvalidRule."""
+    return {"process_limit": _count(count)}
+
+
+def rate_to(rate: str | None, burst: int | None = None) -> Fields:
+    """At most so many starts in a time; None: any number. Raises InvalidRule."""
+    if rate is None:
+        return {"rate": LIFTED, "burst": FORGOTTEN}
+    return {
+        "rate": stored_rate(parse_rate(rate, burst)),
+        "burst": FORGOTTEN if burst is None else str(burst),
+    }
+
+
+def in_force(rules: Rules, found: Mapping[bytes, bytes]) -> Rules:
+    """The ``rules`` of the configuration with what is ``found`` in Redis over them. What cannot be
+    read changes nothing."""
+    return replace(
+        rules,
+        limit=_read(found.get(b"limit"), rules.limit),
+        process_limit=_read(found.get(b"process_limit"), rules.process_limit),
+        rate=_read_rate(found.get(b"rate"), found.get(b"burst"), rules.rate),
+    )
+
+
+def _count(count: int | None) -> str:
+    if count is None:
+        return LIFTED
+    if type(count) is not int or not 0 <= count <= MOST:
+        raise InvalidRule(
+            f"expected a whole number from 0 to {MOST} as a limit, found {count!r}; None lifts it"
+        )
+    return str(count)
+
+
+def _read(found: bytes | None, otherwise: int | None) -> int | None:
+    if found == LIFTED.encode():
+        return None
+    return int(found) if found and _WHOLE.fullmatch(found) else otherwise
+
+
+def _read_rate(found: bytes | None, burst: bytes | None, otherwise: Rate | None) -> Rate | None:
+    if found == LIFTED.encode():
+        return None
+    rate = (read_stored(found.decode("ascii", "replace")) if found else None) or otherwise
+    if rate is None or not burst:
+        return rate
+    if burst == LIFTED.encode():
+        return replace(rate, burst=None)
+    return replace(rate, burst=float(burst)) if _DECIMAL.fullmatch(burst) else rate

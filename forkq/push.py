@@ -1,0 +1,143 @@
+"""Pushing a job that is defined in code: its arguments are checked, its options sent. Client side.
+
+The parameters of ``perform`` reach the callers: type checkers see ``perform_async("a.png", 200)``
+with the types that the job declares, and a call that does not fit is refused when it is pushed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, cast
+
+from .client import default, in_row
+from .errors import ForkqError, InvalidJob, shown
+from .wire.payload import validate
+from .wire.times import Moment, due
+
+P = ParamSpec("P")
+
+_NAMED: Final = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+
+
+class Performs(Protocol[P]):
+    """Whatever has a ``perform``: the shape by which type checkers carry its parameters."""
+
+    def perform(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+
+class Pusher(Generic[P]):
+    """A job with its options, ready to be pushed."""
+
+    __slots__ = ("_options", "_signature", "name")
+
+    def __init__(self, name: str, signature: inspect.Signature, options: Mapping[str, Any]) -> None:
+        self.name = name
+        self._signature = signature
+        self._options = options
+
+    def perform_async(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Pushes the job to its queue. Returns its jid, or "" if a middleware vetoed it."""
+        return self._push(args, kwargs, {})
+
+    def perform_in(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Schedules the job ``moment`` from now (seconds or a timedelta). Returns its jid."""
+        return self._push(args, kwargs, {"at": _moment(moment)})
+
+    def perform_at(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Schedules the job at ``moment`` (an aware datetime or epoch seconds). Returns its jid."""
+        return self._push(args, kwargs, {"at": _moment(moment)})
+
+    def perform_bulk(
+        self, rows: Iterable[Sequence[Any]], *, at: Moment | Sequence[Moment] | None = None
+    ) -> list[str]:
+        """Pushes one job per argument list, 1,000 a round trip. Returns their jids.
+
+        Nothing is pushed if a row is wrong. If Redis fails on the way, the error's ``pushed`` and
+        ``unknown`` have the jids of the jobs that are in, and of those that may be.
+        """
+        checked = []
+        for number, row in enumerate(rows):
+            with in_row(number):
+                checked.append(self._bind(_row(self.name, row), {}))
+        when = {} if at is None else {"at": at}
+        return default().push_bulk({**self._options, "class": self.name, "args": checked, **when})
+
+    def set(self, **options: Any) -> Pusher[P]:
+        """The same job with other options (``queue``, ``retry``, ``tags``, ...) for this push.
+
+        Keys that forkq does not know travel in the payload, as they do in Sidekiq.
+        """
+        changed = {**self._options, **options}
+        validate({**changed, "class": self.name, "args": []}, "off")
+        return Pusher(self.name, self._signature, changed)
+
+    def _push(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], extra: Mapping[str, Any]
+    ) -> str:
+        bound = self._bind(args, kwargs)
+        return default().push({**self._options, "class": self.name, "args": bound, **extra}) or ""
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The positional arguments as they will travel. Raises InvalidJob if they do not fit."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidJob(f"job {self.name!r} takes {self._signature}: {error}") from None
+        named = [
+            name for name in bound.arguments if self._signature.parameters[name].kind in _NAMED
+        ]
+        if named:
+            raise InvalidJob(
+                f"job {self.name!r} takes {self._signature}: {', '.join(named)} can only be "
+                "given by name, but a payload carries positions; make it a positional parameter"
+            )
+        if bound.kwargs:  # given by name behind one that was not given at all
+            bound.apply_defaults()
+        return list(bound.args)
+
+
+class PerformAsync:
+    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> Callable[P, str]:
+        return cast("Callable[P, str]", _pusher(owner).perform_async)
+
+
+class PerformLater:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(
+        self, job: object, owner: Callable[[], Performs[P]]
+    ) -> Callable[Concatenate[Moment, P], str]:
+        return cast("Callable[Concatenate[Moment, P], str]", getattr(_pusher(owner), self._name))
+
+
+class PerformBulk:
+    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> Callable[..., list[str]]:
+        return _pusher(owner).perform_bulk
+
+
+class SetOptions:
+    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> Callable[..., Pusher[P]]:
+        return cast("Callable[..., Pusher[P]]", _pusher(owner).set)
+
+
+def _pusher(owner: Any) -> Pusher[Any]:
+    found = owner.__dict__.get("_pusher")
+    if found is None:
+        raise ForkqError(f"{owner.__qualname__} has no perform(); define it in the class")
+    return cast("Pusher[Any]", found)
+
+
+def _moment(moment: Moment) -> Moment:
+    """``moment`` itself. Raises InvalidJob if it is none: None must not mean now."""
+    due(moment)
+    return moment
+
+
+def _row(name: str, row: Any) -> tuple[Any, ...]:
+    if not isinstance(row, list | tuple):
+        raise InvalidJob(
+            f"job {name!r}: perform_bulk takes a list of arguments each, not {shown(row)}"
+        )
+    return tuple(row)

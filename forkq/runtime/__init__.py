@@ -1,0 +1,1 @@
+"""What the master, its children and the clock share."""

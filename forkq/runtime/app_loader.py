@@ -1,0 +1,64 @@
+"""Loading the user's app: the modules whose import registers its jobs."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+from ..errors import CannotBoot
+
+
+def load_app(targets: Iterable[str]) -> None:
+    """Imports each target: ``app.jobs``, ``app.jobs:attribute`` or ``./app/jobs.py``.
+
+    The working directory is put on the import path. Raises CannotBoot, saying what was looked for
+    and where, if there is no such thing; an error inside the app's own code passes through.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    for target in targets:
+        name, _, attribute = target.partition(":")
+        module = _load_file(Path(name)) if _is_path(name) else _load_module(name)
+        if attribute and not hasattr(module, attribute):
+            raise CannotBoot(f"cannot load the app {target!r}: {name} has no {attribute!r}")
+
+
+def _is_path(name: str) -> bool:
+    return name.endswith(".py") or os.sep in name
+
+
+def _load_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise CannotBoot(
+                f"cannot load the app {name!r}: there is no module {error.name!r} "
+                f"(looked in {Path.cwd()} and the Python path)"
+            ) from None
+        raise
+
+
+def _load_file(path: Path) -> ModuleType:
+    """A file below the working directory gets the name that an ``import`` would give it, so that
+    its jobs have the same names wherever they are pushed from."""
+    if not path.is_file():
+        raise CannotBoot(f"cannot load the app {str(path)!r}: no such file in {Path.cwd()}")
+    full = path.resolve()
+    parts = Path(os.path.relpath(full)).with_suffix("").parts
+    if ".." not in parts and all(part.isidentifier() for part in parts):
+        return _load_module(".".join(parts))
+    if full.stem in sys.modules:
+        return sys.modules[full.stem]
+    spec = importlib.util.spec_from_file_location(full.stem, full)
+    if spec is None or spec.loader is None:
+        raise CannotBoot(f"cannot load the app {str(path)!r}: it is not a Python file")
+    module = sys.modules[full.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,26 @@
+"""What every thread of this process does, for the log: the answer of a child or a clock to TTIN."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Iterable
+from typing import Any
+
+from ..store.recovery import named
+from ..wire.lease import UnitOfWork
+
+
+def dump_stacks(units: Iterable[UnitOfWork], log: Any) -> None:
+    """Logs the stack of each thread, and which of ``units`` it performs."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    performed = {unit.thread: unit for unit in units}
+    for ident, frame in sys._current_frames().items():
+        unit = performed.get(ident)
+        log.warning(
+            "stack",
+            thread=names.get(ident, "?"),
+            job=named(unit.payload) if unit else None,
+            stack="".join(traceback.format_stack(frame)),
+        )

@@ -1,0 +1,206 @@
+"""Finding one job by its jid, wherever it is: in flight, in a queue, or in one of the sets.
+
+Any process: the clock looks before it skips a tick, ``forkq.is_alive`` for an app.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from ..errors import MalformedPayload
+from ..limits.patterns import readable
+from ..wire.keys import Keys
+from ..wire.payload import loads
+from .scripts import FIND_JOB, FIND_JOB_IN_LIST
+
+if TYPE_CHECKING:
+    from .connection import RedisConnection
+
+Location: TypeAlias = Literal["running", "queued", "scheduled", "retrying", "dead"]
+
+ALL: Final[tuple[Location, ...]] = ("running", "queued", "scheduled", "retrying", "dead")
+# Where a job is that will still run, or does so now.
+ALIVE: Final[tuple[Location, ...]] = ("running", "queued", "scheduled", "retrying")
+
+_SETS: Final[tuple[Location, ...]] = ("scheduled", "retrying", "dead")
+_BUDGET: Final = 750_000  # what one script may read, as find_job.lua counts: about 1 ms
+_WALKS: Final = 2
+# Of how many queues one script looks at what is in flight and at both ends.
+_CHUNK: Final = 200
+_SCAN: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A job and where it was seen.
+
+    ``queue`` is where it waits or came from, or goes to from a set; ``owner`` the identity of who
+    runs it, or ""; ``at`` the epoch second at which it is due or died, 0 if in no set.
+    """
+
+    place: Location
+    queue: str
+    payload: bytes
+    owner: str = ""
+    at: float = 0.0
+
+
+def find(
+    connection: RedisConnection,
+    keys: Keys,
+    jid: str,
+    places: Sequence[Location] = ALL,
+    queues: Sequence[str] | None = None,
+) -> Found | None:
+    """Where the job ``jid`` is, or None if it is in none of ``places``.
+
+    ``queues`` narrows the search to these; the default is all that were ever pushed to. What is no
+    queue (a key of another type, a name that is no UTF-8) is left out. Raises ConnectionLost.
+
+    A job that moves while we look must not slip by. One script looks at everything in the same
+    moment, if it is not too much: on most servers that is all, and exact. A server with very many
+    queues is looked at in parts, twice. Where more waits, we
+    walk in the direction in which jobs move: the sets, then each list from the left, where jobs
+    enter it; then that first look again, which begins with what is in flight and with both ends of
+    the lists, where jobs come and go back to. So a walk misses a job only if that runs and fails
+    in the course of it; and there are two walks. No script keeps the server for more than a few
+    milliseconds, but a walk reads all that waits: ask for one job, not for thousands.
+    """
+    search = _Search(connection, keys, jid, places, queues)
+    found, complete = search.look()
+    for _ in range(_WALKS):
+        if found or complete:
+            break
+        found = search.walk()
+        if not found:
+            found, complete = search.look()
+    return found
+
+
+class _Search:
+    """One job, one server. What the server names is a candidate; whether it is the job is seen by
+    loading it, since a jid may stand anywhere in a payload."""
+
+    def __init__(
+        self,
+        connection: RedisConnection,
+        keys: Keys,
+        jid: str,
+        places: Sequence[Location],
+        queues: Sequence[str] | None,
+    ) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._jid = jid
+        self._text = msgspec.json.encode(jid)
+        self._places = places
+        self._given = queues
+        named = {"scheduled": keys.schedule, "retrying": keys.retry, "dead": keys.dead}
+        self._sets: dict[Location, str] = {p: named[p] for p in _SETS if p in places}
+
+    def look(self) -> tuple[Found | None, bool]:
+        """What is to be seen now, and whether that was everything. Few queues are looked at in one
+        moment, many in several, and so twice."""
+        queues = self._queues()
+        if len(queues) <= _CHUNK:
+            return self._look(queues, self._sets)
+        parts = [queues[at : at + _CHUNK] for at in range(0, len(queues), _CHUNK)]
+        found, complete = self._look_at_parts(parts)
+        return self._look_at_parts(parts) if complete and not found else (found, complete)
+
+    def _look_at_parts(self, parts: Sequence[Sequence[str]]) -> tuple[Found | None, bool]:
+        """The sets come first and last: so a job is missed only if it fails and is due again while
+        we look."""
+        everything = True
+        for part in ((), *parts, ()):
+            found, complete = self._look(part, {} if part else self._sets)
+            if found:
+                return found, True
+            everything &= complete
+        return None, everything
+
+    def _look(
+        self, queues: Sequence[str], sets: Mapping[Location, str]
+    ) -> tuple[Found | None, bool]:
+        hashes = queues if "running" in self._places else ()
+        lists = queues if "queued" in self._places else ()
+        names = [
+            *(self._keys.inflight(queue) for queue in hashes),
+            *(self._keys.queue(queue) for queue in lists),
+            *sets.values(),
+        ]
+        arguments = (self._text, len(hashes), len(lists), _BUDGET)
+        complete, *found = self._connection.script(FIND_JOB, names, arguments)
+        seen: list[tuple[Location, str]] = [("running", queue) for queue in hashes]
+        seen += [("queued", queue) for queue in lists]
+        seen += [(place, "") for place in sets]
+        triples = zip(found[::3], found[1::3], found[2::3], strict=True)
+        candidates = ((*seen[key - 1], mark, payload) for key, mark, payload in triples)
+        return _first(self._found(*candidate) for candidate in candidates), bool(complete)
+
+    def walk(self) -> Found | None:
+        """Everything but what is in flight, stretch by stretch."""
+        return _first(self._in_sets()) or _first(self._in_lists())
+
+    def _in_sets(self) -> Iterator[Found | None]:
+        pattern = b"*" + _literally(self._text) + b"*"
+        for place, key in self._sets.items():
+            cursor: Any = b"0"
+            while True:
+                found = self._connection.call(
+                    "ZSCAN", key, cursor, "MATCH", pattern, "COUNT", _SCAN
+                )
+                cursor, members = found
+                for at in range(0, len(members), 2):
+                    yield self._found(place, "", members[at + 1], members[at])
+                if cursor == b"0":
+                    break
+
+    def _in_lists(self) -> Iterator[Found | None]:
+        for queue in self._queues() if "queued" in self._places else []:
+            at = 0
+            while at >= 0:
+                arguments = (self._text, at, _BUDGET)
+                at, *payloads = self._connection.script(
+                    FIND_JOB_IN_LIST, [self._keys.queue(queue)], arguments
+                )
+                for payload in payloads:
+                    yield self._found("queued", queue, b"", payload)
+
+    def _found(self, place: Location, queue: str, mark: Any, payload: bytes) -> Found | None:
+        """A candidate, if it is the job; ``mark`` is its lease or its score."""
+        try:
+            job = loads(payload)
+        except MalformedPayload:
+            return None
+        if job.get("jid") != self._jid:
+            return None
+        if place == "running":
+            owner = mark.decode("utf-8", "replace").rpartition("/")[0]
+            return Found(place, queue, payload, owner=owner)
+        if place == "queued":
+            return Found(place, queue, payload)
+        return Found(place, str(job.get("queue", "")), payload, at=float(mark))
+
+    def _queues(self) -> list[str]:
+        if self._given is not None:
+            return list(self._given)
+        commands = [("SMEMBERS", self._keys.queues), ("ZRANGE", self._keys.fetched, 0, -1)]
+        known, fetched = self._connection.pipeline(commands)
+        if isinstance(known, Exception):
+            raise known
+        # A queue may be deleted while its job is in flight.
+        return list(readable({*known, *(() if isinstance(fetched, Exception) else fetched)}))
+
+
+def _first(candidates: Iterable[Found | None]) -> Found | None:
+    return next((found for found in candidates if found is not None), None)
+
+
+def _literally(text: bytes) -> bytes:
+    """``text`` as a glob pattern that matches nothing else."""
+    return b"".join(b"\\" + bytes([c]) if c in b"*?[]^-\\" else bytes([c]) for c in text)

@@ -1,0 +1,100 @@
+"""What Redis refuses, as an error of forkq's with its remedy. Any process that talks to Redis."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from typing import Final
+
+from redis import exceptions
+
+from ..errors import (
+    CannotSave,
+    NotPermitted,
+    ServerFull,
+    ServerReadOnly,
+    ServerRefused,
+    ServerUnavailable,
+    TooFewReplicas,
+    WrongPassword,
+    WrongType,
+)
+from ..wire.redis_url import redacted_url
+
+RIGHTS: Final = "docs/redis.md of forkq lists the rights that it needs"
+
+# By redis-py's class, or by the word with which the server's answer begins.
+_BY_CLASS: Final[tuple[tuple[type[Exception], type[ServerRefused]], ...]] = (
+    (exceptions.OutOfMemoryError, ServerFull),
+    (exceptions.ReadOnlyError, ServerReadOnly),
+    (exceptions.NoPermissionError, NotPermitted),
+    (exceptions.AuthenticationError, WrongPassword),
+    (exceptions.AuthorizationError, WrongPassword),
+    (exceptions.AuthenticationWrongNumberOfArgsError, WrongPassword),
+)
+_BY_WORD: Final[dict[str, type[ServerRefused]]] = {
+    "OOM": ServerFull,
+    "READONLY": ServerReadOnly,
+    "NOPERM": NotPermitted,
+    "WRONGPASS": WrongPassword,
+    "NOAUTH": WrongPassword,
+    "WRONGTYPE": WrongType,
+    "NOREPLICAS": TooFewReplicas,
+    "MISCONF": CannotSave,
+}
+_REMEDY: Final[dict[type[ServerRefused], str]] = {
+    ServerFull: "raise maxmemory, or let jobs run or delete some; deleting is still allowed",
+    ServerReadOnly: "it is a replica: give the address of the master",
+    NotPermitted: RIGHTS,
+    WrongPassword: "the password belongs into the URL: redis://:PASSWORD@HOST",
+    WrongType: "a key of forkq's holds something else: see it with TYPE, and rename or delete it",
+    TooFewReplicas: "its min-replicas-to-write replicas are not connected",
+    CannotSave: "it cannot write its snapshot to disk: its own log says why",
+}
+
+
+def failure(error: Exception, url: str, fate: str = "") -> ServerUnavailable:
+    """The error to raise for what redis-py raised: a ServerRefused of the fitting kind, or
+    ServerUnavailable. ``fate`` says what became of a push."""
+    told = f"; {fate}" if fate else ""
+    shown, said = redacted_url(url), str(error).rstrip(".")
+    kind = _kind(error)
+    if kind is not None:
+        remedy = f"; {_REMEDY[kind]}" if kind in _REMEDY else ""
+        return kind(f"Redis at {shown} refuses: {said}{remedy}{told}")
+    if refuses(error):
+        said += "; the two sides do not agree on TLS: see the options ssl_... in docs/redis.md"
+    return ServerUnavailable(f"Redis at {shown}: {said}{told}")
+
+
+def refuses(error: BaseException) -> bool:
+    """Whether the server is there and does not let us in: to wait will not help.
+
+    redis-py makes an authentication error a kind of connection error, and so a failure of TLS.
+    """
+    if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
+        return True
+    return any(_breaks_tls(cause) for cause in _causes(error))
+
+
+def _kind(error: Exception) -> type[ServerRefused] | None:
+    for theirs, ours in _BY_CLASS:
+        if isinstance(error, theirs):
+            return ours
+    if isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError):
+        return None
+    return _BY_WORD.get(str(error).partition(" ")[0], ServerRefused)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _breaks_tls(cause: BaseException) -> bool:
+    """Whether the two sides do not agree on TLS. A connection that merely ends is none of that."""
+    gone = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+    return isinstance(cause, ssl.SSLError) and not isinstance(cause, gone)

@@ -1,0 +1,48 @@
+-- Deals with one tick of a periodic job, unless that tick or a later one has been dealt with: so
+-- whoever comes second, after a lost reply or a change of leader, changes nothing.
+--
+-- KEYS  [1] last ticks   [2] jids of the latest jobs   [3] the entry's runs   [4] definitions
+--       [5] the set of queue names   [6] the queue's list
+-- ARGV  [1] name   [2] the tick, whole epoch seconds
+--       [3] a line for the runs   [4] how many lines to keep   [5] seconds until the runs expire
+--       [6] payload; '' enqueues nothing, and only notes   [7] its jid   [8] its queue
+--       [9] 'skip' if not beside the latest job   [10] jid of a latest job that is known to be gone
+--       [11] a line for the runs if the queue takes nothing
+-- Returns a pair: 'enqueued' or 'noted' and the tick; 'late' and the last tick dealt with;
+--         'pending' and the jid that may still run, or 'gone' if there is no such definition any
+--         more (nothing was done); 'refused' and the reason.
+--
+-- An error does not undo what a script has done: so the tick is noted first, and what comes after
+-- must not fail. First nothing is removed, for a full server: see retry.lua. The runs hold JSON
+-- lines, newest first; forkq/cron/history.py says what stands in them.
+
+local name, tick = ARGV[1], tonumber(ARGV[2])
+local last = tonumber(redis.call('HGET', KEYS[1], name) or '')
+if last and last >= tick and last < 2 ^ 53 then return { 'late', string.format('%.0f', last) } end
+
+if redis.call('HEXISTS', KEYS[4], name) == 0 then return { 'gone', '' } end
+
+local pushes = ARGV[6] ~= ''
+if pushes and ARGV[9] == 'skip' then
+  local latest = redis.pcall('HGET', KEYS[2], name)
+  if type(latest) == 'string' and latest ~= ARGV[10] then return { 'pending', latest } end
+end
+
+redis.call('HDEL', KEYS[1], '')
+redis.call('HSET', KEYS[1], name, ARGV[2])
+
+local outcome, detail, line = 'noted', ARGV[2], ARGV[3]
+if pushes then
+  local pushed = redis.pcall('LPUSH', KEYS[6], ARGV[6])
+  if type(pushed) == 'table' and pushed.err then
+    outcome, detail, line = 'refused', pushed.err, ARGV[11]
+  else
+    outcome = 'enqueued'
+    redis.pcall('SADD', KEYS[5], ARGV[8])
+    redis.pcall('HSET', KEYS[2], name, ARGV[7])
+  end
+end
+redis.pcall('LPUSH', KEYS[3], line)
+redis.pcall('LTRIM', KEYS[3], 0, tonumber(ARGV[4]) - 1)
+redis.pcall('EXPIRE', KEYS[3], ARGV[5])
+return { outcome, detail }

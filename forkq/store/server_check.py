@@ -1,0 +1,87 @@
+"""Whether forkq can work with this server: looked at by ``forkq start`` before the first fork."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from ..errors import ConfigError, ServerReadOnly, ServerUnavailable
+from ..wire.redis_url import files_of, redacted_url
+from .connection import RedisConnection, ResponseError
+
+MINIMUM_VERSION: Final = (6, 2)
+
+
+def check_server(connection: RedisConnection) -> list[str]:
+    """What a careful operator should know of this server. Raises ServerUnavailable if
+    it is too old, or no server that forkq can work with."""
+    info = _info(connection)
+    version = info.get("redis_version", "0")
+    if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM_VERSION:
+        raise ServerUnavailable(
+            f"Redis {version} at {redacted_url(connection.url)} is too old; "
+            "forkq needs 6.2 or later"
+        )
+    _check_role(info, redacted_url(connection.url))
+    warnings = []
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        warnings.append(
+            f"maxmemory-policy is {policy}: a full server would throw jobs away; "
+            "set it to noeviction"
+        )
+    if info.get("aof_enabled") == "0" and not info.get("rdb_saves_configured"):
+        warnings.append(
+            "neither AOF nor RDB snapshots are on: a restart of Redis loses every job; "
+            "set appendonly yes"
+        )
+    return warnings
+
+
+def _info(connection: RedisConnection) -> dict[str, str]:
+    reply: bytes = connection.call("INFO")
+    lines = reply.decode("utf-8", "replace").splitlines()
+    info = dict(line.split(":", 1) for line in lines if ":" in line)
+    try:
+        saves = connection.call("CONFIG", "GET", "save")
+    except ResponseError:
+        info["rdb_saves_configured"] = "unknown"  # CONFIG is refused by managed servers
+    else:
+        pairs = saves.values() if isinstance(saves, dict) else saves[1::2]
+        info["rdb_saves_configured"] = b"".join(pairs).decode()
+    return info
+
+
+def _check_role(info: Mapping[str, str], shown: str) -> None:
+    """Raises ServerUnavailable for a server on which no job could ever run."""
+    if info.get("redis_mode") == "sentinel":
+        raise ServerUnavailable(
+            f"Redis at {shown} is a Sentinel, which has no jobs; forkq does not ask Sentinels: "
+            "give the address of the master, or of a proxy that follows it"
+        )
+    if info.get("redis_mode") == "cluster" or info.get("cluster_enabled") == "1":
+        raise ServerUnavailable(
+            f"Redis at {shown} is part of a Redis Cluster; forkq reads several queues in one "
+            "script, which a cluster refuses: give the address of a single server"
+        )
+    if info.get("role") == "slave":
+        master = f"{info.get('master_host')}:{info.get('master_port')}"
+        raise ServerReadOnly(
+            f"Redis at {shown} is a replica of {master}, which takes no writes: give the address "
+            "of the master"
+        )
+
+
+def check_files(url: str) -> None:
+    """Raises ConfigError if a file that the URL's options name cannot be read."""
+    for option, name in files_of(url).items():
+        path = Path(name)
+        try:
+            if path.is_dir() is (option == "ssl_ca_path"):
+                path.stat() if path.is_dir() else path.open("rb").close()
+                continue
+            reason = "it is no folder" if option == "ssl_ca_path" else "it is a folder"
+        except OSError as error:
+            reason = str(error.strerror)
+        raise ConfigError(f"the Redis URL's {option} names {name}: {reason}")

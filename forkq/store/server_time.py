@@ -1,0 +1,70 @@
+"""Keeping a process's time in step with Redis's: what is due is decided by the server's clock.
+
+Hosts' clocks differ, and one may be wrong by hours; the server's is one for all. Used by the clock
+with each renewal of the leader's lease, and by a child when it connects and once a minute.
+docs/decisions/012.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from ..wire import times
+from .connection import RedisConnection, ResponseError
+
+# The host's clock counts as right up to so many seconds from the server's: no measurement over a
+# network is exact, and hosts that keep their clocks by NTP stay far below it.
+TOLERANCE: Final = 1.0
+
+_DIFFER: Final = (
+    "this host's clock and redis's differ; what is due goes by redis's; set the one that is wrong"
+)
+_UNKNOWN: Final = "redis does not tell its time; what is due goes by this host's clock"
+
+
+class ServerTime:
+    """Measures how far this host's clock is ahead of the server's, and sets ``times.now`` right.
+
+    From one measurement to the next time goes by a steady clock: a wall clock that is set
+    meanwhile moves nothing. ``log``, if there is one, is told once when the clocks differ, and once
+    when they agree.
+    """
+
+    def __init__(self, log: Any = None) -> None:
+        self._log = log
+        self._ahead = 0.0
+        self._refused = False
+
+    def measure(self, connection: RedisConnection) -> None:
+        """One command. Raises ConnectionLost."""
+        sent = times.steady()
+        try:
+            seconds, microseconds = connection.call("TIME")
+        except ResponseError as error:  # a user that may not ask
+            self._go_by_host(error)
+            return
+        received, here = times.steady(), time.time()
+        trip = received - sent
+        there = int(seconds) + int(microseconds) / 1e6 + trip / 2
+        self._refused = False
+        self._note(here - there, trip)
+        times.follow(here - self._ahead, received)
+
+    def _note(self, ahead: float, trip: float) -> None:
+        """Takes the difference over, unless it is small, or a long round trip makes it doubtful."""
+        if abs(ahead - self._ahead) <= TOLERANCE + trip:
+            return
+        self._ahead = ahead if abs(ahead) > TOLERANCE else 0.0
+        if self._log is None:
+            return
+        if self._ahead:
+            self._log.warning(_DIFFER, seconds_ahead=round(ahead, 1))
+        else:
+            self._log.info("this host's clock and redis's agree again")
+
+    def _go_by_host(self, error: ResponseError) -> None:
+        times.follow_host()
+        if self._log is not None and not self._refused:
+            self._log.warning(_UNKNOWN, error=str(error))
+        self._refused = True

@@ -1,0 +1,1 @@
+"""The format shared with Sidekiq: payloads, keys, leases, times. No Redis library."""

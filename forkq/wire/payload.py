@@ -1,0 +1,221 @@
+"""The payload: a job as JSON text, in and out. The only module that knows the JSON library.
+
+msgspec, because it is the one fast library that keeps what it cannot represent from passing
+silently: orjson turns an integer beyond 64 bits into a float (docs/decisions/002-json.md).
+Validation is ours: msgspec would write a tuple, a datetime or NaN without a word, and the job
+would then find something else than was pushed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from ..errors import ForkqError, InvalidJob, MalformedPayload, shown
+from .times import now
+
+Payload: TypeAlias = "dict[str, Any]"
+StrictArgs: TypeAlias = Literal["raise", "warn", "off"]
+
+DEFAULT_QUEUE = "default"
+# The class of what was no object (docs/wire.md).
+MALFORMED = "forkq.malformed"
+_BEGINS_JSON = '["-0123456789tfn/'
+# Longer than this, `retry_for` is surely a time stamp, and the job would be retried for ever.
+_RETRY_FOR_CEILING = 1e9
+
+_decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
+_encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+
+# What the encoder raises: RecursionError for nesting, the others as _why_unwritable says.
+_UNWRITABLE = (TypeError, ValueError, RecursionError, msgspec.MsgspecError)
+
+_REMEDY = {
+    "tuple": "pass a list",
+    "set": "pass a sorted list",
+    "frozenset": "pass a sorted list",
+    "datetime": "pass .isoformat() or a number of seconds",
+    "date": "pass .isoformat()",
+    "time": "pass .isoformat()",
+    "timedelta": "pass .total_seconds()",
+    "Decimal": "pass str(value)",
+    "UUID": "pass str(value)",
+    "bytes": "pass base64 text",
+    "bytearray": "pass base64 text",
+    "PosixPath": "pass str(path)",
+}
+
+
+def loads(raw: bytes) -> Payload:
+    """The job in ``raw``. Raises MalformedPayload if there is none that could ever run."""
+    try:
+        job = _decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedPayload(f"not JSON that forkq can read: {error}") from None
+    if type(job) is not dict:
+        raise MalformedPayload(f"a JSON {type(job).__name__}, not an object")
+    if type(job.get("class")) is not str:
+        raise MalformedPayload("no job name: the key `class` is missing or is not a string")
+    return job
+
+
+def dumps(job: Payload) -> bytes:
+    """``job`` as JSON. Raises InvalidJob, with the place, for what JSON cannot carry."""
+    try:
+        return _encode(job)
+    except _UNWRITABLE as error:
+        name, reason = job.get("class"), _first_unwritable(job) or f"it cannot be written: {error}"
+        raise InvalidJob(f"job {shown(name)}: {reason}") from None
+
+
+def legible(raw: bytes, queue: str, error: ForkqError) -> bytes:
+    """What to bury of a payload that is no job, because of ``error``: JSON that is no object would
+    make Sidekiq's Dead page fail for all, so it becomes an object's argument; the rest stays."""
+    if not _is_foreign_json(raw):
+        return raw
+    moment = now()
+    return dumps(
+        {
+            "class": MALFORMED,
+            "args": [raw.decode("utf-8", "replace")],
+            "jid": new_jid(),
+            "queue": queue,
+            "retry": 0,  # "retry now" in a web UI buries it again
+            "created_at": moment,
+            "error_class": f"{type(error).__module__}.{type(error).__qualname__}",
+            "error_message": str(error),
+            "failed_at": moment,
+        }
+    )
+
+
+def _is_foreign_json(raw: bytes) -> bool:
+    """Whether a JSON parser may read it as something else than an object. The standard library's
+    takes more than ours (1e400, odd UTF-8), and Ruby's takes comments and odd escapes too."""
+    text = raw.decode("utf-8", "replace").lstrip()
+    if text[:1] in ("", "{"):
+        return False
+    try:
+        json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return text[0] in _BEGINS_JSON and any(odd in text for odd in ("/*", "//", "\\"))
+    except RecursionError:
+        pass
+    return True
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)  # NaN and Infinity: no JSON
+
+
+def new_jid() -> str:
+    """A job id: 24 lowercase hex digits."""
+    return secrets.token_hex(12)
+
+
+def validate(job: Payload, strict: StrictArgs = "raise") -> None:
+    """Raises InvalidJob, naming the job and the place, for a job that should not be pushed.
+
+    ``strict`` rules only the types inside ``args``; the shape of the job itself is always checked.
+    """
+    _check_shape(job)
+    if strict == "off":
+        return
+    try:
+        problem = _first_foreign_value(job["args"])
+    except RecursionError:
+        problem = "args are nested too deeply, or contain themselves; pass a flatter structure"
+    if problem is None:
+        return
+    message = f"job {job['class']!r}: {problem}"
+    if strict == "raise":
+        raise InvalidJob(message)
+    warnings.warn(message, stacklevel=6)  # where Client.push was called
+
+
+def _check_shape(job: Payload) -> None:
+    name = job.get("class")
+    if type(name) is not str or not name:
+        raise InvalidJob(f"a job needs a name: `class` is {shown(name)}; pass a non-empty string")
+    _require(type(job.get("args")) is list, name, "args", job.get("args"), "a list")
+    queue = job.get("queue", DEFAULT_QUEUE)
+    _require(type(queue) is str and queue != "", name, "queue", queue, "a non-empty string")
+    retry = job.get("retry", True)
+    countable = type(retry) is bool or (type(retry) is int and retry >= 0)
+    _require(countable, name, "retry", retry, "True, False or a whole number from 0 on")
+    window = job.get("retry_for", 0)
+    sane = type(window) in (int, float) and 0 <= window <= _RETRY_FOR_CEILING
+    _require(sane, name, "retry_for", window, "a number of seconds up to 1e9")
+    if "jid" in job:
+        _require(type(job["jid"]) is str and job["jid"] != "", name, "jid", job["jid"], "a string")
+
+
+def _require(ok: bool, job: str, key: str, found: Any, expected: str) -> None:
+    if not ok:
+        raise InvalidJob(f"job {job!r}: `{key}` is {shown(found)}; pass {expected}")
+
+
+def _first_foreign_value(value: Any, path: str = "args") -> str | None:
+    """Why ``value`` would not come out of Redis as it went in, or None if it would."""
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return None
+    if kind is float:
+        return None if math.isfinite(value) else f"{path} is {value}; JSON has no such number"
+    if kind is list:
+        return _first_foreign(((f"{path}[{i}]", item) for i, item in enumerate(value)))
+    if kind is dict:
+        odd = next((key for key in value if type(key) is not str), None)
+        if odd is not None:
+            return f"{path} has the key {shown(odd)} ({type(odd).__name__}); pass a string as key"
+        return _first_foreign(((f"{path}[{key!r}]", item) for key, item in value.items()))
+    remedy = _REMEDY.get(kind.__name__, "pass an id and load the object inside the job")
+    return f"{path} is a {kind.__name__}, which JSON does not know; {remedy}"
+
+
+def _first_foreign(items: Any) -> str | None:
+    return next((p for path, item in items if (p := _first_foreign_value(item, path))), None)
+
+
+def _first_unwritable(job: Payload) -> str | None:
+    """Which value of ``job`` the encoder refuses, and why; None if it is none by itself."""
+    try:
+        return next((p for key in job if (p := _unwritable(job[key], str(key)))), None)
+    except RecursionError:
+        return "it is nested too deeply, or contains itself; pass a flatter structure"
+
+
+def _unwritable(value: Any, path: str) -> str | None:
+    if isinstance(value, list | tuple):
+        inner = ((f"{path}[{at}]", item) for at, item in enumerate(value))
+        return next((p for place, item in inner if (p := _unwritable(item, place))), None)
+    if isinstance(value, dict):
+        named = ((f"{path}[{shown(key)}]", key, item) for key, item in value.items())
+        found = (_unwritable(key, f"the key {place}") or _unwritable(item, place)
+                 for place, key, item in named)  # fmt: skip
+        return next((p for p in found if p), None)
+    try:
+        _encode(value)
+    except _UNWRITABLE as error:
+        return _why_unwritable(value, path, error)
+    return None
+
+
+def _why_unwritable(value: Any, path: str, error: BaseException) -> str:
+    if type(value) is str:
+        return f"{path} has half a surrogate pair in it, which no JSON can carry; pass base64 text"
+    if type(value) is int:
+        digits = int(value.bit_length() * math.log10(2)) + 1
+        return (
+            f"{path} is a number of about {digits:,} digits, and Python writes and reads no more "
+            f"than {sys.get_int_max_str_digits():,}; pass hex(value)"
+        )
+    remedy = _REMEDY.get(type(value).__name__, "pass an id and load the object inside the job")
+    return f"{path} is a {type(value).__name__}, which cannot be written ({error}); {remedy}"

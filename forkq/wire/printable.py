@@ -1,0 +1,80 @@
+"""Text that others wrote, made fit for a log line, a table and a terminal.
+
+Job names, ids and messages come from payloads and from the app's code. They may hold anything: ESC,
+100,000 characters, or code of their own that fails when it is asked for a text.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Final
+
+from ..errors import Shutdown
+
+# How much of a name (a job's, a queue's, a jid) people are shown.
+NAME_LIMIT: Final = 200
+_ELLIPSIS: Final = "…"
+
+
+def printable(text: str, keep: str = "") -> str:
+    """``text`` with each character that could control a terminal written as an escape such as
+    ``\\x1b``, but for those in ``keep``."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
+
+
+def cut(text: str, limit: int = NAME_LIMIT) -> str:
+    """At most ``limit`` characters: the beginning and, after a mark, the end."""
+    if len(text) <= limit:
+        return text
+    tail = limit // 4
+    return text[: limit - tail - 1] + _ELLIPSIS + text[len(text) - tail :]
+
+
+def shown_name(text: object) -> str:
+    """A job's class, a jid or a queue's name for people: printable and not too long."""
+    return printable(cut(str(text)))
+
+
+def message(error: BaseException, limit: int) -> str:
+    """What ``error`` says, in at most ``limit`` characters that UTF-8 can carry."""
+    try:
+        return str(error)[:limit].encode("utf-8", "replace").decode()
+    except Shutdown:
+        raise
+    except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
+        return f"(its message cannot be read: {type(bad).__name__})"
+
+
+def class_name(kind: type[BaseException]) -> str:
+    """As it is stored and shown: with its module, unless it is a builtin."""
+    try:
+        module, own = kind.__module__, kind.__qualname__
+    except Exception:  # noqa: BLE001 - the app's own metaclass
+        return "(a class without a name)"
+    return own if module == "builtins" else f"{module}.{own}"
+
+
+def frames(error: BaseException) -> list[str]:
+    """Where ``error`` was raised, outermost first: ``file:line:in `function'``. Reads no source."""
+    return [
+        printable(f"{frame.f_code.co_filename}:{line}:in `{frame.f_code.co_name}'")
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+
+
+def traceback_of(error: BaseException) -> str:
+    """Its traceback. Python's own formatter fails on some errors: a SyntaxError of bytes, notes
+    that raise. Those are told by frames and class alone."""
+    try:
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+    except Shutdown:
+        raise
+    except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
+        known = f"{class_name(type(error))} (its traceback failed: {type(bad).__name__})"
+        return "\n".join([*frames(error), known])
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,102 @@
+"""Wall-clock stamps as they stand in payloads. Everything that *waits* uses time.monotonic."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import datetime, timedelta
+from typing import NamedTuple, TypeAlias
+
+from ..errors import InvalidJob, shown
+
+Moment: TypeAlias = "int | float | datetime | timedelta"
+
+# Below this a number given as a time means "seconds from now"; above it, an epoch (docs/wire.md).
+_EPOCH_FLOOR = 1e9
+# Epoch milliseconds of 1973 and epoch seconds of the year 5138: no stamp of ours is ambiguous.
+_MILLISECONDS_FLOOR = 1e11
+
+
+_BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", None)  # Linux only
+
+
+class _Reading(NamedTuple):
+    """What the time was, in epoch seconds, when ``steady`` was ``at``."""
+
+    stamp: float
+    at: float
+
+
+class _Pace:
+    """What this process's time goes by: the last reading, or the host's clock."""
+
+    reading: _Reading | None = None
+
+
+_pace = _Pace()
+
+
+def now() -> float:
+    """Epoch seconds, always with a fraction: Sidekiq 8 takes a whole number for milliseconds.
+
+    In a child and in the clock it is what the server's clock says (server_time.py)."""
+    reading = _pace.reading
+    stamp = time.time() if reading is None else reading.stamp + (steady() - reading.at)
+    return stamp if stamp % 1 else stamp + 1e-6
+
+
+def steady() -> float:
+    """Seconds of a clock that nobody sets, and that goes on while the host is suspended."""
+    return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
+
+
+def follow(stamp: float, at: float) -> None:
+    """From now on ``now`` counts on from ``stamp``: the time when ``steady`` was ``at``."""
+    _pace.reading = _Reading(stamp, at)
+
+
+def follow_host() -> None:
+    """``now`` is what the host's clock says."""
+    _pace.reading = None
+
+
+def seconds(stamp: float) -> float:
+    """Epoch seconds of a stamp read from a payload; Sidekiq 8 writes integer milliseconds."""
+    # A payload may hold an integer that no float can: it must not end the process that reads it.
+    stamp = max(0, min(stamp, sys.float_info.max))
+    return stamp / 1000 if stamp >= _MILLISECONDS_FLOOR else float(stamp)
+
+
+def due(moment: Moment, at: float | None = None) -> float:
+    """The epoch second that ``moment`` means, seen from ``at`` (default: now).
+
+    A number below 1e9 and a timedelta count from now; a datetime must know its zone, because
+    "09:00" on a server in another zone is a job that runs at the wrong hour.
+    Raises InvalidJob for anything else, and for a number of milliseconds.
+    """
+    epoch = _epoch(moment, now() if at is None else at)
+    if epoch >= _MILLISECONDS_FLOOR:
+        # Every reader of ours would take it for milliseconds, and who wrote it meant them.
+        raise InvalidJob(
+            f"the time {shown(moment)} lies beyond the year 5138; a number of that size is most "
+            "likely milliseconds: divide it by 1000"
+        )
+    return epoch
+
+
+def _epoch(moment: Moment, at: float) -> float:
+    if isinstance(moment, timedelta):
+        return at + moment.total_seconds()
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise InvalidJob(
+                f"the time {moment!r} has no time zone; pass an aware datetime, "
+                "such as datetime.now(timezone.utc) + timedelta(hours=1)"
+            )
+        return moment.timestamp()
+    if type(moment) not in (int, float) or not abs(moment) <= sys.float_info.max:
+        raise InvalidJob(
+            f"{shown(moment)} is not a time; pass seconds from now, epoch seconds, a timedelta "
+            "or an aware datetime"
+        )
+    return at + moment if moment < _EPOCH_FLOOR else float(moment)

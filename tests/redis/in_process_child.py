@@ -1,0 +1,185 @@
+"""The inside of a child without its process: real fetcher, settler and processors, in threads."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from forkq.child.failure.settle import Settler
+from forkq.child.fetch.fetch_connection import FetchConnection
+from forkq.child.fetch.fetch_turn import Hand
+from forkq.child.fetch.fetcher import Fetcher
+from forkq.child.job_log import JobLog
+from forkq.child.manager import Manager
+from forkq.child.processor import Processor
+from forkq.config.capsule import Capsule, weigh
+from forkq.limits.rules import Rulebook, Rules
+from forkq.store.connection import RedisConnection, RedisPool
+from forkq.store.dead_set import DeadSet
+from forkq.store.outage import Outage
+from forkq.wire.keys import Keys
+from forkq.wire.lease import UnitOfWork
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+IDENTITY = "vm:4242:0123456789ab"
+
+
+class Log:
+    """A logger that remembers: (level, event, values)."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, dict[str, Any]]] = []
+
+    def is_enabled_for(self, level: int) -> bool:
+        """As structlog's."""
+        return level >= 20
+
+    def events(self) -> list[str]:
+        """What was said, in order."""
+        return [event for _, event, _ in self.lines]
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        return lambda event, **values: self.lines.append((level, event, values))
+
+
+class ProcessorThreads:
+    """Processors that hand each unit to `work` instead of running a job."""
+
+    def __init__(
+        self,
+        url: str,
+        work: Callable[[UnitOfWork], None] = lambda unit: None,
+        *,
+        queues: dict[str, int] | None = None,
+        concurrency: int = 2,
+        identity: str = IDENTITY,
+        rules: dict[str, Rules] | None = None,
+    ) -> None:
+        self.log = Log()
+        book = Rulebook(rules or {})
+        self.capsule = Capsule("c", weigh((queues or {"q": 0}).items()), concurrency, rules=book)
+        self.identity = identity
+        connection = RedisConnection(url, timeout=5)
+        weakref.finalize(self, connection.close)
+        line = FetchConnection(self.capsule, identity, Keys(), connection, self.log)
+        self.fetcher = Fetcher(self.capsule, line, Outage(self.log))
+        self.order: list[bytes] = []
+        self.errors: list[BaseException] = []
+        self._work = work
+        self._threads = [
+            threading.Thread(target=self._run, name=f"crew-{number}", daemon=True)
+            for number in range(concurrency)
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Quiet, and wait for all of them."""
+        self.fetcher.quiet()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(20)
+                assert not thread.is_alive(), f"{thread.name} did not end"
+        assert self.errors == []
+
+    def wait_runs(self, count: int, deadline: float = 20.0) -> None:
+        """Until so many jobs have been performed."""
+        wait_until(
+            lambda: len(self.order) >= count or self.errors,
+            deadline=deadline,
+            what=f"{count} runs of {self.capsule.queue_names}",
+        )
+        assert self.errors == []
+
+    def _run(self) -> None:
+        hand = Hand()
+        try:
+            while (unit := self.fetcher.take(hand)) is not None:
+                unit.begin(threading.get_ident(), 1.0)
+                self._work(unit)
+                self.order.append(unit.payload)
+                self.fetcher.acknowledge(unit)
+        except BaseException as error:  # noqa: BLE001 - told by stop()
+            self.errors.append(error)
+
+
+class InProcessChild:
+    """A whole child but for its process and heartbeat: jobs of the registry are really run."""
+
+    def __init__(
+        self, url: str, *, queue: str = "default", concurrency: int = 2, dead_max: int = 10_000
+    ) -> None:
+        self.log = Log()
+        self.keys = Keys()
+        capsule = Capsule("shop", ((queue, 0),), concurrency)
+        outage = Outage(self.log)
+        pool = RedisPool(url, size=concurrency, timeout=5, connect_timeout=2)
+        job_log = JobLog(self.log)
+        self._connection = RedisConnection(url)
+        line = FetchConnection(capsule, IDENTITY, self.keys, self._connection, self.log)
+        self.fetcher = Fetcher(capsule, line, outage)
+        self.parked = threading.Event()
+        self.settler = Settler(
+            IDENTITY,
+            self.keys,
+            pool,
+            self.fetcher,
+            DeadSet(self.keys, dead_max),
+            outage,
+            on_parked=self.parked.set,
+        )
+        self.processors: list[Processor] = []
+        self.manager = Manager(
+            concurrency,
+            self.fetcher,
+            lambda name: self._make_processor(name, job_log),
+            self.log,
+        )
+        self._pool = pool
+
+    def _make_processor(self, name: str, job_log: JobLog) -> Processor:
+        processor = Processor(name, self.fetcher, self.settler, job_log)
+        self.processors.append(processor)
+        return processor
+
+    def __enter__(self) -> Self:
+        self.manager.start()
+        self.manager.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> bool:
+        """Quiet, interrupt what does not end, give back what is left. Whether Redis took it."""
+        self.manager.quiet()
+        try:
+            wait_until(lambda: self.manager.idle, deadline=20, what="the end of all processors")
+        finally:
+            returned = self.fetcher.give_back()
+            self._pool.close()
+            self._connection.close()
+        return returned

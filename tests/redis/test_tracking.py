@@ -1,0 +1,77 @@
+"""The clock's wire: whatever the server tells of changes is known afterwards, whenever it came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+
+from forkq.clock.tracking import TrackingConnection
+from tests.support.server import Server
+
+
+@pytest.fixture
+def connection(redis: Redis, redis_server: Server) -> Iterator[TrackingConnection]:
+    connection = TrackingConnection(redis_server.url)
+    connection.connect()
+    connection.track()
+    yield connection
+    connection.close()
+
+
+def watch(connection: TrackingConnection, *keys: str) -> None:
+    for key in keys:
+        connection.pipeline([("CLIENT", "CACHING", "YES"), ("GET", key)])
+
+
+def test_a_change_wakes_and_is_known_by_its_key(
+    connection: TrackingConnection, redis: Redis
+) -> None:
+    watch(connection, "a", "b")
+    assert connection.wait(0) is False
+    redis.set("a", 1)
+    assert connection.wait(10) is True
+    news = connection.news()
+    assert news.of("a")
+    assert not news.of("b")
+    assert news.of("b", "a")
+
+
+def test_news_is_told_once_and_then_it_sleeps_again(
+    connection: TrackingConnection, redis: Redis
+) -> None:
+    watch(connection, "a")
+    redis.set("a", 1)
+    connection.wait(10)
+    connection.news()
+    assert not connection.news().of("a")
+    assert connection.wait(0) is False
+
+
+def test_a_change_that_is_told_among_replies_is_not_lost(
+    connection: TrackingConnection, redis: Redis
+) -> None:
+    watch(connection, "a")
+    redis.set("a", 1)
+    assert connection.call("PING") == b"PONG"  # the server had spoken before it answered this
+    assert connection.wait(10) is True
+    assert connection.news().of("a")
+
+
+def test_a_flush_changes_every_key(connection: TrackingConnection, redis: Redis) -> None:
+    watch(connection, "a")
+    redis.flushall()
+    assert connection.wait(10) is True
+    assert connection.news().of("whatever")
+    assert not connection.news().of("whatever")
+
+
+def test_what_was_said_does_not_disturb_the_replies(
+    connection: TrackingConnection, redis: Redis
+) -> None:
+    for number in range(20):
+        watch(connection, "a")
+        redis.set("a", number)
+        assert connection.call("GET", "a") == str(number).encode()
+    assert connection.news().of("a")

@@ -1,0 +1,82 @@
+"""A system that gives no more threads: the child goes on with those that it has."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from forkq.child.boot import start_threads
+from forkq.child.fetch.fetch_turn import Hand
+from forkq.child.fetch.fetcher import Fetcher
+from forkq.child.heartbeat.stats import Tally
+from forkq.child.lifecycle import Election
+from forkq.child.manager import Manager
+from forkq.child.processor import Processor
+from forkq.errors import CannotBoot
+from tests.redis.in_process_child import Log
+
+
+def refuse(*_: object) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+class FakeFetcher:
+    """Remembers whose units were given up."""
+
+    def __init__(self) -> None:
+        self.abandoned: list[Hand] = []
+
+    def abandon(self, hand: Hand) -> None:
+        """The processor with that hand died."""
+        self.abandoned.append(hand)
+
+
+class FakeProcessor:
+    """One that dies at once, or cannot be started."""
+
+    def __init__(self, start: Callable[[], None], *, alive: bool, has_died: bool) -> None:
+        self.tally, self.hand = Tally(), Hand()
+        self._start = start
+        self.alive, self.has_died = alive, has_died
+
+    def start(self, gate: threading.Event) -> None:
+        """Starts it, or raises."""
+        self._start()
+
+
+def test_the_reason_of_a_boot_that_failed_names_the_remedies() -> None:
+    with pytest.raises(CannotBoot, match=r"no more threads: can't start new thread.*concurrency"):
+        start_threads(refuse)
+
+
+def test_leaders_handlers_that_get_no_thread_do_not_end_the_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are called the next time that it is elected."""
+    log = Log()
+    election = Election(log)
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", refuse)
+        election.won()
+    assert log.events() == ["the leader's handlers cannot be called"]
+    election.won()
+    assert len(log.events()) == 1
+
+
+def test_a_replacement_that_cannot_be_started_is_tried_again() -> None:
+    """And nothing is given up in its name: it has never had a thread."""
+    log, fetcher = Log(), FakeFetcher()
+    first = FakeProcessor(lambda: None, alive=False, has_died=True)
+    unstarted = FakeProcessor(refuse, alive=False, has_died=False)
+    heirs = iter([first, unstarted, FakeProcessor(lambda: None, alive=True, has_died=False)])
+    manager = Manager(1, cast("Fetcher", fetcher), lambda name: cast("Processor", next(heirs)), log)
+    for _ in range(3):
+        manager.replace_the_dead()
+    assert fetcher.abandoned == [first.hand]
+    assert log.events() == [
+        "a processor died; replaced",
+        "a processor cannot be started; trying again",
+    ]

@@ -1,0 +1,196 @@
+"""Files and folders that another user may have put in our way: never followed, never believed."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from forkq import client
+from forkq.config.config import load
+from forkq.config.private_files import make_folder, open_trusted, read_trusted, replace_own
+from forkq.errors import ConfigError
+from forkq.master.pidfile import Pidfile, running_master
+
+STRANGER = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A folder like /tmp."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A file of ours that nobody must change."""
+    path = tmp_path / "victim"
+    path.write_text("precious")
+    return path
+
+
+def linked(path: Path, victim: Path) -> None:
+    path.symlink_to(victim)
+
+
+def hard_linked(path: Path, victim: Path) -> None:
+    path.hardlink_to(victim)
+
+
+def dangling(path: Path, victim: Path) -> None:
+    path.symlink_to(victim.with_name("nowhere"))
+
+
+def pipe(path: Path, victim: Path) -> None:
+    del victim
+    os.mkfifo(path)
+
+
+def listening(path: Path, victim: Path) -> None:
+    del victim
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+def folder(path: Path, victim: Path) -> None:
+    del victim
+    path.mkdir()
+
+
+def open_to_all(path: Path, victim: Path) -> None:
+    del victim
+    path.write_text("1\n")
+    path.chmod(0o666)
+
+
+def strangers(path: Path, victim: Path) -> None:
+    del victim
+    path.write_text("1\n")
+    os.chown(path, STRANGER, STRANGER)
+
+
+Trap = Callable[[Path, Path], None]
+TRAPS = [linked, dangling, hard_linked, pipe, listening, folder, open_to_all]
+TRAPS_OF_STRANGERS = [*TRAPS, pytest.param(strangers, marks=as_root)]
+
+
+@pytest.mark.parametrize("trap", TRAPS_OF_STRANGERS)
+def test_a_trap_in_the_pidfiles_place_is_refused(shared: Path, victim: Path, trap: Trap) -> None:
+    """By the master that would write it, and by the commands that would read it."""
+    path = shared / "forkq.pid"
+    trap(path, victim)
+    with pytest.raises(ConfigError, match=r"forkq\.pid.*--pidfile"):
+        Pidfile(path).acquire()
+    with pytest.raises(ConfigError, match=r"forkq\.pid.*--pidfile"):
+        running_master(path)
+    assert victim.read_text() == "precious"
+    assert not victim.with_name("nowhere").exists()
+
+
+@pytest.mark.parametrize("trap", TRAPS_OF_STRANGERS)
+def test_a_trap_in_the_address_files_place_sends_no_push_elsewhere(
+    shared: Path, victim: Path, trap: Trap
+) -> None:
+    config = load(None, {"redis": "embedded", "pidfile": str(shared / "f.pid")}, {}, shared)
+    trap(config.url_file, victim)
+    with pytest.raises(ConfigError, match=r"f\.redis"):
+        client.address(config)
+
+
+@pytest.mark.parametrize("place", ["status.json", ".status.json.new"])
+@pytest.mark.parametrize("trap", [t for t in TRAPS if t is not folder])
+def test_a_trap_in_the_status_files_place_is_replaced(
+    shared: Path, victim: Path, trap: Trap, place: str
+) -> None:
+    """And so is one in the place of the file that becomes it."""
+    trap(shared / place, victim)
+    replace_own(shared / "status.json", b"{}")
+    assert victim.read_text() == "precious"
+    assert not victim.with_name("nowhere").exists()
+    assert read_trusted(shared / "status.json") == b"{}"
+
+
+@pytest.fixture
+def guessable(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where forkq's files lie without XDG_RUNTIME_DIR."""
+    monkeypatch.setenv("TMPDIR", str(shared))
+    return shared / f"forkq-{os.getuid()}"
+
+
+def test_the_guessable_folder_is_made_for_us_alone(guessable: Path) -> None:
+    for _ in range(2):
+        make_folder(guessable)
+        assert guessable.stat().st_mode & 0o777 == 0o700
+
+
+def linked_folder(path: Path, victim: Path) -> None:
+    path.symlink_to(victim.parent)
+
+
+def open_folder(path: Path, victim: Path) -> None:
+    del victim
+    path.mkdir()
+    path.chmod(0o755)
+
+
+def strangers_folder(path: Path, victim: Path) -> None:
+    del victim
+    path.mkdir(mode=0o700)
+    os.chown(path, STRANGER, STRANGER)
+
+
+@pytest.mark.parametrize(
+    "trap",
+    [
+        linked, dangling, linked_folder, open_folder,
+        pytest.param(strangers_folder, marks=as_root),
+    ],
+)  # fmt: skip
+def test_another_thing_in_its_place_is_refused(guessable: Path, victim: Path, trap: Trap) -> None:
+    """The remedy is in the message."""
+    trap(guessable, victim)
+    with pytest.raises(ConfigError, match=r"forkq-\d+ .*XDG_RUNTIME_DIR.*--pidfile"):
+        Pidfile(guessable / "a.pid").acquire()
+    assert sorted(victim.parent.iterdir()) == [guessable.parent, victim]
+
+
+@as_root
+def test_root_believes_a_file_of_a_user_where_only_that_user_writes(tmp_path: Path) -> None:
+    """As `forkq stop --pidfile /run/forkq/forkq.pid` does, for a service with a user of its own."""
+    path = tmp_path / "forkq.pid"
+    path.write_text("1\n")
+    for owned in (tmp_path, path):
+        os.chown(owned, STRANGER, STRANGER)
+    tmp_path.chmod(0o755)
+    os.close(open_trusted(path))
+    tmp_path.chmod(0o1777)
+    with pytest.raises(ConfigError, match=f"uid {STRANGER}"):
+        open_trusted(path)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
+def test_a_runtime_dir_that_others_write_to_is_passed_over(tmp_path: Path, mode: int) -> None:
+    """As with XDG_RUNTIME_DIR=/tmp."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    environ = {"XDG_RUNTIME_DIR": str(folder)}
+    assert load(None, {}, environ, tmp_path).pidfile.parent == folder / "forkq"
+    folder.chmod(mode)
+    assert load(None, {}, environ, tmp_path).pidfile.parent != folder / "forkq"
+
+
+@as_root
+def test_the_runtime_dir_of_another_user_is_passed_over(tmp_path: Path) -> None:
+    """su and sudo carry it along, and root can write to it."""
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, STRANGER, STRANGER)
+    pidfile = load(None, {}, {"XDG_RUNTIME_DIR": str(folder)}, tmp_path).pidfile
+    assert pidfile.parent != folder / "forkq"

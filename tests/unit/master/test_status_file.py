@@ -1,0 +1,47 @@
+"""The status file: a disk that is full costs the news, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from forkq.config import config
+from forkq.master.status_file import StatusFile
+from tests.redis.in_process_child import Log
+
+
+@pytest.fixture
+def full_disk() -> Iterator[Callable[[], None]]:
+    """No file may grow, as on a disk that is full, until the returned function is called."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def make_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+    yield make_room
+    make_room()
+
+
+def test_a_full_disk_leaves_no_half_written_file(
+    tmp_path: Path, full_disk: Callable[[], None]
+) -> None:
+    """It is told once; when there is room again the file is written."""
+    log = Log()
+    flags = {"pidfile": str(tmp_path / "forkq.pid")}
+    settings = config.load(None, flags, {}, tmp_path)
+    status = StatusFile(settings, log)
+    status.write("running", [], ready=True)
+    status._next = 0.0
+    status.write("quiet", [], ready=True)
+    assert list(tmp_path.iterdir()) == []
+    assert log.events() == ["cannot write the status file"]
+    full_disk()
+    status._next = 0.0
+    status.write("quiet", [], ready=True)
+    assert json.loads(settings.status_file.read_text())["state"] == "quiet"
+    assert list(tmp_path.iterdir()) == [settings.status_file]

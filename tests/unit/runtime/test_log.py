@@ -1,0 +1,234 @@
+"""The log: one line per event, whatever the app has set up and whatever the values hold."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import pytest
+import structlog
+
+from forkq.runtime import log
+from tests.support.waiting import wait_until
+
+# Its text is bytes, which Python's own formatter cannot show.
+SYNTAX_ERROR = SyntaxError("x", ("f", 1, 1, b"\xff"))  # type: ignore[arg-type]
+STYLES = ["console", "json", "logfmt"]
+HOSTILE = "Job\x1b[2J\x9b31m\u202e\r\x00\x7f"
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    monkeypatch.setattr(log, "_state", log._State())
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+class Rude:
+    """A value that fails when it is shown."""
+
+    def __repr__(self) -> NoReturn:
+        raise ValueError
+
+    __str__ = __repr__
+
+
+def _as_its_documentation_shows() -> None:
+    """structlog over the standard logging, as many apps set it up."""
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.KeyValueRenderer(),
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def test_an_app_that_sets_up_structlog_has_its_lines_once_and_ours_stay_ours(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    log.configure("info", "json")
+    _as_its_documentation_shows()
+    structlog.get_logger("app").warning("the app", n=1)
+    log.logger().warning("from forkq", n=2)
+    first, second = map(json.loads, capfd.readouterr().err.splitlines())
+    assert (first["event"], first["logger"]) == ("n=1 event='the app'", "app")
+    assert (second["event"], second["n"], second["level"]) == ("from forkq", 2, "warning")
+
+
+def test_a_record_that_logs_while_it_is_shown_does_not_recurse(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    class Chatty:
+        def __str__(self) -> str:
+            logging.getLogger("inner").warning("%s", self)
+            return "chatty"
+
+    log.configure("info", "logfmt")
+    logging.getLogger("outer").warning("%s", Chatty())
+    [line] = capfd.readouterr().err.splitlines()
+    assert "event=chatty" in line
+
+
+def test_records_of_logging_keep_their_level(capfd: pytest.CaptureFixture[str]) -> None:
+    log.configure("debug", "json")
+    app = logging.getLogger("app")
+    for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL):
+        app.log(level, "line")
+    app.setLevel(logging.DEBUG)
+    app.debug("wanted")
+    app.setLevel(logging.NOTSET)
+    found = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    told = ["info", "warning", "error", "error", "debug"]
+    assert [line["level"] for line in found] == told
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_no_value_fails_the_line_that_tells_it(
+    capfd: pytest.CaptureFixture[str], style: str
+) -> None:
+    log.configure("info", style)
+    values: dict[str, Any] = {"a key": 1, "rude": Rude(), "list": [Rude()], "big": 10**5000}
+    log.logger().info("told", **values, surrogate="\udcff", nothing=None, deep={"a": {1, 2}})
+    logging.getLogger("app").info("%d", "no number", exc_info=(None, None, None))
+    told, misfit = capfd.readouterr().err.splitlines()
+    assert "told" in told
+    assert "cannot be shown" in told
+    assert "do not fit" in misfit
+
+
+def _raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as raised:  # noqa: BLE001 - any error is the point
+        return raised
+
+
+class NotesThatRaise(Exception):
+    @property
+    def __notes__(self) -> NoReturn:
+        raise RuntimeError
+
+
+class NoText(Exception):
+    def __str__(self) -> NoReturn:
+        raise SystemExit
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("error", [SYNTAX_ERROR, NotesThatRaise("x"), NoText("x")])
+def test_any_error_can_be_told(
+    capfd: pytest.CaptureFixture[str], style: str, error: BaseException
+) -> None:
+    log.configure("info", style)
+    log.logger().warning("failed", exc_info=_raised(error))
+    told = capfd.readouterr().err
+    assert type(error).__name__ in told
+    assert "_raised" in told  # its frames
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_no_control_character_reaches_the_log(
+    capfd: pytest.CaptureFixture[str], style: str
+) -> None:
+    log.configure("info", style)
+    error = _raised(ValueError(HOSTILE))
+    facts: dict[str, Any] = {
+        "class": HOSTILE,
+        HOSTILE: HOSTILE,
+        "several": [HOSTILE],
+        "x": {HOSTILE},
+    }
+    log.logger().warning(HOSTILE, **facts, exc_info=error)
+    logging.getLogger(HOSTILE).warning(HOSTILE)
+    told = capfd.readouterr().err
+    assert re.findall(r"[^\n\t -~]", told) == []
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_long_names_and_messages_are_cut(capfd: pytest.CaptureFixture[str], style: str) -> None:
+    log.configure("info", style)
+    endless = "a" * 99_990 + "the end"
+    log.logger().info("start", **{"class": endless, "jid": endless, "queue": endless})
+    assert len(capfd.readouterr().err) < 1000
+    log.logger().info(endless, reason=endless, exc_info=_raised(ValueError(endless)))
+    told = capfd.readouterr().err
+    assert len(told) < 100_000
+    assert "the end" in told
+
+
+def _journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = os.fstat(2)
+    monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_journal_is_told_the_priority_of_each_line(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, style: str
+) -> None:
+    _journal(monkeypatch)
+    log.configure("debug", style)
+    out = log.logger()
+    out.debug("one")
+    out.info("one")
+    out.warning("one", exc_info=_raised(ValueError("two\nlines")))
+    out.error("one")
+    logging.getLogger("app").critical("one")
+    found = capfd.readouterr().err.splitlines()
+    prefixes = [line[:3] for line in found]
+    assert {line[0] + line[2] for line in found} == {"<>"}
+    assert list(dict.fromkeys(prefixes)) == ["<7>", "<6>", "<4>", "<3>"]
+    assert len(found) == 5 if style != "console" else len(found) > 8
+
+
+@pytest.mark.parametrize("stream", [None, "1:2", "rubbish"])
+def test_elsewhere_no_line_has_a_prefix(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, stream: str | None
+) -> None:
+    """JOURNAL_STREAM is inherited: a tree that a service starts may write elsewhere."""
+    monkeypatch.delenv("JOURNAL_STREAM", raising=False)
+    if stream is not None:
+        monkeypatch.setenv("JOURNAL_STREAM", stream)
+    log.configure("info", "logfmt")
+    log.logger().error("one")
+    assert capfd.readouterr().err.startswith("timestamp=")
+
+
+def _wait_for(pid: int) -> None:
+    wait_until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, what="the copy's end")
+
+
+def test_a_fork_while_another_thread_logs_can_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many forks beside a thread that does nothing but log: none hangs."""
+    log.configure("info", "logfmt")
+    over = threading.Event()
+
+    def chat() -> None:
+        while not over.is_set():
+            log.logger().info("chat")
+
+    noise = threading.Thread(target=chat)
+    noise.start()
+    try:
+        for _ in range(20):
+            pid = os.fork()
+            if pid == 0:
+                log.logger().info("copy")
+                os._exit(0)
+            _wait_for(pid)
+    finally:
+        over.set()
+        noise.join(10)

@@ -1,0 +1,182 @@
+"""The pipes between master and child: whole messages out of whatever pieces arrive, and EOF."""
+
+from __future__ import annotations
+
+import os
+import select
+import selectors
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forkq.runtime import pipe
+from forkq.runtime.pipe import (
+    Beat,
+    DumpStacks,
+    Exiting,
+    Fact,
+    Lead,
+    LeaseHeld,
+    Order,
+    Quiet,
+    Reader,
+    Ready,
+    Stop,
+    Unbootable,
+    facts,
+    orders,
+    send,
+    unbootable,
+)
+
+ORDERS: list[Order] = [Quiet(), Stop(12.5), Stop(None), DumpStacks(), Lead(3.25), Lead(0.0)]
+FACTS: list[Fact] = [
+    Ready("vm:1:abc"),
+    Unbootable("no module named 'app'"),
+    Beat(3, "retiring", 10**9, 7),
+    Exiting(),
+    LeaseHeld(8.125),
+]
+
+
+class Pipe:
+    """Both ends of one pipe."""
+
+    def __init__(self) -> None:
+        self.read_end, self.write_end = os.pipe()
+        os.set_blocking(self.write_end, False)
+
+    def hang_up(self) -> None:
+        if self.write_end >= 0:
+            os.close(self.write_end)
+            self.write_end = -1
+
+    def close(self) -> None:
+        self.hang_up()
+        if self.read_end >= 0:
+            os.close(self.read_end)
+            self.read_end = -1
+
+
+@pytest.fixture
+def connection() -> Iterator[Pipe]:
+    ends = Pipe()
+    yield ends
+    ends.close()
+
+
+def bytes_of(messages: list[Fact]) -> bytes:
+    """What `send` writes for these."""
+    ends = Pipe()
+    try:
+        for message in messages:
+            assert send(ends.write_end, message)
+        return os.read(ends.read_end, 1 << 16)
+    finally:
+        ends.close()
+
+
+def test_orders_arrive_as_they_were_sent(connection: Pipe) -> None:
+    reader = Reader(connection.read_end, orders)
+    for order in ORDERS:
+        assert send(connection.write_end, order)
+    assert reader.read() == ORDERS
+    assert reader.read() == []
+    assert not reader.eof
+
+
+def test_facts_arrive_as_they_were_sent(connection: Pipe) -> None:
+    reader = Reader(connection.read_end, facts)
+    for fact in FACTS:
+        assert send(connection.write_end, fact)
+    assert reader.read() == FACTS
+
+
+def test_a_message_in_single_bytes_arrives_once_and_whole(connection: Pipe) -> None:
+    reader = Reader(connection.read_end, facts)
+    found: list[Fact] = []
+    for byte in bytes_of(FACTS):
+        os.write(connection.write_end, bytes([byte]))
+        found += reader.read()
+    assert found == FACTS
+
+
+@given(st.lists(st.integers(1, 40), max_size=30))
+def test_messages_cut_anywhere_arrive_whole(cuts: list[int]) -> None:
+    ends = Pipe()
+    try:
+        reader, data, found = Reader(ends.read_end, facts), bytes_of(FACTS), []
+        for size in [*cuts, len(data)]:
+            os.write(ends.write_end, data[:size])
+            data = data[size:]
+            found += reader.read()
+        assert found == FACTS
+    finally:
+        ends.close()
+
+
+def test_the_other_sides_death_is_noticed_after_its_last_words(connection: Pipe) -> None:
+    reader = Reader(connection.read_end, facts)
+    send(connection.write_end, FACTS[0])
+    connection.hang_up()
+    assert reader.read() == [FACTS[0]]
+    assert reader.eof
+    assert reader.read() == []
+
+
+def test_half_a_message_before_death_is_no_message(connection: Pipe) -> None:
+    reader = Reader(connection.read_end, facts)
+    os.write(connection.write_end, bytes_of([FACTS[0]])[:-1])
+    connection.hang_up()
+    assert reader.read() == []
+    assert reader.eof
+
+
+def test_reading_an_empty_pipe_does_not_block(connection: Pipe) -> None:
+    reader = Reader(connection.read_end, orders)
+    assert reader.read() == []
+    assert not reader.eof
+
+
+def test_a_selector_can_wait_for_a_reader(connection: Pipe) -> None:
+    reader = Reader(connection.read_end, orders)
+    with selectors.DefaultSelector() as selector:
+        selector.register(reader, selectors.EVENT_READ)
+        assert selector.select(0) == []
+        send(connection.write_end, Quiet())
+        [(key, _)] = selector.select(5)
+    assert key.fileobj is reader
+
+
+def test_sending_to_the_dead_says_so(connection: Pipe) -> None:
+    os.close(connection.read_end)
+    connection.read_end = -1
+    assert send(connection.write_end, Quiet()) is False
+
+
+def test_sending_to_a_reader_that_sleeps_never_blocks_nor_tears_a_message(connection: Pipe) -> None:
+    sent = 0
+    while send(connection.write_end, FACTS[2]):
+        sent += 1
+    found = Reader(connection.read_end, facts).read()
+    assert found == [FACTS[2]] * sent
+
+
+@pytest.mark.parametrize("character", ["x", "é", "漢", "😀", "\udcff"])
+def test_the_longest_reason_fits_an_atomic_write(connection: Pipe, character: str) -> None:
+    message = unbootable(character * 10_000)
+    assert send(connection.write_end, message)
+    written = os.read(connection.read_end, 1 << 16)
+    assert len(written) <= select.PIPE_BUF
+    assert len(written) > 1000
+    os.write(connection.write_end, written)
+    [found] = Reader(connection.read_end, facts).read()
+    assert isinstance(found, Unbootable)
+
+
+def test_every_order_and_fact_of_the_module_is_tried_here() -> None:
+    tried = {type(message) for message in [*ORDERS, *FACTS]}
+    assert tried == {*get_args(pipe.Order), *get_args(pipe.Fact)}

@@ -1,0 +1,198 @@
+"""Standard error whose reader is slow, gone or back: no write waits for it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import socket
+import threading
+import time
+import tty
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from forkq.runtime import stderr
+from forkq.runtime.stderr import Stderr
+from tests.support.waiting import wait_until
+
+LINE = b"x" * 200 + b"\n"
+LONG = b"y" * 300_000 + b"\n"
+
+
+def account(count: int) -> bytes:
+    return b"dropped %d\n" % count
+
+
+@dataclass
+class Ends:
+    """What is written to, and what its reader has."""
+
+    write: int
+    read: int
+
+    def taken(self) -> bytes:
+        """All that is there now."""
+        found = b""
+        while True:
+            try:
+                piece = os.read(self.read, 65536)
+            except BlockingIOError:
+                return found
+            found += piece
+
+
+def _pipe() -> tuple[int, int]:
+    read, write = os.pipe()
+    return write, read
+
+
+def _socket() -> tuple[int, int]:
+    ours, theirs = socket.socketpair()
+    return ours.detach(), theirs.detach()
+
+
+def _terminal() -> tuple[int, int]:
+    master, slave = pty.openpty()
+    tty.setraw(slave)
+    return slave, master
+
+
+class Outputs:
+    """Makes what is tested, and closes it."""
+
+    def __init__(self) -> None:
+        self.made: list[Stderr] = []
+
+    def __call__(self, fd: int) -> Stderr:
+        self.made.append(Stderr(account, fd))
+        return self.made[-1]
+
+
+@pytest.fixture
+def make_output() -> Iterator[Outputs]:
+    outputs = Outputs()
+    yield outputs
+    for output in outputs.made:
+        output.close()
+
+
+@pytest.fixture(params=[_pipe, _socket, _terminal, "not opened anew"])
+def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ends]:
+    make: Callable[[], tuple[int, int]] = _pipe
+    if request.param == "not opened anew":
+        monkeypatch.setattr(stderr, "_opened_anew", lambda fd: None)
+    else:
+        make = request.param
+    found = Ends(*make())
+    os.set_blocking(found.read, False)
+    yield found
+    os.close(found.read)
+    os.close(found.write)
+
+
+def drained(ends: Ends, output: Stderr, until: bytes) -> bytes:
+    """Reads, and lets the writer catch up, until ``until`` was read."""
+    found = b""
+
+    def look() -> bool:
+        nonlocal found
+        found += ends.taken()
+        output.catch_up()
+        return until in found
+
+    wait_until(look, what=repr(until))
+    return found
+
+
+def test_what_nobody_reads_is_dropped_and_the_count_is_told_when_the_reader_is_back(
+    ends: Ends, make_output: Outputs
+) -> None:
+    output = make_output(ends.write)
+    began = time.monotonic()
+    for _ in range(5000):
+        output.write(LINE)
+    assert time.monotonic() - began < 2
+    lost = output._dropped
+    assert lost > 0
+    found = drained(ends, output, account(lost))
+    told = [int(count) for count in re.findall(rb"dropped (\d+)\n", found)]
+    assert found.count(LINE) + sum(told) == 5000
+    output.write(b"after\n")
+    assert drained(ends, output, b"after\n") == b"after\n"
+
+
+def test_a_line_that_fits_only_in_part_is_completed_before_the_next(
+    ends: Ends, make_output: Outputs
+) -> None:
+    output = make_output(ends.write)
+    output.write(LONG)
+    output.write(b"dropped, for now\n")
+    found = drained(ends, output, b"dropped 1\n")
+    assert found == LONG + account(1)
+
+
+def test_the_descriptor_that_others_share_stays_as_it_was(ends: Ends, make_output: Outputs) -> None:
+    before = fcntl.fcntl(ends.write, fcntl.F_GETFL)
+    output = make_output(ends.write)
+    output.write(LONG)
+    assert fcntl.fcntl(ends.write, fcntl.F_GETFL) == before
+
+
+def test_a_patient_process_waits_for_a_slow_reader_but_once_only_for_one_that_sleeps(
+    ends: Ends, make_output: Outputs
+) -> None:
+    output = make_output(ends.write)
+    output.wait_for_reader(0.2)
+    began = time.monotonic()
+    while not output._dropped:
+        output.write(LINE)
+    assert time.monotonic() - began >= 0.2
+    began = time.monotonic()
+    for _ in range(1000):
+        output.write(LINE)
+    assert time.monotonic() - began < 0.2
+
+
+def test_a_reader_that_is_gone_and_a_descriptor_that_is_closed_raise_nothing(
+    make_output: Outputs,
+) -> None:
+    read, write = os.pipe()
+    output = make_output(write)
+    os.close(read)
+    output.write(LINE)
+    os.close(write)
+    closed = make_output(write)
+    closed.write(LINE)
+    closed.catch_up()
+
+
+def test_a_fork_in_the_midst_of_another_threads_write_can_write(make_output: Outputs) -> None:
+    read, write = os.pipe()
+    output = make_output(write)
+    put, inside, go = output._put, threading.Event(), threading.Event()
+
+    def slowly(data: bytes) -> int:
+        inside.set()
+        go.wait(20)
+        return put(data)
+
+    output._put = slowly
+    other = threading.Thread(target=output.write, args=(b"other\n",))
+    other.start()
+    assert inside.wait(10)
+    pid = os.fork()
+    if pid == 0:
+        output.reset()
+        output._put = put
+        output.write(b"copy\n")
+        os._exit(0)
+    wait_until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, what="the copy's end")
+    go.set()
+    other.join(10)
+    assert os.read(read, 100) == b"copy\nother\n"
+    os.close(read)
+    os.close(write)

@@ -1,0 +1,143 @@
+"""Connection helpers: what may be tried again, what a wire says, what a server should be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis import exceptions
+
+from forkq.errors import ConfigError, ServerUnavailable
+from forkq.store.connection import ConnectionLost, RedisConnection, refused
+from forkq.store.refusals import refuses
+from forkq.store.server_check import check_server
+
+URL = "redis://user:secret@127.0.0.1:1/0"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.ReadOnlyError("You can't write against a read only replica."),
+        exceptions.ResponseError("READONLY You can't write against a read only replica."),
+        exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."),
+        exceptions.ResponseError("UNBLOCKED force unblock from blocking operation"),
+    ],
+)
+def test_what_the_server_refused_may_be_sent_again(error: Exception) -> None:
+    assert refused(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.ConnectionError("Connection closed by server."),
+        exceptions.TimeoutError("Timeout reading from socket"),
+        exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
+        exceptions.ResponseError("WRONGTYPE Operation against a key"),
+        exceptions.ResponseError("ERR it is READONLY"),
+        exceptions.BusyLoadingError("Redis is loading the dataset in memory"),
+        ValueError("READONLY"),
+    ],
+)
+def test_what_may_have_been_done_is_not(error: Exception) -> None:
+    assert not refused(error)
+
+
+def test_a_server_that_does_not_let_us_in_is_told_from_one_that_is_away() -> None:
+    assert refuses(exceptions.AuthenticationError("invalid password"))
+    assert refuses(exceptions.AuthorizationError("no"))
+    assert not refuses(exceptions.ConnectionError("refused"))
+    assert not refuses(exceptions.TimeoutError("late"))
+
+
+@pytest.mark.parametrize("url", ["http://u:secret@h", "localhost:6379", "u:secret@h", "redis//h"])
+def test_a_url_of_another_kind_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ConfigError, match="is not a Redis URL") as caught:
+        RedisConnection(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_wire_never_connects_by_itself_and_keeps_the_password_to_itself() -> None:
+    connection = RedisConnection(URL)
+    assert not connection.connected
+    assert connection.descriptors() == []
+    for act in (
+        lambda: connection.call("PING"),
+        lambda: connection.pipeline([("PING",)]),
+        lambda: connection.wait(0),
+    ):
+        with pytest.raises(ConnectionLost, match="no connection to") as caught:
+            act()
+        assert "secret" not in str(caught.value)
+    connection.close()
+
+
+def test_a_server_that_is_not_there_is_a_lost_connection() -> None:
+    connection = RedisConnection(URL, connect_timeout=1)
+    with pytest.raises(ConnectionLost):
+        connection.connect()
+    assert not connection.connected
+
+
+class Told:
+    """Stands in for a wire to a server with this INFO."""
+
+    url = URL
+
+    def __init__(self, info: dict[str, str], save: Any) -> None:
+        self._info = "".join(f"{key}:{value}\r\n" for key, value in info.items()).encode()
+        self._save = save
+
+    def call(self, *command: Any) -> Any:
+        if command == ("INFO",):
+            return b"# Server\r\n" + self._info
+        if isinstance(self._save, Exception):
+            raise self._save
+        return self._save
+
+
+GOOD = {"redis_version": "7.0.15", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
+
+
+def check(save: Any = None, **info: str) -> list[str]:
+    told: Any = Told({**GOOD, **info}, {b"save": b""} if save is None else save)
+    return check_server(told)
+
+
+@pytest.mark.parametrize("version", ["6.2.0", "6.2.14", "7.0.15", "7.2.4", "10.0.0"])
+def test_a_good_server_gives_no_reason_to_warn(version: str) -> None:
+    assert check(redis_version=version) == []
+
+
+@pytest.mark.parametrize("version", ["6.0.16", "5.0.7", "2.8.0"])
+def test_a_server_that_is_too_old_is_refused_with_its_version(version: str) -> None:
+    with pytest.raises(ServerUnavailable, match=rf"Redis {version} at redis://user:\*\*\*@.*6\.2"):
+        check(redis_version=version)
+
+
+def test_a_policy_that_throws_jobs_away_is_warned_of() -> None:
+    [warning] = check(maxmemory_policy="allkeys-lru")
+    assert "allkeys-lru" in warning
+    assert "noeviction" in warning
+
+
+@pytest.mark.parametrize("save", [{b"save": b""}, [b"save", b""]])
+def test_missing_persistence_is_warned_of(save: Any) -> None:
+    [warning] = check(save, aof_enabled="0")
+    assert "appendonly yes" in warning
+
+
+@pytest.mark.parametrize(
+    "save", [{b"save": b"3600 1"}, [b"save", b"3600 1"], exceptions.ResponseError("NOPERM")]
+)
+def test_snapshots_or_a_managed_server_are_good_enough(save: Any) -> None:
+    assert check(save, aof_enabled="0") == []
+
+
+def test_a_wire_may_connect_anew_as_often_as_an_outage_makes_it() -> None:
+    """redis-py's pool gives out a hundred connections by default, and counts those that failed."""
+    connection = RedisConnection(URL, connect_timeout=1)
+    for _ in range(300):
+        with pytest.raises(ConnectionLost, match="refused"):
+            connection.connect()

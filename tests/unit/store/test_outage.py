@@ -1,0 +1,55 @@
+"""Redis gone and back: one line each, however many notice; pauses that grow."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from forkq.store.outage import Backoff, Outage
+
+
+class Lines:
+    """Stands in for a logger."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+
+    def error(self, event: str, **values: Any) -> None:
+        self.lines.append((event, values))
+
+    info = error
+
+
+def test_one_line_when_it_goes_and_one_with_the_downtime_when_it_returns() -> None:
+    lines = Lines()
+    outage = Outage(lines)
+    outage.end()
+    threads = [
+        threading.Thread(target=outage.begin, args=[ConnectionError("refused")]) for _ in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    outage.end()
+    outage.end()
+    assert [event for event, _ in lines.lines] == ["redis lost", "redis is back"]
+    assert lines.lines[0][1] == {"error": "refused"}
+    assert lines.lines[1][1]["downtime"] >= 0
+
+
+def test_an_error_without_words_is_named_by_its_kind() -> None:
+    lines = Lines()
+    Outage(lines).begin(TimeoutError())
+    assert lines.lines == [("redis lost", {"error": "TimeoutError"})]
+
+
+def test_pauses_grow_from_one_second_to_ten_with_jitter() -> None:
+    backoff = Backoff()
+    pauses = [backoff.pause() for _ in range(40)]
+    assert 0.5 <= pauses[0] <= 1
+    assert 1 <= pauses[1] <= 2
+    assert all(5 <= pause <= 10 for pause in pauses[5:])
+    assert len(set(pauses)) > 30
+    backoff.reset()
+    assert backoff.pause() <= 1

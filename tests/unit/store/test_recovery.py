@@ -1,0 +1,112 @@
+"""Crash records: stamped on every job of a dead owner, and the end of a job that has too many."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import pytest
+
+from forkq.store import recovery
+from forkq.store.recovery import DEADLY_CRASHES, Crash
+from forkq.wire.payload import dumps
+from forkq.wire.times import now
+
+HOUR = 3600.0
+
+
+def stamped(payload: dict[str, Any] | bytes, crash: Crash | None = None) -> tuple[str, bytes]:
+    raw = payload if isinstance(payload, bytes) else dumps(payload)
+    return recovery._stamped(raw, "mail", crash or Crash(signal=9))
+
+
+def job(**keys: Any) -> dict[str, Any]:
+    return {"class": "J", "args": [], "jid": "m1", "queue": "mail", **keys}
+
+
+def crashes(*ages: float) -> dict[str, Any]:
+    """The key that a job has after it saw its process die that long ago."""
+    return {"crashes": [{"at": now() - age, "signal": 9} for age in ages]}
+
+
+def test_a_record_says_when_how_and_where() -> None:
+    before = now()
+    verdict, payload = stamped(job(), Crash(signal=11, rss=2048))
+    assert verdict == "requeue"
+    [record] = json.loads(payload)["forkq"]["crashes"]
+    assert before <= record.pop("at") <= now()
+    assert record == {"signal": 11, "exit": None, "rss": 2048, "host": socket.gethostname()}
+
+
+def test_a_reason_stands_in_the_record_where_there_is_one() -> None:
+    _, payload = stamped(job(), Crash(reason="host lost"))
+    assert json.loads(payload)["forkq"]["crashes"][0]["reason"] == "host lost"
+
+
+def test_everything_else_in_the_payload_is_unchanged() -> None:
+    mine = job(custom={"k": []}, retry_count=3, forkq={"other": 1})
+    found = json.loads(stamped(mine)[1])
+    assert found.pop("forkq").keys() == {"other", "crashes"}
+    mine.pop("forkq")
+    assert found == mine
+
+
+def test_the_third_crash_within_72_hours_buries_with_the_reason() -> None:
+    assert DEADLY_CRASHES == 3
+    assert stamped(job(forkq=crashes(HOUR)))[0] == "requeue"
+    verdict, payload = stamped(job(forkq=crashes(71 * HOUR, HOUR)))
+    assert verdict == "bury"
+    found = json.loads(payload)
+    assert found["error_class"] == "forkq.errors.Crashed"
+    assert "3 times within 72 hours" in found["error_message"]
+    assert "signal 9" in found["error_message"]
+    assert found["queue"] == "mail"
+    assert now() - found["failed_at"] < 5
+    assert len(found["forkq"]["crashes"]) == 3
+
+
+def test_crashes_of_long_ago_do_not_count() -> None:
+    assert stamped(job(forkq=crashes(73 * HOUR, 100 * HOUR, HOUR)))[0] == "requeue"
+
+
+def test_the_first_failure_of_a_condemned_job_stays_on_record() -> None:
+    _, payload = stamped(job(forkq=crashes(1, 2), failed_at=1795216066.5))
+    assert json.loads(payload)["failed_at"] == 1795216066.5
+
+
+@pytest.mark.parametrize(
+    ("crash", "words"),
+    [(Crash(signal=6), "signal 6"), (Crash(exit=1), "exit code 1"), (Crash(reason="lost"), "lost")],
+)
+def test_a_condemned_job_says_how_the_last_one_died(crash: Crash, words: str) -> None:
+    _, payload = stamped(job(forkq=crashes(1, 2)), crash)
+    assert json.loads(payload)["error_message"].endswith(f"last by {words}")
+
+
+@pytest.mark.parametrize("raw", [b"{nope", b"[1]", b"", b'{"class":"A","args":["\xff"]}'])
+def test_what_is_no_job_goes_back_as_it_came(raw: bytes) -> None:
+    assert stamped(raw) == ("requeue", raw)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [1, None, [], "x", {"crashes": 5}, {"crashes": [1, None, "x"]}, {"crashes": [{"at": "noon"}]},
+     {"crashes": [{"at": 10**400}]}, {"crashes": [{"at": True}]}, {"crashes": [{}]}],
+    ids=lambda found: repr(found)[:30],
+)  # fmt: skip
+def test_what_a_stranger_wrote_there_does_no_harm(found: Any) -> None:
+    verdict, payload = stamped(job(forkq=found))
+    assert verdict == "requeue"
+    assert json.loads(payload)["forkq"]["crashes"][-1]["signal"] == 9
+
+
+def test_milliseconds_are_read_as_such() -> None:
+    recent = {"crashes": [{"at": int((now() - 60) * 1000)}, {"at": int((now() - 90) * 1000)}]}
+    assert stamped(job(forkq=recent))[0] == "bury"
+
+
+@pytest.mark.parametrize("raw", [b"{nope", b"[]", b"\xff"])
+def test_a_job_is_named_by_class_and_jid_and_never_by_its_arguments(raw: bytes) -> None:
+    assert recovery.named(dumps(job(args=["secret"]))) == "J m1"
+    assert recovery.named(raw) == "malformed payload"

@@ -1,0 +1,237 @@
+"""The payload: all that JSON can say survives; what it cannot is refused by name and place."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import re
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forkq.errors import InvalidJob, MalformedPayload
+from forkq.wire.payload import dumps, loads, new_jid, validate
+
+DEEP = 50_000  # beyond what any Python's C code recurses into
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**40), 10**40)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+def job(**keys: Any) -> dict[str, Any]:
+    return {"class": "MyJob", "args": [], **keys}
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@settings(max_examples=60)
+@given(st.lists(JSON_VALUES, max_size=4), st.dictionaries(st.text(), JSON_VALUES, max_size=2))
+def test_arguments_and_unknown_keys_come_out_as_they_went_in(
+    args: list[Any], extra: dict[str, Any]
+) -> None:
+    sent = {**extra, "class": "MyJob", "args": args}
+    validate({"class": "MyJob", "args": args})
+    assert repr(loads(dumps(sent))) == repr(sent)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**29, [], {}, [[]], [{}], {"k": []}, "", "\u2028é😀/",
+     1e-7, 1.0, 1e20, True, None],
+)  # fmt: skip
+def test_integers_of_any_size_and_empty_things_are_unchanged(value: Any) -> None:
+    validate(job(args=[value]))
+    found = loads(dumps(job(args=[value])))["args"][0]
+    assert (type(found), found) == (type(value), value)
+
+
+def test_a_mebibyte_goes_through() -> None:
+    text = "é" * (1 << 19)
+    assert loads(dumps(job(args=[text])))["args"] == [text]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b" ", b"{", b"{nope", b"[1,2]", b'"abc"', b"42", b"null", b"true", b"{}", b'{"args":[]}',
+     b'{"class":null}', b'{"class":1}', b'{"class":["A"]}', b'{"class":"A"', b'{"class":"A"} x',
+     b'{"class":"A"}{"class":"A"}', b'{"class":"A","args":[NaN]}',
+     b'{"class":"A","args":[Infinity]}',
+     b'{"class":"A","args":[1e400]}', b'{"class":"A","args":["\xff\xfe"]}',
+     b'{"class":"A","\xff":1}',
+     b"\xef\xbb\xbf{}", b"\x80\x04}q\x00.", b"\x00", b"{'class':'A'}", b'{"class":"A",}',
+     b'{"class":"A","args":["\\ud800"]}', b'{"class":"A","args":["\x01"]}',
+     b'{"class":"A","args":[01]}',
+     b'{"class":"A","args":[' + b"1" * 5000 + b"]}",
+     b'{"class":"A","args":' + b"[" * DEEP + b"]" * DEEP + b"}"],
+    ids=lambda raw: repr(raw[:24]),
+)  # fmt: skip
+def test_bytes_that_are_no_job_are_malformed_and_nothing_worse(raw: bytes) -> None:
+    with pytest.raises(MalformedPayload):
+        loads(raw)
+
+
+@given(st.binary())
+def test_no_bytes_whatever_raise_anything_but_malformed(raw: bytes) -> None:
+    try:
+        found = loads(raw)
+    except MalformedPayload:
+        return
+    assert type(found["class"]) is str
+
+
+def test_a_malformed_payload_says_why_without_showing_it() -> None:
+    with pytest.raises(MalformedPayload, match="a JSON list, not an object"):
+        loads(b'["secret"]')
+    with pytest.raises(MalformedPayload, match="`class` is missing") as caught:
+        loads(b'{"args":["secret"]}')
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("\ud800", r"args\[0\] has half a surrogate pair"),
+        (
+            {"a": [1, {"\udfff": 1}]},
+            r"the key args\[0\]\['a'\]\[1\]\[.*\] has half a surrogate pair",
+        ),
+        (nested(DEEP), "nested too deeply"),
+        (10**5000, r"args\[0\] is a number of about 5,001 digits.*hex"),
+        ([object()], r"args\[0\]\[0\] is a object.*pass an id"),
+    ],
+    ids=["surrogate", "key", "deep", "big", "object"],
+)
+def test_what_json_cannot_carry_is_an_invalid_job_when_written(value: Any, why: str) -> None:
+    with pytest.raises(InvalidJob, match=f"'MyJob': .*{why}"):
+        dumps(job(args=[value]))
+
+
+def test_a_jid_is_24_lowercase_hex_digits_and_new_each_time() -> None:
+    jids = {new_jid() for _ in range(1000)}
+    assert len(jids) == 1000
+    assert all(re.fullmatch("[0-9a-f]{24}", jid) for jid in jids)
+
+
+class Money(int):
+    """An int that is more than an int."""
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "remedy"),
+    [
+        ((1, 2), "tuple", "a list"),
+        ({1}, "set", "a sorted list"),
+        (datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc), "datetime", "isoformat"),
+        (datetime.date(2026, 1, 1), "date", "isoformat"),
+        (datetime.timedelta(1), "timedelta", "total_seconds"),
+        (decimal.Decimal("1.5"), "Decimal", "str"),
+        (uuid.UUID(int=0), "UUID", "str"),
+        (b"x", "bytes", "base64"),
+        (Path("x"), "PosixPath", "str"),
+        (object(), "object", "id"),
+        (Money(1), "Money", "id"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_foreign_type_is_refused_with_job_place_type_and_remedy(
+    value: Any, kind: str, remedy: str
+) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        validate(job(args=[1, {"deep": ["x", value]}]))
+    message = str(caught.value)
+    assert "'MyJob'" in message
+    assert "args[1]['deep'][1]" in message
+    assert f"a {kind}" in message
+    assert remedy in message
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_does_not_have_is_refused(value: float) -> None:
+    with pytest.raises(InvalidJob, match=r"args\[0\] is -?(nan|inf)"):
+        validate(job(args=[value]))
+
+
+def test_a_key_that_is_no_string_is_refused() -> None:
+    with pytest.raises(InvalidJob, match=r"args\[0\] has the key 7 \(int\)"):
+        validate(job(args=[{"a": 1, 7: 2}]))
+
+
+def test_arguments_nested_too_deeply_or_in_a_circle_are_an_invalid_job() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    for value in (nested(DEEP), circle):
+        with pytest.raises(InvalidJob, match="'MyJob'"):
+            validate(job(args=[value]))
+
+
+def test_strictness_can_warn_or_be_off() -> None:
+    with pytest.warns(UserWarning, match=r"'MyJob': args\[0\] is a tuple"):
+        validate(job(args=[(1,)]), "warn")
+    validate(job(args=[(1,)]), "off")
+
+
+@pytest.mark.parametrize("strict", ["raise", "warn", "off"])
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ({"class": None}, "class"),
+        ({"class": ""}, "class"),
+        ({"class": object}, "class"),
+        ({"args": None}, "args"),
+        ({"args": "ab"}, "args"),
+        ({"args": {}}, "args"),
+        ({"args": (1,)}, "args"),
+        ({"queue": ""}, "queue"),
+        ({"queue": 1}, "queue"),
+        ({"queue": None}, "queue"),
+        ({"retry": "3"}, "retry"),
+        ({"retry": 2.5}, "retry"),
+        ({"retry": -1}, "retry"),
+        ({"retry": []}, "retry"),
+        ({"retry_for": 1e9 + 1}, "retry_for"),
+        ({"retry_for": -1}, "retry_for"),
+        ({"retry_for": "1 day"}, "retry_for"),
+        ({"retry_for": True}, "retry_for"),
+        ({"retry_for": math.nan}, "retry_for"),
+        ({"jid": 5}, "jid"),
+        ({"jid": ""}, "jid"),
+    ],
+)
+def test_the_shape_of_a_job_is_checked_however_strict(
+    keys: dict[str, Any], named: str, strict: Any
+) -> None:
+    with pytest.raises(InvalidJob, match=f"`{named}` is"):
+        validate(job(**keys), strict)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"retry": True},
+        {"retry": False},
+        {"retry": 0},
+        {"retry": 10**6},
+        {"retry_for": 1e9},
+        {"retry_for": 0},
+        {"custom": {"x": [1]}, "tags": ["a"], "bid": "b"},
+    ],
+)
+def test_what_sidekiq_admits_is_admitted(keys: dict[str, Any]) -> None:
+    validate(job(**keys))
