@@ -171,3 +171,13 @@ def test_a_program_can_be_interrupted_though_the_tests_ignore_it() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert (done.returncode, done.stdout) == (-signal.SIGINT, b"")
+
+
+@pytest.mark.xdist_group("a group")
+def test_tests_of_one_group_share_a_worker(
+    request: pytest.FixtureRequest, pytestconfig: pytest.Config
+) -> None:
+    """xdist sorts tests by the group at the end of their names."""
+    if not hasattr(pytestconfig, "workerinput"):
+        pytest.skip("without xdist's workers all tests share one process")
+    assert request.node.nodeid.endswith("@a group")
