@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import CannotBoot
 from ..runtime.assignment import Assignment, leave
@@ -18,6 +18,9 @@ from ..runtime.pipe import DumpStacks, Exiting, Order, Quiet, Reader, Stop, orde
 from ..runtime.stack_dump import dump_stacks
 from ..wire.printable import traceback_of
 from .fetch.waker import Waker
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 _PACKAGE: Final = str(Path(__file__).parents[1])
 
@@ -29,7 +32,7 @@ class BootWatch:
     ``quiet``: the child is to fetch nothing when it is ready.
     """
 
-    def __init__(self, assignment: Assignment, woken: int, log: Any) -> None:
+    def __init__(self, assignment: Assignment, woken: int, log: FilteringBoundLogger) -> None:
         self.orders: Reader[Order] = Reader(assignment.control, orders)
         self.quiet = assignment.quiet
         self._report = assignment.report

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import registry
 from ..errors import MalformedPayload
@@ -12,6 +12,9 @@ from ..wire.payload import Payload
 from ..wire.times import now
 from .failure.retry import Bury, Decision, Retry
 
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
 # Those keys of a job that are told of it: never its arguments.
 About: TypeAlias = Payload
 
@@ -19,7 +22,7 @@ About: TypeAlias = Payload
 class JobLog:
     """One per child. The two lines that every job writes cost nothing when INFO is off."""
 
-    def __init__(self, log: Any) -> None:
+    def __init__(self, log: FilteringBoundLogger) -> None:
         self._log = log
         self._chatty = bool(log.is_enabled_for(20))
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .. import registry
 
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
-def call_handlers(event: registry.Event, log: Any) -> None:
+
+def call_handlers(event: registry.Event, log: FilteringBoundLogger) -> None:
     """Calls all that the app has registered for ``event``, in this thread."""
     for handler in registry.handlers(event):
         try:
@@ -22,7 +25,7 @@ class Election:
     own, which may take its time. Handlers that have not noticed that this child led no more for a
     moment are not called a second time."""
 
-    def __init__(self, log: Any) -> None:
+    def __init__(self, log: FilteringBoundLogger) -> None:
         self._log = log
         self._thread: threading.Thread | None = None
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .fetch.fetcher import Fetcher
 from .heartbeat.stats import Totals, total
 from .processor import Processor
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 
 class Manager:
@@ -20,7 +23,7 @@ class Manager:
         concurrency: int,
         fetcher: Fetcher,
         make_processor: Callable[[str], Processor],
-        log: Any,
+        log: FilteringBoundLogger,
     ) -> None:
         self._fetcher = fetcher
         self._make_processor = make_processor

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..runtime.liveness import liveness_of, process_ref
 from ..store.connection import RedisConnection, ResponseError, refused
@@ -22,6 +22,9 @@ from ..store.outage import Outage
 from ..store.scripts import LEADER_CLAIM, LEADER_RESIGN
 from ..store.server_time import ServerTime
 from ..wire.keys import Keys
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 TTL: Final = 12.0
 RENEW: Final = 5.0
@@ -48,7 +51,7 @@ class Leader:
         keys: Keys,
         connection: RedisConnection,
         report: Callable[[float], None],
-        log: Any,
+        log: FilteringBoundLogger,
     ) -> None:
         self._name = f"{identity} {process_ref()}".encode()
         self._keys = keys

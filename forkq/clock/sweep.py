@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..runtime.liveness import liveness_of, pid_scope, pid_scope_of
 from ..store.connection import ConnectionLost, DamagedKey, OutOfMemory, RedisConnection, RedisError
@@ -19,6 +19,9 @@ from ..store.recovery import Crash, Recovery
 from ..store.steps import carry_out
 from ..wire.keys import Keys
 from ..wire.times import now
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 HOST_LOST: Final = "host lost"
 
@@ -98,7 +101,7 @@ class Sweep:
         keys: Keys,
         connection: RedisConnection,
         recovery: Recovery,
-        log: Any,
+        log: FilteringBoundLogger,
         monotonic: Monotonic = time.monotonic,
         on_step: Callable[[], None] = lambda: None,
     ) -> None:

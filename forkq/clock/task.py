@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ..store.connection import ConnectionLost, RedisError, refused
 from ..store.outage import Backoff, Outage
 from ..wire.times import now
 from .tracking import ChangedKeys
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 # A server that tells of changes may tell thousands a second. So often we look, and no more.
 _BREATH: Final = 0.01
@@ -37,7 +40,9 @@ class ScheduledTask:
     What the server refuses of one piece, or a value that nobody foresaw makes of it, is logged once
     and tried again later: it must neither hold up the others nor end the clock."""
 
-    def __init__(self, name: str, work: Work, keys: tuple[str, ...], log: Any) -> None:
+    def __init__(
+        self, name: str, work: Work, keys: tuple[str, ...], log: FilteringBoundLogger
+    ) -> None:
         self._work = work
         self._keys = keys
         self._trouble = Outage(log, f"{name} are held up", f"{name} go on again")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..config.config import Config
 from ..runtime.exit_codes import CLEAN
@@ -19,6 +19,9 @@ from .oom import OomKills
 from .rescue import DeadChild, Rescue
 from .signals import Signals
 from .spawn import Spawner
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 _BOOT_ATTEMPTS: Final = 3
 # Seconds until the next try when the system has no process or descriptor left.
@@ -45,7 +48,7 @@ class Children:
         rescue: Rescue,
         signals: Signals,
         ours: Callable[[], list[int]],
-        log: Any,
+        log: FilteringBoundLogger,
     ) -> None:
         self.slots = list(_slots(config))
         self.children: dict[int, ChildHandle] = {}

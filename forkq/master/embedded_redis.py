@@ -15,13 +15,16 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
 from ..config.private_files import check_private, replace_own
 from ..errors import ConfigError, ServerUnavailable
 from ..store.connection import ConnectionLost, RedisConnection, RedisError
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 _START_LIMIT: Final = 10.0
 _START_POLL: Final = 0.01
@@ -50,7 +53,7 @@ _SETTINGS: Final = {
 class EmbeddedRedis:
     """One server in ``state_dir``; ``note`` is where its URL is written for clients."""
 
-    def __init__(self, state_dir: Path, note: Path, log: Any) -> None:
+    def __init__(self, state_dir: Path, note: Path, log: FilteringBoundLogger) -> None:
         self._folder = state_dir / "server"
         self._socket = self._folder / "redis.sock"
         self._note = note

@@ -4,10 +4,13 @@ has closed its pipes."""
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from .child_handle import ChildHandle
 from .children import Children
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 # Seconds that a process may take to end after its end of the report pipe is closed, or after a
 # child in its boot was told to stop.
@@ -20,7 +23,7 @@ class Inspection:
     """Made once by the master, which calls ``enforce`` in each turn of its loop. ``boot_timeout``
     is in seconds; 0 is no limit."""
 
-    def __init__(self, family: Children, boot_timeout: float, log: Any) -> None:
+    def __init__(self, family: Children, boot_timeout: float, log: FilteringBoundLogger) -> None:
         self._children = family
         self._boot_timeout = boot_timeout
         self._log = log

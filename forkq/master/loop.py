@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from setproctitle import setproctitle
 
@@ -29,6 +29,9 @@ from .stop import GRACE, StopSequence
 from .systemd import SystemdNotifier
 from .watchdog import Watchdog
 
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
 # How long a stopping master waits for Redis to take the last jobs back.
 _LAST_RESCUE: Final = 1.0
 # And how long before its last moment it gives that up, to end in time.
@@ -47,7 +50,7 @@ class Master:
         rescue: Rescue,
         notifier: SystemdNotifier,
         embedded: EmbeddedRedis | None,
-        log: Any,
+        log: FilteringBoundLogger,
     ) -> None:
         self._config = config
         self._pidfile = pidfile

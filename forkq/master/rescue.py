@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..store import counters
 from ..store.connection import (
@@ -26,6 +26,9 @@ from ..store.connection import (
 from ..store.recovery import Crash, Recovery
 from ..store.scripts import COUNTERS_ADD_MISSING, LEASES_OF_OWNER, RECOVER, REQUEUE
 from ..store.steps import Steps, resume
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 TIMEOUT: Final = 1.0
 _PAUSE: Final = 1.0
@@ -68,7 +71,9 @@ class _Open:
 class Rescue:
     """Holds the cases that are still open."""
 
-    def __init__(self, connection: RedisConnection, recovery: Recovery, log: Any) -> None:
+    def __init__(
+        self, connection: RedisConnection, recovery: Recovery, log: FilteringBoundLogger
+    ) -> None:
         self._connection = connection
         self._recovery = recovery
         self._log = log

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..runtime.pipe import Stop
 from .child_handle import ChildHandle, Slot
 from .children import Children
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 
 class Rolling:
     """Under way from ``begin`` until the last place has its new child. Asked for again meanwhile,
     it does one more round: the children that are new already may have older code."""
 
-    def __init__(self, family: Children, log: Any) -> None:
+    def __init__(self, family: Children, log: FilteringBoundLogger) -> None:
         self._children = family
         self._log = log
         self._waiting: list[Slot] = []

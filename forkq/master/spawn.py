@@ -10,7 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ..child import main as child
 from ..clock import main as clock
@@ -23,11 +23,16 @@ from ..wire import lease
 from .child_handle import ChildHandle, Slot
 from .signals import reset
 
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
 
 class Spawner:
     """Forks children. ``ours`` tells which descriptors of the master a child must close."""
 
-    def __init__(self, config: Config, ours: Callable[[], Iterable[int]], log: Any) -> None:
+    def __init__(
+        self, config: Config, ours: Callable[[], Iterable[int]], log: FilteringBoundLogger
+    ) -> None:
         self._config = config
         self._ours = ours
         self._log = log

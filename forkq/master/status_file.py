@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,6 +13,9 @@ from ..config.config import Config
 from ..config.private_files import replace_own
 from ..wire.times import now
 from .child_handle import ChildHandle
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 _AT_MOST_EVERY = 0.2
 
@@ -25,7 +28,7 @@ class StatusFile:
     away, the disk is full) is a pity, said once: it must not cost the children their master.
     """
 
-    def __init__(self, config: Config, log: Any) -> None:
+    def __init__(self, config: Config, log: FilteringBoundLogger) -> None:
         self._path = config.status_file
         self._beat_every = config.beat_every
         self._log = log

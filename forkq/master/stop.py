@@ -7,11 +7,14 @@ The kill has a deadline of its own: however slow Redis is, it comes in time.
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..runtime.pipe import Stop
 from .children import Children
 from .rescue import Rescue
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 # After the deadline, jobs that were interrupted may still clean up for this long.
 GRACE: Final = 3.0
@@ -29,7 +32,7 @@ _KILL: Final = 4.0
 class StopSequence:
     """Begun once, for good; every phase writes one line that says what it waits for."""
 
-    def __init__(self, family: Children, rescue: Rescue, log: Any) -> None:
+    def __init__(self, family: Children, rescue: Rescue, log: FilteringBoundLogger) -> None:
         self.begun = False
         self._children = family
         self._rescue = rescue

@@ -6,7 +6,10 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 
 class SystemdNotifier:
@@ -15,7 +18,7 @@ class SystemdNotifier:
     ``watchdog`` is how often to ``ping``, in seconds, or None: half of what systemd allows.
     """
 
-    def __init__(self, environ: Mapping[str, str], log: Any) -> None:
+    def __init__(self, environ: Mapping[str, str], log: FilteringBoundLogger) -> None:
         self._log = log
         self._socket: socket.socket | None = None
         self._address = environ.get("NOTIFY_SOCKET", "")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
 from .child_handle import ChildHandle
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 _STOPPED: Final = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
@@ -19,7 +22,9 @@ class Watchdog:
     A child that has not been ready yet loads the app, and sends nothing meanwhile.
     """
 
-    def __init__(self, children: Mapping[int, ChildHandle], limit: float, log: Any) -> None:
+    def __init__(
+        self, children: Mapping[int, ChildHandle], limit: float, log: FilteringBoundLogger
+    ) -> None:
         self._children = children
         self._limit = limit
         self._log = log

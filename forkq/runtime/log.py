@@ -12,14 +12,17 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Hashable, MutableMapping
 from functools import partial
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
 from ..wire.printable import NAME_LIMIT, cut, printable, shown_name, traceback_of
 from .stderr import Stderr
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # sd-daemon(3): what the journal takes for a line's priority.
@@ -60,9 +63,32 @@ def bind(**values: Any) -> None:
     _state.bound.update(values)
 
 
-def logger() -> Any:
+def logger() -> FilteringBoundLogger:
     """A logger with the process's values bound."""
-    return _state.logger.bind(**_state.bound)
+    return cast("FilteringBoundLogger", _state.logger.bind(**_state.bound))
+
+
+class LogOnce:
+    """Logs a problem when it begins, and not again while it lasts.
+
+    ``problem`` is any hashable value that tells one problem from another, such as a key's name.
+    """
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        self._log = log
+        self._logged: set[Hashable] = set()
+
+    def warning(self, problem: Hashable, event: str, **values: Any) -> None:
+        """Logs ``event`` unless this problem is logged already."""
+        if problem not in self._logged:
+            self._logged.add(problem)
+            self._log.warning(event, **values)
+
+    def over(self, problem: Hashable) -> bool:
+        """The problem has ended; its next beginning is logged. Whether it was logged."""
+        was_logged = problem in self._logged
+        self._logged.discard(problem)
+        return was_logged
 
 
 def wait_for_reader(seconds: float) -> None:

@@ -6,13 +6,16 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..store.recovery import named
 from ..wire.lease import UnitOfWork
 
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
-def dump_stacks(units: Iterable[UnitOfWork], log: Any) -> None:
+
+def dump_stacks(units: Iterable[UnitOfWork], log: FilteringBoundLogger) -> None:
     """Logs the stack of each thread, and which of ``units`` it performs."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     performed = {unit.thread: unit for unit in units}

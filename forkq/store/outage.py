@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .connection import ConnectionLost
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
@@ -17,7 +20,9 @@ class Outage:
     """Shared by everything in one process that talks to Redis. ``lost`` and ``back`` are the lines
     that it writes."""
 
-    def __init__(self, log: Any, lost: str = "redis lost", back: str = "redis is back") -> None:
+    def __init__(
+        self, log: FilteringBoundLogger, lost: str = "redis lost", back: str = "redis is back"
+    ) -> None:
         self._log = log
         self._lost = lost
         self._back = back

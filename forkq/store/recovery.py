@@ -11,7 +11,7 @@ import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -25,6 +25,9 @@ from .connection import Call, DamagedKey, RedisConnection, RedisError, ResponseE
 from .dead_set import DeadSet
 from .scripts import LEASES_OF_OWNER, REQUEUE
 from .steps import Steps, checked
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 DEADLY_CRASHES: Final = 3
 _WINDOW: Final = 72 * 3600.0
@@ -67,7 +70,7 @@ class Recovered:
     moved: int
     buried: list[str]
 
-    def tell(self, log: Any, event: str, **details: Any) -> None:
+    def tell(self, log: FilteringBoundLogger, event: str, **details: Any) -> None:
         """One line for the jobs that go back, one for each that was buried. No death handler runs:
         they are the app's, and neither master nor clock runs the app's code."""
         back = self.moved - len(self.buried)

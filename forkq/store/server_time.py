@@ -8,10 +8,13 @@ docs/decisions/012.
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..wire import times
 from .connection import RedisConnection, ResponseError
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 # The host's clock counts as right up to so many seconds from the server's: no measurement over a
 # network is exact, and hosts that keep their clocks by NTP stay far below it.
@@ -31,7 +34,7 @@ class ServerTime:
     when they agree.
     """
 
-    def __init__(self, log: Any = None) -> None:
+    def __init__(self, log: FilteringBoundLogger | None = None) -> None:
         self._log = log
         self._ahead = 0.0
         self._refused = False

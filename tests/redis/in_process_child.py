@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from forkq.child.failure.settle import Settler
 from forkq.child.fetch.fetch_connection import FetchConnection
@@ -21,6 +21,7 @@ from forkq.store.dead_set import DeadSet
 from forkq.store.outage import Outage
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
+from tests.support.recorded_log import RecordedLog
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -29,24 +30,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 IDENTITY = "vm:4242:0123456789ab"
-
-
-class Log:
-    """A logger that remembers: (level, event, values)."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, str, dict[str, Any]]] = []
-
-    def is_enabled_for(self, level: int) -> bool:
-        """As structlog's."""
-        return level >= 20
-
-    def events(self) -> list[str]:
-        """What was said, in order."""
-        return [event for _, event, _ in self.lines]
-
-    def __getattr__(self, level: str) -> Callable[..., None]:
-        return lambda event, **values: self.lines.append((level, event, values))
 
 
 class ProcessorThreads:
@@ -62,7 +45,7 @@ class ProcessorThreads:
         identity: str = IDENTITY,
         rules: dict[str, Rules] | None = None,
     ) -> None:
-        self.log = Log()
+        self.log = RecordedLog()
         book = Rulebook(rules or {})
         self.capsule = Capsule("c", weigh((queues or {"q": 0}).items()), concurrency, rules=book)
         self.identity = identity
@@ -127,7 +110,7 @@ class InProcessChild:
     def __init__(
         self, url: str, *, queue: str = "default", concurrency: int = 2, dead_max: int = 10_000
     ) -> None:
-        self.log = Log()
+        self.log = RecordedLog()
         self.keys = Keys()
         capsule = Capsule("shop", ((queue, 0),), concurrency)
         outage = Outage(self.log)

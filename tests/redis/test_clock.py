@@ -17,8 +17,8 @@ from forkq.cron.entry import Entry
 from forkq.runtime.exit_codes import CLEAN
 from forkq.runtime.pipe import Exiting, LeaseHeld, Quiet, Ready
 from forkq.wire import times
-from tests.redis.in_process_child import Log
 from tests.redis.in_process_clock import InProcessClock
+from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
@@ -135,7 +135,7 @@ def test_a_host_with_a_wrong_clock_moves_jobs_at_their_time_and_says_so(
 ) -> None:
     """As all other hosts see it: nothing an hour early, nothing an hour late."""
     true = time.time
-    log = Log()
+    log = RecordedLog()
     monkeypatch.setattr("forkq.runtime.log.logger", lambda: log)
     monkeypatch.setattr(time, "time", lambda: true() + wrong)
     at = true() + 0.5

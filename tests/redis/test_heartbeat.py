@@ -26,8 +26,9 @@ from forkq.store.connection import RedisConnection
 from forkq.store.outage import Outage
 from forkq.wire.keys import Keys
 from forkq.wire.lease import Progress, UnitOfWork
-from tests.redis.in_process_child import IDENTITY, Log
+from tests.redis.in_process_child import IDENTITY
 from tests.redis.proxy import Proxy
+from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
@@ -50,7 +51,7 @@ class Heart:
     def __init__(self, url: str, timeout: float = 5) -> None:
         config = load(None, {"tag": "mytag"}, {}, Path("/"))
         capsule = Capsule("default", (("default", 2), ("low", 1)), 3)
-        self.log = Log()
+        self.log = RecordedLog()
         self.units: list[UnitOfWork] = []
         self.totals = Totals()
         self.quiet = False

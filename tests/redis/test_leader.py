@@ -18,8 +18,8 @@ from forkq.runtime.liveness import process_ref
 from forkq.store.connection import ConnectionLost
 from forkq.store.scripts import LEADER_CLAIM
 from forkq.wire.keys import Keys
-from tests.redis.in_process_child import Log
 from tests.redis.proxy import Proxy
+from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
@@ -35,7 +35,7 @@ class Candidate:
 
     def __init__(self, number: int, url: str, keys: Keys) -> None:
         self.identity = f"vm:{number}:aaaaaaaaaaaa"
-        self.log = Log()
+        self.log = RecordedLog()
         self.told: list[float] = []
         self.connection = TrackingConnection(url)
         self.connection.connect()

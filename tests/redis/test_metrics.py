@@ -18,8 +18,9 @@ from forkq.store import counters
 from forkq.store.connection import ConnectionLost, RedisConnection, ResponseError
 from forkq.store.deploys import mark
 from forkq.wire.keys import Keys
-from tests.redis.in_process_child import IDENTITY, Log
+from tests.redis.in_process_child import IDENTITY
 from tests.redis.proxy import Proxy
+from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 
 NOON = datetime(2026, 3, 9, 12, 4, 30, tzinfo=timezone.utc)
@@ -32,7 +33,7 @@ class Book:
 
     def __init__(self, url: str, at: datetime = NOON) -> None:
         self.at = at
-        self.log = Log()
+        self.log = RecordedLog()
         self.tally = Tally()
         self.ran_twice = 0
         self.connection = RedisConnection(url, timeout=5)

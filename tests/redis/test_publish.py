@@ -17,7 +17,7 @@ from forkq.cron.entry import Entry
 from forkq.runtime.assignment import Assignment, Generation
 from forkq.store.connection import RedisConnection
 from forkq.wire.keys import Keys
-from tests.redis.in_process_child import Log
+from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 
 DAY = 86_400
@@ -38,8 +38,8 @@ def entry(name: str = "report", cron: str = "* * * * *", **more: Any) -> Entry:
 
 def publish(
     connection: RedisConnection, *entries: Entry, origins: tuple[str, ...] = ("code:app",)
-) -> Log:
-    log = Log()
+) -> RecordedLog:
+    log = RecordedLog()
     by_origin: dict[str, list[Entry]] = {origin: [] for origin in origins}
     for one in entries:
         by_origin[one.origin].append(one)
@@ -177,7 +177,7 @@ def test_names_of_an_app_that_runs_are_not_overwritten_and_told_once(
     """One line for all of them; and there is something left to do, with each beat."""
     redis.set("forkq:cron:origin:app", "runs", ex=60)
     publish(connection, entry(), entry("weekly"), entry("unlike"))
-    log = Log()
+    log = RecordedLog()
     ours = [entry(name, "1 * * * *", origin="code:mail") for name in ("report", "weekly", "mail")]
     publisher = Publisher(Keys(), {"code:mail": ours}, log)
     assert [publisher.publish(connection) for _ in range(3)] == [True] * 3
@@ -196,7 +196,7 @@ def test_names_of_an_app_that_has_ended_are_taken_over_with_their_last_ticks(
     publish(connection, entry(), entry("weekly", "0 0 * * 1"), entry("unlike"))
     for name in ("report", "weekly"):
         redis.hset("forkq:cron:last", name, "5")
-    log = Log()
+    log = RecordedLog()
     ours = [entry(origin="file:mail"), entry("weekly", "0 0 * * 2", origin="file:mail")]
     publisher = Publisher(Keys(), {"file:mail": ours}, log)
     assert publisher.publish(connection) is True
@@ -257,11 +257,11 @@ class Deploy:
     def __init__(self, connection: RedisConnection) -> None:
         self.connection = connection
         self.at = 1000.0
-        self.log = Log()
+        self.log = RecordedLog()
 
     def child(self, generation: Generation, number: int, *entries: Entry) -> Publisher:
         assignment = Assignment("default.0", None, "", -1, -1, False, generation, number)
-        claim = Claim(Keys(), "app", assignment, Log(), lambda: self.at)
+        claim = Claim(Keys(), "app", assignment, RecordedLog(), lambda: self.at)
         return Publisher(Keys(), {"code:app": entries}, self.log, newest=claim.holds)
 
 
@@ -409,7 +409,7 @@ def test_a_job_that_this_tree_should_run_and_does_not_know_is_warned_of(
     connection: RedisConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "names", lambda: ["Known"])
-    log = Log()
+    log = RecordedLog()
     entries = [
         entry("known", job={"class": "Known", "args": []}),
         entry("theirs", job={"class": "Ruby", "args": [], "queue": "ruby"}),
@@ -427,5 +427,5 @@ def test_under_a_prefix_only_its_own_definitions_change(
     connection: RedisConnection, redis: Redis
 ) -> None:
     publish(connection, entry())
-    Publisher(Keys("app:"), {"code:app": []}, Log()).publish(connection)
+    Publisher(Keys("app:"), {"code:app": []}, RecordedLog()).publish(connection)
     assert list(standing(redis)) == ["report"]

@@ -32,9 +32,10 @@ from forkq.store.outage import Outage
 from forkq.wire.keys import Keys
 from forkq.wire.lease import Progress, UnitOfWork
 from forkq.wire.times import now
-from tests.redis.in_process_child import IDENTITY, InProcessChild, Log
+from tests.redis.in_process_child import IDENTITY, InProcessChild
 from tests.redis.test_processor import malformed
 from tests.support import bound
+from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
@@ -335,7 +336,7 @@ def test_a_busy_child_is_listed_with_its_work_and_counts(
     capsule = Capsule("default", (("default", 2), ("low", 1)), 4)
     config = load(None, {"tag": "mytag"}, {}, Path("/"))
     orders: list[str] = []
-    log = Log()
+    log = RecordedLog()
     connection = RedisConnection(redis_server.url)
     heart = Heartbeat(
         connection,

@@ -22,7 +22,7 @@ from forkq.store.recovery import Crash, Recovered, Recovery
 from forkq.store.steps import carry_out
 from forkq.wire.keys import Keys
 from forkq.wire.times import now
-from tests.redis.in_process_child import Log
+from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
@@ -47,8 +47,8 @@ def connection(redis: Redis, redis_server: Server) -> Iterator[RedisConnection]:
 
 
 @pytest.fixture
-def log() -> Log:
-    return Log()
+def log() -> RecordedLog:
+    return RecordedLog()
 
 
 class Time:
@@ -74,12 +74,12 @@ def time() -> Time:
     return Time()
 
 
-def make_sweep(connection: RedisConnection, log: Log, time: Time) -> Sweep:
+def make_sweep(connection: RedisConnection, log: RecordedLog, time: Time) -> Sweep:
     return Sweep(Keys(), connection, Recovery(DeadSet(Keys())), log, time)
 
 
 @pytest.fixture
-def sweep(connection: RedisConnection, log: Log, time: Time) -> Sweep:
+def sweep(connection: RedisConnection, log: RecordedLog, time: Time) -> Sweep:
     return make_sweep(connection, log, time)
 
 
@@ -174,7 +174,7 @@ def test_a_zombie_is_dead() -> None:
 
 @linux
 def test_jobs_of_a_dead_process_come_back_at_once_with_a_crash_record(
-    sweep: Sweep, redis: Redis, grave: str, log: Log
+    sweep: Sweep, redis: Redis, grave: str, log: RecordedLog
 ) -> None:
     record(redis, DEAD, grave)
     lease(redis, DEAD, job(jid="1"), job(jid="2"))
@@ -203,7 +203,7 @@ def test_a_child_that_dies_later_is_its_masters_first(
 
 
 def test_jobs_of_an_owner_without_a_record_come_back_when_it_is_missed_twice(
-    patrol: Sweep, redis: Redis, time: Time, log: Log
+    patrol: Sweep, redis: Redis, time: Time, log: RecordedLog
 ) -> None:
     redis.sadd("processes", DEAD)
     lease(redis, DEAD, job(jid="1"))
@@ -253,7 +253,7 @@ def test_the_dead_are_left_no_note(sweep: Sweep, redis: Redis, grave: str) -> No
 
 
 def test_a_silent_owner_keeps_its_jobs_while_a_clock_of_its_host_is_there(
-    patrol: Sweep, redis: Redis, time: Time, log: Log
+    patrol: Sweep, redis: Redis, time: Time, log: RecordedLog
 ) -> None:
     """A call into C may hold the interpreter for minutes; whoever sees the process knows better."""
     redis.set(Keys().host(VIEW), "watched", ex=45)
@@ -310,7 +310,12 @@ def forget_what_expires(redis: Redis) -> None:
 
 @pytest.mark.parametrize("company", [False, True])
 def test_a_server_that_lost_all_records_takes_no_jobs_away_from_the_living(
-    patrol: Sweep, connection: RedisConnection, log: Log, redis: Redis, time: Time, company: bool
+    patrol: Sweep,
+    connection: RedisConnection,
+    log: RecordedLog,
+    redis: Redis,
+    time: Time,
+    company: bool,
 ) -> None:
     """They beat again within a moment. Whether or not another clock of this host, which has
     nothing to do with it, was the first to notice."""
@@ -344,7 +349,7 @@ def test_a_clock_that_was_cut_off_itself_calls_nobody_lost(
 
 
 def test_two_clocks_of_a_host_do_not_alarm_each_other(
-    patrol: Sweep, connection: RedisConnection, log: Log, redis: Redis, time: Time
+    patrol: Sweep, connection: RedisConnection, log: RecordedLog, redis: Redis, time: Time
 ) -> None:
     other = make_sweep(connection, log, time)
     time.passes(SETTLING + 1, patrol, other)
@@ -353,7 +358,7 @@ def test_two_clocks_of_a_host_do_not_alarm_each_other(
     assert len(queued(redis)) == 1
 
 
-def test_a_full_server_keeps_nobody_from_recovering_jobs(log: Log, time: Time) -> None:
+def test_a_full_server_keeps_nobody_from_recovering_jobs(log: RecordedLog, time: Time) -> None:
     server = Server().start()
     try:
         redis, connection = server.client(), RedisConnection(server.url)
@@ -391,7 +396,7 @@ def test_an_owner_that_lives_here_keeps_its_jobs_though_it_cannot_beat(
 
 
 def test_a_queue_that_cannot_be_looked_at_keeps_no_other_from_it(
-    patrol: Sweep, redis: Redis, time: Time, log: Log
+    patrol: Sweep, redis: Redis, time: Time, log: RecordedLog
 ) -> None:
     redis.sadd("queues", b"\xff\xfe", "odd")
     redis.set("{queue:odd}:inflight", "no hash")
@@ -415,7 +420,7 @@ def test_an_owner_that_beats_again_in_between_is_left_alone(
 
 
 def test_the_living_keep_their_jobs_however_often_it_sweeps(
-    patrol: Sweep, redis: Redis, time: Time, log: Log
+    patrol: Sweep, redis: Redis, time: Time, log: RecordedLog
 ) -> None:
     record(redis, ALIVE, process_ref())
     record(redis, "vm:3:bbbbbbbbbbbb", ELSEWHERE)
@@ -438,7 +443,7 @@ def test_jobs_of_several_queues_go_back_to_their_own(
 
 
 def test_two_sweeps_at_once_recover_each_job_once(
-    sweep: Sweep, redis: Redis, time: Time, connection: RedisConnection, log: Log
+    sweep: Sweep, redis: Redis, time: Time, connection: RedisConnection, log: RecordedLog
 ) -> None:
     lease(redis, DEAD, job(jid="1"))
     time.passes(60, sweep, make_sweep(connection, log, time))
@@ -496,7 +501,7 @@ def test_a_recovery_by_a_pattern_takes_what_one_list_of_queues_tells(
 
 
 def test_a_note_of_queues_that_is_none_is_told_of_once_and_stops_nothing(
-    sweep: Sweep, redis: Redis, grave: str, log: Log
+    sweep: Sweep, redis: Redis, grave: str, log: RecordedLog
 ) -> None:
     redis.set(Keys().fetched, "something else")
     lease(redis, DEAD, job(jid="1"))

@@ -26,8 +26,8 @@ from forkq.cron.schedule import Schedule
 from forkq.store import find_job
 from forkq.store.connection import ConnectionLost, RedisConnection, RedisPool
 from forkq.wire.keys import Keys
-from tests.redis.in_process_child import Log
 from tests.redis.proxy import Proxy
+from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT
 from tests.support.waiting import wait_until
@@ -42,7 +42,7 @@ class Scene:
     def __init__(self, url: str, redis: Redis) -> None:
         self.redis = redis
         self.at: float = START
-        self.log = Log()
+        self.log = RecordedLog()
         self.connection = RedisConnection(url)
         self.connection.connect()
         self.enqueuer = self.successor()
@@ -95,7 +95,7 @@ class Scene:
 
 def enqueuer(
     connection: RedisConnection,
-    log: Log,
+    log: RecordedLog,
     clock: Callable[[], float],
     *,
     service: str = "ours",
@@ -199,7 +199,7 @@ def test_two_leaders_at_once_enqueue_each_tick_once(scene: Scene, redis_server: 
         connection = RedisConnection(redis_server.url)
         try:
             connection.connect()
-            leader = enqueuer(connection, Log(), lambda: START + 1000)
+            leader = enqueuer(connection, RecordedLog(), lambda: START + 1000)
             leader.load(watch=False)
             start.wait(10)
             catch_up(leader, START + 1000)
@@ -264,13 +264,13 @@ from forkq.clock.cron.services import RunningServices
 from forkq.clock.cron.enqueue import CronEnqueuer
 from forkq.store.connection import ConnectionLost, RedisConnection
 from forkq.wire.keys import Keys
-from tests.redis.in_process_child import Log
+from tests.support.recorded_log import RecordedLog
 
 url, name, start, end, began, speed = *sys.argv[1:3], *map(float, sys.argv[3:])
 wire = RedisConnection(url)
-origins = RunningServices(Keys(), wire, "ours", Log())
+origins = RunningServices(Keys(), wire, "ours", RecordedLog())
 wall = lambda: min(end, start + (time.time() - began) * speed)
-ticker = CronEnqueuer(Keys(), wire, origins, Log(), clock=wall)
+ticker = CronEnqueuer(Keys(), wire, origins, RecordedLog(), clock=wall)
 while True:
     try:
         wire.connect()
@@ -686,7 +686,7 @@ def test_our_own_entries_cost_no_question(scene: Scene) -> None:
 
 def test_a_full_server_takes_an_announcement(own_server: Server) -> None:
     own_server.cli("CONFIG", "SET", "maxmemory", 1)
-    log, connection = Log(), RedisConnection(own_server.url)
+    log, connection = RecordedLog(), RedisConnection(own_server.url)
     connection.connect()
     RunningServices(Keys(), connection, "ours", log).announce()
     connection.close()
@@ -805,7 +805,7 @@ def test_a_deep_queue_is_not_searched_at_every_tick(
 
 def test_the_end_of_any_other_job_costs_nothing() -> None:
     pool = RedisPool("redis://127.0.0.1:1/0", size=1, timeout=1, connect_timeout=1)
-    log = Log()
+    log = RecordedLog()
     others: list[dict[str, Any]] = [
         {},
         {"forkq": {"crashes": []}},
@@ -819,7 +819,7 @@ def test_the_end_of_any_other_job_costs_nothing() -> None:
 
 def test_without_redis_an_end_is_not_noted_and_nobody_fails() -> None:
     pool = RedisPool("redis://127.0.0.1:1/0", size=1, timeout=1, connect_timeout=1)
-    log = Log()
+    log = RecordedLog()
     job = {"class": "J", "jid": "1", "forkq": {"cron": "report", "tick": START}}
     CronOutcomes(Keys(), pool, log).ended(job, "done", 1.0)
     assert [level for level, _, _ in log.lines] == ["debug"]

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ...runtime.assignment import Assignment
 from ...store.connection import RedisConnection
 from ...store.scripts import CRON_CLAIM
 from ...wire.keys import Keys
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 # A claim that was not renewed for so many seconds, in which we looked, is left behind. Its owner
 # renews it with every fourth beat.
@@ -30,7 +33,7 @@ class Claim:
         keys: Keys,
         service: str,
         assignment: Assignment,
-        log: Any,
+        log: FilteringBoundLogger,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._key = keys.cron_claim(service)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ...cron import history
 from ...store.connection import ConnectionLost, RedisError, RedisPool
@@ -10,13 +10,16 @@ from ...store.scripts import CRON_ENDED
 from ...wire.keys import Keys
 from ...wire.payload import Payload
 
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
 Outcome: TypeAlias = Literal["done", "retry", "dead", "dropped"]
 
 
 class CronOutcomes:
     """Used by all processors, once a job has been settled."""
 
-    def __init__(self, keys: Keys, pool: RedisPool, log: Any) -> None:
+    def __init__(self, keys: Keys, pool: RedisPool, log: FilteringBoundLogger) -> None:
         self._keys = keys
         self._pool = pool
         self._log = log

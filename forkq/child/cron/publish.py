@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ... import registry
 from ...cron.entry import ASTRAY, Entry
@@ -19,6 +19,9 @@ from ...store.connection import RedisConnection
 from ...store.scripts import CRON_PUBLISH
 from ...wire.keys import Keys
 from ...wire.payload import DEFAULT_QUEUE
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 # Somebody else may publish at the same moment; the loser looks again.
 _ATTEMPTS: Final = 5
@@ -79,7 +82,7 @@ class Publisher:
         self,
         keys: Keys,
         entries_by_origin: Mapping[str, Sequence[Entry]],
-        log: Any,
+        log: FilteringBoundLogger,
         *,
         worked_on: Collection[str] = (),
         newest: Callable[[RedisConnection], bool] = lambda connection: True,

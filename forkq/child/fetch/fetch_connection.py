@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from redis.exceptions import NoScriptError
 
@@ -24,6 +24,9 @@ from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork, owner
 from .queue_selector import QueueOffer, QueueSelector
 from .tracked_keys import TrackedKeys
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 # About how many bytes of payloads a fetch brings (fetch.lua), beside one job.
 _FETCH_BYTES: Final = 524_288
@@ -72,7 +75,12 @@ class FetchConnection:
     """Every method but ``hang_up`` raises ConnectionLost or RedisError."""
 
     def __init__(
-        self, capsule: Capsule, identity: str, keys: Keys, connection: RedisConnection, log: Any
+        self,
+        capsule: Capsule,
+        identity: str,
+        keys: Keys,
+        connection: RedisConnection,
+        log: FilteringBoundLogger,
     ) -> None:
         self.tracks = True
         self._connection = connection

@@ -7,13 +7,16 @@ tell: an acknowledgement that finds no lease may just be the second one after a 
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...store.connection import RedisConnection, ResponseError
 from ...store.recovery import named
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
 from .fetcher import Fetcher
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 
 class LostLeases:
@@ -23,7 +26,9 @@ class LostLeases:
     when a failed job found none.
     """
 
-    def __init__(self, identity: str, keys: Keys, fetcher: Fetcher, log: Any) -> None:
+    def __init__(
+        self, identity: str, keys: Keys, fetcher: Fetcher, log: FilteringBoundLogger
+    ) -> None:
         self._key = keys.lost(identity)
         self._fetcher = fetcher
         self._log = log

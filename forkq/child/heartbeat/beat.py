@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...store.connection import ConnectionLost, RedisConnection, RedisError
 from ...store.outage import Outage
@@ -22,6 +22,9 @@ from .record import Record
 from .round_trip import RoundTrip
 from .stats import Totals
 from .stats_flush import StatsFlusher
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 INTERVAL: Final = 10.0
 _SOON: Final = 1.0
@@ -70,7 +73,7 @@ class Heartbeat:
         household: HeartbeatHooks,
         outage: Outage,
         refusal: Outage,
-        log: Any,
+        log: FilteringBoundLogger,
     ) -> None:
         self._connection = connection
         self._record = record

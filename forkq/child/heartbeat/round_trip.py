@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 _SLOW: Final = 0.05  # seconds
 _IN_A_ROW: Final = 5
@@ -15,7 +18,7 @@ T = TypeVar("T")
 class RoundTrip:
     """``microseconds`` is the last sample. One warning for each row of slow ones, however long."""
 
-    def __init__(self, log: Any) -> None:
+    def __init__(self, log: FilteringBoundLogger) -> None:
         self.microseconds = 0
         self._log = log
         self._slow: list[int] = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import islice
 from operator import sub
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...store.connection import RedisConnection
 from ...store.counters import HISTORY_TTL, day
@@ -15,6 +15,9 @@ from ...store.scripts import COUNTERS_FLUSH
 from ...wire.keys import Keys
 from ...wire.times import now
 from .stats import BOUNDS, Row, Totals
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 _NOTE_TTL: Final = 86_400
 _MINUTES_TTL: Final = 8 * 3600  # of a minute's hash, and of a histogram
@@ -42,7 +45,7 @@ class StatsFlusher:
     anything newer: the script knows it by its number."""
 
     def __init__(
-        self, identity: str, keys: Keys, log: Any, clock: Callable[[], float] = now
+        self, identity: str, keys: Keys, log: FilteringBoundLogger, clock: Callable[[], float] = now
     ) -> None:
         self._note = keys.flushed(identity)
         self._keys = keys

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ...cron import history
 from ...cron.entry import Entry
@@ -23,6 +23,9 @@ from .entries import CronEntries, astray
 from .overlap import Overlap
 from .services import RunningServices
 from .ticks import Enqueue, Miss, Timed, steps
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 # After this many seconds of catching up the clock looks at its other duties.
 _TURN: Final = 0.2
@@ -45,7 +48,7 @@ class CronEnqueuer:
         keys: Keys,
         connection: RedisConnection,
         origins: RunningServices,
-        log: Any,
+        log: FilteringBoundLogger,
         clock: Callable[[], float] = now,
     ) -> None:
         self._keys = keys

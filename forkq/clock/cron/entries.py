@@ -6,7 +6,7 @@ A definition that nobody can read is told of once, and keeps none of the others 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...cron.entry import ASTRAY, Entry
 from ...errors import InvalidSchedule
@@ -15,6 +15,9 @@ from ...store.scripts import CRON_REBASE
 from ...wire.keys import Keys
 from .services import RunningServices
 from .ticks import Timed
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 # One that lies so far ahead is worth a word: hosts' clocks differ by less.
 _NOTABLE: Final = 60
@@ -29,7 +32,7 @@ class CronEntries:
         keys: Keys,
         connection: RedisConnection,
         origins: RunningServices,
-        log: Any,
+        log: FilteringBoundLogger,
         clock: Callable[[], float],
     ) -> None:
         self._keys = keys

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ...every import running
 from ...store.connection import OutOfMemory, RedisConnection, ResponseError, refused
 from ...store.outage import Outage
 from ...store.scripts import LEADER_CLAIM
 from ...wire.keys import Keys
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 # All in seconds. Announcements go with the sweep, every 15 s at the latest and now and then sooner.
 TTL: Final = 60
@@ -34,7 +37,7 @@ class RunningServices:
         keys: Keys,
         connection: RedisConnection,
         service: str,
-        log: Any,
+        log: FilteringBoundLogger,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._keys = keys

@@ -16,7 +16,7 @@ from forkq.child.lifecycle import Election
 from forkq.child.manager import Manager
 from forkq.child.processor import Processor
 from forkq.errors import CannotBoot
-from tests.redis.in_process_child import Log
+from tests.support.recorded_log import RecordedLog
 
 
 def refuse(*_: object) -> None:
@@ -56,7 +56,7 @@ def test_leaders_handlers_that_get_no_thread_do_not_end_the_child(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They are called the next time that it is elected."""
-    log = Log()
+    log = RecordedLog()
     election = Election(log)
     with monkeypatch.context() as short:
         short.setattr(threading.Thread, "start", refuse)
@@ -68,7 +68,7 @@ def test_leaders_handlers_that_get_no_thread_do_not_end_the_child(
 
 def test_a_replacement_that_cannot_be_started_is_tried_again() -> None:
     """And nothing is given up in its name: it has never had a thread."""
-    log, fetcher = Log(), FakeFetcher()
+    log, fetcher = RecordedLog(), FakeFetcher()
     first = FakeProcessor(lambda: None, alive=False, has_died=True)
     unstarted = FakeProcessor(refuse, alive=False, has_died=False)
     heirs = iter([first, unstarted, FakeProcessor(lambda: None, alive=True, has_died=False)])

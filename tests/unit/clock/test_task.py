@@ -11,7 +11,7 @@ from redis.exceptions import ReadOnlyError, ResponseError
 from forkq.clock import task as module
 from forkq.clock.task import ScheduledTask
 from forkq.clock.tracking import ChangedKeys
-from tests.redis.in_process_child import Log
+from tests.support.recorded_log import RecordedLog
 
 
 class Work:
@@ -58,12 +58,12 @@ def work() -> Work:
 
 
 @pytest.fixture
-def log() -> Log:
-    return Log()
+def log() -> RecordedLog:
+    return RecordedLog()
 
 
 @pytest.fixture
-def task(work: Work, log: Log) -> ScheduledTask:
+def task(work: Work, log: RecordedLog) -> ScheduledTask:
     return ScheduledTask("letters", work, ("a", "b"), log)
 
 
@@ -154,7 +154,7 @@ def test_what_another_clock_does_meanwhile_is_looked_at_first(
 
 
 def test_what_redis_refuses_is_told_once_and_tried_again_without_haste(
-    task: ScheduledTask, work: Work, clocks: Clocks, log: Log
+    task: ScheduledTask, work: Work, clocks: Clocks, log: RecordedLog
 ) -> None:
     work.error = ResponseError("WRONGTYPE")
     for _ in range(1000):
@@ -178,7 +178,7 @@ def test_a_lost_server_and_a_failover_are_everybodys_business(
 
 
 def test_what_nobody_foresaw_holds_up_one_piece_and_does_not_end_the_clock(
-    task: ScheduledTask, work: Work, log: Log, clocks: Clocks
+    task: ScheduledTask, work: Work, log: RecordedLog, clocks: Clocks
 ) -> None:
     work.error = ValueError("year -3166904 is out of range")
     task.attend(watch=True)

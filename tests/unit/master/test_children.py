@@ -20,7 +20,7 @@ from forkq.master.rescue import DeadChild, Rescue
 from forkq.master.signals import Signals
 from forkq.master.stop import StopSequence
 from forkq.runtime.pipe import Exiting, Fact, Reader, Ready, facts, send
-from tests.redis.in_process_child import Log
+from tests.support.recorded_log import RecordedLog
 from tests.support.waiting import wait_until
 
 
@@ -53,7 +53,7 @@ class Home:
 
     def __init__(self, tmp_path: Path) -> None:
         config = Config(pidfile=tmp_path / "pid", state_dir=tmp_path)
-        self.log, self.cases, self._signals = Log(), Cases(), Signals()
+        self.log, self.cases, self._signals = RecordedLog(), Cases(), Signals()
         self.reports: dict[int, int] = {}
         self.refusal: OSError | None = None
         rescue = cast("Rescue", self.cases)

@@ -11,7 +11,7 @@ import pytest
 
 from forkq.config import config
 from forkq.master.status_file import StatusFile
-from tests.redis.in_process_child import Log
+from tests.support.recorded_log import RecordedLog
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_a_full_disk_leaves_no_half_written_file(
     tmp_path: Path, full_disk: Callable[[], None]
 ) -> None:
     """It is told once; when there is room again the file is written."""
-    log = Log()
+    log = RecordedLog()
     flags = {"pidfile": str(tmp_path / "forkq.pid")}
     settings = config.load(None, flags, {}, tmp_path)
     status = StatusFile(settings, log)

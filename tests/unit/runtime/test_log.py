@@ -14,6 +14,8 @@ import pytest
 import structlog
 
 from forkq.runtime import log
+from forkq.runtime.log import LogOnce
+from tests.support.recorded_log import RecordedLog
 from tests.support.waiting import wait_until
 
 # Its text is bytes, which Python's own formatter cannot show.
@@ -232,3 +234,14 @@ def test_a_fork_while_another_thread_logs_can_log(monkeypatch: pytest.MonkeyPatc
     finally:
         over.set()
         noise.join(10)
+
+
+def test_a_problem_is_logged_when_it_begins_and_not_again_while_it_lasts() -> None:
+    lines = RecordedLog()
+    once = LogOnce(lines)
+    once.warning("a", "bad", key="a")
+    once.warning("a", "bad", key="a")
+    once.warning("b", "bad", key="b")
+    assert (once.over("a"), once.over("a"), once.over("c")) == (True, False, False)
+    once.warning("a", "bad", key="a again")
+    assert [values["key"] for _, _, values in lines.lines] == ["a", "b", "a again"]

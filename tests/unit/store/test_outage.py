@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 from forkq.store.outage import Backoff, Outage
-
-
-class Lines:
-    """Stands in for a logger."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, dict[str, Any]]] = []
-
-    def error(self, event: str, **values: Any) -> None:
-        self.lines.append((event, values))
-
-    info = error
+from tests.support.recorded_log import RecordedLog
 
 
 def test_one_line_when_it_goes_and_one_with_the_downtime_when_it_returns() -> None:
-    lines = Lines()
+    lines = RecordedLog()
     outage = Outage(lines)
     outage.end()
     threads = [
@@ -33,15 +21,15 @@ def test_one_line_when_it_goes_and_one_with_the_downtime_when_it_returns() -> No
         thread.join()
     outage.end()
     outage.end()
-    assert [event for event, _ in lines.lines] == ["redis lost", "redis is back"]
-    assert lines.lines[0][1] == {"error": "refused"}
-    assert lines.lines[1][1]["downtime"] >= 0
+    assert lines.events() == ["redis lost", "redis is back"]
+    assert lines.lines[0][2] == {"error": "refused"}
+    assert lines.lines[1][2]["downtime"] >= 0
 
 
 def test_an_error_without_words_is_named_by_its_kind() -> None:
-    lines = Lines()
+    lines = RecordedLog()
     Outage(lines).begin(TimeoutError())
-    assert lines.lines == [("redis lost", {"error": "TimeoutError"})]
+    assert lines.lines == [("error", "redis lost", {"error": "TimeoutError"})]
 
 
 def test_pauses_grow_from_one_second_to_ten_with_jitter() -> None:

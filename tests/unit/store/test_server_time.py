@@ -11,7 +11,7 @@ from redis.exceptions import NoPermissionError
 from forkq.store.server_time import ServerTime
 from forkq.wire import times
 from forkq.wire.times import now
-from tests.redis.in_process_child import Log
+from tests.support.recorded_log import RecordedLog
 
 TRUE = 1_795_216_000.25
 
@@ -26,7 +26,7 @@ class World:
         self.wrong = 0.0
         self.trip = 0.001
         self.error: Exception | None = None
-        self.log = Log()
+        self.log = RecordedLog()
         monkeypatch.setattr(time, "time", lambda: self.true + self.wrong)
         monkeypatch.setattr(times, "steady", lambda: 1000.0 + self.passed)
         self.server_time = ServerTime(self.log)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import Any
 
 import pytest
 
 from forkq.child.heartbeat.round_trip import RoundTrip
 from forkq.child.heartbeat.stats import BOUNDS, Tally, Totals, total
+from tests.support.recorded_log import RecordedLog
 
 
 def test_a_tally_counts_failures_as_processed_and_their_time_not_at_all() -> None:
@@ -92,36 +92,28 @@ def _performed(totals: Totals) -> int:
     return sum(sum(row[2:]) for row in totals.classes.values())
 
 
-class Warnings:
-    """A logger that keeps its warnings."""
-
-    def __init__(self) -> None:
-        self.values: list[dict[str, Any]] = []
-
-    def warning(self, event: str, **values: Any) -> None:
-        assert event.startswith("slow round trips")
-        self.values.append(values)
-
-
 def test_five_slow_round_trips_in_a_row_are_told_once_with_their_figures() -> None:
-    log = Warnings()
+    log = RecordedLog()
     trip = RoundTrip(log)
     for number in range(20):
         trip.note(0.06 + number / 1000, busy=10)
-    assert log.values == [{"ms": [60, 61, 62, 63, 64], "busy": 10}]
+    [(level, event, values)] = log.lines
+    assert level == "warning"
+    assert event.startswith("slow round trips")
+    assert values == {"ms": [60, 61, 62, 63, 64], "busy": 10}
     assert trip.microseconds == 79_000
 
 
 def test_a_good_round_trip_starts_the_count_anew() -> None:
-    log = Warnings()
+    log = RecordedLog()
     trip = RoundTrip(log)
     for _ in range(3):
         for _ in range(4):
             trip.note(0.2, busy=1)
         trip.note(0.001, busy=1)
-    assert log.values == []
+    assert log.lines == []
     for _ in range(2):
         for _ in range(6):
             trip.note(0.2, busy=1)
         trip.note(0.05, busy=1)
-    assert len(log.values) == 2
+    assert len(log.lines) == 2
