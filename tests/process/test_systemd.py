@@ -169,9 +169,12 @@ def test_start_returns_when_every_child_is_ready(running: Unit) -> None:
 
 def test_status_shows_the_masters_own_line(running: Unit) -> None:
     """STATUS= tells the number of children."""
-    text = running.show("StatusText")
-    assert "children" in text
-    assert f'Status: "{text}"' in running.ask("status")
+
+    def shows_it() -> bool:
+        text = running.show("StatusText")
+        return "children" in text and f'Status: "{text}"' in running.ask("status")
+
+    wait_until(shows_it, what="systemctl's status with the master's line, which changes meanwhile")
 
 
 def test_a_job_runs_in_the_sealed_box(running: Unit) -> None:
