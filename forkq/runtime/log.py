@@ -79,16 +79,26 @@ class LogOnce:
         self._logged: set[Hashable] = set()
 
     def warning(self, problem: Hashable, event: str, **values: Any) -> None:
-        """Logs ``event`` unless this problem is logged already."""
-        if problem not in self._logged:
-            self._logged.add(problem)
+        """Logs ``event`` as a warning, unless this problem is logged already."""
+        if self._is_new(problem):
             self._log.warning(event, **values)
 
+    def error(self, problem: Hashable, event: str, **values: Any) -> None:
+        """Logs ``event`` as an error, unless this problem is logged already."""
+        if self._is_new(problem):
+            self._log.error(event, **values)
+
     def over(self, problem: Hashable) -> bool:
-        """The problem has ended; its next beginning is logged. Whether it was logged."""
+        """Notes that the problem has ended: its next beginning is logged. Returns whether it was
+        logged."""
         was_logged = problem in self._logged
         self._logged.discard(problem)
         return was_logged
+
+    def _is_new(self, problem: Hashable) -> bool:
+        is_new = problem not in self._logged
+        self._logged.add(problem)
+        return is_new
 
 
 def wait_for_reader(seconds: float) -> None:

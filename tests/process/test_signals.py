@@ -146,7 +146,7 @@ def test_a_rolling_restart_of_a_quiet_tree_stays_quiet(
     wait_until(lambda: "quiet" in title(workers(forkq)[0]), what="its quiet")
     old = workers(forkq)[0]
     forkq.signal(signal.SIGUSR2)
-    forkq.wait_log("every place has its new child")
+    forkq.wait_log("every child is new")
     wait_until(lambda: not psutil.pid_exists(old.pid), what="the old child's end")
     jid = push(redis_server, "Quick", 0.001)
     pass_time(0.3)
@@ -213,7 +213,7 @@ def test_usr2_loads_new_code_under_load_and_loses_nothing(
         nonlocal fewest
         known = [c for c in forkq.status().get("children", []) if c["concurrency"]]
         fewest = min(fewest, sum(c["state"] == "running" for c in known) if known else fewest)
-        return "every place has its new child" in forkq.log_text()
+        return "every child is new" in forkq.log_text()
 
     wait_until(renewed, what="the rolling restart", deadline=15)
     assert fewest == 2, "a new child must be ready before the old one goes"
@@ -263,7 +263,7 @@ def test_usr2_with_code_that_cannot_boot_keeps_the_old_children(
     jid = push(redis_server, "Versioned", 0)
     journal.wait("one", [jid])
     renew(forkq, VERSIONED.format(version="number-three", more=""))
-    forkq.wait_log("every place has its new child")
+    forkq.wait_log("every child is new")
     wait_until(lambda: not set(old) & set(forkq.children()), what="the old ones to go")
     jid = push(redis_server, "Versioned", 0)
     journal.wait("number-three", [jid])
