@@ -266,6 +266,14 @@ def test_a_longer_time_out_needs_no_other_unit(unit: Unit) -> None:
     assert ended(unit) == {0}
 
 
+def test_a_longer_boot_needs_no_other_unit(unit: Unit) -> None:
+    """While children boot, the master asks for the time they need: no kill at TimeoutStartSec."""
+    unit.drop_in([*DROP_IN, "TimeoutStartSec=4", "Environment=IMPORT_SECONDS=6"])
+    unit.ask("start")
+    assert unit.show("ActiveState") == "active"
+    assert unit.number("NRestarts") == 0
+
+
 def test_an_idle_unit_stops_at_once(running: Unit) -> None:
     """No time-out is waited for when nothing runs; the embedded server's end included."""
     begin = time.monotonic()
