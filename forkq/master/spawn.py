@@ -17,7 +17,7 @@ from ..clock import main as clock
 from ..config.config import Config
 from ..errors import CannotBoot
 from ..runtime.assignment import Assignment, Generation, leave
-from ..runtime.exit_codes import BLIND
+from ..runtime.exit_codes import INTERNAL_ERROR
 from ..runtime.pipe import Fact, Reader, facts
 from ..wire import lease
 from .child_handle import ChildHandle, Slot
@@ -101,7 +101,7 @@ class Spawner:
     ) -> NoReturn:
         """The rest of a child's life. It never returns: the code after the call, and the exit hooks
         that the child has inherited, are the master's."""
-        code = BLIND
+        code = INTERNAL_ERROR
         try:
             reset()
             for fd in closing:
