@@ -141,11 +141,9 @@ def _check_server(config: Config, logger: FilteringBoundLogger) -> None:
     except ConnectionLost as error:
         if refuses(error):
             raise failure(error, settings.url) from None
+        hint = _hint(settings.url)
         logger.error(
-            "redis cannot be reached; waiting for it",
-            url=shown,
-            error=str(error),
-            hint=_hint(settings.url),
+            "redis cannot be reached; waiting for it", url=shown, error=str(error), hint=hint
         )
     except RedisError as error:
         raise failure(error, settings.url) from None

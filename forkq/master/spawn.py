@@ -10,7 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..child import main as child
 from ..clock import main as clock
@@ -49,38 +49,31 @@ class Spawner:
         """Forks a child for ``slot``. Raises CannotBoot if this process has threads, OSError if the
         system has no process or descriptor left."""
         refuse_threads()
-        child_control, control, report, child_report = _two_pipes()
-        for end in (control, child_report):
-            os.set_blocking(end, False)
-        nonce = secrets.token_hex(6)
+        pipes = _Pipes.open()
+        assignment = self._assignment(slot, pipes, quiet)
+        try:
+            pid = self._fork(assignment, (pipes.control, pipes.report))
+        except OSError:
+            pipes.close_master_ends()
+            raise
+        finally:
+            pipes.close_child_ends()
+        self._log.debug("spawned", child=slot.name, pid=pid)
+        identity = lease.identity(socket.gethostname(), pid, assignment.nonce)
+        report = Reader[Fact](pipes.report, facts)
+        return ChildHandle(slot, pid, _pidfd(pid), pipes.control, report, identity)
+
+    def _assignment(self, slot: Slot, pipes: _Pipes, quiet: bool) -> Assignment:
         self._number += 1
-        assignment = Assignment(
+        return Assignment(
             slot.name,
             slot.capsule,
-            nonce,
-            child_control,
-            child_report,
+            secrets.token_hex(6),
+            pipes.child_control,
+            pipes.child_report,
             quiet,
             self._generation,
             self._number,
-        )
-        try:
-            pid = self._fork(assignment, (control, report))
-        except OSError:
-            os.close(control)
-            os.close(report)
-            raise
-        finally:
-            os.close(child_control)
-            os.close(child_report)
-        self._log.debug("spawned", child=slot.name, pid=pid)
-        return ChildHandle(
-            slot=slot,
-            pid=pid,
-            pidfd=_pidfd(pid),
-            control=control,
-            report=Reader[Fact](report, facts),
-            identity=lease.identity(socket.gethostname(), pid, nonce),
         )
 
     def _fork(self, assignment: Assignment, new_ends: tuple[int, int]) -> int:
@@ -117,15 +110,38 @@ class Spawner:
             leave(code)
 
 
-def _two_pipes() -> tuple[int, int, int, int]:
-    """Read and write ends of the control pipe, then of the report pipe: all four, or OSError."""
-    control = os.pipe()
-    try:
-        return (*control, *os.pipe())
-    except OSError:
-        for end in control:
-            os.close(end)
-        raise
+class _Pipes(NamedTuple):
+    """The control pipe and the report pipe of one child. ``control`` and ``report`` are the
+    master's ends."""
+
+    child_control: int
+    control: int
+    report: int
+    child_report: int
+
+    @classmethod
+    def open(cls) -> _Pipes:
+        """Opens all four ends, or none. Raises OSError."""
+        control = os.pipe()
+        try:
+            pipes = cls(*control, *os.pipe())
+        except OSError:
+            for end in control:
+                os.close(end)
+            raise
+        for end in (pipes.control, pipes.child_report):
+            os.set_blocking(end, False)
+        return pipes
+
+    def close_master_ends(self) -> None:
+        """When there is no child."""
+        os.close(self.control)
+        os.close(self.report)
+
+    def close_child_ends(self) -> None:
+        """In the master, after the fork."""
+        os.close(self.child_control)
+        os.close(self.child_report)
 
 
 def refuse_threads() -> None:
