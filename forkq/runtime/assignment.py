@@ -128,7 +128,7 @@ def _unblock_term() -> None:
 
 def _become_job_fork() -> None:
     """After the fork, in the job's fork: gives up the child's pipes, its signal handlers and above
-    all its wake-up descriptor. Processes that a job's fork forks in its turn change nothing."""
+    all its wake-up descriptor. A process that this one forks in its turn changes nothing."""
     global _is_job_fork  # noqa: PLW0603 - a property of the process
     if _is_job_fork:
         return
