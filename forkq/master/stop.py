@@ -56,7 +56,8 @@ class StopSequence:
     KILLED     never                                          waits for their deaths
     =========  =============================================  ==================================
 
-    ``advance`` goes through one transition at most, so that the loop's other work goes on.
+    ``advance`` ends one phase at most (ANSWERS and JOBS may end together), so that the loop's other
+    work goes on between the steps.
     """
 
     def __init__(self, children: Children, rescue: Rescue, log: FilteringBoundLogger) -> None:

@@ -17,7 +17,7 @@ from forkq.master.child_handle import ChildHandle, Slot
 from forkq.master.children import Children
 from forkq.master.rescue import DeadChild, Rescue
 from forkq.master.signals import Signals
-from forkq.master.stop import StopSequence
+from forkq.master.stop import Phase, StopSequence
 from forkq.master.stuck_children import StuckChildren
 from forkq.runtime.pipe import Exiting, Fact, Reader, Ready, Unbootable, facts, send
 from tests.support.recorded_log import RecordedLog
@@ -133,6 +133,29 @@ def test_a_frozen_child_that_is_killed_before_its_requeue_is_rescued_once(
     assert [dead.crash for dead in its_rescues] == [None]
     assert "frozen child killed from outside; its jobs go back" in tree.log.events()
     assert len(tree.rescue.added) == 2, "the clock has one, too"
+
+
+def test_a_stop_takes_its_steps_in_turns_of_the_loop(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stop, "GRACE", 0.0)
+    child = tree.boot()
+    assert not tree.stop_sequence.begun
+    assert tree.stop_sequence.due is None
+    tree.stop_sequence.begin(0)
+    phases = [tree.stop_sequence._phase]
+
+    def is_over() -> bool:
+        tree.stop_sequence.advance()
+        if tree.stop_sequence._phase is not phases[-1]:
+            phases.append(tree.stop_sequence._phase)
+        return tree.stop_sequence.due is None
+
+    wait_until(is_over, what="the last phase")
+    assert phases == [Phase.ANSWERS, Phase.CLEANUP, Phase.FROZEN, Phase.REQUEUE, Phase.KILLED]
+    assert child.killed
+    tree.reap(child)
+    assert "child killed" in tree.log.events()
 
 
 def test_a_child_that_dies_before_it_is_ready_leaves_no_crash_record(tree: Tree) -> None:
