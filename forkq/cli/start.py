@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from setproctitle import setproctitle
@@ -32,6 +32,9 @@ from ..wire.keys import Keys
 from ..wire.printable import traceback_of
 from ..wire.redis_url import EMBEDDED, redacted_url
 from .options import configuration, finds_redis
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 _STDERR: Final = 2
 
@@ -72,8 +75,8 @@ def start(verbose: bool, **flags: Any) -> int:
 
 
 def _open_standard_streams() -> None:
-    """Opens /dev/null where the caller has closed standard input, output or error. Else the next
-    pipe would get that number, and what a job prints would go into it."""
+    """Opens /dev/null for each standard stream that the caller has closed. Otherwise the next pipe
+    would get its number, and a job would print into that pipe."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(fd, True)
     os.close(fd)
@@ -82,7 +85,7 @@ def _open_standard_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(_STDERR, "w", closefd=False)
 
 
-def run(config: Config, logger: Any) -> int:
+def run(config: Config, logger: FilteringBoundLogger) -> int:
     """Runs the master until it ends. Returns its exit code; raises ForkqError before the fork."""
     if not config.app:
         raise ConfigError(
@@ -91,7 +94,7 @@ def run(config: Config, logger: Any) -> int:
         )
     for warning in warnings(config.rules, config.capsules):
         logger.warning("a rule changes nothing", file=str(config.source), why=warning)
-    setproctitle(f"{TITLE} (booting)")  # the commands know it by that
+    setproctitle(f"{TITLE} (booting)")  # by this title the commands find the master
     pidfile = Pidfile(config.pidfile)
     pidfile.acquire()
     try:
@@ -102,14 +105,14 @@ def run(config: Config, logger: Any) -> int:
     return master.run()
 
 
-def _assemble(config: Config, pidfile: Pidfile, logger: Any) -> Master:
+def _assemble(config: Config, pidfile: Pidfile, logger: FilteringBoundLogger) -> Master:
     embedded = None
     if config.redis.url == EMBEDDED:
         embedded = EmbeddedRedis(config.state_dir, config.url_file, logger)
         embedded.start()
         config = replace(config, redis=replace(config.redis, url=embedded.url))
     try:
-        _look_at_server(config, logger)
+        _check_server(config, logger)
         if config.preload:
             _preload(config)
     except BaseException:
@@ -122,9 +125,9 @@ def _assemble(config: Config, pidfile: Pidfile, logger: Any) -> Master:
     return Master(config, pidfile, rescue, SystemdNotifier(os.environ, logger), embedded, logger)
 
 
-def _look_at_server(config: Config, logger: Any) -> None:
-    """Warns of what would lose jobs. A server that is away is waited for; one that refuses us, or
-    is too old, is an error now and not in every child."""
+def _check_server(config: Config, logger: FilteringBoundLogger) -> None:
+    """Logs which settings of the server could lose jobs. A server that is away is no error: the
+    children wait for it. One that is too old or refuses forkq is an error here, before the fork."""
     settings, shown = config.redis, redacted_url(config.redis.url)
     check_files(settings.url)
     connection = RedisConnection(
@@ -138,11 +141,9 @@ def _look_at_server(config: Config, logger: Any) -> None:
     except ConnectionLost as error:
         if refuses(error):
             raise failure(error, settings.url) from None
+        hint = _hint(settings.url)
         logger.error(
-            "redis cannot be reached; waiting for it",
-            url=shown,
-            error=str(error),
-            hint=_hint(settings.url),
+            "redis cannot be reached; waiting for it", url=shown, error=str(error), hint=hint
         )
     except RedisError as error:
         raise failure(error, settings.url) from None
@@ -157,15 +158,15 @@ def _hint(url: str) -> str:
 
 
 def _preload(config: Config) -> None:
-    """Imports the app before the fork, and freezes it: what the collector never touches again,
-    the children go on sharing."""
+    """Imports the app before the fork, and freezes it: the garbage collector leaves its objects
+    alone, so that the children go on sharing their memory."""
     try:
         load_app(config.app)
     except KeyboardInterrupt:
         raise
     except ForkqError as error:
         raise CannotBoot(str(error)) from None
-    except BaseException as error:  # noqa: BLE001 - SystemExit too: it looks like a clean end
+    except BaseException as error:  # noqa: BLE001 - SystemExit too: it would look like a clean end
         apps = ", ".join(config.app)
         raise CannotBoot(
             f"the app {apps} failed while it was preloaded:\n{traceback_of(error)}"

@@ -1,4 +1,5 @@
-"""The master's view of its children: one slot per place to fill, one handle per process."""
+"""What the master knows of its children: a slot for each child that must run, a handle for each
+process."""
 
 from __future__ import annotations
 
@@ -29,10 +30,11 @@ from ..runtime.pipe import (
     Unbootable,
     send,
 )
+from ..wire.printable import printable
 
 CLOCK: Final = "clock"
-# A child that lived this long was well: its next death starts the backoff anew.
-_WELL_AFTER: Final = 10.0
+# A child that lived this long was healthy: the pauses after its death start anew.
+_HEALTHY_AFTER: Final = 10.0
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 10.0
 _MOST_DOUBLINGS: Final = 10
@@ -40,13 +42,18 @@ _MOST_DOUBLINGS: Final = 10
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A place in the tree that is to be filled with a living child. No capsule: the clock's."""
+    """One child that must run. The master fills the slot again when its child has died.
+
+    ``capsule`` is None for the clock. ``due`` (monotonic) is when the empty slot may be filled.
+    ``reason``: why the last child did not boot. ``fork_error``: why the system refused the last
+    fork; "" if it did not.
+    """
 
     name: str
     capsule: Capsule | None
     child: ChildHandle | None = None
     boot_failures: int = 0
-    fork_failed: bool = False
+    fork_error: str = ""
     early_deaths: int = 0
     respawns: int = 0
     due: float = 0.0
@@ -54,24 +61,34 @@ class Slot:
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """Whose leases a child here may hold."""
+        """The queues in which a child of this slot may hold leases."""
         return self.capsule.queue_names if self.capsule else ()
 
     @property
-    def degraded(self) -> bool:
-        """Whether its last child could not boot, or none can be forked, and no other one is ready
-        yet."""
-        failed = self.boot_failures > 0 or self.fork_failed
-        return failed and not (self.child is not None and self.child.was_ready)
+    def ready(self) -> bool:
+        """Whether the slot has a child that has booted."""
+        return self.child is not None and self.child.was_ready
 
-    def died(self, child: ChildHandle, how: str) -> None:
-        """Notes a death, and when the place may be filled again (monotonic)."""
+    @property
+    def missing(self) -> str:
+        """Why the slot has no ready child although the master has tried; "" if it has one, or if
+        no try has failed."""
+        if self.ready:
+            return ""
+        if self.fork_error:
+            return f"{self.name} cannot be forked: {self.fork_error}"
+        if self.boot_failures:
+            return f"{self.name} cannot boot: {_last_line(self.reason)}"
+        return ""
+
+    def record_death(self, child: ChildHandle, how: str) -> None:
+        """Empties the slot, and computes when it may be filled again."""
         self.child = None
         self.reason = child.reason or f"it died with {how} before it was ready"
         lived = time.monotonic() - child.born
         if child.was_ready:
             self.boot_failures = 0
-            self.early_deaths = 0 if lived >= _WELL_AFTER else self.early_deaths + 1
+            self.early_deaths = 0 if lived >= _HEALTHY_AFTER else self.early_deaths + 1
         else:
             self.boot_failures += not child.exited_cleanly  # else it was told to end
             self.early_deaths += 1
@@ -79,7 +96,7 @@ class Slot:
         self.due = time.monotonic() + self._pause()
 
     def _pause(self) -> float:
-        """Nothing after a long life; else growing, with jitter."""
+        """Zero after a long life; after short lives a growing pause with jitter."""
         if self.early_deaths == 0:
             return 0.0
         doublings = min(self.early_deaths - 1, _MOST_DOUBLINGS)  # 2.0 ** 1024 is an error
@@ -87,14 +104,21 @@ class Slot:
         return ceiling * random.uniform(0.5, 1.0)
 
 
+def _last_line(reason: str) -> str:
+    """The error itself, without its traceback."""
+    lines = reason.strip().splitlines()
+    return printable(lines[-1].strip()) if lines else ""
+
+
 @dataclass(slots=True, eq=False)
 class ChildHandle:
-    """One child process. It stays unreaped until ``loop`` reaps it, so its pid cannot be reused.
+    """One child process. Its pid cannot be reused before ``Children.reap`` has reaped it.
 
-    ``reason``: why it cannot boot. ``rescued``: its leases are in the care of ``Rescue``.
-    ``left_at``: when its end of the report pipe was closed (monotonic). ``stop_told_at``: when it
-    was first told to stop. ``heard_at`` (monotonic) is when its last fact arrived; ``silent_since``
-    is that moment for a child that the watchdog calls silent, else None.
+    ``reason``: why it cannot boot. ``rescued``: ``Rescue`` returns its leases. Monotonic times:
+    ``pipe_closed_at``, when the child's end of the report pipe was closed; ``stop_ordered_at``,
+    when the master first told it to stop; ``last_fact_at``, when its last fact arrived;
+    ``silent_since``, the same moment for a child that the watchdog has found silent, else None;
+    ``lease_held_until``, how long the clock holds the leader's lease.
     """
 
     slot: Slot
@@ -114,11 +138,11 @@ class ChildHandle:
     killed: bool = False
     rescued: bool = False
     exited_cleanly: bool = False
-    left_at: float | None = None
-    stop_told_at: float | None = None
-    stacks_asked: bool = False
-    leads_until: float = 0.0
-    heard_at: float = field(default_factory=time.monotonic)
+    pipe_closed_at: float | None = None
+    stop_ordered_at: float | None = None
+    stacks_requested: bool = False
+    lease_held_until: float = 0.0
+    last_fact_at: float = field(default_factory=time.monotonic)
     silent_since: float | None = None
 
     @property
@@ -126,49 +150,54 @@ class ChildHandle:
         """As in logs and process titles: ``default.0``."""
         return self.slot.name
 
-    def hear(self) -> None:
-        """Takes in what the child reports."""
+    def read_facts(self) -> None:
+        """Reads what the child has reported since the last call."""
         for fact in self.report.read():
-            self.heard_at = time.monotonic()
-            if isinstance(fact, Ready):
-                self.was_ready, self.state = True, "running"
-            elif isinstance(fact, Unbootable):
-                self.reason, self.was_ready = fact.reason, False
-            elif isinstance(fact, Exiting):
-                self.exited_cleanly = True
-            elif isinstance(fact, LeaseHeld):
-                self.leads_until = fact.until
-            else:
-                self.state = fact.state
-                self.busy, self.processed, self.failed = fact.busy, fact.processed, fact.failed
-        if self.report.eof and self.left_at is None:
-            self.left_at = time.monotonic()
+            self.last_fact_at = time.monotonic()
+            self._apply(fact)
+        if self.report.eof and self.pipe_closed_at is None:
+            self.pipe_closed_at = time.monotonic()
 
-    def ended_well(self, code: int) -> bool:
-        """Whether it has left nothing behind; ``code`` alone says nothing, any job can exit."""
+    def _apply(self, fact: Fact) -> None:
+        if isinstance(fact, Ready):
+            self.was_ready, self.state = True, "running"
+        elif isinstance(fact, Unbootable):
+            self.reason, self.was_ready = fact.reason, False
+        elif isinstance(fact, Exiting):
+            self.exited_cleanly = True
+        elif isinstance(fact, LeaseHeld):
+            self.lease_held_until = fact.until
+        else:
+            self.state = fact.state
+            self.busy, self.processed, self.failed = fact.busy, fact.processed, fact.failed
+
+    def left_nothing(self, code: int) -> bool:
+        """Whether the child has returned its leases and counts. The exit code alone does not prove
+        it: any job can call ``exit``."""
         return self.exited_cleanly and code == CLEAN
 
     def descriptors(self) -> Iterator[int]:
-        """Our ends, for the children that come after it to close."""
+        """The master's descriptors for this child; children that are forked later close them."""
         yield self.control
         yield self.report.fd
         if self.pidfd is not None:
             yield self.pidfd
 
-    def order(self, order: Order) -> None:
-        """Tells the child. One that cannot be told is dying, and will be reaped."""
-        if isinstance(order, Stop) and self.stop_told_at is None:
-            self.stop_told_at = time.monotonic()
+    def send(self, order: Order) -> None:
+        """Sends an order. A child that cannot receive it is dying, and will be reaped."""
+        if isinstance(order, Stop) and self.stop_ordered_at is None:
+            self.stop_ordered_at = time.monotonic()
         send(self.control, order)
 
     def dump_stacks(self) -> None:
-        """Has it log its stacks. One that does not obey orders, or not yet, is told by signal."""
-        self.order(DumpStacks())
+        """Makes the child log its stacks. A child that is silent or boots gets a signal, too,
+        because it may not read orders."""
+        self.send(DumpStacks())
         if self.silent_since is not None or not self.was_ready:
             self.signal_stacks()
 
     def signal_stacks(self) -> None:
-        """Has it write its stacks to standard error, whatever its interpreter does."""
+        """Makes the child write its stacks to standard error, even while its interpreter hangs."""
         os.kill(self.pid, STACKS)
 
     def process_state(self) -> str:
@@ -178,12 +207,12 @@ class ChildHandle:
         return ""
 
     def freeze(self) -> None:
-        """Stops it in its tracks, so that nothing it runs can finish or go on."""
+        """SIGSTOP: none of its jobs can go on or finish."""
         os.kill(self.pid, signal.SIGSTOP)
         self.frozen = True
 
     def has_halted(self) -> bool:
-        """Whether a frozen child has really come to a halt (or has ended)."""
+        """Whether a frozen child has come to a halt (or has ended)."""
         options = os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self.pid, options) is not None
 
@@ -193,6 +222,6 @@ class ChildHandle:
         self.killed = True
 
     def close(self) -> None:
-        """Closes our ends, once it is dead."""
+        """Closes the master's descriptors for a dead child."""
         for fd in self.descriptors():
             os.close(fd)

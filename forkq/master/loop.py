@@ -1,6 +1,10 @@
-"""The master: one thread, one loop. It looks after its children and does nothing else.
+"""The master: one thread, one loop. It keeps its children alive and does nothing else.
 
-It never blocks: it sleeps in the selector until a signal, a fact, a death or a deadline wakes it.
+The loop waits in two calls. ``Children.wait`` sleeps until a signal, a fact, a death or a deadline
+wakes it. ``Rescue.advance`` and ``StopSequence.advance`` wait for Redis: each turn for one connect
+or one answer at most, and each step of those ends at ``rescue.TIMEOUT``. A host name in the URL is
+looked up in the resolver's own time. After the loop ``_finish`` waits for the last rescue, and for
+the end of the embedded server.
 """
 
 from __future__ import annotations
@@ -18,25 +22,25 @@ from ..runtime.log import catch_up
 from ..runtime.pipe import Quiet
 from .children import Children
 from .embedded_redis import EmbeddedRedis
-from .inspection import Inspection
-from .leader_relay import Leadership
+from .leader_relay import LeaderRelay
 from .pidfile import TITLE, Pidfile
 from .rescue import Rescue
-from .rolling_restart import Rolling
+from .rolling_restart import RollingRestart
 from .signals import Signals, ignore
 from .status_file import StatusFile
 from .stop import GRACE, StopSequence
+from .stuck_children import StuckChildren
 from .systemd import SystemdNotifier
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-# How long a stopping master waits for Redis to take the last jobs back.
+# Seconds that a stopping master waits for Redis to take the last jobs back.
 _LAST_RESCUE: Final = 1.0
-# And how long before its last moment it gives that up, to end in time.
-_EXIT: Final = 1.25
-_KILLS_AT_ONCE: Final = 3  # the third Ctrl-C
+# It gives that up so many seconds before the last process must be gone.
+_EXIT_RESERVE: Final = 1.25
+_INTERRUPTS_TO_KILL: Final = 3
 _TICK: Final = 1.0
 
 
@@ -60,93 +64,77 @@ class Master:
         self._log = log
         self._signals = Signals()
         self._children = Children(config, rescue, self._signals, self._descriptors, log)
-        self._stopping = StopSequence(self._children, rescue, log)
-        self._rolling = Rolling(self._children, log)
-        self._inspection = Inspection(self._children, config.boot_timeout, log)
-        self._leadership = Leadership()
-        self._watchdog = Watchdog(self._children.children, config.silent_after, log)
-        self._status = StatusFile(config, log)
-        self._ready = False
+        self._stop_sequence = StopSequence(self._children, rescue, log)
+        self._rolling_restart = RollingRestart(self._children, log)
+        self._stuck_children = StuckChildren(self._children, config.boot_timeout, log)
+        self._leader_relay = LeaderRelay()
+        self._watchdog = Watchdog(self._children.by_pid, config.silent_after, log)
+        self._status_file = StatusFile(config, log)
+        self._was_announced = False
         self._quiet = False
         self._interrupts = 0
         self._exit_code = CLEAN
 
     def run(self) -> int:
         """Forks the children and keeps them alive until told to stop. Returns the exit code."""
-        self._begin()
-        while self._children.children or not self._stopping.begun:
-            self._children.wait(self._next_deadline())
-            self._obey_signals()
-            self._children.hear()
-            self._children.reap()
-            self._inspection.enforce()
-            self._watchdog.look()
-            self._stopping.enforce()
-            self._respawn()  # first: it boots while its predecessor's jobs go back
-            self._rescue.work()
-            self._children.tell_deaths()
-            self._leadership.go_on(self._children.slots, self._children.children)
-            self._show()
-        self._end()
+        self._start()
+        while self._children.by_pid or not self._stop_sequence.begun:
+            self._children.wait(self._next_deadline())  # for a signal, a fact, a death, a deadline
+            self._handle_signals()
+            self._children.read_facts()  # Ready, Beat, Unbootable, Exiting, LeaseHeld
+            self._children.reap()  # the dead: empties their slots, opens their rescues
+            self._stuck_children.kill_overdue()
+            self._watchdog.check()  # logs which children send no facts any more
+            self._stop_sequence.advance()  # after the deadline: freeze, requeue, kill
+            self._fill_slots()  # before the rescue: new children boot meanwhile
+            self._rescue.advance()  # returns the jobs of dead children to their queues
+            self._children.log_deaths()  # after the rescue, so that no line delays it
+            self._leader_relay.advance(self._children.slots, self._children.by_pid)
+            self._check_embedded_redis()
+            self._show_state()
+        self._finish()
         return self._exit_code
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self._signals.install()
         names = [slot.name for slot in self._children.slots]
         self._log.info("starting", children=names, pidfile=str(self._pidfile.path))
-        self._children.fill()
+        self._children.fill_slots()
 
-    def _obey_signals(self) -> None:
-        """Handlers enqueue, the loop decides: here is what each signal means."""
+    def _handle_signals(self) -> None:
         for number in self._signals.read():
             action = _ACTIONS.get(number)
             if action is not None:
                 action(self)
 
-    def _respawn(self) -> None:
-        """Fills the free places, goes on with a rolling restart, gives up on what cannot boot."""
-        if self._stopping.begun:
+    def _fill_slots(self) -> None:
+        """Replaces dead children, goes on with a rolling restart, gives up on a failed boot."""
+        if self._stop_sequence.begun:
             return
         if self._children.boot_failure is not None:
             self._log.error("cannot boot; giving up", **self._children.boot_failure)
             self._exit_code = CANNOT_BOOT
             self._stop()
             return
-        self._children.fill(quiet=self._quiet)
-        self._rolling.go_on(quiet=self._quiet)
+        self._children.fill_slots(quiet=self._quiet)
+        self._rolling_restart.advance(quiet=self._quiet)
 
-    def _show(self) -> None:
-        """Tells how we stand: process title, systemd, status file."""
-        summary = f"{self._children.summary()}{self._note()}"
-        tag = f"[{self._config.tag}] " if self._config.tag else ""
-        setproctitle(f"{TITLE} {tag}{summary}")
-        self._notifier.ping()
-        if self._children.was_ready and not self._rolling.under_way and not self._stopping.begun:
-            self._announce(summary)
-        self._notifier.status(summary)
-        self._status.write(self._state(), self._children.children.values(), ready=self._works())
+    def _check_embedded_redis(self) -> None:
         if self._embedded is not None:
             self._embedded.check()
-        catch_up()
 
-    def _announce(self, summary: str) -> None:
-        if not self._ready:
-            self._ready = True
-            self._log.info("ready", children=len(self._children.slots))
-        self._notifier.ready(summary)
-
-    def _end(self) -> None:
-        """Nothing is left running: the last jobs go back, then our own traces go."""
-        limit = min(time.monotonic() + _LAST_RESCUE, self._stopping.latest - _EXIT)
-        self._rescue.hurry(limit)
-        while not self._rescue.work() and time.monotonic() < limit:
+    def _finish(self) -> None:
+        """All children are gone: returns the last jobs, then removes the master's own files."""
+        limit = min(time.monotonic() + _LAST_RESCUE, self._stop_sequence.latest - _EXIT_RESERVE)
+        self._rescue.limit_waits(limit)
+        while not self._rescue.advance() and time.monotonic() < limit:
             self._children.wait(min(limit, self._rescue.due or limit))
         if self._embedded is not None:
             self._log.info("stopping the embedded server, last of all")
             self._embedded.stop()
         if self._rescue.due is not None:
             self._log.warning("jobs stay leased in redis; the next start gives them back")
-        self._status.remove()
+        self._status_file.remove()
         self._pidfile.release()
         self._log.info("stopped", exit_code=self._exit_code)
         ignore()
@@ -154,68 +142,94 @@ class Master:
     # What the signals do
 
     def _stop(self) -> None:
-        if self._stopping.begun:
+        if self._stop_sequence.begun:
             return
         self._notifier.stopping(self._config.timeout + GRACE + 2 * _LAST_RESCUE)
-        self._stopping.begin(self._config.timeout)
+        self._stop_sequence.begin(self._config.timeout)
 
     def _interrupt(self) -> None:
         self._interrupts += 1
-        if self._interrupts < _KILLS_AT_ONCE:
+        if self._interrupts < _INTERRUPTS_TO_KILL:
             self._stop()
         else:
             self._log.warning("third interrupt: killing; jobs in flight keep their leases")
-            self._rescue.resign()
-            self._children.kill()
+            self._rescue.abandon()
+            self._children.kill_all()
 
     def _go_quiet(self) -> None:
         self._log.info("quiet: no new jobs; running ones go on until the stop")
         self._quiet = True
-        self._children.order(Quiet())
+        self._children.send_all(Quiet())
 
     def _dump_stacks(self) -> None:
-        for child in self._children.children.values():
+        for child in self._children:
             child.dump_stacks()
 
     def _restart(self) -> None:
-        if self._stopping.begun:
+        if self._stop_sequence.begun:
             self._log.info("no rolling restart: the tree is stopping")
             return
-        self._children.fill_now()
-        if self._rolling.begin():
+        self._children.end_pauses()
+        if self._rolling_restart.begin():
             self._notifier.reloading()
 
     def _hang_up(self) -> None:
         self._log.info("hangup: logs go to standard error, so there is no file to reopen")
 
-    # How we stand
+    # The state of the tree
+
+    def _show_state(self) -> None:
+        """In the process title, to systemd and in the status file."""
+        summary = f"{self._children.summary()}{self._note()}"
+        tag = f"[{self._config.tag}] " if self._config.tag else ""
+        setproctitle(f"{TITLE} {tag}{summary}")
+        self._notify_systemd(summary)
+        self._status_file.write(
+            self._state(), self._children, ready=self._is_ready(), missing=self._children.missing
+        )
+        catch_up()
+
+    def _notify_systemd(self, summary: str) -> None:
+        self._notifier.ping()
+        if not self._stop_sequence.begun:
+            if self._children.were_ready and not self._rolling_restart.under_way:
+                self._announce_ready(summary)
+            else:
+                self._notifier.booting()
+        self._notifier.status(summary)
+
+    def _announce_ready(self, summary: str) -> None:
+        if not self._was_announced:
+            self._was_announced = True
+            self._log.info("ready", children=len(self._children.slots))
+        self._notifier.ready(summary)
 
     def _next_deadline(self) -> float:
-        """When the loop must look again, though nothing happens (monotonic)."""
+        """When the loop must go round, even if nothing happens (monotonic)."""
         moments = [
             time.monotonic() + min(_TICK, self._notifier.watchdog or _TICK),
-            self._stopping.due,
+            self._stop_sequence.due,
             self._rescue.due,
-            self._status.due,
-            self._inspection.due,
-            None if self._stopping.begun else self._children.due,
+            self._status_file.due,
+            self._stuck_children.due,
+            None if self._stop_sequence.begun else self._children.due,
         ]
         return min(moment for moment in moments if moment is not None)
 
-    def _works(self) -> bool:
-        """Whether every place is filled with a child that takes jobs, as far as we know."""
-        if self._quiet or self._stopping.begun or not self._children.all_ready:
+    def _is_ready(self) -> bool:
+        """Whether every slot has a child that takes jobs, as far as the master knows."""
+        if self._quiet or self._stop_sequence.begun or not self._children.all_ready:
             return False
         return not self._children.silent
 
     def _state(self) -> str:
-        if self._stopping.begun:
+        if self._stop_sequence.begun:
             return "stopping"
         if self._quiet:
             return "quiet"
         if self._children.degraded:
             return "degraded"
-        return "running" if self._ready else "booting"
+        return "running" if self._was_announced else "booting"
 
     def _note(self) -> str:
         state = self._state()
@@ -224,7 +238,7 @@ class Master:
         return "" if state == "running" else f" ({state})"
 
     def _descriptors(self) -> list[int]:
-        """Ours alone: what a new child must close, besides what the family knows of."""
+        """What a new child must close, besides the descriptors that ``Children`` knows."""
         return [
             *self._signals.descriptors(),
             self._pidfile.descriptor(),

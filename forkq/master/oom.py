@@ -1,6 +1,6 @@
-"""Whether the kernel killed a child for want of memory: what the control group has counted.
+"""Whether the kernel killed a child because memory ran out: its control group counts such kills.
 
-Linux counts such kills for each control group, this tree's with those of its children: the line
+The counter of a control group includes the groups below it. It is the line
 ``oom_kill N`` of ``memory.events`` (version 2) or ``memory.oom_control`` (version 1).
 """
 
@@ -12,39 +12,40 @@ from pathlib import Path
 from typing import Final
 
 _ROOT: Final = Path("/sys/fs/cgroup")
-# A large process takes a while to die. A kill that no death has claimed by then hit another one,
-# such as a job's own subprocess.
+# Seconds. A large process takes a while to die. A kill that no death has claimed by then hit
+# another process, such as a job's own subprocess.
 _CLAIM_WITHIN: Final = 10.0
 
 
 class OomKills:
-    """``look`` often, so that an old kill is not taken for the reason of a new death."""
+    """Call ``update`` often: an old kill must not be taken for the reason of a new death."""
 
     def __init__(self, counter: Path | None = None) -> None:
         self._counter = counter or _find_counter(Path("/proc/self/cgroup"), _ROOT)
         self._count = self._read()
         self._unclaimed = 0
-        self._seen = 0.0
+        self._counted_at = 0.0
 
-    def look(self) -> None:
-        """Takes in what has been counted since."""
+    def update(self) -> None:
+        """Reads how many kills were counted since the last call."""
         count = self._read()
         if count > self._count:
             self._unclaimed += count - self._count
-            self._seen = time.monotonic()
-        elif time.monotonic() - self._seen > _CLAIM_WITHIN:
+            self._counted_at = time.monotonic()
+        elif time.monotonic() - self._counted_at > _CLAIM_WITHIN:
             self._unclaimed = 0
         self._count = count
 
     def claim(self) -> bool:
-        """Whether one of these kills explains a child that died of SIGKILL just now."""
-        self.look()
+        """Whether the kernel has killed a child that has just died of SIGKILL. Each kill explains
+        one death."""
+        self.update()
         found = self._unclaimed > 0
         self._unclaimed -= found
         return found
 
     def _read(self) -> int:
-        """0 where nothing is counted: no Linux, or no control group for memory."""
+        """0 without a counter: not Linux, or no control group for memory."""
         if self._counter is None:
             return 0
         with suppress(OSError, ValueError):
@@ -56,8 +57,8 @@ class OomKills:
 
 
 def _find_counter(own: Path, root: Path) -> Path | None:
-    """The file that counts for this process. In a container its path may be the host's, and then
-    the group is mounted at the root."""
+    """The file with the counter of this process's group. In a container ``own`` may name the path
+    on the host; the group is mounted at the root then."""
     with suppress(OSError):
         for line in own.read_text().splitlines():
             _, controllers, path = line.split(":", 2)

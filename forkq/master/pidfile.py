@@ -1,8 +1,8 @@
 """The pidfile: one master per file, held by a lock that dies with it.
 
 A POSIX record lock belongs to the process, is not inherited by a fork, and is released by the
-kernel however the process ends. So a stale file is one that nobody has locked, whatever pid it
-names: there is nothing to guess, and no recycled pid to fall for.
+kernel however the process ends. So a file without a lock is stale, even if the pid in it belongs to
+a living process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pidfile:
         """Takes the file. Raises AlreadyRunning with the pid of the master that has it."""
         try:
             make_folder(self.path.parent)
-            self._fd = self._locked()
+            self._fd = self._open_locked()
             self._write()
         except OSError as error:
             raise ConfigError(
@@ -40,7 +40,7 @@ class Pidfile:
             ) from None
 
     def release(self) -> None:
-        """Removes the file, while it is still ours."""
+        """Removes the file, if its path still leads to it."""
         if _is_at(self._fd, self.path):
             self.path.unlink(missing_ok=True)
         os.close(self._fd)
@@ -50,7 +50,7 @@ class Pidfile:
         return self._fd
 
     def _write(self) -> None:
-        """Writes our pid. A file that a full disk does not take is removed again."""
+        """Writes the master's pid. If the disk is full, the empty file is removed again."""
         try:
             os.ftruncate(self._fd, 0)
             os.write(self._fd, f"{os.getpid()}\n".encode())
@@ -58,7 +58,7 @@ class Pidfile:
             self.release()
             raise
 
-    def _locked(self) -> int:
+    def _open_locked(self) -> int:
         while True:
             fd = open_own(self.path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
@@ -79,7 +79,7 @@ def running_master(path: Path) -> psutil.Process | None:
     """The live master behind ``path``, or None if there is none.
 
     Raises ConfigError if the file is not to be trusted, ForkqError if it names a process that is
-    not the master of the file's owner: that one must get no signal of ours.
+    not the master of the file's owner: such a process must get no signal.
     """
     try:
         fd = open_trusted(path)
@@ -96,13 +96,13 @@ def running_master(path: Path) -> psutil.Process | None:
 
 
 def _master(pid: int, owner: int, path: Path) -> psutil.Process:
-    """The process ``pid``, which must be a master of the user ``owner``."""
+    """The process ``pid``. Raises ForkqError if it is no master of the user ``owner``."""
     try:
         process = psutil.Process(pid)
         if process.uids().real == owner and _looks_like_a_master(process.cmdline()):
             return process
     except (psutil.Error, OverflowError):
-        pass  # it is gone, or hidden from us
+        pass  # it is gone, or hidden from this user
     raise ForkqError(
         f"the pidfile {path} names pid {pid}, which is no forkq master of the file's owner; "
         "it gets no signal. Look who has the file open (fuser -v), and remove it"
@@ -110,7 +110,7 @@ def _master(pid: int, owner: int, path: Path) -> psutil.Process:
 
 
 def _looks_like_a_master(command: list[str]) -> bool:
-    """By its title, or by its command line as long as it has none."""
+    """Judged by its title, or by its command line before it has set a title."""
     title = command[0] if command else ""
     return title.startswith(TITLE) or any(Path(part).name == "forkq" for part in command[:4])
 

@@ -1,8 +1,8 @@
-"""Rescue: a dead child's jobs go back to their queues at once.
+"""Rescue: the jobs of a dead child go back to their queues at once.
 
-The one place where the master talks to Redis: on a connection of its own with short time-outs, and
-never in the way of its other work. A turn of the master's loop waits for one slow answer at most,
-with which all open cases go on. What Redis does not take now is tried again later.
+This is the one place where the master talks to Redis. The connection is the master's own, with
+short time-outs. One turn of the master's loop waits for one slow answer at most, and all open
+rescues share each round trip. What Redis does not take now is tried again later.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
+from ..runtime.log import LogOnce
 from ..store import counters
 from ..store.connection import (
     Call,
@@ -30,24 +31,25 @@ from ..store.steps import Steps, resume
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
+# Seconds that one step of a connect, or one read, may take.
 TIMEOUT: Final = 1.0
-_PAUSE: Final = 1.0
-# How long the master's other work may wait for a rescue that goes well.
-_TURN: Final = 0.05
-# How many cases share a round trip.
-_TOGETHER: Final = 32
-_SCRIPTS: Final[Sequence[Command]] = [
+# A read that is late still gets this long: the answer may have arrived.
+_SHORTEST_TIMEOUT: Final = 0.02
+_RETRY_PAUSE: Final = 1.0
+# Seconds that a turn of the master's loop spends here while Redis answers quickly.
+_TURN_LIMIT: Final = 0.05
+# How many rescues share a round trip.
+_BATCH_SIZE: Final = 32
+_LOAD_SCRIPTS: Final[Sequence[Command]] = [
     ("SCRIPT", "LOAD", script.text)
     for script in (LEASES_OF_OWNER, RECOVER, REQUEUE, COUNTERS_ADD_MISSING)
 ]
-# No wait is shorter, however late it is: an answer that has come already is still read.
-_SHORTEST: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class DeadChild:
-    """One dead child: whose leases, in which queues, how it died (None: by our own hand), and how
-    many jobs it had told us of."""
+    """A child whose leases must go back to ``queues``. ``crash`` is None if its jobs get no crash
+    record. ``processed`` and ``failed`` are the last counts that it reported to the master."""
 
     identity: str
     queues: tuple[str, ...]
@@ -57,11 +59,11 @@ class DeadChild:
 
 
 @dataclass(slots=True, eq=False)
-class _Open:
-    """A case, how far it is (``steps``, and the commands that come next; None: not begun), when it
-    began, and when to try again after a failure (both monotonic)."""
+class _OpenRescue:
+    """``steps`` (None: not begun) yields the ``commands`` of each round trip. ``began`` and ``due``
+    (when to try again after a failure) are monotonic."""
 
-    case: DeadChild
+    child: DeadChild
     began: float = 0.0
     due: float = 0.0
     steps: Steps[None] | None = None
@@ -69,7 +71,7 @@ class _Open:
 
 
 class Rescue:
-    """Holds the cases that are still open."""
+    """The rescues that are still open, and the connection that they share."""
 
     def __init__(
         self, connection: RedisConnection, recovery: Recovery, log: FilteringBoundLogger
@@ -77,142 +79,142 @@ class Rescue:
         self._connection = connection
         self._recovery = recovery
         self._log = log
-        self._open: list[_Open] = []
-        self._together = _TOGETHER
-        self._until = float("inf")
-        self._away_until = 0.0  # no connection before that
-        self._unknown: Sequence[Command] = ()  # what the server must be told first
-        self._complained = False
-        self._resigned = False
+        self._log_once = LogOnce(log)
+        self._open: list[_OpenRescue] = []
+        self._batch_size = _BATCH_SIZE
+        self._wait_until = float("inf")
+        self._connect_at = 0.0  # no connection before that (monotonic)
+        self._scripts_to_load: Sequence[Command] = ()
+        self._abandoned = False
 
     @property
     def due(self) -> float | None:
-        """When an open case is to be gone on with (monotonic); None if there is none."""
+        """When ``advance`` has something to do (monotonic); None if no rescue is open."""
         earliest = min((each.due for each in self._open), default=None)
-        return None if earliest is None else max(earliest, self._away_until)
+        return None if earliest is None else max(earliest, self._connect_at)
 
     @property
     def under_way(self) -> bool:
-        """Whether an open case could be gone on with now."""
+        """Whether ``advance`` has something to do now."""
         return self.due is not None and self.due <= time.monotonic()
 
     def descriptors(self) -> Sequence[int]:
         """What a forked child must close."""
         return self._connection.descriptors()
 
-    def take(self, case: DeadChild) -> None:
-        """Rescues the jobs of ``case`` now, or as soon as Redis lets us."""
-        if case.queues and not self._resigned:
-            self._open.append(_Open(case))
+    def add(self, child: DeadChild) -> None:
+        """Opens a rescue for the jobs of ``child``."""
+        if child.queues and not self._abandoned:
+            self._open.append(_OpenRescue(child))
 
-    def resign(self) -> None:
-        """Takes no more cases: what is leased stays leased, for another host's sweep."""
+    def abandon(self) -> None:
+        """Closes all rescues for good. The leases stay in Redis, for the sweep of a clock."""
         self._open.clear()
-        self._resigned = True
+        self._abandoned = True
 
-    def hurry(self, until: float) -> None:
-        """From now on waits for no answer beyond ``until`` (monotonic)."""
-        self._until = until
+    def limit_waits(self, until: float) -> None:
+        """From now on no read waits beyond ``until`` (monotonic)."""
+        self._wait_until = until
 
-    def prepare(self) -> None:
-        """Connects, while there is time."""
-        with suppress(*ConnectionLost, RedisError):  # work() meets it again, and tells of it
-            self._connect()
+    def connect(self) -> None:
+        """Connects while there is time. ``advance`` meets a failure again, and logs it."""
+        with suppress(*ConnectionLost, RedisError):
+            self._ensure_connected()
 
-    def work(self) -> bool:
-        """Goes on with the open cases that are due: for a moment, or one round trip if that takes
-        longer. Returns whether all are closed."""
-        end = time.monotonic() + _TURN
-        while ready := self._ready():
-            self._go_on(ready)
+    def advance(self) -> bool:
+        """Goes on with the open rescues that are due: for a moment, or for one round trip if that
+        takes longer. Returns whether all are closed."""
+        end = time.monotonic() + _TURN_LIMIT
+        while batch := self._next_batch():
+            self._make_round_trip(batch)
             if time.monotonic() >= end:
                 break
         return not self._open
 
-    def _ready(self) -> Sequence[_Open]:
+    def _next_batch(self) -> Sequence[_OpenRescue]:
         now = time.monotonic()
-        ready = [each for each in self._open if max(each.due, self._away_until) <= now]
-        return ready[: self._together]
+        due = [each for each in self._open if max(each.due, self._connect_at) <= now]
+        return due[: self._batch_size]
 
-    def _go_on(self, ready: Sequence[_Open]) -> None:
+    def _make_round_trip(self, batch: Sequence[_OpenRescue]) -> None:
         try:
-            if self._connect():
+            if self._ensure_connected():
                 return  # that was a round trip
-            for each in ready:
+            for each in batch:
                 self._begin(each)
-            replies = self._connection.exchange(
-                [*self._unknown, *(part for each in ready for part in each.commands)]
-            )
+            commands = [part for each in batch for part in each.commands]
+            replies = self._connection.exchange([*self._scripts_to_load, *commands])
         except (*ConnectionLost, RedisError) as error:
-            self._lose(ready, error)
+            self._handle_lost_connection(batch, error)
             return
-        del replies[: len(self._unknown)]
-        self._unknown = ()
-        for each in ready:
+        del replies[: len(self._scripts_to_load)]
+        self._scripts_to_load = ()
+        for each in batch:
             count = len(each.commands)
-            self._hear(each, replies[:count])
+            self._continue(each, replies[:count])
             del replies[:count]
 
-    def _connect(self) -> bool:
-        """Returns whether there was no connection."""
-        self._connection.limit(min(TIMEOUT, max(_SHORTEST, self._until - time.monotonic())))
+    def _ensure_connected(self) -> bool:
+        """Returns whether a new connection was made."""
+        seconds_left = self._wait_until - time.monotonic()
+        self._connection.limit(min(TIMEOUT, max(_SHORTEST_TIMEOUT, seconds_left)))
         if not self._connection.stale():
             return False
         self._connection.close()
         self._connection.connect()
-        self._unknown = _SCRIPTS
+        self._scripts_to_load = _LOAD_SCRIPTS
         return True
 
-    def _begin(self, each: _Open) -> None:
+    def _begin(self, each: _OpenRescue) -> None:
         if each.steps is None:
             each.began = time.monotonic()
-            each.steps = self._steps(each.case, each.began)
+            each.steps = self._steps(each.child, each.began)
             each.commands = next(each.steps)
 
-    def _hear(self, each: _Open, replies: list[Any]) -> None:
-        """Takes in what Redis says to one case."""
+    def _continue(self, each: _OpenRescue, replies: list[Any]) -> None:
+        """Hands the replies of Redis to one rescue, which then has its next commands or is done."""
         assert each.steps is not None
         try:
             each.commands = each.steps.send(replies)
         except StopIteration:
             self._open.remove(each)
-            self._complained, self._together = False, _TOGETHER
+            self._log_once.over("redis")
+            self._batch_size = _BATCH_SIZE
         except RedisError as error:
             self._postpone(each, error)
 
-    def _steps(self, case: DeadChild, began: float) -> Steps[None]:
-        """The way of one case. What Redis refuses of the counts must not keep jobs from going
-        back."""
+    def _steps(self, child: DeadChild, began: float) -> Steps[None]:
+        """All round trips of one rescue. The jobs go back even if Redis refuses the counts."""
         moment = datetime.now(timezone.utc)
         keys = self._recovery.dead_set.keys
-        counting = counters.add_missing(keys, case.identity, case.processed, case.failed, moment)
-        if case.crash is None:
-            work = self._recovery.requeue(case.queues, case.identity)
+        counting = counters.add_missing(keys, child.identity, child.processed, child.failed, moment)
+        if child.crash is None:
+            moving = self._recovery.requeue(child.queues, child.identity)
         else:
-            work = self._recovery.recover(case.queues, case.identity, case.crash)
-        first = next(work)
+            moving = self._recovery.recover(child.queues, child.identity, child.crash)
+        first = next(moving)
         *replies, counted = yield [*first, counting]
         if isinstance(counted, ResponseError):
             self._log.error("counts of a dead child dropped", error=str(counted))
-        done = yield from resume(work, replies)
-        yield from self._recovery.forget(case.identity)
+        recovered = yield from resume(moving, replies)
+        yield from self._recovery.forget(child.identity)
         spent = round((time.monotonic() - began) * 1000, 1)
-        done.tell(self._log, "jobs rescued", owner=case.identity, ms=spent)
+        recovered.tell(self._log, "jobs rescued", owner=child.identity, ms=spent)
 
-    def _lose(self, ready: Sequence[_Open], error: BaseException) -> None:
-        """The connection failed. Perhaps because of one of these cases: they go on one by one,
-        until one is closed."""
+    def _handle_lost_connection(self, batch: Sequence[_OpenRescue], error: BaseException) -> None:
+        """One rescue of the batch may be the reason. So they go on one by one, until one of them
+        is closed."""
         self._connection.close()
-        self._together = 1
-        self._away_until = time.monotonic() + _PAUSE
-        for each in ready:
+        self._batch_size = 1
+        self._connect_at = time.monotonic() + _RETRY_PAUSE
+        for each in batch:
             self._postpone(each, error)
 
-    def _postpone(self, each: _Open, error: BaseException) -> None:
-        """Tries it again from the beginning: what was moved is moved."""
-        each.steps, each.due = None, time.monotonic() + _PAUSE
+    def _postpone(self, each: _OpenRescue, error: BaseException) -> None:
+        """Begins it again later, behind the others. Jobs that have moved already stay moved."""
+        each.steps, each.due = None, time.monotonic() + _RETRY_PAUSE
         self._open.remove(each)
         self._open.append(each)
-        if not self._complained:
-            self._complained = True
-            self._log.error("rescue waits for redis", error=str(error), cases=len(self._open))
+        self._log_once.error(
+            "redis", "rescue waits for redis", error=str(error), cases=len(self._open)
+        )

@@ -1,4 +1,4 @@
-"""The rolling restart: place by place a new child first, then the old one ends in its own time."""
+"""The rolling restart: slot by slot the master forks a new child, and then the old one ends."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 
-class Rolling:
-    """Under way from ``begin`` until the last place has its new child. Asked for again meanwhile,
-    it does one more round: the children that are new already may have older code."""
+class RollingRestart:
+    """Under way from ``begin`` until the last slot has its new child. A request that comes
+    meanwhile makes one more round, since the new children may have older code by then."""
 
-    def __init__(self, family: Children, log: FilteringBoundLogger) -> None:
-        self._children = family
+    def __init__(self, children: Children, log: FilteringBoundLogger) -> None:
+        self._children = children
         self._log = log
         self._waiting: list[Slot] = []
         self._old: ChildHandle | None = None
@@ -26,7 +26,7 @@ class Rolling:
 
     @property
     def under_way(self) -> bool:
-        """Whether places still wait for their new child."""
+        """Whether slots still wait for their new child."""
         return bool(self._waiting) or self._new is not None or self._again
 
     def begin(self) -> bool:
@@ -36,30 +36,30 @@ class Rolling:
                 self._again = True
                 self._log.info("rolling restart: one is under way; another one follows it")
             return False
-        self._start()
+        self._start_round()
         return True
 
-    def go_on(self, *, quiet: bool = False) -> None:
-        """The next step, if its time has come. ``quiet``: new children are to fetch nothing."""
+    def advance(self, *, quiet: bool = False) -> None:
+        """Takes the next step, if its time has come. ``quiet``: new children fetch nothing."""
         if self._new is None:
             if self._again and not self._waiting:
                 self._again = False
-                self._start()
-            self._next_place(quiet)
-        elif not self._lives(self._new):
+                self._start_round()
+            self._fork_next(quiet)
+        elif not self._is_alive(self._new):
             self._call_off(self._new)
         elif self._new.was_ready:
-            self._hand_over(self._new)
+            self._replace_old(self._new)
 
-    def _start(self) -> None:
+    def _start_round(self) -> None:
         self._log.info("rolling restart: new children first, old ones end in their own time")
         self._waiting = list(self._children.slots)
         self._children.begin_generation()
 
-    def _next_place(self, quiet: bool) -> None:
+    def _fork_next(self, quiet: bool) -> None:
         while self._waiting:
             slot = self._waiting.pop(0)
-            if slot.child is not None:  # an empty place gets a new child anyway
+            if slot.child is not None:  # an empty slot gets a new child anyway
                 self._old = slot.child
                 try:
                     self._new = self._children.fork(slot, quiet=quiet)
@@ -68,22 +68,22 @@ class Rolling:
                     self._log.error("rolling restart called off: cannot fork", error=str(error))
                 return
 
-    def _hand_over(self, new: ChildHandle) -> None:
-        """The new child is ready: it takes the place, and the old one retires."""
+    def _replace_old(self, new: ChildHandle) -> None:
+        """The new child is ready: it takes the slot, and the old one retires."""
         old, slot = self._old, new.slot
         self._old = self._new = None
         if slot.child is not None and slot.child is not old:
-            new.order(Stop(None))  # the old one died meanwhile, and its place was filled
+            new.send(Stop(None))  # the old one died meanwhile, and its slot was filled
             return
         slot.child = new
-        if old is not None and self._lives(old):
-            old.order(Stop(None))
+        if old is not None and self._is_alive(old):
+            old.send(Stop(None))
         if not self.under_way:
-            self._log.info("rolling restart: every place has its new child")
+            self._log.info("rolling restart: every child is new")
 
-    def _lives(self, child: ChildHandle) -> bool:
-        """Whether it has not been reaped: the descriptors of one that has may be another's now."""
-        return self._children.children.get(child.pid) is child
+    def _is_alive(self, child: ChildHandle) -> bool:
+        """Whether it has not been reaped. After that its descriptors may be another child's."""
+        return self._children.by_pid.get(child.pid) is child
 
     def _call_off(self, new: ChildHandle) -> None:
         """The new code does not boot: the old children stay."""

@@ -1,4 +1,5 @@
-"""The master's signals: handlers do nothing, a wake-up descriptor tells the loop which came."""
+"""The master's signals. The handlers do nothing; Python writes each signal's number to a wake-up
+descriptor, and the loop reads it there."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ HANDLED: Final = (
     signal.SIGHUP,
     signal.SIGCHLD,
 )
-# What would end or stop a master that only has its output closed or its terminal gone.
+# They would end a master whose output is closed, or stop one that has lost its terminal.
 _IGNORED: Final = (signal.SIGPIPE, signal.SIGTTOU)
 
 
 class Signals:
-    """Installs the handlers, and reads what has come since."""
+    """Installs the handlers, and reads which signals have come."""
 
     def __init__(self) -> None:
         self.fd, self._write = os.pipe()
@@ -40,7 +41,7 @@ class Signals:
         return self.fd
 
     def read(self) -> list[int]:
-        """The signals that came, oldest first."""
+        """The signals that have come since the last call, oldest first."""
         try:
             return list(os.read(self.fd, 4096))
         except BlockingIOError:
@@ -52,14 +53,14 @@ class Signals:
 
 
 def ignore() -> None:
-    """The master has ended its work: a signal that comes while Python ends changes nothing."""
+    """The master has done its work: a signal that comes while Python ends changes nothing."""
     for number in HANDLED:
         if number != signal.SIGCHLD:
             signal.signal(number, signal.SIG_IGN)
 
 
 def reset() -> None:
-    """Gives a forked child its default signals back."""
+    """In a forked child: removes the master's handlers."""
     signal.set_wakeup_fd(-1)
     for number in HANDLED:
         signal.signal(number, signal.SIG_DFL)

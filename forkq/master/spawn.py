@@ -1,4 +1,4 @@
-"""The fork: the one place where a master turns into a child or a clock."""
+"""The fork: the only module in which a copy of the master becomes a child or a clock."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..child import main as child
 from ..clock import main as clock
 from ..config.config import Config
 from ..errors import CannotBoot
 from ..runtime.assignment import Assignment, Generation, leave
-from ..runtime.exit_codes import BLIND
+from ..runtime.exit_codes import INTERNAL_ERROR
 from ..runtime.pipe import Fact, Reader, facts
 from ..wire import lease
 from .child_handle import ChildHandle, Slot
@@ -28,107 +28,125 @@ if TYPE_CHECKING:
 
 
 class Spawner:
-    """Forks children. ``ours`` tells which descriptors of the master a child must close."""
+    """Forks children. ``descriptors`` returns the master's descriptors, which a child closes."""
 
     def __init__(
-        self, config: Config, ours: Callable[[], Iterable[int]], log: FilteringBoundLogger
+        self, config: Config, descriptors: Callable[[], Iterable[int]], log: FilteringBoundLogger
     ) -> None:
         self._config = config
-        self._ours = ours
+        self._descriptors = descriptors
         self._log = log
         self._generation = Generation.begin()
         self._number = 0
 
     def begin_generation(self) -> None:
-        """What is forked from now on loads the app anew; a preloaded app stays what it is."""
+        """Children that are forked from now on load the app anew, unless the master has preloaded
+        it."""
         if not self._config.preload:
             self._generation = Generation.begin()
 
     def spawn(self, slot: Slot, *, quiet: bool = False) -> ChildHandle:
-        """Forks the child that fills ``slot``. Raises CannotBoot if threads are running, OSError if
-        the system has no process or descriptor left."""
+        """Forks a child for ``slot``. Raises CannotBoot if this process has threads, OSError if the
+        system has no process or descriptor left."""
         refuse_threads()
-        their_control, our_control, our_report, their_report = _two_pipes()
-        for end in (our_control, their_report):
-            os.set_blocking(end, False)
-        nonce = secrets.token_hex(6)
+        pipes = _Pipes.open()
+        assignment = self._assignment(slot, pipes, quiet)
+        try:
+            pid = self._fork(assignment, (pipes.control, pipes.report))
+        except OSError:
+            pipes.close_master_ends()
+            raise
+        finally:
+            pipes.close_child_ends()
+        self._log.debug("spawned", child=slot.name, pid=pid)
+        identity = lease.identity(socket.gethostname(), pid, assignment.nonce)
+        report = Reader[Fact](pipes.report, facts)
+        return ChildHandle(slot, pid, _pidfd(pid), pipes.control, report, identity)
+
+    def _assignment(self, slot: Slot, pipes: _Pipes, quiet: bool) -> Assignment:
         self._number += 1
-        assignment = Assignment(
+        return Assignment(
             slot.name,
             slot.capsule,
-            nonce,
-            their_control,
-            their_report,
+            secrets.token_hex(6),
+            pipes.child_control,
+            pipes.child_report,
             quiet,
             self._generation,
             self._number,
         )
-        try:
-            pid = self._fork(assignment, (our_control, our_report))
-        except OSError:
-            os.close(our_control)
-            os.close(our_report)
-            raise
-        finally:
-            os.close(their_control)
-            os.close(their_report)
-        self._log.debug("spawned", child=slot.name, pid=pid)
-        return ChildHandle(
-            slot=slot,
-            pid=pid,
-            pidfd=_pidfd(pid),
-            control=our_control,
-            report=Reader[Fact](our_report, facts),
-            identity=lease.identity(socket.gethostname(), pid, nonce),
-        )
 
-    def _fork(self, assignment: Assignment, masters: tuple[int, int]) -> int:
-        """Forks with all signals blocked, so that none meets a child with the master's handlers."""
-        closing = (*masters, *self._ours())
+    def _fork(self, assignment: Assignment, new_ends: tuple[int, int]) -> int:
+        """Forks with all signals blocked: none may reach a child that still has the master's
+        handlers."""
+        closing = (*new_ends, *self._descriptors())
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             pid = os.fork()
             if pid == 0:
-                self._become(assignment, closing, before)
+                self._run_child(assignment, closing, before)
             return pid
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def _become(
-        self, assignment: Assignment, masters: Iterable[int], mask: Iterable[int]
+    def _run_child(
+        self, assignment: Assignment, closing: Iterable[int], mask: Iterable[int]
     ) -> NoReturn:
-        """The rest of a child's life. Nothing gets past it: what comes after, and inherited exit
-        hooks, are the master's."""
-        code = BLIND
+        """The rest of a child's life. It never returns: the code after the call, and the exit hooks
+        that the child has inherited, are the master's."""
+        code = INTERNAL_ERROR
         try:
             reset()
-            for fd in masters:
+            for fd in closing:
                 os.close(fd)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            with Path(os.devnull).open(encoding="utf-8") as nothing:
-                os.dup2(nothing.fileno(), 0)  # a job that reads must not steal from the terminal
+            with Path(os.devnull).open(encoding="utf-8") as null:
+                os.dup2(null.fileno(), 0)  # a job must not read what is typed at the terminal
             run = clock.main if assignment.capsule is None else child.main
             code = run(self._config, assignment)
-        except BaseException:  # noqa: BLE001 - nothing may return into the master's code
+        except BaseException:  # noqa: BLE001 - no child may run the master's code
             traceback.print_exc()
         finally:
             leave(code)
 
 
-def _two_pipes() -> tuple[int, int, int, int]:
-    """Read and write ends of the control pipe, then of the report pipe: all four, or OSError."""
-    control = os.pipe()
-    try:
-        return (*control, *os.pipe())
-    except OSError:
-        for end in control:
-            os.close(end)
-        raise
+class _Pipes(NamedTuple):
+    """The control pipe and the report pipe of one child. ``control`` and ``report`` are the
+    master's ends."""
+
+    child_control: int
+    control: int
+    report: int
+    child_report: int
+
+    @classmethod
+    def open(cls) -> _Pipes:
+        """Opens all four ends, or none. Raises OSError."""
+        control = os.pipe()
+        try:
+            pipes = cls(*control, *os.pipe())
+        except OSError:
+            for end in control:
+                os.close(end)
+            raise
+        for end in (pipes.control, pipes.child_report):
+            os.set_blocking(end, False)
+        return pipes
+
+    def close_master_ends(self) -> None:
+        """When there is no child."""
+        os.close(self.control)
+        os.close(self.report)
+
+    def close_child_ends(self) -> None:
+        """In the master, after the fork."""
+        os.close(self.child_control)
+        os.close(self.child_report)
 
 
 def refuse_threads() -> None:
     """Raises CannotBoot if this process has threads: a lock that one of them holds would stay
-    locked in every child for good."""
+    locked in every child."""
     others = [t.name for t in threading.enumerate() if t is not threading.current_thread()]
     if others:
         raise CannotBoot(
@@ -138,7 +156,7 @@ def refuse_threads() -> None:
 
 
 def _pidfd(pid: int) -> int | None:
-    """Tells of the child's death through the selector; elsewhere SIGCHLD alone does."""
+    """A descriptor that wakes the selector when the child dies; None where only SIGCHLD does."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):

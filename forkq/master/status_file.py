@@ -1,39 +1,40 @@
-"""The status file beside the pidfile: how the tree stands, for ``forkq status``."""
+"""The status file beside the pidfile: the state of the tree, for ``forkq status``."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from ..config.config import Config
 from ..config.private_files import replace_own
+from ..runtime.log import LogOnce
 from ..wire.times import now
 from .child_handle import ChildHandle
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-_AT_MOST_EVERY = 0.2
+# Seconds between two writes at least.
+_SHORTEST_PAUSE: Final = 0.2
 
 
 class StatusFile:
-    """Written when something changed, and not more often than five times a second.
+    """Written when the state has changed, with a pause between two writes.
 
-    It is also written when nothing changed, every ``config.beat_every`` seconds, with the time:
-    that is the proof that the loop goes on. A file that cannot be written (its folder was cleaned
-    away, the disk is full) is a pity, said once: it must not cost the children their master.
+    It is also written every ``config.beat_every`` seconds when nothing has changed, with the time:
+    that proves that the master's loop goes on. A file that cannot be written (its folder was
+    removed, the disk is full) is logged once, and the master goes on without it.
     """
 
     def __init__(self, config: Config, log: FilteringBoundLogger) -> None:
         self._path = config.status_file
         self._beat_every = config.beat_every
-        self._log = log
-        self._complained = False
-        self._about = {
+        self._log_once = LogOnce(log)
+        self._constants = {
             "tag": config.tag,
             "timeout": config.timeout,
             "silent_after": config.silent_after,
@@ -41,34 +42,39 @@ class StatusFile:
             "started_at": now(),
         }
         self._written: dict[str, Any] = {}
-        self._next = 0.0
+        self._next_write = 0.0
         self._next_beat = 0.0
-        self._behind = False
+        self._is_behind = False
 
     @property
     def due(self) -> float:
-        """When it is to be written again (monotonic): with news that came too soon after the last,
-        or with nothing but the time."""
-        return self._next if self._behind else self._next_beat
+        """When it must be written again (monotonic): with a change that came too soon after the
+        last one, or with the time alone."""
+        return self._next_write if self._is_behind else self._next_beat
 
-    def write(self, state: str, children: Collection[ChildHandle], *, ready: bool) -> None:
-        """Writes the file if there is news and it is time; else the news is ``due``."""
-        news = {"state": state, "ready": ready, "children": [_described(c) for c in children]}
+    def write(
+        self, state: str, children: Iterable[ChildHandle], *, ready: bool, missing: list[str]
+    ) -> None:
+        """Writes the file if something has changed or the time is due. A change that comes too soon
+        is written by a later call, at ``due``. ``missing``: why slots have no child."""
+        handles = list(children)
+        described = [_described(child) for child in handles]
+        content = {"state": state, "ready": ready, "missing": missing, "children": described}
         at = time.monotonic()
-        changed = news != self._written
-        self._behind = changed and at < self._next
-        if self._behind or not (changed or at >= self._next_beat):
-            return
-        self._next, self._next_beat = at + _AT_MOST_EVERY, at + self._beat_every
+        changed = content != self._written
+        self._is_behind = changed and at < self._next_write
+        if not self._is_behind and (changed or at >= self._next_beat):
+            self._next_write, self._next_beat = at + _SHORTEST_PAUSE, at + self._beat_every
+            self._replace(content, handles, at)
+
+    def _replace(self, content: dict[str, Any], children: list[ChildHandle], at: float) -> None:
+        stamped = {**self._constants, **_stamped(content, children, at)}
         try:
-            content = msgspec.json.encode({**self._about, **_stamped(news, children, at)})
-            replace_own(self._path, content)
+            replace_own(self._path, msgspec.json.encode(stamped))
         except OSError as error:
-            if not self._complained:
-                self._complained = True
-                self._log.warning("cannot write the status file", error=str(error))
+            self._log_once.warning("write", "cannot write the status file", error=str(error))
         else:
-            self._written = news
+            self._written = content
 
     def remove(self) -> None:
         """The tree is gone."""
@@ -90,10 +96,10 @@ def _described(child: ChildHandle) -> dict[str, Any]:
     }
 
 
-def _stamped(news: dict[str, Any], children: Iterable[ChildHandle], at: float) -> dict[str, Any]:
-    """``news`` with the last signs of life (monotonic): the loop's own, and each child's."""
+def _stamped(content: dict[str, Any], children: list[ChildHandle], at: float) -> dict[str, Any]:
+    """``content`` with the latest signs of life (monotonic) of the master and of each child."""
     beats = [
-        {**described, "beat_at": child.heard_at}
-        for described, child in zip(news["children"], children, strict=True)
+        {**described, "beat_at": child.last_fact_at}
+        for described, child in zip(content["children"], children, strict=True)
     ]
-    return {**news, "beat_at": at, "children": beats}
+    return {**content, "beat_at": at, "children": beats}

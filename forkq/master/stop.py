@@ -1,12 +1,10 @@
-"""The stop: one deadline for the whole tree, and what comes after it.
-
-quiet -> wait -> deadline (the children interrupt their jobs) -> mercy -> freeze -> requeue -> kill.
-The kill has a deadline of its own: however slow Redis is, it comes in time.
-"""
+"""The stop of the whole tree: one deadline for all children, and what the master does after it."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from ..runtime.pipe import Stop
@@ -16,113 +14,155 @@ from .rescue import Rescue
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-# After the deadline, jobs that were interrupted may still clean up for this long.
+# Seconds after the deadline in which interrupted jobs may clean up.
 GRACE: Final = 3.0
-# A child that has not said by then what it runs is too busy to say it.
-_ANSWER: Final = 0.5
-# From the deadline to the last process gone: invariant 4 of docs/internals.md.
-_AT_MOST: Final = 5.0
-# A frozen child that has not come to a halt by then is stuck in the kernel, and runs nothing.
-_HALT: Final = 0.25
+# Seconds that the children have to report which jobs they still run.
+_ANSWER_LIMIT: Final = 0.5
+# Seconds from the deadline to the last process gone: what docs/internals.md promises.
+_TOTAL_LIMIT: Final = 5.0
+# Seconds in which a frozen child comes to a halt. One that has not is stuck in the kernel, and runs
+# nothing.
+_HALT_LIMIT: Final = 0.25
 _HALT_CHECK: Final = 0.01
-# After the deadline: by then the frozen are killed, whatever Redis has taken back.
-_KILL: Final = 4.0
+# Seconds after the deadline when frozen children are killed, however few jobs Redis has taken back.
+_KILL_AFTER: Final = 4.0
+
+
+class Phase(Enum):
+    """Where a stop is. The table in ``StopSequence`` has the transitions."""
+
+    NOT_BEGUN = auto()
+    ANSWERS = auto()
+    JOBS = auto()
+    CLEANUP = auto()
+    FROZEN = auto()
+    REQUEUE = auto()
+    KILLED = auto()
 
 
 class StopSequence:
-    """Begun once, for good; every phase writes one line that says what it waits for."""
+    """Begun once and never taken back. The loop ends when the last child has been reaped, in any
+    phase.
 
-    def __init__(self, family: Children, rescue: Rescue, log: FilteringBoundLogger) -> None:
-        self.begun = False
-        self._children = family
+    =========  =============================================  ==================================
+    phase      ends when                                      the master then
+    =========  =============================================  ==================================
+    NOT_BEGUN  ``begin`` is called                            sends every child ``Stop``
+    ANSWERS    all children have answered, or at a limit      logs how many jobs run
+    JOBS       the deadline: the children raise Shutdown      connects to Redis
+    CLEANUP    the time for ``finally`` blocks is over        freezes the children (SIGSTOP)
+    FROZEN     all have halted, or at a limit                 opens a rescue for each of them
+    REQUEUE    Redis has taken the jobs back, or at a limit   kills the children
+    KILLED     never                                          waits for their deaths
+    =========  =============================================  ==================================
+
+    ``advance`` ends one phase at most (ANSWERS and JOBS may end together), so that the loop's other
+    work goes on between the steps.
+    """
+
+    def __init__(self, children: Children, rescue: Rescue, log: FilteringBoundLogger) -> None:
+        self._phase = Phase.NOT_BEGUN
+        self._children = children
         self._rescue = rescue
         self._log = log
         self._deadline = 0.0
         self._answers_due = 0.0
-        self._prepared = False
-        self._frozen_at: float | None = None
-        self._taken_back = False
-        self._told = False
-        self._done = False
+        self._frozen_at = 0.0
 
-    def begin(self, timeout: float) -> None:
-        """Tells every child to end within ``timeout`` seconds."""
-        self.begun = True
-        self._deadline = time.monotonic() + timeout
-        self._answers_due = time.monotonic() + _ANSWER
-        self._log.info("stopping", waiting_at_most=timeout)
-        self._children.order(Stop(self._deadline))
+    @property
+    def begun(self) -> bool:
+        """Whether the tree stops."""
+        return self._phase is not Phase.NOT_BEGUN
 
     @property
     def due(self) -> float | None:
-        """When ``enforce`` has something to do (monotonic)."""
-        if not self.begun or self._done:
+        """When ``advance`` has something to do (monotonic)."""
+        if self._phase in (Phase.NOT_BEGUN, Phase.KILLED):
             return None
-        if self._frozen_at is None:
-            return self._deadline + (GRACE if self._prepared else 0.0)
-        return time.monotonic() + _HALT_CHECK
+        if self._phase in (Phase.FROZEN, Phase.REQUEUE):
+            return time.monotonic() + _HALT_CHECK
+        return self._deadline + (GRACE if self._phase is Phase.CLEANUP else 0.0)
 
     @property
     def latest(self) -> float:
-        """When the last process must be gone, whatever Redis does (monotonic)."""
-        return self._deadline + _AT_MOST
+        """When the last process must be gone, even if Redis does not answer (monotonic)."""
+        return self._deadline + _TOTAL_LIMIT
 
-    def enforce(self) -> None:
-        """After the deadline and its mercy: freezes what is left, takes its jobs back, kills it."""
-        if self.begun and not self._told:
-            self._tell()
+    def begin(self, timeout: float) -> None:
+        """Tells every child to end within ``timeout`` seconds."""
         now = time.monotonic()
-        if self.due is None or now < self._deadline:
-            return
-        if not self._prepared:
-            self._prepare()
-        elif self._frozen_at is None:
-            if now >= self._deadline + GRACE:
-                self._freeze()
-        elif not self._taken_back:
-            if now >= self._frozen_at + _HALT or self._all_halted():
-                self._take_back()
-        elif now >= self._deadline + _KILL or not self._rescue.under_way:
-            self._kill_frozen()
+        self._deadline = now + timeout
+        self._answers_due = now + _ANSWER_LIMIT
+        self._log.info("stopping", waiting_at_most=timeout)
+        self._children.send_all(Stop(self._deadline))
+        self._phase = Phase.ANSWERS
 
-    def _prepare(self) -> None:
-        """While the jobs clean up, we have the time to connect."""
-        self._prepared = True
-        if self._children.children:
-            self._rescue.prepare()
+    def advance(self) -> None:
+        """Goes on to the next phase, if the present one has ended."""
+        step = _STEPS.get(self._phase)
+        if step is not None:
+            self._phase = step(self)
 
-    def _tell(self) -> None:
-        """Says what we wait for, once the children have said what they still run."""
-        children = self._children.children.values()
-        answered = all(child.state == "stopping" for child in children)
-        if answered or time.monotonic() >= self._answers_due:
-            self._told = True
-            if self._children.busy:
-                self._log.info("waiting for running jobs", jobs=self._children.busy)
+    # One method for each phase; it returns the phase that comes next, or its own.
+
+    def _await_answers(self) -> Phase:
+        now = time.monotonic()
+        answered = all(child.state == "stopping" for child in self._children)
+        if not answered and now < min(self._answers_due, self._deadline):
+            return Phase.ANSWERS
+        if self._children.busy:
+            self._log.info("waiting for running jobs", jobs=self._children.busy)
+        return self._await_jobs()
+
+    def _await_jobs(self) -> Phase:
+        if time.monotonic() < self._deadline:
+            return Phase.JOBS
+        if self._children.by_pid:
+            self._rescue.connect()  # the jobs clean up meanwhile
+        return Phase.CLEANUP
+
+    def _await_cleanup(self) -> Phase:
+        if time.monotonic() < self._deadline + GRACE:
+            return Phase.CLEANUP
+        self._freeze()
+        return Phase.FROZEN
+
+    def _await_halt(self) -> Phase:
+        halted = all(child.has_halted() for child in self._children)
+        if not halted and time.monotonic() < self._frozen_at + _HALT_LIMIT:
+            return Phase.FROZEN
+        self._requeue()
+        return Phase.REQUEUE
+
+    def _await_requeue(self) -> Phase:
+        if self._rescue.under_way and time.monotonic() < self._deadline + _KILL_AFTER:
+            return Phase.REQUEUE
+        if self._children.by_pid:
+            self._log.warning("killing", children=self._children.names)
+        self._children.kill_all()
+        return Phase.KILLED
 
     def _freeze(self) -> None:
         self._frozen_at = time.monotonic()
-        if self._children.children:
-            said = "jobs ignore the stop" if self._children.busy else "children do not end"
-            states = {child.name: child.state for child in self._children.children.values()}
-            self._log.warning(f"{said}; freezing", children=states, jobs=self._children.busy)
-        for child in self._children.children.values():
+        if self._children.by_pid:
+            problem = "jobs ignore the stop" if self._children.busy else "children do not end"
+            states = {child.name: child.state for child in self._children}
+            self._log.warning(f"{problem}; freezing", children=states, jobs=self._children.busy)
+        for child in self._children:
             child.freeze()
 
-    def _all_halted(self) -> bool:
-        return all(child.has_halted() for child in self._children.children.values())
-
-    def _take_back(self) -> None:
-        """Frozen, a job can neither finish after it went back, nor run in two places. The loop's
-        next turns go on with it."""
-        self._taken_back = True
-        self._rescue.hurry(self._deadline + _KILL)
-        for child in self._children.children.values():
+    def _requeue(self) -> None:
+        """A frozen job can neither finish after it went back nor run in two places."""
+        self._rescue.limit_waits(self._deadline + _KILL_AFTER)
+        for child in self._children:
             self._children.rescue(child, None)
-        self._rescue.work()
+        self._rescue.advance()
 
-    def _kill_frozen(self) -> None:
-        self._done = True
-        if self._children.children:
-            self._log.warning("killing", children=self._children.names)
-        self._children.kill()
+
+_STEPS: Final[dict[Phase, Callable[[StopSequence], Phase]]] = {
+    Phase.ANSWERS: StopSequence._await_answers,
+    Phase.JOBS: StopSequence._await_jobs,
+    Phase.CLEANUP: StopSequence._await_cleanup,
+    Phase.FROZEN: StopSequence._await_halt,
+    Phase.REQUEUE: StopSequence._await_requeue,
+}

@@ -1,4 +1,4 @@
-"""Talking to systemd: sd_notify, a datagram to a socket, so that no library is needed."""
+"""Messages to systemd (sd_notify): datagrams to a socket, so that no library is needed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
+# While children boot, systemd hears so often that it is to wait for so many seconds more. A master
+# that hangs meanwhile is ended when the last extension is over.
+_EXTEND_EVERY: Final = 5.0
+_EXTENSION: Final = 30.0
+
 
 class SystemdNotifier:
-    """Tells systemd how we stand. Without systemd it tells nobody.
+    """Tells systemd the state of the tree. Without systemd it sends nothing.
 
     ``watchdog`` is how often to ``ping``, in seconds, or None: half of what systemd allows.
     """
@@ -23,14 +28,23 @@ class SystemdNotifier:
         self._socket: socket.socket | None = None
         self._address = environ.get("NOTIFY_SOCKET", "")
         self.watchdog = _watchdog(environ)
-        self._last = ""
+        self._last_status = ""
         self._is_ready = False
+        self._extend_at = 0.0
         if self._address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
             self._socket.setblocking(False)
 
+    def booting(self) -> None:
+        """Children boot. Asks systemd for more time than its unit gives to a start or a reload:
+        ``boot_timeout`` alone limits a boot."""
+        now = time.monotonic()
+        if now >= self._extend_at:
+            self._extend_at = now + _EXTEND_EVERY
+            self._send(f"EXTEND_TIMEOUT_USEC={_microseconds(_EXTENSION)}")
+
     def ready(self, status: str) -> None:
-        """All children are ready; also ends a reload. Said once."""
+        """All children are ready; also ends a reload. Sent once for each."""
         if self._is_ready:
             return
         self._is_ready = True
@@ -39,24 +53,25 @@ class SystemdNotifier:
     def reloading(self) -> None:
         """A rolling restart begins; ``ready`` ends it."""
         self._is_ready = False
+        self._extend_at = 0.0
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def status(self, text: str) -> None:
         """One line for ``systemctl status``; sent when it has changed."""
-        if text != self._last:
-            self._last = text
+        if text != self._last_status:
+            self._last_status = text
             self._send(f"STATUS={text}")
 
     def stopping(self, seconds: float) -> None:
-        """We stop, and shall be done within ``seconds``: systemd is to wait that long."""
-        self._send(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
+        """The tree stops, and needs ``seconds`` at most: systemd is to wait that long."""
+        self._send(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={_microseconds(seconds)}")
 
     def descriptors(self) -> list[int]:
         """What a forked child must close."""
         return [self._socket.fileno()] if self._socket is not None else []
 
     def ping(self) -> None:
-        """We are alive: the watchdog may rest."""
+        """The master's loop goes on: feeds the watchdog of systemd."""
         self._send("WATCHDOG=1")
 
     def _send(self, message: str) -> None:
@@ -68,10 +83,14 @@ class SystemdNotifier:
         try:
             self._socket.sendto(message.encode(), address)
         except OSError as error:
-            self._log.debug("systemd did not take a notice", error=str(error))
+            self._log.debug("systemd did not take a message", error=str(error))
+
+
+def _microseconds(seconds: float) -> int:
+    return int(seconds * 1e6)
 
 
 def _watchdog(environ: Mapping[str, str]) -> float | None:
     limit = environ.get("WATCHDOG_USEC", "")
-    ours = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-    return int(limit) / 2e6 if limit.isdigit() and ours else None
+    is_for_us = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    return int(limit) / 2e6 if limit.isdigit() and is_for_us else None

@@ -1,4 +1,4 @@
-"""Loading the user's app: the modules whose import registers its jobs."""
+"""Imports the user's app: its modules register its jobs when they are imported."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..errors import CannotBoot
 def load_app(targets: Iterable[str]) -> None:
     """Imports each target: ``app.jobs``, ``app.jobs:attribute`` or ``./app/jobs.py``.
 
-    The working directory is put on the import path. Raises CannotBoot, saying what was looked for
-    and where, if there is no such thing; an error inside the app's own code passes through.
+    Puts the working directory on the import path. Raises CannotBoot if a target does not exist,
+    with the folders that were searched. An error in the app's own code passes through.
     """
     here = str(Path.cwd())
     if here not in sys.path:
@@ -46,8 +46,8 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """A file below the working directory gets the name that an ``import`` would give it, so that
-    its jobs have the same names wherever they are pushed from."""
+    """A file below the working directory gets the name that an ``import`` would give it. Then its
+    jobs have the same names in the process that pushes them."""
     if not path.is_file():
         raise CannotBoot(f"cannot load the app {str(path)!r}: no such file in {Path.cwd()}")
     full = path.resolve()

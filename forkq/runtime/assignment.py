@@ -1,4 +1,4 @@
-"""What a forked process is told of itself, and how it listens to signals."""
+"""What a forked process gets from the master: its assignment, and its way to handle signals."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from ..config.capsule import Capsule
 from ..wire import lease
 from .stderr import unblocked
 
-# The terminal sends these to the whole process group; what they mean, the master says by pipe.
-_MASTERS: Final = (
+# The terminal sends these to the whole process group. A child ignores them: only the master obeys
+# them, and sends its orders by pipe.
+_MASTER_SIGNALS: Final = (
     signal.SIGINT,
     signal.SIGTSTP,
     signal.SIGTTIN,
@@ -27,35 +28,35 @@ _MASTERS: Final = (
     signal.SIGHUP,
     signal.SIGUSR2,
 )
-# Seconds that a process which ends waits for its standard output.
+# Seconds that an ending process waits for its standard output.
 _FLUSH_LIMIT: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Which code a child has loaded: a generation begins with a tree, and with each of its rolling
-    restarts that loads the app anew. ``begun`` is monotonic: other hosts can use its age only."""
+    """Which code a child has loaded. A generation begins with a tree, and with each rolling restart
+    that loads the app anew. ``begun`` is monotonic: another host can use only its age."""
 
     token: str
     begun: float
 
     @classmethod
     def begin(cls) -> Generation:
-        """A new one, from now on."""
+        """A new generation, which begins now."""
         return cls(secrets.token_hex(6), time.monotonic())
 
 
-# Makes a child write its stacks from a C handler, which needs no GIL. A process without that
-# handler (a job has replaced its program) ignores this signal, and nothing else sends it.
+# This signal makes a child write its stacks, from a C handler that needs no GIL. A process without
+# that handler (a job has called exec) ignores it. Only forkq sends it.
 STACKS: Final = signal.SIGURG
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where a child stands: its name, what it works on, its ends of the two pipes.
+    """The child's name, its capsule, and its ends of the two pipes.
 
-    ``capsule`` is None for the clock. ``quiet``: it is born into a quiet tree, and fetches nothing.
-    ``number`` counts what the master has forked.
+    ``capsule`` is None for the clock. ``quiet``: the tree is quiet, so the child fetches nothing.
+    ``number`` counts the master's forks.
     """
 
     name: str
@@ -69,22 +70,22 @@ class Assignment:
 
     @property
     def identity(self) -> str:
-        """Who this process is; asked for in the child, whose pid is part of it."""
+        """The identity of this process. Only right in the child: its pid is a part."""
         return lease.identity(socket.gethostname(), os.getpid(), self.nonce)
 
 
-_copy = False
+_is_job_fork = False
 # A child's ends of the pipes to its master.
 _pipes: tuple[int, ...] = ()
 
 
 def is_job_fork() -> bool:
-    """Whether a job has forked this process: it must end with its job, and take no other."""
-    return _copy
+    """Whether a job has forked this process. Such a process ends with its job."""
+    return _is_job_fork
 
 
 def exit_job_fork(error: BaseException | None) -> NoReturn:
-    """Ends a copy as Python would have ended it, but without the child's exit hooks."""
+    """Ends a job's fork as Python would end it, but without the exit hooks of the child."""
     code = 0 if error is None else 1
     if isinstance(error, SystemExit):
         code = error.code if type(error.code) is int else int(error.code is not None)
@@ -92,8 +93,8 @@ def exit_job_fork(error: BaseException | None) -> NoReturn:
 
 
 def leave(code: int) -> NoReturn:
-    """Ends a forked process without the exit hooks that it has inherited. Nothing comes between the
-    call and the end: an output that raises when it is flushed, or blocks, loses what it holds."""
+    """Ends a forked process without the exit hooks that it has inherited. It always ends: an output
+    that raises or blocks when it is flushed loses what it holds."""
     try:
         flushing = threading.Thread(target=_flush, name="flush", daemon=True)
         flushing.start()
@@ -103,7 +104,7 @@ def leave(code: int) -> NoReturn:
 
 
 def _flush() -> None:
-    """The app may have put any object in the place of standard output, which may raise anything."""
+    """The app may have replaced standard output by an object that raises any exception."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
@@ -113,50 +114,50 @@ def _flush() -> None:
 _masks = threading.local()
 
 
-def _hold_term() -> None:
-    """Before a job's own fork: a TERM for the copy must wait until it has handlers of its own."""
-    if not _copy:
+def _block_term() -> None:
+    """Before a job's own fork: a TERM must not reach the fork before that has its own handlers."""
+    if not _is_job_fork:
         _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
-def _let_term() -> None:
-    """After it, in the child: the mask is as the job had it."""
-    if not _copy:
+def _unblock_term() -> None:
+    """After the fork, in the child: restores the signal mask."""
+    if not _is_job_fork:
         signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
 
 
 def _become_job_fork() -> None:
-    """After it, in the copy: our signals, and above all our wake-up descriptor, are not its. What
-    the copy forks in its turn is its own business."""
-    global _copy  # noqa: PLW0603 - true for a whole process, from its first moment on
-    if _copy:
+    """After the fork, in the job's fork: gives up the child's pipes, its signal handlers and above
+    all its wake-up descriptor. A process that this one forks in its turn changes nothing."""
+    global _is_job_fork  # noqa: PLW0603 - a property of the process
+    if _is_job_fork:
         return
-    # Its parent may exec or die: only the parent's own ends of the pipes may tell of that.
+    # The master must see EOF when the child dies or calls exec: no other process may hold its ends.
     for fd in _pipes:
         with suppress(OSError):
             os.close(fd)
     signal.set_wakeup_fd(-1)
-    for number in (*_MASTERS, signal.SIGTERM):
+    for number in (*_MASTER_SIGNALS, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    _let_term()
-    _copy = True
+    _unblock_term()
+    _is_job_fork = True
 
 
 def listen_to_term(assignment: Assignment) -> int:
-    """Makes a forked process deaf to the master's signals. Returns the descriptor on which the
-    number of each TERM arrives: sent to one child, it stops that child gracefully."""
-    global _pipes  # noqa: PLW0603 - what a process has from its first moment on
+    """Makes a forked process ignore the master's signals. Returns the descriptor on which the
+    number of each TERM arrives: a TERM that is sent to one child stops that child gracefully."""
+    global _pipes  # noqa: PLW0603 - a property of the process
     _pipes = (assignment.control, assignment.report)
-    for number in _MASTERS:
+    for number in _MASTER_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    if sys.stderr is not None:  # closed: its descriptor may be any file's
+    if sys.stderr is not None:  # if it is closed, descriptor 2 may be any file
         faulthandler.register(STACKS, file=unblocked(), all_threads=True)
-    woken, wake = os.pipe()
-    os.set_blocking(woken, False)
-    os.set_blocking(wake, False)
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    os.set_blocking(write_end, False)
     signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     os.register_at_fork(
-        before=_hold_term, after_in_parent=_let_term, after_in_child=_become_job_fork
+        before=_block_term, after_in_parent=_unblock_term, after_in_child=_become_job_fork
     )
-    return woken
+    return read_end

@@ -6,8 +6,8 @@ from typing import Final
 
 CLEAN: Final = 0
 CANNOT_BOOT: Final = 3
-# The child ended in good order, but Redis did not take its leases or its last counts: somebody
-# else shall.
+# The child ended in good order, but Redis refused its leases or its last counts: the master or a
+# sweep must return them.
 LEASES_LEFT: Final = 75
-# An error that nobody expected; it is on standard error.
-BLIND: Final = 70
+# An error in forkq itself; its traceback is on standard error.
+INTERNAL_ERROR: Final = 70

@@ -1,8 +1,8 @@
-"""Where a process lives, so that another one can tell whether it is dead.
+"""References to processes, by which another process can tell whether one is dead.
 
-A pid alone says nothing to another container or after a reboot. The boot id and the pid namespace
-say whether two processes see the same pids at all; the start time in clock ticks since the boot,
-which no change of the wall clock moves, says whether a pid has been reused.
+A pid alone means nothing in another container or after a reboot. The boot id and the pid namespace
+tell whether two processes see the same pids. The start time tells whether a pid has been reused. It
+is in clock ticks since the boot, so that no change of the wall clock moves it.
 """
 
 from __future__ import annotations
@@ -14,56 +14,59 @@ from typing import Literal, TypeAlias
 
 Liveness: TypeAlias = Literal["alive", "dead", "unknown"]
 
-_START_TIME = 19  # of the fields of /proc/PID/stat that come after the command's name
+# The index of the start time among the fields of /proc/PID/stat that follow the command's name.
+_START_TIME = 19
 
 
 def process_ref(pid: int | None = None) -> str:
-    """The place of process ``pid`` (default: this one); "" where there is no /proc."""
+    """The reference of process ``pid`` (default: this one); "" on a system without /proc."""
     pid = os.getpid() if pid is None else pid
-    return f"{pid_scope()}/{pid}/{_started(pid)}" if pid_scope() else ""
+    return f"{pid_scope()}/{pid}/{_start_time(pid)}" if pid_scope() else ""
 
 
-def liveness_of(place: str) -> Liveness:
-    """Whether the process of that place lives; unknown from another host or container."""
-    seen_from = pid_scope_of(place)
-    if not seen_from or seen_from != pid_scope():
+def liveness_of(ref: str) -> Liveness:
+    """Whether the process lives; unknown if it belongs to another host or container."""
+    scope = pid_scope_of(ref)
+    if not scope or scope != pid_scope():
         return "unknown"
-    pid, _, started = place[len(seen_from) + 1 :].partition("/")
+    pid, _, started = ref[len(scope) + 1 :].partition("/")
     if not pid.isdecimal():
         return "unknown"
     try:
-        return "alive" if _started(int(pid)) == started else "dead"
+        return "alive" if _start_time(int(pid)) == started else "dead"
     except OSError:
         return "dead" if _is_gone(int(pid)) else "unknown"
 
 
 @cache
 def pid_scope() -> str:
-    """Boot and pid namespace: processes with the same view see each other's pids. "" where there
-    is no /proc."""
+    """Boot id and pid namespace: processes of one scope see each other's pids. "" on a system
+    without /proc."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = str(Path("/proc/self/ns/pid").readlink())
     except OSError:
-        return ""  # not Linux: only the expiry of its record tells that a process is dead
+        return ""  # not Linux: a process is only known to be dead when its record has expired
     return f"{boot}/{namespace}"
 
 
-def pid_scope_of(place: str) -> str:
-    """The view of the process of that place; "" if it has none."""
-    seen_from, bracket, _ = place.rpartition("]/")
-    return f"{seen_from}]" if bracket and seen_from else ""
+def pid_scope_of(ref: str) -> str:
+    """The scope in a reference; "" if it has none."""
+    scope, bracket, _ = ref.rpartition("]/")
+    return f"{scope}]" if bracket and scope else ""
 
 
-def _started(pid: int) -> str:
-    """When a process started, in ticks since the boot. A zombie has ended. Raises OSError."""
-    stat = Path(f"/proc/{pid}/stat").read_bytes()  # the name in it may be cut within a character
+def _start_time(pid: int) -> str:
+    """In ticks since the boot; "ended" for a zombie. Raises OSError."""
+    stat = Path(
+        f"/proc/{pid}/stat"
+    ).read_bytes()  # not as text: the name may end within a character
     fields = stat.rpartition(b")")[2].decode("ascii").split()
     return "ended" if fields[0] in ("Z", "X") else fields[_START_TIME]
 
 
 def _is_gone(pid: int) -> bool:
-    """/proc may hide other users' processes (hidepid, ProtectProc); kill does not lie."""
+    """/proc may hide the processes of other users (hidepid, ProtectProc); kill finds them."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,9 +1,9 @@
 """Logging of the server's processes: structlog, one line per event, to standard error.
 
-Only server code imports this. Job arguments are never logged: they are other people's data. A line
-never raises and never waits for its reader (stderr.py): it must not cost a job its outcome.
+Only server code imports this. Job arguments are never logged: they may be private. A log line never
+raises and never waits for its reader (stderr.py), so that it cannot change a job's outcome.
 
-The logger is forkq's own. The global configuration of structlog is the app's.
+forkq's logger is apart from structlog's global configuration, which belongs to the app.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-# sd-daemon(3): what the journal takes for a line's priority.
+# The journal reads a line's priority from its prefix: sd-daemon(3).
 _PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3}
 _NAMES: Final = frozenset({"class", "jid", "queue"})
 _LONGEST: Final = 20_000
@@ -37,8 +37,8 @@ Event = MutableMapping[str, Any]
 def configure(level: str, style: str) -> None:
     """Sets up logging for this process and, by fork, for its children.
 
-    ``style`` is console, json, logfmt, or auto: console at a terminal, logfmt otherwise. What
-    the app and its libraries say through the standard ``logging`` comes out the same way.
+    ``style`` is console, json, logfmt, or auto: console at a terminal, logfmt otherwise. Records
+    that the app and its libraries send to the standard ``logging`` are written the same way.
     """
     terminal = os.isatty(2)
     if style == "auto":
@@ -47,7 +47,7 @@ def configure(level: str, style: str) -> None:
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        partial(_tame, "" if style == "console" else _SEVERAL_LINES),
+        partial(_sanitize, "" if style == "console" else _SEVERAL_LINES),
         _renderer(style, colors=terminal),
     ]
     if _is_journal(2):
@@ -79,32 +79,42 @@ class LogOnce:
         self._logged: set[Hashable] = set()
 
     def warning(self, problem: Hashable, event: str, **values: Any) -> None:
-        """Logs ``event`` unless this problem is logged already."""
-        if problem not in self._logged:
-            self._logged.add(problem)
+        """Logs ``event`` as a warning, unless this problem is logged already."""
+        if self._is_new(problem):
             self._log.warning(event, **values)
 
+    def error(self, problem: Hashable, event: str, **values: Any) -> None:
+        """Logs ``event`` as an error, unless this problem is logged already."""
+        if self._is_new(problem):
+            self._log.error(event, **values)
+
     def over(self, problem: Hashable) -> bool:
-        """The problem has ended; its next beginning is logged. Whether it was logged."""
+        """Notes that the problem has ended: its next beginning is logged. Returns whether it was
+        logged."""
         was_logged = problem in self._logged
         self._logged.discard(problem)
         return was_logged
 
+    def _is_new(self, problem: Hashable) -> bool:
+        is_new = problem not in self._logged
+        self._logged.add(problem)
+        return is_new
+
 
 def wait_for_reader(seconds: float) -> None:
-    """For a process that may wait: how long a line waits before it is dropped."""
+    """For a process that may wait: a line waits so long before it is dropped."""
     if _state.output is not None:
         _state.output.wait_for_reader(seconds)
 
 
 def catch_up() -> None:
-    """Tells of lines that were dropped because standard error was full, once it is not."""
+    """Reports the lines that were dropped while standard error was full."""
     if _state.output is not None:
         _state.output.catch_up()
 
 
 def _wrapped(writer: object, processors: list[Any], level: int) -> Any:
-    """A logger that asks the global configuration for nothing."""
+    """A logger that does not use structlog's global configuration."""
     return structlog.wrap_logger(
         writer,
         processors=processors,
@@ -115,7 +125,7 @@ def _wrapped(writer: object, processors: list[Any], level: int) -> Any:
 
 
 class _State:
-    """What ``configure`` and ``bind`` have set up for this process."""
+    """The logging of this process, as ``configure`` and ``bind`` have set it up."""
 
     def __init__(self) -> None:
         self.bound: dict[str, Any] = {}
@@ -126,13 +136,13 @@ class _State:
         encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
         as_text = _wrapped(structlog.ReturnLogger(), processors, 10)
 
-        def account(count: int) -> bytes:
-            told = as_text.bind(**self.bound).warning(
+        def drop_notice(count: int) -> bytes:
+            line = as_text.bind(**self.bound).warning(
                 "log lines dropped: standard error was full", lines=count
             )
-            return f"{told}\n".encode(encoding, "backslashreplace")
+            return f"{line}\n".encode(encoding, "backslashreplace")
 
-        self.output = Stderr(account)
+        self.output = Stderr(drop_notice)
         self.logger = _wrapped(_Writer(self.output, encoding), processors, _LEVELS[level])
 
 
@@ -148,7 +158,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Writer:
-    """The end of structlog's chain: each level's method takes the whole line."""
+    """The end of structlog's chain. The method of each level writes the rendered line."""
 
     def __init__(self, output: Stderr, encoding: str) -> None:
         self._output = output
@@ -169,9 +179,9 @@ def _renderer(style: str, *, colors: bool) -> Any:
     return structlog.processors.LogfmtRenderer(key_order=order, bool_as_flag=False)
 
 
-def _tame(keep: str, _logger: object, _method: str, event: Event) -> Event:
-    """Makes each value one that every renderer can show, and no terminal obeys. ``keep``: what may
-    stand in the event itself, which the console shows as it is."""
+def _sanitize(keep: str, _logger: object, _method: str, event: Event) -> Event:
+    """Makes each value one that every renderer can show, without control characters. ``keep``: the
+    control characters that may stay in the event, which the console writes as it is."""
     error = event.pop("exc_info", None)
     if isinstance(error, BaseException):
         event["exception"] = traceback_of(error)
@@ -193,7 +203,7 @@ def _shown(key: str, value: Any) -> Any:
         return {shown_name(name): shown_name(one) for name, one in value.items()}
     try:
         text = value if type(value) is str else str(value)
-    except Exception as bad:  # noqa: BLE001 - the app's own code, in a value that it has bound
+    except Exception as bad:  # noqa: BLE001 - the __str__ of a value is the app's code
         return f"(a {type(value).__name__} that cannot be shown: {type(bad).__name__})"
     if type(value) is int:
         return value if len(text) <= NAME_LIMIT else cut(text)
@@ -215,37 +225,36 @@ def _is_journal(fd: int) -> bool:
 
 
 class _FromLogging(logging.Handler):
-    """Hands the records of the standard ``logging`` on, so that one process writes one kind of
-    line."""
+    """Writes the records of the standard ``logging`` as forkq's own lines."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._here = threading.local()
+        self._of_thread = threading.local()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if getattr(self._here, "busy", False):
-            return  # a value that logs while it is shown
-        self._here.busy = True
+        if getattr(self._of_thread, "busy", False):
+            return  # a value of the record logs while it is converted to text
+        self._of_thread.busy = True
         try:
-            _write_of(record)(
+            _method_for(record)(
                 _message(record),
                 logger=record.name,
                 exc_info=record.exc_info[1] if record.exc_info else None,
             )
         finally:
-            self._here.busy = False
+            self._of_thread.busy = False
 
 
-def _write_of(record: logging.LogRecord) -> Callable[..., None]:
-    found = logger()
+def _method_for(record: logging.LogRecord) -> Callable[..., None]:
+    log = logger()
     for level in ("error", "warning", "info"):
         if record.levelno >= _LEVELS[level]:
-            return cast("Callable[..., None]", getattr(found, level))
-    return cast("Callable[..., None]", found.debug)
+            return cast("Callable[..., None]", getattr(log, level))
+    return cast("Callable[..., None]", log.debug)
 
 
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception as bad:  # noqa: BLE001 - arguments that do not fit must not fail the caller
+    except Exception as bad:  # noqa: BLE001 - wrong arguments must not raise in the caller
         return f"{record.msg!r} (its arguments do not fit: {type(bad).__name__})"

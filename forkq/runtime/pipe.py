@@ -1,8 +1,7 @@
-"""What master and child tell each other: orders down one pipe, facts up the other.
+"""The messages between master and child: orders on the control pipe, facts on the report pipe.
 
-Each message is one msgpack-encoded struct behind a four-byte length. Both are far below PIPE_BUF,
-so a write is atomic, and both ends can be read without ever blocking. EOF is a message too: the
-other side is gone.
+Each message is a length of four bytes and a msgpack-encoded struct. Together they are far below
+PIPE_BUF, so a write is atomic, and neither end ever blocks. EOF means that the other side is gone.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ State: TypeAlias = Literal["booting", "running", "quiet", "retiring", "stopping"
 
 
 class Quiet(msgspec.Struct, frozen=True, tag=True):
-    """Order: fetch nothing more; running jobs go on."""
+    """Order: fetch no more jobs. Running jobs go on."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """Order: end by ``deadline``, in seconds of the monotonic clock, which all processes share.
 
-    None is a retirement: quiet, and end when the last job has, however long that takes.
+    None is a retirement: fetch no more jobs, and end when the last one has, without a time limit.
     """
 
     deadline: float | None
@@ -34,30 +33,30 @@ class DumpStacks(msgspec.Struct, frozen=True, tag=True):
 
 
 class Lead(msgspec.Struct, frozen=True, tag=True):
-    """Order: lead in this host's name until then (monotonic); 0 ends it."""
+    """Order: be the leader ``until`` then (monotonic); 0 ends it at once."""
 
     until: float
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Fact: the app is loaded and every thread runs; from here on the child may fetch."""
+    """Fact: the app is loaded and every thread runs. From now on the child may fetch."""
 
     identity: str
 
 
 class Unbootable(msgspec.Struct, frozen=True, tag=True):
-    """Fact: this child cannot start, and why."""
+    """Fact: the child cannot boot, and why."""
 
     reason: str
 
 
 class Exiting(msgspec.Struct, frozen=True, tag=True):
-    """Fact: the child ends in good order. An exit code alone says nothing: any job can exit."""
+    """Fact: the child ends in good order. An exit code does not prove that: any job can exit."""
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):
-    """Fact: how the child stands. Sent when that has changed, once a tick at most; and as a sign
-    of life when nothing has changed for a while (``Config.beat_every``)."""
+    """Fact: the child's state and counts. Sent when they have changed, once a tick at most. While
+    they do not change it is sent as a sign of life, every ``Config.beat_every`` seconds."""
 
     busy: int
     state: State
@@ -66,7 +65,7 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
 
 
 class LeaseHeld(msgspec.Struct, frozen=True, tag=True):
-    """Fact, the clock's: it holds the leader's lease until then (monotonic); 0: no more."""
+    """Fact: the clock holds the leader's lease ``until`` then (monotonic); 0: no more."""
 
     until: float
 
@@ -85,7 +84,7 @@ _REASON_LIMIT = 2000  # bytes
 
 
 def send(fd: int, message: Order | Fact) -> bool:
-    """Writes ``message``; False if the other side is gone or has not read for a long time."""
+    """Writes ``message``. False if the other side is gone, or if its pipe is full."""
     body = _encode(message)
     try:
         os.write(fd, _LENGTH.pack(len(body)) + body)
@@ -95,15 +94,17 @@ def send(fd: int, message: Order | Fact) -> bool:
 
 
 def unbootable(reason: str) -> Unbootable:
-    """An Unbootable that fits the pipe whole, whatever characters the reason is made of."""
-    text = reason.encode("utf-8", "backslashreplace")[-_REASON_LIMIT:]  # the error stands last
+    """An Unbootable that fits the pipe: only the end of a long reason is kept, as valid UTF-8."""
+    text = reason.encode("utf-8", "backslashreplace")[
+        -_REASON_LIMIT:
+    ]  # the error itself is at the end
     return Unbootable(text.decode("utf-8", "ignore"))
 
 
 class Reader(Generic[Message]):
-    """Takes messages off a non-blocking pipe. ``eof``: the other side has closed it. ``garbled``:
-    it has written what is no message (a job may write to any descriptor), so nothing more can be
-    understood."""
+    """Reads messages from a non-blocking pipe. ``eof``: the other side has closed it. ``garbled``:
+    the pipe contains bytes that are no message (a job may write to any descriptor), so no further
+    message can be read."""
 
     def __init__(self, fd: int, decoder: msgspec.msgpack.Decoder[Message]) -> None:
         os.set_blocking(fd, False)
@@ -119,11 +120,11 @@ class Reader(Generic[Message]):
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will be understood."""
+        """Whether no further message can come."""
         return self.eof or self.garbled
 
     def read(self) -> list[Message]:
-        """Every whole message that has arrived."""
+        """Every complete message that has arrived."""
         self._fill()
         messages: list[Message] = []
         try:
@@ -151,5 +152,5 @@ class Reader(Generic[Message]):
 
 def _checked(length: int) -> int:
     if length > _LONGEST:
-        raise msgspec.DecodeError("no message is as long as this")
+        raise msgspec.DecodeError("longer than any message")
     return length

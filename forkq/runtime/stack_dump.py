@@ -1,4 +1,4 @@
-"""What every thread of this process does, for the log: the answer of a child or a clock to TTIN."""
+"""Logs the stack of every thread: how a child or a clock answers ``DumpStacks``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def dump_stacks(units: Iterable[UnitOfWork], log: FilteringBoundLogger) -> None:
-    """Logs the stack of each thread, and which of ``units`` it performs."""
+    """Logs the stack of each thread, and the job of ``units`` that it runs."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    performed = {unit.thread: unit for unit in units}
+    running = {unit.thread: unit for unit in units}
     for ident, frame in sys._current_frames().items():
-        unit = performed.get(ident)
+        unit = running.get(ident)
         log.warning(
             "stack",
             thread=names.get(ident, "?"),

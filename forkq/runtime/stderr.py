@@ -1,9 +1,8 @@
 """Standard error, written without waiting for its reader.
 
-A terminal, a pipe or the journal's socket can be full, and then a plain write waits for as long as
-its reader likes. O_NONBLOCK on the descriptor itself would change it for every process that shares
-it, the user's shell among them. So a pipe or a terminal is opened anew, and a socket is asked with
-each write.
+A terminal, a pipe or the journal's socket can be full, and then a plain write waits for the reader.
+O_NONBLOCK on the descriptor itself would change it for every process that shares it, such as the
+user's shell. So a pipe or a terminal is opened anew, and each write to a socket says MSG_DONTWAIT.
 """
 
 from __future__ import annotations
@@ -20,110 +19,111 @@ from typing import Final, TypeAlias
 
 _FIRST_FREE: Final = 3  # never one of the standard descriptors, should one of them be closed
 
-# Writes what fits now, and returns how much that was. Raises BlockingIOError if nothing fits.
+# Writes as many bytes as fit now, and returns their number. Raises BlockingIOError if none fits.
 _Write: TypeAlias = Callable[[bytes], int]
 
 
 class Stderr:
-    """Any thread may write. A line that does not fit is dropped and counted; ``account`` makes the
-    line that tells of so many."""
+    """Any thread may write. A line that does not fit is dropped and counted. ``drop_notice`` makes
+    the line that reports the number of dropped lines."""
 
-    def __init__(self, account: Callable[[int], bytes], fd: int = 2) -> None:
-        self._account = account
+    def __init__(self, drop_notice: Callable[[int], bytes], fd: int = 2) -> None:
+        self._drop_notice = drop_notice
         self._fd = fd
-        self._put, self._close = _opened(fd)
-        self._patience = 0.0
+        self._write_now, self._close = _open_unblocked(fd)
+        self._reader_timeout = 0.0
         self.reset()
 
     def reset(self) -> None:
-        """After a fork, in the child: another thread may have held the lock, and what is torn or
-        dropped is the parent's to tell."""
-        self._lock = threading.RLock()  # a finaliser may log in the midst of a write
-        self._rest = b""
+        """After a fork, in the child: another thread may have held the lock. The parent finishes
+        its own lines, and reports its own drops."""
+        self._lock = threading.RLock()  # not a Lock: a finaliser may log during a write
+        self._unwritten = b""  # the rest of a line that has been written in part
         self._dropped = 0
 
     def close(self) -> None:
-        """Closes what it has opened, but never ``fd``."""
+        """Closes the descriptors that it has opened, but never ``fd``."""
         self._close()
 
     def wait_for_reader(self, seconds: float) -> None:
-        """Gives a slow reader so long before a line is dropped. Once one was, none waits until the
-        reader is back."""
-        self._patience = seconds
+        """From now on a line waits so long for a slow reader before it is dropped. After a dropped
+        line the next ones do not wait, until the reader reads again."""
+        self._reader_timeout = seconds
 
     def write(self, line: bytes) -> None:
         """Writes ``line`` or drops it. Never raises OSError."""
         with self._lock:
-            if self._torn() or not self._begun(self._told() + line):
+            if not self._finish_line() or not self._start_line(self._notice() + line):
                 self._dropped += 1
             else:
                 self._dropped = 0
 
     def catch_up(self) -> None:
-        """Tells of dropped lines, if the reader is back."""
-        if not (self._dropped or self._rest):
+        """Reports dropped lines, if the reader reads again."""
+        if not (self._dropped or self._unwritten):
             return
         with self._lock:
-            # A full pipe may still take a short line; it is ready once something was read.
-            if not self._torn() and self._dropped and _has_room(self._fd, 0):
-                self._dropped = 0 if self._begun(self._told()) else self._dropped
+            # A full pipe may still take a short line. It has room once the reader has read.
+            if self._finish_line() and self._dropped and _has_room(self._fd, 0):
+                self._dropped = 0 if self._start_line(self._notice()) else self._dropped
 
-    def _told(self) -> bytes:
-        return self._account(self._dropped) if self._dropped else b""
+    def _notice(self) -> bytes:
+        return self._drop_notice(self._dropped) if self._dropped else b""
 
-    def _torn(self) -> bool:
-        """Whether an earlier line is still not written to its end."""
-        rest = self._rest
-        if rest and not self._begun(rest):
-            self._rest = rest
-        return bool(self._rest)
+    def _finish_line(self) -> bool:
+        """Writes the rest of an earlier line. Returns whether no rest is left."""
+        rest = self._unwritten
+        if rest and not self._start_line(rest):
+            self._unwritten = rest
+        return not self._unwritten
 
-    def _begun(self, data: bytes) -> bool:
-        """Whether ``data`` is written; what did not fit of it comes first next time."""
-        begun = False
-        patience = 0.0 if self._dropped else self._patience
+    def _start_line(self, data: bytes) -> bool:
+        """Writes ``data`` as far as it fits, and keeps the rest for later. Returns False if none of
+        it was written, or if it cannot be written."""
+        started = False
+        timeout = 0.0 if self._dropped else self._reader_timeout
         while data:
             try:
-                data = data[self._put(data) :]
-                begun = True
+                data = data[self._write_now(data) :]
+                started = True
             except BlockingIOError:
-                if begun or not patience or not _has_room(self._fd, patience):
+                if started or not timeout or not _has_room(self._fd, timeout):
                     break
-                patience = 0.0
+                timeout = 0.0
             except OSError:  # the reader is gone, or the disk is full
                 return False
-        self._rest = data if begun else b""
-        return begun
+        self._unwritten = data if started else b""
+        return started
 
 
-def _opened(fd: int) -> tuple[_Write, Callable[[], None]]:
-    """How to write to ``fd`` without waiting, and how to close what that took."""
+def _open_unblocked(fd: int) -> tuple[_Write, Callable[[], None]]:
+    """A function that writes to ``fd`` without waiting, and one that closes its descriptor."""
     try:
         mode = os.fstat(fd).st_mode
     except OSError:  # closed: `2>&-`
-        return len, _nothing
+        return len, _do_nothing
     if stat.S_ISSOCK(mode):
         connection = socket.socket(fileno=fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE))
         return lambda data: connection.send(data, socket.MSG_DONTWAIT), connection.close
     if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
-        return partial(os.write, fd), _nothing
-    own = _opened_anew(fd)
+        return partial(os.write, fd), _do_nothing
+    own = _open_anew(fd)
     if own is None:
-        return partial(_polled, fd), _nothing
+        return partial(_write_if_ready, fd), _do_nothing
     return partial(os.write, own), partial(os.close, own)
 
 
 def unblocked(fd: int = 2) -> int:
-    """A descriptor for what ``fd`` leads to, on which a write drops what does not fit at once;
-    ``fd`` itself where there is none. For the C handler that writes stacks, which cannot wait."""
+    """A descriptor for the same file as ``fd``, on which a write drops the bytes that do not fit;
+    ``fd`` itself if there is none. For the C handler that writes stacks, which cannot wait."""
     mode = os.fstat(fd).st_mode
-    own = _opened_anew(fd) if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) else None
+    own = _open_anew(fd) if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) else None
     return fd if own is None else own
 
 
-def _opened_anew(fd: int) -> int | None:
-    """A file description of our own; None where the system does not give us one, as after a change
-    of user."""
+def _open_anew(fd: int) -> int | None:
+    """A file description that no other process shares; None if the system refuses it, as after a
+    change of user."""
     try:
         found = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:
@@ -134,12 +134,13 @@ def _opened_anew(fd: int) -> int | None:
         os.close(found)
 
 
-def _nothing() -> None:
-    """Nothing is to be closed."""
+def _do_nothing() -> None:
+    """For a descriptor that must stay open."""
 
 
-def _polled(fd: int, data: bytes) -> int:
-    """A pipe that is ready takes this much at once. Another writer may come first: then we wait."""
+def _write_if_ready(fd: int, data: bytes) -> int:
+    """A pipe that is ready takes PIPE_BUF bytes at once. Only if another process writes in between,
+    the write waits."""
     if not _has_room(fd, 0):
         raise BlockingIOError
     return os.write(fd, data[: select.PIPE_BUF])

@@ -1,4 +1,4 @@
-"""Children that cannot boot: a clear message, exit code 3, never a hot loop. And preloading."""
+"""Children that cannot boot: a clear message, exit code 3, never a busy loop. And preloading."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ PRELOAD = {"FORKQ_PRELOAD": "true"}
         ("./no_such_file.py", "no_such_file.py"),
     ],
 )
-def test_an_app_that_is_not_there(
+def test_an_app_that_does_not_exist(
     redis_server: Server, tree: StartTree, target: str, named: str, preload: bool
 ) -> None:
-    """Exit code 3, and a message without a traceback that names the thing and where it looked."""
+    """Exit code 3. A message without a traceback names the module and where forkq looked for it."""
     env = PRELOAD if preload else {}
     forkq = tree(redis_server, app="", args=["-r", target], env=env, ready=False)
     assert forkq.wait(deadline=15) == 3
@@ -47,7 +47,7 @@ def test_an_app_that_is_not_there(
 @pytest.mark.parametrize(
     ("source", "named"),
     [
-        ("raise RuntimeError('the moon is full')", "the moon is full"),
+        ("raise RuntimeError('the config is missing')", "the config is missing"),
         ("def broken(:\n    pass\n", "SyntaxError"),
         ("import sys; sys.exit('not today')", "not today"),
         ("import sys; sys.exit(0)", "SystemExit"),
@@ -62,7 +62,7 @@ def test_an_app_that_is_not_there(
 def test_an_app_that_fails_at_import(
     redis_server: Server, tree: StartTree, source: str, named: str, preload: bool
 ) -> None:
-    """Exit code 3, saying what was raised and in which app; preloaded or not."""
+    """Exit code 3. The message names the exception and the app, preloaded or not."""
     env = PRELOAD if preload else {}
     forkq = tree(redis_server, app=source, args=JSON, env=env, ready=False)
     assert forkq.wait(deadline=15) == 3
@@ -74,15 +74,15 @@ def test_an_app_that_fails_at_import(
 def test_children_that_cannot_boot_are_tried_three_times_with_pauses(
     redis_server: Server, tree: StartTree
 ) -> None:
-    """Then the master gives up and says why; it is over in seconds, but it was no hot loop."""
-    app = "import os\nos.write(2, b'trying\\n')\nraise RuntimeError('the moon is full')\n"
+    """Then the master gives up and logs why. That takes some seconds, because of the pauses."""
+    app = "import os\nos.write(2, b'trying\\n')\nraise RuntimeError('the config is missing')\n"
     forkq = tree(redis_server, app=app, args=[*JSON, "-w", "1"], ready=False)
     assert forkq.wait(deadline=15) == 3
     assert forkq.log_text().count("trying") == 3
     (line,) = events(forkq, "cannot boot; giving up")
     assert line["child"] == "default.0"
     assert line["attempts"] == 3
-    assert "the moon is full" in line["reason"]
+    assert "the config is missing" in line["reason"]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_children_that_cannot_boot_are_tried_three_times_with_pauses(
 def test_children_that_die_at_import(
     redis_server: Server, tree: StartTree, deed: str, how: str
 ) -> None:
-    """They can say nothing any more; the master says how they died, and gives up likewise."""
+    """They cannot report a reason. The master logs how they died, and gives up, too."""
     app = f"import os\nos.write(2, b'trying\\n')\n{deed}\n"
     forkq = tree(redis_server, app=app, args=JSON, ready=False)
     assert forkq.wait(deadline=15) == 3
@@ -110,7 +110,7 @@ def test_children_that_die_at_import(
 def test_a_startup_handler_that_fails_is_a_child_that_cannot_boot(
     redis_server: Server, tree: StartTree
 ) -> None:
-    """It would run jobs with half of what they need."""
+    """Without it the child would run jobs that lack what the handler sets up."""
     app = """
         import forkq
 
@@ -124,10 +124,10 @@ def test_a_startup_handler_that_fails_is_a_child_that_cannot_boot(
     assert "no database" in line["reason"]
 
 
-def test_a_preloaded_app_is_imported_once_for_all(
+def test_a_preloaded_app_is_imported_once_for_all_children(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """One import, in the master; the children share it, and a replacement needs none either."""
+    """One import, in the master. The children share it, and so does a replacement."""
     app = APP.read_text() + "\n\nos.write(2, b'imported\\n')\n"
     config = "[forkq]\npreload = true\n"
     env = {**journal.env}
@@ -144,7 +144,7 @@ def test_a_preloaded_app_is_imported_once_for_all(
 def test_each_child_imports_for_itself_without_preload(
     redis_server: Server, tree: StartTree
 ) -> None:
-    """The default: the master runs none of the user's code."""
+    """By default the master runs no code of the user."""
     app = "import os\nos.write(2, f'imported by {os.getpid()}\\n'.encode())\n"
     forkq = tree(redis_server, app=app, args=["-w", "2", *JSON])
     importers = {
@@ -159,7 +159,7 @@ def test_each_child_imports_for_itself_without_preload(
 def test_a_preloaded_app_with_threads_is_refused_by_name(
     redis_server: Server, tree: StartTree
 ) -> None:
-    """A lock that such a thread holds would stay locked in every child for good."""
+    """A lock that such a thread holds would stay locked in every child."""
     app = """
         import threading, time
 
@@ -175,10 +175,10 @@ def test_a_preloaded_app_with_threads_is_refused_by_name(
     forkq.assert_gone()
 
 
-def test_an_app_that_starts_threads_is_fine_without_preload(
+def test_an_app_may_start_threads_without_preload(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """They live in the child, and do not keep it from stopping."""
+    """They run in the child, and do not keep it from stopping."""
     app = APP.read_text() + (
         "\n\nimport threading\n"
         "threading.Thread(target=time.sleep, args=(60,), name='the-poller').start()\n"
@@ -191,9 +191,10 @@ def test_an_app_that_starts_threads_is_fine_without_preload(
     assert time.monotonic() - began < 10  # the thread would last a minute
 
 
-def test_a_child_inherits_nothing_of_the_masters(redis_server: Server, tree: StartTree) -> None:
-    """Neither its signal handlers nor its descriptors: a sibling's pipe held open would hide the
-    master's death."""
+def test_a_child_inherits_neither_handlers_nor_descriptors_of_the_master(
+    redis_server: Server, tree: StartTree
+) -> None:
+    """A child that held the pipe of another child open would hide the master's death from it."""
     forkq = tree(redis_server, app="import forkq", args=["-w", "3"])
     children = forkq.children()
     pipes = {child.pid: _pipes(child) for child in children}
@@ -210,7 +211,7 @@ def test_a_child_inherits_nothing_of_the_masters(redis_server: Server, tree: Sta
 def test_the_tree_survives_a_master_that_is_stopped_and_continued(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """A suspended laptop or a debugger: nobody mistakes it for a death."""
+    """As on a suspended laptop, or in a debugger: the children do not take it for dead."""
     forkq = tree(redis_server, app=APP, env=journal.env)
     before = forkq.children()
     forkq.signal(signal.SIGSTOP)

@@ -1,7 +1,9 @@
-"""A tree that was ready goes on with what lives, whatever keeps a child from its boot."""
+"""A tree that was ready goes on with the living children when another one cannot boot; and what
+ends a child that boots."""
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import threading
@@ -31,7 +33,7 @@ from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 JSON = ["--log-format", "json"]
-# A startup handler that cannot do its work while a file is there; each try leaves a line.
+# A startup handler that fails while the file "no-database" is there. It writes a line for each try.
 STARTUP = """
 
 @forkq.on("startup")
@@ -42,7 +44,7 @@ def connect() -> None:
     if here.with_name("no-database").exists():
         raise OSError("no database")
 """
-# An import that does not return while a file is there.
+# An import that does not return while the file "hang" is there.
 HANG = """
 import os, time
 from pathlib import Path
@@ -57,12 +59,12 @@ hang()
 
 
 class Systemd:
-    """The socket on which a service manager hears of its service; read at once, since few datagrams
-    fit into it."""
+    """The socket on which systemd receives messages. A thread reads them at once, since few
+    datagrams fit into it. ``lines``: what has come."""
 
     def __init__(self, path: Path) -> None:
         self.env = {"NOTIFY_SOCKET": str(path)}
-        self.told: list[str] = []
+        self.lines: list[str] = []
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(path))
@@ -71,7 +73,7 @@ class Systemd:
 
     def _read(self) -> None:
         while message := self._socket.recv(65536):
-            self.told += message.decode().splitlines()
+            self.lines += message.decode().splitlines()
 
     def close(self) -> None:
         """Ends the thread, by an empty datagram."""
@@ -91,8 +93,8 @@ def systemd(tmp_path: Path) -> Iterator[Systemd]:
 def test_a_tree_that_was_ready_goes_on_when_a_child_cannot_boot(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal, systemd: Systemd
 ) -> None:
-    """Its other children keep their jobs; it tries again with pauses, says so once, and says that
-    it is degraded until the child is ready."""
+    """The other children keep their jobs. The master tries again with pauses, logs that once, and
+    shows that the tree is degraded, and why, until the child is ready."""
     here = journal.path.parent
     env = {**journal.env, **systemd.env}
     args = ["-w", "3", "-c", "1", *JSON]
@@ -108,15 +110,18 @@ def test_a_tree_that_was_ready_goes_on_when_a_child_cannot_boot(
     assert all(gap >= least for gap, least in zip(gaps, (0.1, 0.2, 0.4, 0.8), strict=False))
     assert forkq.alive
     wait_until(lambda: forkq.status()["state"] == "degraded", what="the state")
+    (missing,) = forkq.status()["missing"]
+    assert re.fullmatch(r"default\.\d cannot boot: .*no database.*", missing)
     wait_until(
-        lambda: any("degraded: default." in line for line in systemd.told), what="the STATUS"
+        lambda: any("degraded: default." in line for line in systemd.lines), what="the STATUS"
     )
     assert "degraded: default." in title(psutil.Process(forkq.pid))
     (line,) = events(forkq, "child cannot boot; trying again, the others go on")
     assert "no database" in line["reason"]
-    assert not [line for line in systemd.told if line.startswith("STOPPING")]
+    assert not [line for line in systemd.lines if line.startswith("STOPPING")]
     (here / "no-database").unlink()
     wait_until(lambda: forkq.status()["state"] == "running", what="its recovery", deadline=15)
+    assert forkq.status()["missing"] == []
     (line,) = wait_events(forkq, "child is ready again")
     assert line["failed"] >= 5
     (here / "open").touch()
@@ -126,10 +131,10 @@ def test_a_tree_that_was_ready_goes_on_when_a_child_cannot_boot(
     assert not events(forkq, "cannot boot; giving up")
 
 
-def test_a_rolling_restart_tries_an_empty_place_at_once_and_ends_without_it(
+def test_a_rolling_restart_tries_an_empty_slot_at_once_and_ends_without_it(
     redis_server: Server, tree: StartTree, journal: Journal, systemd: Systemd
 ) -> None:
-    """New code may mend the boot; and systemd hears the end of the reload though it does not."""
+    """The new code may boot. systemd gets the end of the reload even if it does not."""
     here = journal.path.parent
     env = {**journal.env, **systemd.env}
     args = ["-w", "2", "-c", "1", *JSON]
@@ -139,7 +144,7 @@ def test_a_rolling_restart_tries_an_empty_place_at_once_and_ends_without_it(
     wait_until(lambda: len(_tries(here)) >= 2 + 4, what="four tries")
     forkq.signal(signal.SIGUSR2)
     wait_events(forkq, "rolling restart called off: the new child died; the old ones go on")
-    wait_until(lambda: "READY=1" in _after(systemd.told, "RELOADING=1"), what="the reload's end")
+    wait_until(lambda: "READY=1" in _after(systemd.lines, "RELOADING=1"), what="the reload's end")
     assert forkq.status()["state"] == "degraded"
     (here / "no-database").unlink()
     tries = len(_tries(here))
@@ -154,8 +159,8 @@ def test_a_rolling_restart_tries_an_empty_place_at_once_and_ends_without_it(
 def test_a_child_short_of_threads_fetches_nothing(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """It begins no job before its last thread runs; a tree of such children ends with the reason,
-    and its jobs bear no trace."""
+    """It begins no job before its last thread runs. A tree of such children ends with the reason,
+    and its jobs get no crash record."""
     app = APP.read_text() + (
         "\n\nimport threading\n"
         "_start, _started = threading.Thread.start, []\n"
@@ -183,7 +188,7 @@ def test_a_child_short_of_threads_fetches_nothing(
 def test_the_child_that_hangs_in_its_boot_is_named_with_its_stack(
     redis_server: Server, tree: StartTree
 ) -> None:
-    """After the time limit it is killed, and counts as one that cannot boot."""
+    """After the time limit the master kills it, and counts a failed boot."""
     app = HANG.replace('(Path(__file__).parent / "hang").exists()', "True")
     config = "[forkq]\nboot_timeout = 0.5\n"
     forkq = tree(redis_server, config=config, app=app, ready=False, args=JSON)
@@ -196,10 +201,32 @@ def test_the_child_that_hangs_in_its_boot_is_named_with_its_stack(
     forkq.assert_gone()
 
 
+def test_systemd_is_asked_for_more_time_while_children_boot(
+    redis_server: Server, tree: StartTree, journal: Journal, systemd: Systemd
+) -> None:
+    """At the start and in a rolling restart; not when all children are ready."""
+    app = APP.read_text() + HANG
+    args = ["-c", "1", *JSON]
+    forkq = tree(redis_server, app=app, args=args, env={**journal.env, **systemd.env})
+    extension = "EXTEND_TIMEOUT_USEC=30000000"
+    wait_until(lambda: "READY=1" in systemd.lines, what="the start")
+    assert extension in systemd.lines[: systemd.lines.index("READY=1")]
+    assert extension not in _after(systemd.lines, "READY=1")
+    (forkq.cwd / "hang").touch()
+    forkq.signal(signal.SIGUSR2)
+    wait_until(
+        lambda: extension in _after(systemd.lines, "RELOADING=1"),
+        what="an extension of the reload",
+    )
+    (forkq.cwd / "hang").unlink()
+    wait_until(lambda: "READY=1" in _after(systemd.lines, "RELOADING=1"), what="the reload's end")
+    assert forkq.stop() == 0
+
+
 def test_usr2_during_a_rolling_restart_is_done_after_it(
     redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """Even if that one hangs in the boot of new code: the next code may be better."""
+    """Even if the first one hangs in the boot of new code: the next code may boot."""
     config = "[forkq]\nboot_timeout = 1\n"
     args = ["-c", "1", *JSON]
     app = APP.read_text() + HANG
@@ -214,7 +241,7 @@ def test_usr2_during_a_rolling_restart_is_done_after_it(
     wait_events(forkq, "rolling restart called off: the new child died; the old ones go on")
     assert old in workers(forkq)
     (forkq.cwd / "hang").unlink()
-    wait_events(forkq, "rolling restart: every place has its new child")
+    wait_events(forkq, "rolling restart: every child is new")
     assert len(events(forkq, "rolling restart: one is under way; another one follows it")) == 1
     wait_until(lambda: old not in workers(forkq), what="the old one's end")
     assert forkq.stop() == 0
@@ -224,7 +251,7 @@ def test_usr2_during_a_rolling_restart_is_done_after_it(
 def test_a_child_that_still_imports_ends_at_once(
     redis_server: Server, tree: StartTree, end: str
 ) -> None:
-    """It has fetched nothing, so there is nothing to wait for."""
+    """It has fetched no jobs, so there is nothing to wait for."""
     app = HANG.replace('(Path(__file__).parent / "hang").exists()', "True")
     forkq = tree(redis_server, app=app, args=["-w", "2", *JSON], ready=False)
     wait_until(lambda: forkq.log_text().count("importing") == 2, what="both imports")
@@ -244,9 +271,9 @@ def test_a_child_that_still_imports_ends_at_once(
     assert time.monotonic() - began < 5
 
 
-def test_a_stop_waits_for_no_import(redis_server: Server, tree: StartTree) -> None:
-    """One that lets nothing else in its process run cannot obey; it holds no lease, so it is killed
-    long before the deadline."""
+def test_a_stop_does_not_wait_for_an_import(redis_server: Server, tree: StartTree) -> None:
+    """A child whose import blocks all its threads cannot obey. It holds no lease, so the master
+    kills it long before the deadline."""
     app = "import ctypes, os\nos.write(2, b'importing\\n')\nctypes.PyDLL(None).sleep(60)\n"
     forkq = tree(redis_server, app=app, args=JSON, ready=False)
     wait_until(lambda: "importing" in forkq.log_text(), what="the import")
@@ -257,7 +284,7 @@ def test_a_stop_waits_for_no_import(redis_server: Server, tree: StartTree) -> No
 
 
 def test_a_stop_does_not_blame_jobs_when_none_runs(redis_server: Server, tree: StartTree) -> None:
-    """A handler of the app's may keep a child from its end, too."""
+    """A handler of the app may keep a child from ending, too."""
     app = """
         import time
         import forkq
@@ -278,14 +305,14 @@ def test_a_stop_does_not_blame_jobs_when_none_runs(redis_server: Server, tree: S
 def test_a_frozen_child_that_is_killed_from_outside_leaves_no_lease(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """Between the freeze and the requeue, by whomever: its jobs go back all the same."""
+    """The kill comes between the freeze and the requeue: the jobs go back all the same."""
     args = ["-w", "2", "-c", "1", "-t", "0.2", *JSON]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     jids = push_many(redis_server, "Stubborn", [[]] * 2)
     journal.wait("begin", jids)
     children = workers(forkq)
     forkq.signal(signal.SIGTERM)
-    # Polled without a pause: what is looked for lasts for some milliseconds.
+    # Polled without a pause: the state lasts for some milliseconds.
     wait_until(lambda: _is_stopped(children[0]), every=0, what="the freeze")
     for child in children:
         with suppress(psutil.NoSuchProcess):
@@ -300,7 +327,9 @@ def test_a_frozen_child_that_is_killed_from_outside_leaves_no_lease(
 def _is_stopped(process: psutil.Process) -> bool:
     try:
         return process.status() == psutil.STATUS_STOPPED
-    except psutil.NoSuchProcess:  # on a busy machine we may come too late: nothing is proved then
+    except (
+        psutil.NoSuchProcess
+    ):  # on a busy machine the test may come too late, and proves nothing then
         return True
 
 
@@ -309,6 +338,6 @@ def _tries(here: Path) -> list[float]:
     return [float(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def _after(told: list[str], line: str) -> list[str]:
-    """What was told after ``line``."""
-    return told[told.index(line) :] if line in told else []
+def _after(lines: list[str], line: str) -> list[str]:
+    """``line`` and those that follow it."""
+    return lines[lines.index(line) :] if line in lines else []

@@ -1,4 +1,4 @@
-"""`--redis embedded`: a server of our own, which outlives whatever happens to the tree."""
+"""`--redis embedded`: the master's own server, which survives the crashes of the tree."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from tests.support.waiting import wait_until
 EMBEDDED = ["--redis", "embedded"]
 
 
-def test_jobs_run_on_the_embedded_server_and_its_url_is_told(
+def test_jobs_run_on_the_embedded_server_and_its_url_is_logged_and_written(
     tree: StartTree, journal: Journal
 ) -> None:
-    """Printed, and written beside the pidfile for this user alone; clients find it by
+    """The file lies beside the pidfile, and only this user can read it. Clients find it by
     `url = "embedded"`."""
     config = '[redis]\nurl = "embedded"\n'
     forkq = tree(None, app=APP, env=journal.env, config=config)
@@ -56,8 +56,8 @@ def test_jobs_run_on_the_embedded_server_and_its_url_is_told(
     assert "Traceback" not in refused.stderr
 
 
-def test_what_is_queued_survives_a_stop_and_a_start(tree: StartTree, journal: Journal) -> None:
-    """The data lie in the state folder; the server is stopped last, so every job gets back in."""
+def test_queued_jobs_survive_a_stop_and_a_start(tree: StartTree, journal: Journal) -> None:
+    """The data lie in the state folder. The server stops last, so that all jobs can go back."""
     forkq = tree(None, app=APP, args=[*EMBEDDED, "-c", "2", "-t", "0.3"], env=journal.env)
     jids = push_many(url(forkq), "Nap", [[1.0]] * 4)
     journal.wait("begin", jids[:2])
@@ -74,7 +74,7 @@ def test_what_is_queued_survives_a_stop_and_a_start(tree: StartTree, journal: Jo
 def test_the_server_survives_a_killed_master_and_is_found_again(
     tree: StartTree, journal: Journal
 ) -> None:
-    """The same process, with everything in it; and the new master stops it in the end."""
+    """The new master uses the same process and its data, and stops it at its own end."""
     forkq = tree(None, app=APP, args=[*EMBEDDED, "-c", "2", "-t", "0.3"], env=journal.env)
     server = server_of(forkq)
     jids = push_many(url(forkq), "Nap", [[0.5]] * 4)
@@ -91,7 +91,7 @@ def test_the_server_survives_a_killed_master_and_is_found_again(
 
 
 def test_a_server_that_dies_is_started_again(tree: StartTree, journal: Journal) -> None:
-    """Nothing that was acknowledged is lost; the tree goes on, and no zombie is left."""
+    """No acknowledgement is lost, the tree goes on, and no zombie is left."""
     forkq = tree(None, app=APP, args=[*EMBEDDED, "-c", "2"], env=journal.env)
     before = [*forkq.children("forkq child"), *forkq.children("forkq clock")]
     jids = push_many(url(forkq), "Quick", [[0.02]] * 100)
@@ -112,7 +112,7 @@ def test_a_server_that_dies_is_started_again(tree: StartTree, journal: Journal) 
 def test_a_server_that_cannot_be_started_again_does_not_end_the_master(
     tree: StartTree, journal: Journal
 ) -> None:
-    """It says so, tries again without haste, and is well again once the cause is gone."""
+    """The master logs it and tries again with pauses, until the cause is gone."""
     forkq = tree(None, app=APP, args=[*EMBEDDED, "-c", "1", "-t", "0.3"], env=journal.env)
     manifest = next(forkq.state.rglob("*.manifest"))
     good = manifest.read_bytes()
@@ -136,7 +136,7 @@ def test_a_server_that_cannot_be_started_again_does_not_end_the_master(
 
 
 def test_a_state_folder_that_is_too_deep_is_an_error_with_a_remedy(tree: StartTree) -> None:
-    """A Unix socket's path is short; exit code 2, nothing started."""
+    """The path of a Unix socket must be short. Exit code 2, and no process is started."""
     deep = "/".join(["quite-a-long-name"] * 8)
     config = f'[forkq]\nstate_dir = "{deep}"\n'
     forkq = tree(None, app="", args=EMBEDDED, config=config, ready=False)
@@ -166,7 +166,7 @@ def test_no_server_program_is_an_error_with_both_remedies(tree: StartTree) -> No
 def test_ctrl_c_at_the_terminal_does_not_reach_the_server(
     tree: StartTree, journal: Journal
 ) -> None:
-    """It is in a session of its own: the children need it until they have ended."""
+    """It has a session of its own: the children need it until they have ended."""
     forkq = tree(None, app=APP, args=[*EMBEDDED, "-c", "1"], env=journal.env)
     server = server_of(forkq)
     door = journal.path.with_name("open")
@@ -184,7 +184,7 @@ def test_ctrl_c_at_the_terminal_does_not_reach_the_server(
 def test_a_whole_tree_killed_with_its_server_loses_nothing(
     tree: StartTree, journal: Journal
 ) -> None:
-    """As after the power went, as far as processes can tell."""
+    """As after a power failure, except for the disk."""
     forkq = tree(None, app=APP, args=[*EMBEDDED, "-c", "2", "-t", "1"], env=journal.env)
     wait_until(lambda: client(forkq).scard("processes") == 1, what="the child's record")
     door = journal.path.with_name("open")

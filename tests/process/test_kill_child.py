@@ -1,4 +1,4 @@
-"""Invariant 1 and 2 against the death of children: nothing is lost, and nothing runs needlessly."""
+"""Invariants 1 and 2 when children die: no job is lost, and none runs again without need."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from tests.support.waiting import wait_until
 def test_children_killed_one_after_the_other_lose_no_job(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """4,000 jobs of 1 to 5 ms, a SIGKILL every 300 ms: lost 0, only what was in flight runs twice,
-    and that at once."""
+    """4,000 jobs of 1 to 5 ms, a SIGKILL every 300 ms: no job is lost. Only the jobs in flight run
+    twice, and they do so at once."""
     rows = [[random.uniform(0.001, 0.005)] for _ in range(4000)]
     jids = push_many(redis_server, "Quick", rows)
     args = ["-w", "4", "-c", "2", "--log-level", "warning"]
@@ -59,11 +59,11 @@ def test_children_killed_one_after_the_other_lose_no_job(
     forkq.assert_gone()
 
 
-def test_a_killed_childs_jobs_run_again_at_once_beside_the_living(
+def test_the_jobs_of_a_killed_child_run_again_at_once_in_another_one(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """The dead child's jobs come back before its replacement is up, each with the crash's record,
-    and nobody else's job is touched."""
+    """They go back before the replacement is ready, each with a crash record. The jobs of other
+    children are not touched."""
     args = ["-w", "2", "-c", "2", "-t", "1"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     mine = push_many(redis_server, "Gate", [[str(journal.path.with_name("open"))]] * 4)
@@ -105,7 +105,7 @@ def test_a_killed_childs_jobs_run_again_at_once_beside_the_living(
         ("Segfault", [], "signal 11", (11, None)),
     ],
 )
-def test_a_job_that_takes_three_children_down_is_buried_with_the_reason(
+def test_a_job_that_crashes_three_children_is_buried_with_the_reason(
     redis: Redis,
     redis_server: Server,
     tree: StartTree,
@@ -115,7 +115,7 @@ def test_a_job_that_takes_three_children_down_is_buried_with_the_reason(
     reason: str,
     crash: tuple[int | None, int | None],
 ) -> None:
-    """The third crash within 72 h ends it; the tree goes on with the next job."""
+    """It is buried at the third crash within 72 h, and the tree goes on with the next job."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
     bad = push(redis_server, name, *args)
     good = push(redis_server, "Quick", 0.001)
@@ -132,10 +132,10 @@ def test_a_job_that_takes_three_children_down_is_buried_with_the_reason(
     assert forkq.stop() == 0
 
 
-def test_a_child_that_crashes_again_and_again_comes_back_ever_slower(
+def test_a_child_that_crashes_again_and_again_is_replaced_with_growing_pauses(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """Respawn with backoff: a crash loop of children that do boot never gets hot."""
+    """Children that boot and then crash do not make a busy loop."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
     jids = push_many(redis_server, "Die", [[9]] * 2)
     wait_until(lambda: redis.zcard("dead") == 2, deadline=20, what="both jobs dead")
@@ -153,14 +153,14 @@ def test_a_child_that_crashes_again_and_again_comes_back_ever_slower(
 def test_term_to_one_child_stops_it_gracefully_and_it_is_replaced(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """Its running job ends there, its title says so, its sibling notices nothing."""
+    """Its running job ends there, and its title says that it stops. The other child goes on."""
     forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "1"], env=journal.env)
     door = journal.path.with_name("open")
     jids = push_many(redis_server, "Gate", [[str(door)]] * 2)
     journal.wait("begin", jids)
     old, sibling = workers(forkq)
     old.terminate()
-    wait_until(lambda: "stopping" in title(old), what="its title saying so")
+    wait_until(lambda: "stopping" in title(old), what="its title to say that it stops")
     assert sorted(leased(redis)) == sorted(jids)
     door.touch()
     wait_until(lambda: not psutil.pid_exists(old.pid), what="its end")
@@ -172,10 +172,10 @@ def test_term_to_one_child_stops_it_gracefully_and_it_is_replaced(
     assert forkq.stop() == 0
 
 
-def test_term_to_one_child_gives_its_unfinished_job_back_without_a_crash_record(
+def test_term_to_one_child_returns_its_unfinished_job_without_a_crash_record(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """A graceful requeue is no crash, and spends no budget: not even after many rounds."""
+    """A graceful requeue is no crash: after many of them the job is not buried."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "0.1"], env=journal.env)
     jid = push(redis_server, "Nap", 60)
     for count in range(1, 4):
@@ -190,10 +190,11 @@ def test_term_to_one_child_gives_its_unfinished_job_back_without_a_crash_record(
     assert len(journal.lines("finally")) == 4
 
 
-def test_a_child_that_is_only_frozen_from_outside_is_not_replaced(
+def test_a_child_that_another_process_stops_is_not_replaced(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """A stopped process (SIGSTOP, a debugger) keeps its jobs: they would run in two places."""
+    """A stopped process (SIGSTOP, a debugger) keeps its jobs: otherwise they would run in two
+    places."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
     door = journal.path.with_name("open")
     jid = push(redis_server, "Gate", str(door))

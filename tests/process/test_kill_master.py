@@ -1,5 +1,5 @@
-"""Invariants 1, 2 and 4 against the death of the master: the children leave by themselves, their
-jobs go back, and a new master goes on at once."""
+"""Invariants 1, 2 and 4 when the master dies: the children end by themselves, their jobs go back,
+and a new master goes on at once."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until, within
 
 
-def test_idle_children_leave_at_once_after_their_masters_death(
+def test_idle_children_end_at_once_after_their_masters_death(
     redis_server: Server, redis: Redis, tree: StartTree
 ) -> None:
-    """And they leave no record of themselves behind."""
+    """They remove their records from Redis."""
     forkq = tree(redis_server, app="import forkq", args=["-w", "3"])
     wait_until(lambda: redis.scard("processes") == 3, what="three records")
     kill_master(forkq)
-    wait_until(lambda: not forkq.processes(), what="the children's leaving")  # before 25 s
+    wait_until(lambda: not forkq.processes(), what="the children's end")  # before 25 s
     assert redis.scard("processes") == 0
 
 
 def test_unfinished_jobs_go_back_in_order_when_the_master_is_killed(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """The children notice at once, interrupt at the deadline, requeue, and exit."""
+    """The children see it at once, interrupt their jobs at the deadline, requeue them, and exit."""
     forkq = tree(redis_server, app=APP, args=["-c", "3", "-t", "1"], env=journal.env)
     jids = push_many(redis_server, "Nap", [[60]] * 5)
     journal.wait("begin", jids[:3])
     kill_master(forkq)
     forkq.wait_log("the master is gone")
-    wait_until(lambda: not forkq.processes(), deadline=within(1 + 5), what="the children's leaving")
+    wait_until(lambda: not forkq.processes(), deadline=within(1 + 5), what="the children's end")
     assert waiting(redis) == jids
     assert leased(redis) == []
     assert journal.jids("finally") == set(jids[:3])
@@ -55,7 +55,7 @@ def test_unfinished_jobs_go_back_in_order_when_the_master_is_killed(
 def test_a_job_that_ends_in_time_is_finished_after_its_masters_death(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """Finished and acknowledged, while a new master already runs: it runs once."""
+    """It is finished and acknowledged while a new master runs already: it runs once."""
     door = journal.path.with_name("open")
     forkq = tree(redis_server, app=APP, args=["-c", "2"], env=journal.env)
     jid = push(redis_server, "Gate", str(door))
@@ -78,7 +78,8 @@ def test_a_job_that_ends_in_time_is_finished_after_its_masters_death(
 def test_masters_killed_under_load_lose_no_job(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """Three masters in a row, each with a new `forkq start` at once: lost 0, nothing twice."""
+    """Three masters are killed, each followed by a `forkq start` at once: no job is lost, none runs
+    twice."""
     args = ["-w", "2", "-c", "3", "-t", "2", "--log-level", "warning"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     jids = push_many(redis_server, "Quick", [[0.005]] * 1500)
@@ -97,7 +98,7 @@ def test_masters_killed_under_load_lose_no_job(
 def test_a_whole_tree_killed_at_once_is_recovered_by_the_next_start(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """Nobody is left to rescue the leases: the next master's clock does, as it starts."""
+    """No master is left to rescue the leases: the next clock returns them when it starts."""
     args = ["-w", "2", "-c", "2", "-t", "1"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     wait_until(lambda: redis.scard("processes") == 2, what="both records")
@@ -113,7 +114,7 @@ def test_a_whole_tree_killed_at_once_is_recovered_by_the_next_start(
     measured(f"all done {time.monotonic() - started:.1f} s after the new start")
     wait_settled(redis)
     assert sorted(len(runs) for runs in journal.runs().values()) == [1, 1, 2, 2, 2, 2]
-    wait_until(lambda: redis.scard("processes") == 2, what="the dead's records to go")
+    wait_until(lambda: redis.scard("processes") == 2, what="the records of the dead children to go")
     assert forkq.stop() == 0
     forkq.assert_gone()
 
@@ -121,7 +122,7 @@ def test_a_whole_tree_killed_at_once_is_recovered_by_the_next_start(
 def test_whole_trees_killed_under_load_lose_no_job(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """The same with short jobs, at any line: what ran twice was in flight at the kill."""
+    """The same with short jobs: a job that ran twice was in flight at the kill."""
     args = ["-w", "2", "-c", "3", "-t", "1", "--log-level", "warning"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     wait_until(lambda: redis.scard("processes") == 2, what="both records")
@@ -141,17 +142,17 @@ def test_whole_trees_killed_under_load_lose_no_job(
     forkq.assert_gone()
 
 
-def test_children_that_cannot_be_interrupted_leave_too_when_the_master_is_dead(
+def test_children_that_cannot_be_interrupted_end_too_when_the_master_is_dead(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """Nobody is there to kill them: they end themselves, and the next start recovers the jobs."""
+    """No master kills them: they end by themselves, and the next start recovers the jobs."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "0.5"], env=journal.env)
     wait_until(lambda: redis.scard("processes") == 1, what="its record")
     jids = [push(redis_server, "Block", 60), push(redis_server, "Stubborn")]
     journal.wait("begin", jids)
     killed = time.monotonic()
     kill_master(forkq)
-    wait_until(lambda: not forkq.processes(), deadline=within(5.5), what="the children's leaving")
+    wait_until(lambda: not forkq.processes(), deadline=within(5.5), what="the children's end")
     assert time.monotonic() - killed <= within(0.5 + 5)
     assert sorted(leased(redis)) == sorted(jids)
     begun = len(journal.lines("begin"))
@@ -171,7 +172,7 @@ def kill_master(tree: ForkqTree) -> None:
 
 
 def kill_tree(tree: ForkqTree) -> None:
-    """SIGKILL to all of its processes, the master first: none has time for anything."""
+    """SIGKILL to all of its processes, the master first: none has time to clean up."""
     everyone = [psutil.Process(tree.pid), *tree.children()]
     for process in everyone:
         process.suspend()

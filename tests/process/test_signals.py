@@ -1,4 +1,4 @@
-"""What each signal to the master does: the table of docs/signals.md, tried."""
+"""What each signal to the master does, as the table of docs/signals.md says."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ VERSIONED = """
 def test_int_stops_and_a_second_one_changes_nothing(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """Running jobs have their time, however impatient the user is. Each phase has its line."""
+    """A running job has until the time-out, even after a second Ctrl-C. Each phase is logged."""
     forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
     door = journal.path.with_name("open")
     jid = push(redis_server, "Gate", str(door))
@@ -94,7 +94,7 @@ def test_a_third_int_kills_at_once_and_the_leases_stay(
 def test_ctrl_c_at_the_terminal_reaches_children_through_the_master_only(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """The terminal signals the whole group; a child must not take it for itself."""
+    """The terminal signals the whole process group; a child must ignore it."""
     forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
     door = journal.path.with_name("open")
     jid = push(redis_server, "Gate", str(door))
@@ -111,7 +111,7 @@ def test_ctrl_c_at_the_terminal_reaches_children_through_the_master_only(
 def test_tstp_is_quiet_until_term(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """Running jobs end, nothing new begins, the children stay; one that dies comes back quiet."""
+    """Running jobs end, no new one begins, the children stay. A replacement is quiet, too."""
     forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "1"], env=journal.env)
     door = journal.path.with_name("open")
     running = push_many(redis_server, "Gate", [[str(door)]] * 2)
@@ -140,13 +140,13 @@ def test_tstp_is_quiet_until_term(
 def test_a_rolling_restart_of_a_quiet_tree_stays_quiet(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """Quiet is one way."""
+    """Only a stop ends the quiet state."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
     forkq.signal(signal.SIGTSTP)
     wait_until(lambda: "quiet" in title(workers(forkq)[0]), what="its quiet")
     old = workers(forkq)[0]
     forkq.signal(signal.SIGUSR2)
-    forkq.wait_log("every place has its new child")
+    forkq.wait_log("every child is new")
     wait_until(lambda: not psutil.pid_exists(old.pid), what="the old child's end")
     jid = push(redis_server, "Quick", 0.001)
     pass_time(0.3)
@@ -157,7 +157,7 @@ def test_a_rolling_restart_of_a_quiet_tree_stays_quiet(
 def test_ttin_logs_every_stack_with_its_job(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """One line per thread, with class and jid, never the arguments; and nothing else happens."""
+    """One line per thread, with class and jid, never the arguments. Nothing else happens."""
     args = ["-w", "2", "-c", "1", "--log-format", "json"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     door = journal.path.with_name("open-sesame")
@@ -182,7 +182,7 @@ def test_ttin_logs_every_stack_with_its_job(
 def test_hup_is_harmless(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """A closed terminal or an over-eager logrotate costs nothing, to a child neither."""
+    """A closed terminal, or a logrotate that sends HUP, ends neither the master nor a child."""
     forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
     door = journal.path.with_name("open")
     jid = push(redis_server, "Gate", str(door))
@@ -199,7 +199,8 @@ def test_hup_is_harmless(
 def test_usr2_loads_new_code_under_load_and_loses_nothing(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """New children first, the old ones end in their own time; no job is cut short or repeated."""
+    """New children start first, the old ones end when their jobs have. No job is interrupted or
+    repeated."""
     app = VERSIONED.format(version="one", more="")
     args = ["-w", "2", "-c", "2", "-t", "1", "--log-level", "info"]
     forkq = tree(redis_server, app=app, args=args, env=journal.env)
@@ -213,7 +214,7 @@ def test_usr2_loads_new_code_under_load_and_loses_nothing(
         nonlocal fewest
         known = [c for c in forkq.status().get("children", []) if c["concurrency"]]
         fewest = min(fewest, sum(c["state"] == "running" for c in known) if known else fewest)
-        return "every place has its new child" in forkq.log_text()
+        return "every child is new" in forkq.log_text()
 
     wait_until(renewed, what="the rolling restart", deadline=15)
     assert fewest == 2, "a new child must be ready before the old one goes"
@@ -232,7 +233,7 @@ def test_usr2_loads_new_code_under_load_and_loses_nothing(
 def test_usr2_leaves_an_old_child_all_the_time_its_job_needs(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """Longer than the time-out; a TERM meanwhile stops old and new within one deadline."""
+    """It may be longer than the time-out. A TERM meanwhile stops old and new by one deadline."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "0.3"], env=journal.env)
     door = journal.path.with_name("open")
     first = push(redis_server, "Gate", str(door))
@@ -253,7 +254,7 @@ def test_usr2_leaves_an_old_child_all_the_time_its_job_needs(
 def test_usr2_with_code_that_cannot_boot_keeps_the_old_children(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """The restart is called off with the reason; a later one, with good code, works."""
+    """The log has the reason. A later rolling restart, with good code, works."""
     app = VERSIONED.format(version="one", more="")
     forkq = tree(redis_server, app=app, args=["-w", "2", "-c", "1"], env=journal.env)
     old = workers(forkq)
@@ -263,7 +264,7 @@ def test_usr2_with_code_that_cannot_boot_keeps_the_old_children(
     jid = push(redis_server, "Versioned", 0)
     journal.wait("one", [jid])
     renew(forkq, VERSIONED.format(version="number-three", more=""))
-    forkq.wait_log("every place has its new child")
+    forkq.wait_log("every child is new")
     wait_until(lambda: not set(old) & set(forkq.children()), what="the old ones to go")
     jid = push(redis_server, "Versioned", 0)
     journal.wait("number-three", [jid])
@@ -273,7 +274,7 @@ def test_usr2_with_code_that_cannot_boot_keeps_the_old_children(
 def test_a_storm_of_signals_does_no_harm(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """Handlers only enqueue: hundreds of signals under load, and nothing is lost or repeated."""
+    """Handlers only enqueue: under hundreds of signals no job is lost or repeated."""
     args = ["-w", "2", "-c", "2", "--log-level", "error"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     jids = push_many(redis_server, "Quick", [[0.002]] * 500)
@@ -292,7 +293,7 @@ def test_a_storm_of_signals_does_no_harm(
 
 
 def renew(tree: ForkqTree, app: str) -> None:
-    """Deploys new code and tells the master."""
+    """Deploys new code, and sends USR2 to the master."""
     text = "\n".join(line.removeprefix("    ") for line in app.splitlines())
     (tree.cwd / "jobs.py").write_text(text)
     tree.signal(signal.SIGUSR2)

@@ -1,4 +1,4 @@
-"""A child or a clock that hangs: the master notices it, says so, and shows what it does."""
+"""A child or a clock that hangs: the master finds it, logs it, and shows its stacks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMIT = 1.0
 
 
 def env_of(journal: Journal) -> dict[str, str]:
-    """Silent after a second, not after half a minute."""
+    """A child is silent after a second, so that the tests need not wait."""
     return {**journal.env, "FORKQ_SILENT_AFTER": f"{LIMIT:g}"}
 
 
@@ -31,15 +31,15 @@ def grow(tree: StartTree, server: Server, journal: Journal, args: Sequence[str] 
 
 
 def states(tree: ForkqTree) -> dict[str, str]:
-    """What the status file says of each child."""
+    """The state of each child in the status file."""
     return {child["name"]: child["state"] for child in tree.status()["children"]}
 
 
 @pytest.mark.parametrize("name", ["default.0", "clock"])
-def test_a_stopped_process_is_told_of_once_and_again_when_it_is_back(
+def test_a_stopped_process_is_logged_once_and_again_when_it_is_back(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, name: str
 ) -> None:
-    """With its name and age; `forkq status` shows it, and its age is in the JSON."""
+    """With its name and how long it has been silent. `forkq status` shows it, too."""
     forkq = grow(tree, redis_server, journal)
     (child,) = forkq.children("forkq clock" if name == "clock" else "forkq child")
     child.suspend()
@@ -67,7 +67,7 @@ def test_a_stopped_process_is_told_of_once_and_again_when_it_is_back(
 def test_a_job_that_holds_the_interpreter_shows_its_stack_at_once_and_at_ttin(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """Nothing in its process can run Python: the stacks come from a C handler."""
+    """No thread of its process can run Python: a C handler writes the stacks."""
     forkq = grow(tree, redis_server, journal, ["-w", "2", "-c", "2"])
     jid = push(redis_server, "Hold", 60)
     journal.wait("begin", [jid])
@@ -76,14 +76,14 @@ def test_a_job_that_holds_the_interpreter_shows_its_stack_at_once_and_at_ttin(
     forkq.wait_log(r'File ".*jobs.py", line \d+ in hold')
     forkq.signal(signal.SIGTTIN)
     wait_until(lambda: forkq.log_text().count(" in hold") == 2, what="its stack again")
-    wait_events(forkq, "stack")  # of the other child, which answers itself
+    wait_events(forkq, "stack")  # of the other child, which logs its own
     assert forkq.stop() == 0
 
 
 def test_the_jobs_of_a_stopped_child_are_stuck(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """From the moment its heartbeat is overdue, in `forkq running` too, until it beats again."""
+    """From the time when its heartbeat is overdue, in `forkq running` too, until the next one."""
     forkq = grow(tree, redis_server, journal, ["-c", "2"])
     jids = push_many(redis_server, "Nap", [[60]] * 2)
     journal.wait("begin", jids)
@@ -108,7 +108,7 @@ def test_the_jobs_of_a_stopped_child_are_stuck(
 def test_ttin_shows_the_stacks_of_the_clock_and_of_a_child_that_boots(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """Where it hangs while it loads the app is what one wants to know."""
+    """They show where a child hangs while it loads the app."""
     app = "import time\ntime.sleep(60)\n"
     forkq = tree(redis_server, app=app, args=["-t", "0"], ready=False)
     wait_until(lambda: workers(forkq) and forkq.children("forkq clock"), what="both")
@@ -127,7 +127,7 @@ def test_ttin_shows_the_stacks_of_the_clock_and_of_a_child_that_boots(
 def test_a_busy_tree_and_an_idle_one_are_never_silent(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """Processors that compute, a clock with nothing to do, a child that is quiet."""
+    """With processors that compute, with a clock that has no work, with a quiet child."""
     forkq = grow(tree, redis_server, journal, ["-c", "4"])
     journal.wait("begin", push_many(redis_server, "Spin", [[]] * 4))
     pass_time(2.5 * LIMIT)
@@ -137,10 +137,10 @@ def test_a_busy_tree_and_an_idle_one_are_never_silent(
     assert forkq.stop() == 0
 
 
-def test_a_master_that_was_stopped_itself_blames_no_child(
+def test_a_master_that_was_stopped_itself_finds_no_child_silent(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """It has heard nothing meanwhile; and if all were stopped with it, they spoke as little."""
+    """It has read no facts meanwhile. If the children were stopped with it, they have sent none."""
     forkq = grow(tree, redis_server, journal)
     everyone = [*forkq.children()]
     for child in everyone:
@@ -159,7 +159,7 @@ def test_a_master_that_was_stopped_itself_blames_no_child(
 def test_an_outage_makes_no_clock_silent(
     own_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """It waits for Redis, and says so with its beats."""
+    """It waits for Redis, and sends its beats meanwhile."""
     forkq = grow(tree, own_server, journal)
     own_server.stop()
     wait_events(forkq, "redis lost")
@@ -173,7 +173,7 @@ def test_an_outage_makes_no_clock_silent(
 def test_status_checks_that_every_child_is_ready(
     redis: Redis, redis_server: Server, tree: StartTree
 ) -> None:
-    """Not while the app is imported, not after `forkq quiet`: exit code 1 and the reason."""
+    """While the app is imported, and after `forkq quiet`: exit code 1 and the reason."""
     app = "import os, time\nwhile not os.path.exists('open'):\n    time.sleep(0.01)\nimport forkq\n"
     forkq = tree(redis_server, app=app, ready=False)
     wait_until(lambda: forkq.status().get("children"), what="the status file")
@@ -199,7 +199,7 @@ def test_status_checks_that_every_child_is_ready(
 def test_status_checks_that_the_masters_loop_goes_on(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """A stopped master, or one that hangs, is alive for its pidfile only."""
+    """A stopped master holds its pidfile, but is not alive."""
     forkq = grow(tree, redis_server, journal)
     forkq.signal(signal.SIGSTOP)
     wait_until(lambda: forkq.run("status", "--alive").returncode == 1, what="a failed check")
@@ -213,10 +213,10 @@ def test_status_checks_that_the_masters_loop_goes_on(
     assert forkq.stop() == 0
 
 
-def test_the_status_of_a_killed_master_is_not_taken_for_the_next_ones(
+def test_the_status_file_of_a_killed_master_is_not_shown_for_the_next_one(
     redis: Redis, redis_server: Server, tree: StartTree
 ) -> None:
-    """Its file stays behind, and the next one may take long to write its own."""
+    """The old file stays, and the next master may take long to write its own."""
     app = "import os, time\nwhile os.path.exists('shut'):\n    time.sleep(0.01)\nimport forkq\n"
     forkq = tree(redis_server, app=app, config="[forkq]\npreload = true\n")
     forkq.process.kill()

@@ -1,4 +1,4 @@
-"""Invariants 2 and 4: from TERM to the last process gone, with jobs of every unhelpful kind."""
+"""Invariants 2 and 4: from TERM to the last process gone, with jobs that resist in each way."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_signals_that_come_while_a_stopped_master_ends_change_nothing(
 
 
 def test_an_idle_tree_stops_at_once(redis_server: Server, redis: Redis, tree: StartTree) -> None:
-    """Whatever its time-out."""
+    """It does not wait for its time-out."""
     forkq = tree(redis_server, app="import forkq", args=["-w", "4", "-c", "10"])
     began = time.monotonic()
     assert forkq.stop() == 0
@@ -76,7 +76,7 @@ def test_unfinished_jobs_are_back_at_the_head_in_order(
     journal: Journal,
     jobs: list[tuple[str, list[Any]]],
 ) -> None:
-    """In time, none acknowledged; `finally` ran in those that can be interrupted."""
+    """In time, and none is acknowledged. `finally` has run in those that can be interrupted."""
     args = ["-c", str(len(jobs)), "-t", "1"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     running = [push(redis_server, name, *args) for name, args in jobs]
@@ -103,7 +103,7 @@ def test_unfinished_jobs_are_back_at_the_head_in_order(
 def test_four_children_full_of_every_kind_end_in_time(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """One deadline for all of them, and not one job is lost or left behind."""
+    """All children have one deadline. No job is lost, no process is left."""
     args = ["-w", "4", "-c", "3", "-t", "1", "--log-level", "warning"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     kinds: list[tuple[str, list[Any]]] = [
@@ -129,7 +129,7 @@ def test_four_children_full_of_every_kind_end_in_time(
 def test_a_requeued_job_never_runs_in_two_places(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """Another tree takes the jobs the moment they are back: their first owner must be still by
+    """Another tree takes the jobs as soon as they are back. Their first owner must be frozen by
     then, and must never finish them."""
     args = ["-c", "4", "-t", "0.5"]
     first = tree(redis_server, app=APP, args=args, env=journal.env)
@@ -153,8 +153,8 @@ def test_a_requeued_job_never_runs_in_two_places(
 def test_jobs_that_end_within_the_time_out_are_finished_and_acknowledged(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """`forkq.stopping()` tells them; no new job is taken meanwhile; the stop does not outwait
-    them."""
+    """`forkq.stopping()` is true for them. No new job begins meanwhile, and the stop ends when they
+    have."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "20"], env=journal.env)
     jids = [push(redis_server, "Polite"), push(redis_server, "Nap", 0.5)]
     journal.wait("begin", jids)
@@ -171,7 +171,7 @@ def test_jobs_that_end_within_the_time_out_are_finished_and_acknowledged(
 def test_stop_under_load_neither_loses_nor_repeats(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """What was begun is finished and acknowledged, the rest waits in its order."""
+    """The jobs that have begun are finished and acknowledged, the others wait in their order."""
     args = ["-w", "2", "-c", "5", "--log-level", "warning"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     jids = push_many(redis_server, "Quick", [[0.002]] * 2000)
@@ -186,7 +186,7 @@ def test_stop_under_load_neither_loses_nor_repeats(
 
 
 def test_a_stop_while_the_children_still_boot(redis_server: Server, tree: StartTree) -> None:
-    """An app that takes long to import does not hold the stop up beyond its limit."""
+    """An app that takes long to import does not delay the stop beyond its limit."""
     app = "import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
     forkq = tree(redis_server, app=app, args=["-t", "0.5"], ready=False)
     forkq.wait_log("importing")
@@ -199,7 +199,7 @@ def test_a_stop_while_the_children_still_boot(redis_server: Server, tree: StartT
 def test_a_stop_while_a_child_is_frozen_from_outside(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """It cannot obey, so it is killed; its jobs go back."""
+    """It cannot obey, so the master kills it; its jobs go back."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "0.5"], env=journal.env)
     jid = push(redis_server, "Nap", 60)
     journal.wait("begin", [jid])
@@ -216,7 +216,7 @@ def test_a_stop_while_a_child_is_frozen_from_outside(
 def test_a_stop_while_redis_hangs_is_in_time(
     own_server: Server, tree: StartTree, journal: Journal, job: str
 ) -> None:
-    """Nothing answers, not even an error: the leases stay, and the next start runs the jobs."""
+    """Redis sends no answer, not even an error. The leases stay, the next start runs the jobs."""
     forkq = tree(own_server, app=APP, args=["-w", "2", "-c", "1", "-t", "0.5"], env=journal.env)
     redis = own_server.client()
     wait_until(lambda: redis.scard("processes") == 2, what="both records")
@@ -241,7 +241,7 @@ def test_a_stop_while_redis_hangs_is_in_time(
 def test_a_killing_child_during_the_stop_changes_nothing(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """A child that dies while the tree stops is not replaced; its job goes back all the same."""
+    """A child that dies while the tree stops is not replaced, but its job goes back."""
     forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "1", "-t", "1"], env=journal.env)
     jids = push_many(redis_server, "Nap", [[60]] * 2)
     journal.wait("begin", jids)
@@ -258,7 +258,7 @@ def test_a_killing_child_during_the_stop_changes_nothing(
 def test_a_tree_stopped_and_started_runs_everything(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """Stops that cut jobs short cost a repetition, never a job."""
+    """A job that a stop interrupts runs again, and none is lost."""
     forkq = tree(redis_server, app=APP, args=["-c", "4", "-t", "0"], env=journal.env)
     jids = push_many(redis_server, "Nap", [[0.3]] * 8)
     wait_until(lambda: len(journal.lines("begin")) >= 4, what="running jobs")
@@ -273,7 +273,7 @@ def test_a_tree_stopped_and_started_runs_everything(
 
 
 def test_no_zombie_and_no_open_door_is_left(redis_server: Server, tree: StartTree) -> None:
-    """The last process gone means: the whole session, and the pidfile, status and URL files."""
+    """The whole session is gone, and the pidfile, the status file and the URL file."""
     forkq: ForkqTree = tree(redis_server, app="import forkq", args=["-w", "2"])
     everyone = [psutil.Process(forkq.pid), *forkq.children()]
     assert forkq.stop() == 0

@@ -1,4 +1,4 @@
-"""The units under a real systemd: what systemd/README.md says, done to them.
+"""The units under a real systemd, as systemd/README.md describes them.
 
 One machine is booted for all tests of this file (tests/support/systemd_box.py); each test has the
 unit to itself, freshly started, with an embedded server and no jobs.
@@ -36,8 +36,8 @@ queues = ["default"]
 concurrency = 2
 workers = {WORKERS}
 """
-# As the README has it for an application in a folder of its own. Two seconds of watchdog are what a
-# test has time for.
+# As the README describes for an application in a folder of its own. The watchdog is short, so that
+# the tests are.
 DROP_IN = ["WorkingDirectory=/srv/forkq/app", "WatchdogSec=2"]
 FORKQ = """#!/bin/sh
 export PYTHONPATH=/srv/site-packages LD_LIBRARY_PATH={python}/lib
@@ -70,7 +70,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 
 
 def checkout_copy(folder: Path) -> Path:
-    """What is tested, readable for the user forkq."""
+    """A copy of the checkout that the user forkq can read."""
     for name in ("bin", "forkq"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "app").mkdir()
@@ -178,7 +178,7 @@ def test_status_shows_the_masters_own_line(running: Unit) -> None:
 
 
 def test_a_job_runs_in_the_sealed_box(running: Unit) -> None:
-    """The hardening leaves forkq what it needs: socket, state, pidfile; and takes the rest."""
+    """The hardening leaves forkq its socket, state folder and pidfile, and no capability."""
     push(running, 1, 0)
     wait_until(lambda: ended(running) == {0}, what="the job")
     pidfile = running.box.path(f"{runtime(running)}/forkq.pid")
@@ -204,7 +204,7 @@ def test_the_commands_reach_the_master_of_the_unit(running: Unit) -> None:
 
 
 def test_reload_replaces_the_children_and_loses_nothing(running: Unit) -> None:
-    """USR2: new children come, the old ones end, the master stays, jobs go on being done."""
+    """USR2: new children come, the old ones end, the master stays, and jobs go on."""
     old, pid = children(running), master(running)
     push(running, 40, 0.1)
     running.ask("reload")
@@ -217,8 +217,8 @@ def test_reload_replaces_the_children_and_loses_nothing(running: Unit) -> None:
     assert len([line for line in notes(running) if line.startswith("end ")]) == 40
 
 
-def test_the_watchdog_is_fed(running: Unit) -> None:
-    """The unit outlives its WatchdogSec, busy or not, because the master's loop pings."""
+def test_the_master_feeds_the_watchdog(running: Unit) -> None:
+    """The unit lives longer than WatchdogSec=, busy or idle, because the master's loop pings."""
     begin = running.number("WatchdogTimestampMonotonic")
     push(running, 4, 3)
     wait_until(
@@ -232,7 +232,7 @@ def test_the_watchdog_is_fed(running: Unit) -> None:
 
 
 def test_a_master_that_hangs_is_replaced_and_its_jobs_run_again(running: Unit) -> None:
-    """The watchdog aborts a stopped master; what ran is lost to nobody."""
+    """The watchdog aborts a stopped master; the jobs that ran are not lost."""
     push(running, 2, 4)
     wait_until(lambda: {"begin 0", "begin 1"} <= set(notes(running)), what="both jobs under way")
     os.kill(master(running), signal.SIGSTOP)
@@ -243,7 +243,7 @@ def test_a_master_that_hangs_is_replaced_and_its_jobs_run_again(running: Unit) -
 
 
 def test_stop_is_over_in_time_and_puts_unfinished_jobs_back(running: Unit) -> None:
-    """Within time-out + 5 s nothing is left, nothing was killed by systemd, and the jobs wait."""
+    """Within time-out + 5 s no process is left, systemd has killed none, and the jobs wait."""
     push(running, 2, 60)
     wait_until(lambda: {"begin 0", "begin 1"} <= set(notes(running)), what="both jobs under way")
     begin = time.monotonic()
@@ -259,7 +259,7 @@ def test_stop_is_over_in_time_and_puts_unfinished_jobs_back(running: Unit) -> No
 
 
 def test_a_longer_time_out_needs_no_other_unit(unit: Unit) -> None:
-    """While it drains, the master asks for the time it needs: no kill at TimeoutStopSec."""
+    """While it drains, the master asks for the time it needs: no kill at TimeoutStopSec=."""
     unit.drop_in([*DROP_IN, "TimeoutStopSec=1"])
     unit.ask("start")
     push(unit, 1, TIMEOUT - 0.5)
@@ -269,8 +269,16 @@ def test_a_longer_time_out_needs_no_other_unit(unit: Unit) -> None:
     assert ended(unit) == {0}
 
 
+def test_a_longer_boot_needs_no_other_unit(unit: Unit) -> None:
+    """While children boot, the master asks for the time they need: no kill at TimeoutStartSec=."""
+    unit.drop_in([*DROP_IN, "TimeoutStartSec=4", "Environment=IMPORT_SECONDS=6"])
+    unit.ask("start")
+    assert unit.show("ActiveState") == "active"
+    assert unit.number("NRestarts") == 0
+
+
 def test_an_idle_unit_stops_at_once(running: Unit) -> None:
-    """No time-out is waited for when nothing runs; the embedded server's end included."""
+    """It waits for no time-out when no job runs, even with the embedded server to stop."""
     begin = time.monotonic()
     running.ask("stop")
     assert time.monotonic() - begin < within(TIMEOUT)
@@ -278,7 +286,7 @@ def test_an_idle_unit_stops_at_once(running: Unit) -> None:
 
 
 def test_a_killed_child_is_replaced_and_the_unit_stays_active(running: Unit) -> None:
-    """SIGKILL of a child concerns the master, not systemd; its jobs run again elsewhere."""
+    """The master replaces a killed child, not systemd; another child runs its jobs again."""
     old, pid = children(running), master(running)
     push(running, 4, 1)
     wait_until(lambda: len(notes(running)) >= WORKERS + 4, what="all jobs under way")
@@ -321,7 +329,7 @@ def test_an_application_that_cannot_boot_fails_and_says_why(unit: Unit) -> None:
 
 
 def test_a_wrong_password_fails_once_and_says_why(unit: Unit) -> None:
-    """Exit code 6: Redis is there and refuses us. The remedy stands in the journal."""
+    """Exit code 6: Redis refuses forkq. The remedy is in the journal."""
     where = ["--bind", "127.0.0.1", "--port", "6399"]
     server = [str(find_server()), *where, "--requirepass", "right", "--save", ""]
     unit.box.run("systemd-run", "--unit=redis-with-password", *server)
@@ -347,7 +355,9 @@ def port_is_open(box: Box, port: int) -> bool:
         (217, "User=stranger"),
     ],
 )
-def test_what_a_restart_cannot_mend_fails_once(unit: Unit, status: int, setting: str) -> None:
+def test_a_failure_that_a_restart_cannot_repair_is_not_repeated(
+    unit: Unit, status: int, setting: str
+) -> None:
     """systemd's own exit codes: the next start would fail in the same way."""
     unit.drop_in([*DROP_IN, f"{setting.partition('=')[0]}=", setting])
     unit.ask("start", check=False)
@@ -355,7 +365,7 @@ def test_what_a_restart_cannot_mend_fails_once(unit: Unit, status: int, setting:
 
 
 def test_a_unit_that_ends_again_and_again_is_given_up(unit: Unit) -> None:
-    """Not one restart a second for ever: after StartLimitBurst= starts the unit has failed."""
+    """After StartLimitBurst= starts the unit has failed, and is not started again."""
     unit.drop_in([*DROP_IN, "ExecStart=", "ExecStart=/bin/false", "RestartSec=0"])
     unit.ask("start", check=False)
     wait_until(lambda: unit.show("ActiveState") == "failed", deadline=60, every=0.1, what="the end")
@@ -371,7 +381,7 @@ def assert_failed_once(unit: Unit, status: int) -> None:
 
 
 def test_an_instance_has_folders_of_its_own(running: Unit, instance: Unit) -> None:
-    """forkq@mail runs beside forkq, with its tag, and neither minds the other's end."""
+    """forkq@mail runs beside forkq, with its tag, and neither ends with the other."""
     instance.ask("start")
     push(instance, 1, 0)
     wait_until(lambda: ended(instance) == {0}, what="the job")

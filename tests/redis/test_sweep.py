@@ -141,7 +141,7 @@ def test_a_process_that_proc_hides_is_not_taken_for_dead(monkeypatch: pytest.Mon
         raise FileNotFoundError(f"/proc/{pid}/stat")
 
     place = process_ref()
-    monkeypatch.setattr(liveness, "_started", hidden)
+    monkeypatch.setattr(liveness, "_start_time", hidden)
     assert liveness_of(place) == "unknown"
 
 

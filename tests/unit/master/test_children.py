@@ -1,4 +1,4 @@
-"""The master's care for its children, with plain processes in their place."""
+"""The master's children, their stop and their rescue, with plain processes instead of children."""
 
 from __future__ import annotations
 
@@ -12,59 +12,59 @@ from typing import cast
 import pytest
 
 from forkq.config.config import Config
-from forkq.master import inspection, stop
+from forkq.master import stop, stuck_children
 from forkq.master.child_handle import ChildHandle, Slot
 from forkq.master.children import Children
-from forkq.master.inspection import Inspection
 from forkq.master.rescue import DeadChild, Rescue
 from forkq.master.signals import Signals
-from forkq.master.stop import StopSequence
-from forkq.runtime.pipe import Exiting, Fact, Reader, Ready, facts, send
+from forkq.master.stop import Phase, StopSequence
+from forkq.master.stuck_children import StuckChildren
+from forkq.runtime.pipe import Exiting, Fact, Reader, Ready, Unbootable, facts, send
 from tests.support.recorded_log import RecordedLog
 from tests.support.waiting import wait_until
 
 
-class Cases:
-    """Stands for the rescue, and writes down what it is given."""
+class RecordingRescue:
+    """Stands for the rescue, and records which children it gets."""
 
     under_way = False
 
     def __init__(self) -> None:
-        self.taken: list[DeadChild] = []
+        self.added: list[DeadChild] = []
 
-    def take(self, case: DeadChild) -> None:
-        """Takes a case."""
-        self.taken.append(case)
+    def add(self, child: DeadChild) -> None:
+        """Opens a rescue."""
+        self.added.append(child)
 
-    def work(self) -> bool:
-        """All cases are closed."""
+    def advance(self) -> bool:
+        """All rescues are closed."""
         return True
 
-    def prepare(self) -> None:
-        """Connects."""
+    def connect(self) -> None:
+        """There is no Redis."""
 
-    def hurry(self, until: float) -> None:
-        """Waits for nothing."""
+    def limit_waits(self, until: float) -> None:
+        """Nothing waits."""
 
 
-class Home:
-    """A family whose children are processes that sleep; ``reports`` are the pipes on which the test
-    speaks for them."""
+class Tree:
+    """Children that are processes which sleep. The test reports for them on the pipes in
+    ``reports``."""
 
     def __init__(self, tmp_path: Path) -> None:
         config = Config(pidfile=tmp_path / "pid", state_dir=tmp_path)
-        self.log, self.cases, self._signals = RecordedLog(), Cases(), Signals()
+        self.log, self.rescue, self._signals = RecordedLog(), RecordingRescue(), Signals()
         self.reports: dict[int, int] = {}
-        self.refusal: OSError | None = None
-        rescue = cast("Rescue", self.cases)
-        self.family = Children(config, rescue, self._signals, list, self.log)
-        self.family._spawner.spawn = self._spawn  # type: ignore[method-assign]
-        self.inspection = Inspection(self.family, 0, self.log)
-        self.stopping = StopSequence(self.family, rescue, self.log)
+        self.fork_error: OSError | None = None
+        rescue = cast("Rescue", self.rescue)
+        self.children = Children(config, rescue, self._signals, list, self.log)
+        self.children._spawner.spawn = self._spawn  # type: ignore[method-assign]
+        self.stuck_children = StuckChildren(self.children, 0, self.log)
+        self.stop_sequence = StopSequence(self.children, rescue, self.log)
 
     def _spawn(self, slot: Slot, *, quiet: bool = False) -> ChildHandle:
-        if self.refusal is not None:
-            raise self.refusal
+        if self.fork_error is not None:
+            raise self.fork_error
         control, report = os.open(os.devnull, os.O_WRONLY), os.pipe()
         pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], os.environ)
         self.reports[pid] = report[1]
@@ -78,123 +78,169 @@ class Home:
         )
 
     def boot(self) -> ChildHandle:
-        """Fills the places; all children are ready. Returns the one that runs jobs."""
-        self.family.fill()
-        for pid in self.family.children:
+        """Fills the slots; all children report Ready. Returns the one that runs jobs."""
+        self.children.fill_slots()
+        for pid in self.children.by_pid:
             send(self.reports[pid], Ready(f"here:{pid}:0"))
-        self.family.hear()
-        child = self.family.slots[0].child
+        self.children.read_facts()
+        child = self.children.slots[0].child
         assert child is not None
         return child
 
-    def bury(self, child: ChildHandle) -> None:
-        """Waits for a death that has happened."""
+    def reap(self, child: ChildHandle) -> None:
+        """Waits until the master has reaped a child that is dead."""
 
         def reaped() -> bool:
-            self.family.reap()
-            return child.pid not in self.family.children
+            self.children.reap()
+            return child.pid not in self.children.by_pid
 
         wait_until(reaped, what="the reaping")
-        self.family.tell_deaths()
+        self.children.log_deaths()
 
     def close(self) -> None:
-        """Kills all that is left."""
-        for child in list(self.family.children.values()):
+        """Kills all children that are left."""
+        for child in list(self.children):
             child.kill()
-            self.bury(child)
+            self.reap(child)
         for fd in (*self.reports.values(), *self._signals.descriptors()):
             if fd >= 0:
                 os.close(fd)
-        self.family._selector.close()
+        self.children._selector.close()
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    found = Home(tmp_path)
+def tree(tmp_path: Path) -> Iterator[Tree]:
+    found = Tree(tmp_path)
     yield found
     found.close()
 
 
-def test_a_frozen_child_that_is_killed_before_its_requeue_is_a_case_once(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+def test_a_frozen_child_that_is_killed_before_its_requeue_is_rescued_once(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And it has a line of its own; no crash is noted, since the stop had begun with it."""
+    """It has a log line of its own. Its jobs get no crash record, since the master froze it."""
     monkeypatch.setattr(stop, "GRACE", 0.0)
-    child = home.boot()
-    home.stopping.begin(0)
-    home.stopping.enforce()  # connects
-    home.stopping.enforce()
+    child = tree.boot()
+    tree.stop_sequence.begin(0)
+    tree.stop_sequence.advance()  # connects
+    tree.stop_sequence.advance()
     assert child.frozen
     os.kill(child.pid, signal.SIGKILL)
-    home.bury(child)
-    home.stopping._frozen_at = 0.0  # the others had time to halt
-    home.stopping.enforce()
-    mine = [case for case in home.cases.taken if case.identity == child.identity]
-    assert [case.crash for case in mine] == [None]
-    assert "frozen child killed from outside; its jobs go back" in home.log.events()
-    assert len(home.cases.taken) == 2, "the clock is one, too"
+    tree.reap(child)
+    tree.stop_sequence._frozen_at = 0.0  # the others have had time to halt
+    tree.stop_sequence.advance()
+    its_rescues = [dead for dead in tree.rescue.added if dead.identity == child.identity]
+    assert [dead.crash for dead in its_rescues] == [None]
+    assert "frozen child killed from outside; its jobs go back" in tree.log.events()
+    assert len(tree.rescue.added) == 2, "the clock has one, too"
 
 
-def test_a_child_that_dies_before_it_is_ready_leaves_no_crash_record(home: Home) -> None:
-    home.family.fill()
-    child = home.family.slots[0].child
+def test_a_stop_takes_its_steps_in_turns_of_the_loop(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stop, "GRACE", 0.0)
+    child = tree.boot()
+    assert not tree.stop_sequence.begun
+    assert tree.stop_sequence.due is None
+    tree.stop_sequence.begin(0)
+    phases = [tree.stop_sequence._phase]
+
+    def is_over() -> bool:
+        tree.stop_sequence.advance()
+        if tree.stop_sequence._phase is not phases[-1]:
+            phases.append(tree.stop_sequence._phase)
+        return tree.stop_sequence.due is None
+
+    wait_until(is_over, what="the last phase")
+    assert phases == [Phase.ANSWERS, Phase.CLEANUP, Phase.FROZEN, Phase.REQUEUE, Phase.KILLED]
+    assert child.killed
+    tree.reap(child)
+    assert "child killed" in tree.log.events()
+
+
+def test_a_child_that_dies_before_it_is_ready_leaves_no_crash_record(tree: Tree) -> None:
+    tree.children.fill_slots()
+    child = tree.children.slots[0].child
     assert child is not None
     os.kill(child.pid, signal.SIGKILL)
-    home.bury(child)
-    assert [case.crash for case in home.cases.taken] == [None]
+    tree.reap(child)
+    assert [dead.crash for dead in tree.rescue.added] == [None]
 
 
 def test_a_child_that_closes_its_pipes_and_lives_is_killed(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not at once: an end that is under way looks the same."""
-    child = home.boot()
-    os.close(home.reports[child.pid])
-    home.reports[child.pid] = -1
+    """Not at once: a child that is about to end has closed its pipes, too."""
+    child = tree.boot()
+    os.close(tree.reports[child.pid])
+    tree.reports[child.pid] = -1
 
-    def unheard() -> bool:  # the other child closes its copy of the pipe as it is started
-        home.family.hear()
-        return child.left_at is not None
+    def pipe_is_closed() -> bool:  # the other child closes its copy of the pipe as it is started
+        tree.children.read_facts()
+        return child.pipe_closed_at is not None
 
-    wait_until(unheard, what="the end of its pipe")
-    home.inspection.enforce()
-    assert home.log.events() == []
-    monkeypatch.setattr(inspection, "_END", 0.0)
-    home.inspection.enforce()
-    assert "a child has closed its pipes, but lives; killing it" in home.log.events()
-    home.bury(child)
-    [case] = home.cases.taken
-    assert case.crash is not None
+    wait_until(pipe_is_closed, what="the end of its pipe")
+    tree.stuck_children.kill_overdue()
+    assert tree.log.events() == []
+    monkeypatch.setattr(stuck_children, "_END_LIMIT", 0.0)
+    tree.stuck_children.kill_overdue()
+    assert "a child has closed its pipes, but lives; killing it" in tree.log.events()
+    tree.reap(child)
+    [dead] = tree.rescue.added
+    assert dead.crash is not None
 
 
-def test_a_child_that_is_killed_after_it_left_leaves_no_crash_record(home: Home) -> None:
-    child = home.boot()
-    send(home.reports[child.pid], Exiting())
+def test_a_child_that_is_killed_after_it_reported_its_exit_leaves_no_crash_record(
+    tree: Tree,
+) -> None:
+    child = tree.boot()
+    send(tree.reports[child.pid], Exiting())
     os.kill(child.pid, signal.SIGKILL)
-    home.bury(child)
-    assert [case.crash for case in home.cases.taken] == [None]
+    tree.reap(child)
+    assert [dead.crash for dead in tree.rescue.added] == [None]
 
 
-def test_a_system_without_a_process_left_is_told_once(home: Home) -> None:
-    """The place is tried every second, and the tree is degraded."""
-    child = home.boot()
-    home.refusal = OSError(errno.EAGAIN, "Resource temporarily unavailable")
+def test_a_system_without_a_process_left_is_logged_once(tree: Tree) -> None:
+    """The master tries to fill the slot every second, and the tree is degraded."""
+    child = tree.boot()
+    tree.fork_error = refusal = OSError(errno.EAGAIN, "Resource temporarily unavailable")
     os.kill(child.pid, signal.SIGKILL)
-    home.bury(child)
+    tree.reap(child)
     for _ in range(3):
-        home.family.slots[0].due = 0.0
-        home.family.fill()
-    assert home.log.events().count("cannot fork; trying again") == 1
-    assert home.family.degraded == ["default.0"]
-    assert home.family.boot_failure is None
-    home.refusal = None
-    home.family.slots[0].due = 0.0
-    home.boot()
-    assert home.family.degraded == []
+        tree.children.slots[0].due = 0.0
+        tree.children.fill_slots()
+    assert tree.log.events().count("cannot fork; trying again") == 1
+    assert tree.children.degraded == ["default.0"]
+    assert tree.children.missing == [f"default.0 cannot be forked: {refusal}"]
+    assert tree.children.boot_failure is None
+    tree.fork_error = None
+    tree.children.slots[0].due = 0.0
+    tree.boot()
+    assert tree.children.degraded == tree.children.missing == []
 
 
-def test_the_pause_between_tries_never_grows_beyond_its_ceiling(home: Home) -> None:
-    """Nor is there a number of tries at which it cannot be computed."""
-    slot = home.family.slots[0]
+def test_what_is_missing_is_named_with_the_error_alone(tree: Tree) -> None:
+    """The log has the traceback. A tree that was never ready is not degraded: it ends."""
+    child = tree.boot()
+    slot = child.slot
+    os.kill(child.pid, signal.SIGKILL)
+    tree.reap(child)
+    assert tree.children.missing == [], "a ready child has died, and no try has failed yet"
+    slot.due = 0.0
+    tree.children.fill_slots()
+    second = slot.child
+    assert second is not None
+    reason = "the app failed:\nTraceback (most recent call last):\nOSError: no database\n"
+    send(tree.reports[second.pid], Unbootable(reason))
+    os.kill(second.pid, signal.SIGKILL)
+    tree.reap(second)
+    assert tree.children.missing == ["default.0 cannot boot: OSError: no database"]
+    tree.children.were_ready = False
+    assert tree.children.missing == []
+
+
+def test_the_pause_between_tries_never_grows_beyond_its_ceiling(tree: Tree) -> None:
+    """It can be computed after any number of tries."""
+    slot = tree.children.slots[0]
     slot.early_deaths = 5000
     assert 5.0 <= slot._pause() <= 10.0

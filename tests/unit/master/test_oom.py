@@ -1,4 +1,4 @@
-"""Who was killed for want of memory, by what the control group counts."""
+"""Which child the kernel has killed because memory ran out, by the counter of its control group."""
 
 from __future__ import annotations
 
@@ -24,20 +24,18 @@ def test_a_kill_explains_one_death_and_no_more(tmp_path: Path) -> None:
     assert [kills.claim(), kills.claim(), kills.claim()] == [True, True, False]
 
 
-def test_a_kill_of_long_ago_explains_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such as a job's own subprocess, hours before."""
+def test_an_old_kill_explains_no_death(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the kill of a job's own subprocess, hours before."""
     path = written(tmp_path / "memory.events", 0)
     kills = OomKills(path)
     written(path, 1)
-    kills.look()
+    kills.update()
     monkeypatch.setattr(oom, "_CLAIM_WITHIN", -1.0)
     assert not kills.claim()
 
 
 @pytest.mark.parametrize("text", [None, "", "oom_kill", "oom_kill x", "\x00"])
-def test_where_nothing_can_be_read_nothing_is_claimed(tmp_path: Path, text: str | None) -> None:
+def test_a_counter_that_cannot_be_read_explains_no_death(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "memory.events"
     if text is not None:
         path.write_text(text)
@@ -54,12 +52,12 @@ def test_where_nothing_can_be_read_nothing_is_claimed(tmp_path: Path, text: str 
         ("9:name=systemd:/\n0::/\n", None),
     ],
 )
-def test_where_the_count_is(tmp_path: Path, own: str, file: str | None) -> None:
-    note, root = tmp_path / "cgroup", tmp_path / "fs"
-    note.write_text(own)
+def test_where_the_counter_is(tmp_path: Path, own: str, file: str | None) -> None:
+    proc_file, root = tmp_path / "cgroup", tmp_path / "fs"
+    proc_file.write_text(own)
     expected = written(root / file, 1) if file else None
-    assert _find_counter(note, root) == expected
+    assert _find_counter(proc_file, root) == expected
 
 
-def test_without_proc_there_is_no_count(tmp_path: Path) -> None:
+def test_without_proc_there_is_no_counter(tmp_path: Path) -> None:
     assert _find_counter(tmp_path / "nothing", tmp_path) is None

@@ -1,4 +1,4 @@
-"""The status file: a disk that is full costs the news, and nothing else."""
+"""The status file: on a full disk it is not written, and the master goes on."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def full_disk() -> Iterator[Callable[[], None]]:
 def test_a_full_disk_leaves_no_half_written_file(
     tmp_path: Path, full_disk: Callable[[], None]
 ) -> None:
-    """It is told once; when there is room again the file is written."""
+    """It is logged once. When there is room again, the file is written."""
     log = RecordedLog()
     flags = {"pidfile": str(tmp_path / "forkq.pid")}
     settings = config.load(None, flags, {}, tmp_path)
     status = StatusFile(settings, log)
-    status.write("running", [], ready=True)
-    status._next = 0.0
-    status.write("quiet", [], ready=True)
+    status.write("running", [], ready=True, missing=[])
+    status._next_write = 0.0
+    status.write("quiet", [], ready=True, missing=[])
     assert list(tmp_path.iterdir()) == []
     assert log.events() == ["cannot write the status file"]
     full_disk()
-    status._next = 0.0
-    status.write("quiet", [], ready=True)
+    status._next_write = 0.0
+    status.write("quiet", [], ready=True, missing=[])
     assert json.loads(settings.status_file.read_text())["state"] == "quiet"
     assert list(tmp_path.iterdir()) == [settings.status_file]

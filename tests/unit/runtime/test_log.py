@@ -1,4 +1,4 @@
-"""The log: one line per event, whatever the app has set up and whatever the values hold."""
+"""The log: one line per event, with any structlog setup of the app and with any values."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     structlog.reset_defaults()
 
 
-class Rude:
-    """A value that fails when it is shown."""
+class RaisesInRepr:
+    """A value that raises when it is converted to text."""
 
     def __repr__(self) -> NoReturn:
         raise ValueError
@@ -69,18 +69,18 @@ def test_an_app_that_sets_up_structlog_has_its_lines_once_and_ours_stay_ours(
     assert (second["event"], second["n"], second["level"]) == ("from forkq", 2, "warning")
 
 
-def test_a_record_that_logs_while_it_is_shown_does_not_recurse(
+def test_a_record_that_logs_while_it_is_formatted_does_not_recurse(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    class Chatty:
+    class LogsInStr:
         def __str__(self) -> str:
             logging.getLogger("inner").warning("%s", self)
-            return "chatty"
+            return "its text"
 
     log.configure("info", "logfmt")
-    logging.getLogger("outer").warning("%s", Chatty())
+    logging.getLogger("outer").warning("%s", LogsInStr())
     [line] = capfd.readouterr().err.splitlines()
-    assert "event=chatty" in line
+    assert "its text" in line
 
 
 def test_records_of_logging_keep_their_level(capfd: pytest.CaptureFixture[str]) -> None:
@@ -92,22 +92,25 @@ def test_records_of_logging_keep_their_level(capfd: pytest.CaptureFixture[str]) 
     app.debug("wanted")
     app.setLevel(logging.NOTSET)
     found = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
-    told = ["info", "warning", "error", "error", "debug"]
-    assert [line["level"] for line in found] == told
+    levels = ["info", "warning", "error", "error", "debug"]
+    assert [line["level"] for line in found] == levels
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_no_value_fails_the_line_that_tells_it(
-    capfd: pytest.CaptureFixture[str], style: str
-) -> None:
+def test_no_value_makes_its_line_fail(capfd: pytest.CaptureFixture[str], style: str) -> None:
     log.configure("info", style)
-    values: dict[str, Any] = {"a key": 1, "rude": Rude(), "list": [Rude()], "big": 10**5000}
-    log.logger().info("told", **values, surrogate="\udcff", nothing=None, deep={"a": {1, 2}})
+    values: dict[str, Any] = {
+        "a key": 1,
+        "raises": RaisesInRepr(),
+        "list": [RaisesInRepr()],
+        "big": 10**5000,
+    }
+    log.logger().info("all values", **values, surrogate="\udcff", nothing=None, deep={"a": {1, 2}})
     logging.getLogger("app").info("%d", "no number", exc_info=(None, None, None))
-    told, misfit = capfd.readouterr().err.splitlines()
-    assert "told" in told
-    assert "cannot be shown" in told
-    assert "do not fit" in misfit
+    line, wrong_arguments = capfd.readouterr().err.splitlines()
+    assert "all values" in line
+    assert "cannot be shown" in line
+    assert "do not fit" in wrong_arguments
 
 
 def _raised(error: BaseException) -> BaseException:
@@ -132,14 +135,14 @@ class NoText(Exception):
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("error", [SYNTAX_ERROR, NotesThatRaise("x"), NoText("x")])
-def test_any_error_can_be_told(
+def test_any_error_can_be_logged(
     capfd: pytest.CaptureFixture[str], style: str, error: BaseException
 ) -> None:
     log.configure("info", style)
     log.logger().warning("failed", exc_info=_raised(error))
-    told = capfd.readouterr().err
-    assert type(error).__name__ in told
-    assert "_raised" in told  # its frames
+    text = capfd.readouterr().err
+    assert type(error).__name__ in text
+    assert "_raised" in text  # its frames
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -156,8 +159,8 @@ def test_no_control_character_reaches_the_log(
     }
     log.logger().warning(HOSTILE, **facts, exc_info=error)
     logging.getLogger(HOSTILE).warning(HOSTILE)
-    told = capfd.readouterr().err
-    assert re.findall(r"[^\n\t -~]", told) == []
+    text = capfd.readouterr().err
+    assert re.findall(r"[^\n\t -~]", text) == []
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -167,9 +170,9 @@ def test_long_names_and_messages_are_cut(capfd: pytest.CaptureFixture[str], styl
     log.logger().info("start", **{"class": endless, "jid": endless, "queue": endless})
     assert len(capfd.readouterr().err) < 1000
     log.logger().info(endless, reason=endless, exc_info=_raised(ValueError(endless)))
-    told = capfd.readouterr().err
-    assert len(told) < 100_000
-    assert "the end" in told
+    text = capfd.readouterr().err
+    assert len(text) < 100_000
+    assert "the end" in text
 
 
 def _journal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +181,7 @@ def _journal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_the_journal_is_told_the_priority_of_each_line(
+def test_the_journal_gets_the_priority_of_each_line(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, style: str
 ) -> None:
     _journal(monkeypatch)
@@ -210,30 +213,30 @@ def test_elsewhere_no_line_has_a_prefix(
 
 
 def _wait_for(pid: int) -> None:
-    wait_until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, what="the copy's end")
+    wait_until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, what="the end of the fork")
 
 
 def test_a_fork_while_another_thread_logs_can_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many forks beside a thread that does nothing but log: none hangs."""
+    """Many forks while another thread logs without a pause: none hangs."""
     log.configure("info", "logfmt")
     over = threading.Event()
 
-    def chat() -> None:
+    def log_lines() -> None:
         while not over.is_set():
-            log.logger().info("chat")
+            log.logger().info("line")
 
-    noise = threading.Thread(target=chat)
-    noise.start()
+    thread = threading.Thread(target=log_lines)
+    thread.start()
     try:
         for _ in range(20):
             pid = os.fork()
             if pid == 0:
-                log.logger().info("copy")
+                log.logger().info("fork")
                 os._exit(0)
             _wait_for(pid)
     finally:
         over.set()
-        noise.join(10)
+        thread.join(10)
 
 
 def test_a_problem_is_logged_when_it_begins_and_not_again_while_it_lasts() -> None:

@@ -1,4 +1,4 @@
-"""The pipes between master and child: whole messages out of whatever pieces arrive, and EOF."""
+"""The pipes between master and child: complete messages from pieces of any size, and EOF."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class Pipe:
         self.read_end, self.write_end = os.pipe()
         os.set_blocking(self.write_end, False)
 
-    def hang_up(self) -> None:
+    def close_write_end(self) -> None:
         if self.write_end >= 0:
             os.close(self.write_end)
             self.write_end = -1
 
     def close(self) -> None:
-        self.hang_up()
+        self.close_write_end()
         if self.read_end >= 0:
             os.close(self.read_end)
             self.read_end = -1
@@ -69,7 +69,7 @@ def connection() -> Iterator[Pipe]:
 
 
 def bytes_of(messages: list[Fact]) -> bytes:
-    """What `send` writes for these."""
+    """The bytes that `send` writes for these."""
     ends = Pipe()
     try:
         for message in messages:
@@ -95,7 +95,7 @@ def test_facts_arrive_as_they_were_sent(connection: Pipe) -> None:
     assert reader.read() == FACTS
 
 
-def test_a_message_in_single_bytes_arrives_once_and_whole(connection: Pipe) -> None:
+def test_a_message_in_single_bytes_arrives_once_and_complete(connection: Pipe) -> None:
     reader = Reader(connection.read_end, facts)
     found: list[Fact] = []
     for byte in bytes_of(FACTS):
@@ -105,7 +105,7 @@ def test_a_message_in_single_bytes_arrives_once_and_whole(connection: Pipe) -> N
 
 
 @given(st.lists(st.integers(1, 40), max_size=30))
-def test_messages_cut_anywhere_arrive_whole(cuts: list[int]) -> None:
+def test_messages_cut_anywhere_arrive_complete(cuts: list[int]) -> None:
     ends = Pipe()
     try:
         reader, data, found = Reader(ends.read_end, facts), bytes_of(FACTS), []
@@ -118,19 +118,19 @@ def test_messages_cut_anywhere_arrive_whole(cuts: list[int]) -> None:
         ends.close()
 
 
-def test_the_other_sides_death_is_noticed_after_its_last_words(connection: Pipe) -> None:
+def test_eof_comes_after_the_last_message(connection: Pipe) -> None:
     reader = Reader(connection.read_end, facts)
     send(connection.write_end, FACTS[0])
-    connection.hang_up()
+    connection.close_write_end()
     assert reader.read() == [FACTS[0]]
     assert reader.eof
     assert reader.read() == []
 
 
-def test_half_a_message_before_death_is_no_message(connection: Pipe) -> None:
+def test_half_a_message_before_eof_is_no_message(connection: Pipe) -> None:
     reader = Reader(connection.read_end, facts)
     os.write(connection.write_end, bytes_of([FACTS[0]])[:-1])
-    connection.hang_up()
+    connection.close_write_end()
     assert reader.read() == []
     assert reader.eof
 
@@ -151,13 +151,13 @@ def test_a_selector_can_wait_for_a_reader(connection: Pipe) -> None:
     assert key.fileobj is reader
 
 
-def test_sending_to_the_dead_says_so(connection: Pipe) -> None:
+def test_sending_to_a_closed_pipe_returns_false(connection: Pipe) -> None:
     os.close(connection.read_end)
     connection.read_end = -1
     assert send(connection.write_end, Quiet()) is False
 
 
-def test_sending_to_a_reader_that_sleeps_never_blocks_nor_tears_a_message(connection: Pipe) -> None:
+def test_sending_to_a_full_pipe_neither_blocks_nor_cuts_a_message(connection: Pipe) -> None:
     sent = 0
     while send(connection.write_end, FACTS[2]):
         sent += 1

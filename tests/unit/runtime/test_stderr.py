@@ -1,4 +1,4 @@
-"""Standard error whose reader is slow, gone or back: no write waits for it."""
+"""Standard error whose reader is slow, gone or back: no write waits for the reader."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ LINE = b"x" * 200 + b"\n"
 LONG = b"y" * 300_000 + b"\n"
 
 
-def account(count: int) -> bytes:
+def drop_notice(count: int) -> bytes:
     return b"dropped %d\n" % count
 
 
 @dataclass
 class Ends:
-    """What is written to, and what its reader has."""
+    """The two ends of a pipe, a socket or a terminal."""
 
     write: int
     read: int
 
-    def taken(self) -> bytes:
-        """All that is there now."""
+    def received(self) -> bytes:
+        """All bytes that the reader can read now."""
         found = b""
         while True:
             try:
@@ -51,8 +51,8 @@ def _pipe() -> tuple[int, int]:
 
 
 def _socket() -> tuple[int, int]:
-    ours, theirs = socket.socketpair()
-    return ours.detach(), theirs.detach()
+    write, read = socket.socketpair()
+    return write.detach(), read.detach()
 
 
 def _terminal() -> tuple[int, int]:
@@ -62,13 +62,13 @@ def _terminal() -> tuple[int, int]:
 
 
 class Outputs:
-    """Makes what is tested, and closes it."""
+    """Makes the objects under test, and closes them."""
 
     def __init__(self) -> None:
         self.made: list[Stderr] = []
 
     def __call__(self, fd: int) -> Stderr:
-        self.made.append(Stderr(account, fd))
+        self.made.append(Stderr(drop_notice, fd))
         return self.made[-1]
 
 
@@ -84,7 +84,7 @@ def make_output() -> Iterator[Outputs]:
 def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ends]:
     make: Callable[[], tuple[int, int]] = _pipe
     if request.param == "not opened anew":
-        monkeypatch.setattr(stderr, "_opened_anew", lambda fd: None)
+        monkeypatch.setattr(stderr, "_open_anew", lambda fd: None)
     else:
         make = request.param
     found = Ends(*make())
@@ -95,20 +95,20 @@ def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def drained(ends: Ends, output: Stderr, until: bytes) -> bytes:
-    """Reads, and lets the writer catch up, until ``until`` was read."""
+    """Reads, and lets the writer report its drops, until ``until`` was read."""
     found = b""
 
-    def look() -> bool:
+    def has_come() -> bool:
         nonlocal found
-        found += ends.taken()
+        found += ends.received()
         output.catch_up()
         return until in found
 
-    wait_until(look, what=repr(until))
+    wait_until(has_come, what=repr(until))
     return found
 
 
-def test_what_nobody_reads_is_dropped_and_the_count_is_told_when_the_reader_is_back(
+def test_lines_without_a_reader_are_dropped_and_counted_when_it_reads_again(
     ends: Ends, make_output: Outputs
 ) -> None:
     output = make_output(ends.write)
@@ -118,9 +118,9 @@ def test_what_nobody_reads_is_dropped_and_the_count_is_told_when_the_reader_is_b
     assert time.monotonic() - began < 2
     lost = output._dropped
     assert lost > 0
-    found = drained(ends, output, account(lost))
-    told = [int(count) for count in re.findall(rb"dropped (\d+)\n", found)]
-    assert found.count(LINE) + sum(told) == 5000
+    found = drained(ends, output, drop_notice(lost))
+    counts = [int(count) for count in re.findall(rb"dropped (\d+)\n", found)]
+    assert found.count(LINE) + sum(counts) == 5000
     output.write(b"after\n")
     assert drained(ends, output, b"after\n") == b"after\n"
 
@@ -132,17 +132,17 @@ def test_a_line_that_fits_only_in_part_is_completed_before_the_next(
     output.write(LONG)
     output.write(b"dropped, for now\n")
     found = drained(ends, output, b"dropped 1\n")
-    assert found == LONG + account(1)
+    assert found == LONG + drop_notice(1)
 
 
-def test_the_descriptor_that_others_share_stays_as_it_was(ends: Ends, make_output: Outputs) -> None:
+def test_the_shared_descriptor_stays_as_it_was(ends: Ends, make_output: Outputs) -> None:
     before = fcntl.fcntl(ends.write, fcntl.F_GETFL)
     output = make_output(ends.write)
     output.write(LONG)
     assert fcntl.fcntl(ends.write, fcntl.F_GETFL) == before
 
 
-def test_a_patient_process_waits_for_a_slow_reader_but_once_only_for_one_that_sleeps(
+def test_a_line_waits_for_a_slow_reader_but_only_one_line_for_a_stopped_one(
     ends: Ends, make_output: Outputs
 ) -> None:
     output = make_output(ends.write)
@@ -157,7 +157,7 @@ def test_a_patient_process_waits_for_a_slow_reader_but_once_only_for_one_that_sl
     assert time.monotonic() - began < 0.2
 
 
-def test_a_reader_that_is_gone_and_a_descriptor_that_is_closed_raise_nothing(
+def test_a_closed_reader_and_a_closed_descriptor_raise_nothing(
     make_output: Outputs,
 ) -> None:
     read, write = os.pipe()
@@ -170,29 +170,29 @@ def test_a_reader_that_is_gone_and_a_descriptor_that_is_closed_raise_nothing(
     closed.catch_up()
 
 
-def test_a_fork_in_the_midst_of_another_threads_write_can_write(make_output: Outputs) -> None:
+def test_a_fork_during_another_threads_write_can_write(make_output: Outputs) -> None:
     read, write = os.pipe()
     output = make_output(write)
-    put, inside, go = output._put, threading.Event(), threading.Event()
+    write_now, inside, go = output._write_now, threading.Event(), threading.Event()
 
     def slowly(data: bytes) -> int:
         inside.set()
         go.wait(20)
-        return put(data)
+        return write_now(data)
 
-    output._put = slowly
+    output._write_now = slowly
     other = threading.Thread(target=output.write, args=(b"other\n",))
     other.start()
     assert inside.wait(10)
     pid = os.fork()
     if pid == 0:
         output.reset()
-        output._put = put
-        output.write(b"copy\n")
+        output._write_now = write_now
+        output.write(b"fork\n")
         os._exit(0)
-    wait_until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, what="the copy's end")
+    wait_until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, what="the end of the fork")
     go.set()
     other.join(10)
-    assert os.read(read, 100) == b"copy\nother\n"
+    assert os.read(read, 100) == b"fork\nother\n"
     os.close(read)
     os.close(write)
