@@ -2,8 +2,7 @@
 --
 -- KEYS[2 * queue + 1] is the list of a queue, KEYS[2 * queue + 2] its in-flight hash.
 
-local call, pcall, tonumber, type, unpack = redis.call, redis.pcall, tonumber, type, unpack
-local KEYS, ARGV = KEYS, ARGV
+local call, pcall, tonumber, KEYS, ARGV = redis.call, redis.pcall, tonumber, KEYS, ARGV
 
 local want, owner, sequence = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local seed, queues = tonumber(ARGV[4]), tonumber(ARGV[5])

@@ -3,29 +3,26 @@
 -- Redis and Lua write numbers slowly. So most texts are made of other texts: the leases of ten jobs
 -- differ in one digit only, and the range of a list to read is nearly always the same.
 
-local char = string.char
-local STEP, STEP_RANGE = 16, '-16' -- how many payloads are read at first: each may be large
-local NINE = 57 -- the character
-
+local STEP, STEP_RANGE = 32, '-32' -- how many payloads are read at first: each may be large
 local bytes_left = 524288 -- an answer holds about as many bytes of payloads, and one job
-local prefix, digit = owner .. ARGV[3]:sub(1, -2), ARGV[3]:byte(-1) -- of the next lease
+
 local usual, usual_range = STEP, STEP_RANGE
 if want < STEP then usual, usual_range = want, '-' .. ARGV[1] end
+local prefix = owner .. ARGV[3]:sub(1, -2) -- of the next lease: all but its last digit
 
 -- Leases payloads, the last one first, while there are bytes left. Returns how many, and the
--- fields added to the hash. None if that is damaged.
+-- fields added to the hash; none if that is damaged.
 local function lease(queue, payloads)
   local key, fields, taken, last = KEYS[2 * queue + 2], {}, 0, #answer
-  local next_prefix, next_digit, left = prefix, digit, bytes_left
+  local ZERO, char = 48, string.char
+  local next_prefix, digit, left = prefix, sequence % 10, bytes_left
   for i = #payloads, 1, -1 do
     if left <= 0 then break end
     local payload, at = payloads[i], 2 * taken
-    if next_digit > NINE then
-      next_prefix, next_digit = owner .. (sequence + taken) / 10, NINE - 9
-    end
-    fields[at + 1], fields[at + 2] = next_prefix .. char(next_digit), payload
+    fields[at + 1], fields[at + 2] = next_prefix .. char(ZERO + digit), payload
     answer[last + at + 1], answer[last + at + 2] = queue, payload
-    taken, next_digit, left = taken + 1, next_digit + 1, left - #payload
+    taken, digit, left = taken + 1, digit + 1, left - #payload
+    if digit == 10 then next_prefix, digit = owner .. (sequence + taken) / 10, 0 end
   end
   if type(pcall('HSET', key, unpack(fields))) == 'table' then
     local reply = pcall('HDEL', key, '') -- a full server takes the leases after a removal
@@ -37,7 +34,7 @@ local function lease(queue, payloads)
     end
     call('HSET', key, unpack(fields))
   end
-  prefix, digit, sequence, bytes_left = next_prefix, next_digit, sequence + taken, left
+  prefix, sequence, bytes_left = next_prefix, sequence + taken, left
   return taken, fields
 end
 
@@ -56,7 +53,7 @@ local function move(queue, count)
     if not found[1] then break end
     local taken, fields = lease(queue, found)
     if taken == 0 then break end
-    local stay = taken < 9 and '-' .. char(NINE - 8 + taken) or -taken - 1
+    local stay = taken < 9 and '-' .. string.char(49 + taken) or -taken - 1
     if pcall('LTRIM', list, '0', stay).err then -- refused: the jobs stay in the list only
       for i = 1, taken do call('HDEL', KEYS[2 * queue + 2], fields[2 * i - 1]) end
       call('LTRIM', list, '0', stay) -- raises the refusal
