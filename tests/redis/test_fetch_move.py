@@ -108,7 +108,7 @@ def test_a_damaged_hash_leaves_the_jobs_in_their_list_and_numbers_the_next_ones_
     connection.connect()
     push(redis, "a1", "a2", queue="a")
     push(redis, "b1", "b2", queue="b")
-    redis.set("{queue:a}:inflight", "something else")
+    redis.set("{queue:a}:inflight", "another type")
     if is_full:
         fill(server)
     arguments = (3, OWNER, 9, 0, 2, *counted(()))
