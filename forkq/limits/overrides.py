@@ -1,6 +1,6 @@
-"""What somebody changed of a queue's rules at run time, as it stands in Redis (``Keys.control``).
+"""The rules of a queue that were changed at run time, as fields in Redis (``Keys.control``).
 
-Written by ``forkq.Queue`` and the commands; fetch.lua reads it, and ``in_force`` as that does.
+``forkq.Queue`` and the commands write them. fetch.lua and ``in_force`` read them in the same way.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .rules import MOST, Rate, Rules
 
 Fields = Mapping[str, str]
 
-# Instead of a value: no such rule, whatever the configuration says.
+# Instead of a value: no such rule, even if the configuration has one.
 LIFTED: Final = "none"
-# Instead of a value: as the configuration says.
+# Instead of a value: the rule of the configuration.
 FORGOTTEN: Final = ""
 
 FORGET_ALL: Final[Fields] = dict.fromkeys(("limit", "process_limit", "rate", "burst"), FORGOTTEN)
@@ -28,17 +28,17 @@ _DECIMAL: Final = re.compile(rb"[0-9.]+")
 
 
 def limit_to(count: int | None) -> Fields:
-    """At most so many jobs in progress on all hosts; None: any number. Raises InvalidRule."""
+    """The fields for a limit on all hosts; None: no limit. Raises InvalidRule."""
     return {"limit": _count(count)}
 
 
 def process_limit_to(count: int | None) -> Fields:
-    """At most so many in one child; None: any number. Raises InvalidRule."""
+    """The fields for a limit in one child; None: no limit. Raises InvalidRule."""
     return {"process_limit": _count(count)}
 
 
 def rate_to(rate: str | None, burst: int | None = None) -> Fields:
-    """At most so many starts in a time; None: any number. Raises InvalidRule."""
+    """The fields for a rate; None: no rate. Raises InvalidRule."""
     if rate is None:
         return {"rate": LIFTED, "burst": FORGOTTEN}
     return {
@@ -48,8 +48,8 @@ def rate_to(rate: str | None, burst: int | None = None) -> Fields:
 
 
 def in_force(rules: Rules, found: Mapping[bytes, bytes]) -> Rules:
-    """The ``rules`` of the configuration with what is ``found`` in Redis over them. What cannot be
-    read changes nothing."""
+    """The ``rules`` of the configuration, changed by the fields ``found`` in Redis. A field that
+    cannot be read changes nothing."""
     return replace(
         rules,
         limit=_read(found.get(b"limit"), rules.limit),
@@ -68,16 +68,16 @@ def _count(count: int | None) -> str:
     return str(count)
 
 
-def _read(found: bytes | None, otherwise: int | None) -> int | None:
+def _read(found: bytes | None, configured: int | None) -> int | None:
     if found == LIFTED.encode():
         return None
-    return int(found) if found and _WHOLE.fullmatch(found) else otherwise
+    return int(found) if found and _WHOLE.fullmatch(found) else configured
 
 
-def _read_rate(found: bytes | None, burst: bytes | None, otherwise: Rate | None) -> Rate | None:
+def _read_rate(found: bytes | None, burst: bytes | None, configured: Rate | None) -> Rate | None:
     if found == LIFTED.encode():
         return None
-    rate = (read_stored(found.decode("ascii", "replace")) if found else None) or otherwise
+    rate = (read_stored(found.decode("ascii", "replace")) if found else None) or configured
     if rate is None or not burst:
         return rate
     if burst == LIFTED.encode():

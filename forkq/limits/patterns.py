@@ -1,5 +1,4 @@
-"""Queue names with ``*``, ``?`` or ``[...]`` in them: patterns, which stand for every queue that
-matches, as in a shell."""
+"""Patterns: queue names with ``*``, ``?`` or ``[...]``. They match queues as in a shell."""
 
 from __future__ import annotations
 
@@ -8,19 +7,18 @@ from fnmatch import fnmatchcase
 
 
 def is_pattern(name: str) -> bool:
-    """Whether ``name`` stands for many queues."""
-    return any(sign in name for sign in "*?[")
+    """Whether ``name`` is a pattern."""
+    return any(character in name for character in "*?[")
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """Those of ``names`` that ``pattern`` stands for, in alphabetical order: one of just that name,
-    too."""
+    """Those of ``names`` that match ``pattern`` or are equal to it, in alphabetical order."""
     return sorted(name for name in names if name == pattern or fnmatchcase(name, pattern))
 
 
 def readable(names: Iterable[bytes]) -> set[str]:
-    """Names as Redis gives them, without those that are no UTF-8: no client of ours or Sidekiq's
-    has written them, and no pattern means them."""
+    """Names as Redis returns them, decoded. Names that are not UTF-8 are left out: no client of
+    forkq or Sidekiq writes them, and no pattern matches them."""
     found = set()
     for name in names:
         try:
@@ -31,5 +29,5 @@ def readable(names: Iterable[bytes]) -> set[str]:
 
 
 def among(name: str, names: Iterable[str]) -> bool:
-    """Whether one of ``names``, which may be patterns, means ``name``."""
-    return any(name == each or fnmatchcase(name, each) for each in names)
+    """Whether ``name`` equals or matches one of ``names``, which may be patterns."""
+    return any(name == pattern or fnmatchcase(name, pattern) for pattern in names)

@@ -32,14 +32,14 @@ def parse_rate(text: str, burst: float | None = None) -> Rate:
 
 
 def check_burst(burst: float | None) -> float | None:
-    """``burst`` itself. Raises InvalidRule for what is no whole number from 1 to 9999999."""
+    """Returns ``burst`` if it is None or a whole number in range. Raises InvalidRule."""
     if burst is None or (type(burst) is int and 1 <= burst <= _MOST_AT_ONCE):
         return burst
     raise InvalidRule(f"expected a whole number from 1 for the burst, found {burst!r}")
 
 
 def rate_text(rate: Rate) -> str:
-    """As people write it, in the longest unit that fits."""
+    """The rate as people write it, in the longest unit that fits."""
     fitting = [name for name, size in _SIZES.items() if rate.seconds % size == 0]
     unit = fitting[-1] if fitting and rate.seconds else "second"
     times = rate.seconds / _SIZES[unit]
@@ -47,12 +47,12 @@ def rate_text(rate: Rate) -> str:
 
 
 def stored_rate(rate: Rate) -> str:
-    """``COUNT/SECONDS``, as fetch.lua reads it (``Keys.control``)."""
+    """The rate as ``COUNT/SECONDS``, which fetch.lua reads (``Keys.control``)."""
     return f"{_plain(rate.count)}/{_plain(rate.seconds)}"
 
 
 def read_stored(text: str) -> Rate | None:
-    """What ``stored_rate`` wrote; None for what fetch.lua would not understand either."""
+    """The rate that ``stored_rate`` wrote; None for a text that fetch.lua cannot read either."""
     match = _STORED.fullmatch(text)
     try:
         return None if match is None else Rate(float(match[1]), float(match[2]))
@@ -61,12 +61,12 @@ def read_stored(text: str) -> Rate | None:
 
 
 def capacity(rate: Rate) -> float:
-    """How many may start at once when nothing has started for a while, as fetch.lua reckons it."""
+    """How many jobs may start at once from a full bucket, computed as in fetch.lua."""
     if rate.count <= 0 or rate.seconds <= 0:
         return 0.0
     return max(1.0, rate.burst or 1 + rate.count / rate.seconds / 10)
 
 
 def _plain(number: float) -> str:
-    """Without an exponent, and without zeros that say nothing."""
+    """The number without an exponent and without zeros at its end."""
     return f"{number:.6f}".rstrip("0").rstrip(".")

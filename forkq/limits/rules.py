@@ -1,6 +1,6 @@
-"""What may be taken from a queue, and when. Configuration only; fetch.lua keeps to it.
+"""The rules of queues as the configuration has them. fetch.lua enforces them.
 
-Made by ``config``. What somebody changed at run time stands in Redis (``Keys.control``) and wins.
+``config`` makes them. Rules changed at run time are in Redis (``Keys.control``) and win.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ MOST: Final = 1_000_000  # the highest limit
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many jobs may start in so many seconds, and up to ``burst`` of them at once.
+    """``count`` jobs may start in ``seconds``, and up to ``burst`` of them at once.
 
-    Over any stretch of time no more start than the rate gives for it, and ``burst`` more. Without
-    one it is a single job, and what the rate gives in a tenth of a second: evenly spaced.
+    In any period no more jobs start than the rate gives for it, plus ``burst``. Without a burst it
+    is one job plus what the rate gives in a tenth of a second, so that starts are evenly spaced.
     """
 
     count: float
@@ -32,9 +32,10 @@ class Rate:
 class Rules:
     """The rules of one queue, or of each queue that matches a pattern. None: no such rule.
 
-    ``limit`` jobs in progress on all hosts, ``process_limit`` in one child. While a ``blocking``
-    queue has jobs in progress, the queues after it in its capsule wait, or only those named
-    (patterns too). ``fair`` makes the queues of a pattern take turns, job by job.
+    ``limit`` is the highest number of jobs in progress on all hosts, ``process_limit`` in one
+    child. While a ``blocking`` queue has jobs in progress, the queues after it in its capsule wait;
+    if it names queues or patterns, only those wait. With ``fair`` the queues of a pattern take
+    turns, job by job.
     """
 
     limit: int | None = None
@@ -49,13 +50,13 @@ NO_RULES = Rules()
 
 @dataclass(frozen=True, slots=True)
 class Rulebook:
-    """Rules by queue name or pattern. Each rule of a queue is the one under its own name, else that
-    of the first pattern which stands for it."""
+    """Rules by queue name or pattern. A queue's own rule comes first, then that of the first
+    pattern that matches it."""
 
     entries: Mapping[str, Rules] = field(default_factory=dict)
 
     def of(self, name: str) -> Rules:
-        """The rules of the queue ``name``, or of a pattern as it stands in a capsule."""
+        """The rules of a queue, or of a pattern of a capsule."""
         found = self.entries.get(name, NO_RULES)
         for pattern, rules in self.entries.items():
             if is_pattern(pattern) and pattern != name and fnmatchcase(name, pattern):
@@ -64,7 +65,7 @@ class Rulebook:
 
 
 def _filled(rules: Rules, other: Rules) -> Rules:
-    """``rules``, with what they leave open from ``other``."""
+    """``rules``, with the missing ones taken from ``other``."""
     missing = {
         rule.name: getattr(other, rule.name)
         for rule in fields(Rules)

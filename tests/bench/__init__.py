@@ -1,4 +1,4 @@
-"""Benchmarks: ratios measured in one run, printed, and compared with nothing but each other.
+"""Benchmarks. They print ratios that were measured in one run.
 
-Run them with `make bench`; they are no part of `make test`.
+`make bench` runs them; `make test` does not.
 """

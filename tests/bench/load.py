@@ -1,4 +1,4 @@
-"""What the benchmarks share: the load, and programs that work it off."""
+"""What the benchmarks share: the load, and the programs that run it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def fill(server: Server, jobs: int) -> None:
 
 
 def drain(server: Server, jobs: int) -> float:
-    """Jobs per second over the middle nine tenths of a queue of `jobs`, which somebody drains."""
+    """Jobs per second over the middle nine tenths of `jobs`, while a program drains their queue."""
     with server.client() as client:
         first = _below(client, jobs - jobs // 20)
         last = _below(client, jobs // 20)
@@ -73,12 +73,12 @@ def _below(client: object, level: int) -> tuple[float, int]:
 @contextmanager
 def forkq(server: Server, *args: str) -> Iterator[psutil.Process]:
     """forkq on that server, logging warnings; yields its first child."""
-    forest = StartTree()
+    start_tree = StartTree()
     try:
-        tree = forest(server, app=APP, args=("--log-level", "warning", *args))
+        tree = start_tree(server, app=APP, args=("--log-level", "warning", *args))
         yield tree.children("forkq child")[0]
     finally:
-        forest.close()
+        start_tree.close()
 
 
 @contextmanager
@@ -102,5 +102,5 @@ def sidekiq_version() -> str | None:
     """The version of the Sidekiq on PATH, or None."""
     if shutil.which("sidekiq") is None:
         return None
-    told = subprocess.run(["sidekiq", "--version"], capture_output=True, text=True, check=False)
-    return told.stdout.strip() or None
+    found = subprocess.run(["sidekiq", "--version"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or None

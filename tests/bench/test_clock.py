@@ -1,4 +1,4 @@
-"""How late due jobs are, how soon a flood of them is moved, and what the clock asks of Redis."""
+"""How late due jobs are, how soon many of them are moved, and the commands that a clock sends."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def lap(due):
 """
 
 JOBS = 400
-SPREAD = 20.0  # seconds over which they fall due
-FLOOD = 100_000
+SPREAD = 20.0  # seconds over which they are due
+JOBS_AT_ONCE = 100_000
 SLOW = 5000  # microseconds: no script may take longer
 WATCHED = 60  # seconds: a multiple of every period in an idle clock
 
@@ -45,16 +45,16 @@ def server() -> Iterator[Server]:
 
 
 def test_lateness(server: Server, tree: StartTree) -> None:
-    """Prints how late jobs are that fall due at random times on an idle machine."""
+    """Prints how late jobs start that are due at random times on an idle machine."""
     tree(server, app=APP, args=("--log-level", "warning"), env={"FORKQ_TEST_URL": server.url})
     client = server.client()
     schedule(client, "Lap", "default")
     wait_until(lambda: client.llen("late") == JOBS, deadline=60, what="all jobs", every=0.5)
-    tell("due to start", [1000 * float(late) for late in client.lrange("late", 0, -1)])
+    report("due to start", [1000 * float(late) for late in client.lrange("late", 0, -1)])
 
 
-def test_lateness_of_the_arrival_in_the_queue(server: Server) -> None:
-    """The same up to the queue, by the server's own time."""
+def test_lateness_in_the_queue(server: Server) -> None:
+    """Prints how late jobs are in their queue, by the server's clock."""
     client = server.client()
     late: list[float] = []
     with InProcessClock(server.url):
@@ -63,11 +63,11 @@ def test_lateness_of_the_arrival_in_the_queue(server: Server) -> None:
             found: Any = client.brpop(["queue:q"], 30)
             seconds, micros = client.time()
             late.append(1000 * (seconds + micros / 1e6 - json.loads(found[1])["args"][0]))
-    tell("due to queue", late)
+    report("due to queue", late)
 
 
 def schedule(client: Redis, name: str, queue: str) -> None:
-    """Writes the jobs to both sets, before the first of them is due."""
+    """Writes the jobs to both sets before the first one is due."""
     begin = time.time() + 2
     jobs: dict[str, dict[str, float]] = {"schedule": {}, "retry": {}}
     for number in range(JOBS):
@@ -85,7 +85,7 @@ def schedule(client: Redis, name: str, queue: str) -> None:
     assert time.time() < begin, "the jobs were not written in time"
 
 
-def tell(what: str, late: list[float]) -> None:
+def report(what: str, late: list[float]) -> None:
     quantiles = statistics.quantiles(late, n=100)
     print(
         f"\n{what}: p50 {quantiles[49]:.2f} ms, p99 {quantiles[98]:.2f} ms, most {max(late):.2f} ms"
@@ -94,12 +94,12 @@ def tell(what: str, late: list[float]) -> None:
     assert min(late) >= 0
 
 
-def test_a_flood(server: Server) -> None:
-    """Prints how soon 100,000 jobs that are due at one instant are in their queues."""
+def test_many_jobs_due_at_once(server: Server) -> None:
+    """Prints how soon jobs that are due at the same moment are in their queues."""
     client = server.client()
     client.config_set("slowlog-log-slower-than", SLOW)
     at = time.time() + 8
-    for first in range(0, FLOOD, 1000):
+    for first in range(0, JOBS_AT_ONCE, 1000):
         client.zadd("schedule", {payload(number): at for number in range(first, first + 1000)})
     assert time.time() < at, "the jobs were not written in time"
     with InProcessClock(server.url):
@@ -112,11 +112,11 @@ def test_a_flood(server: Server) -> None:
     scripts = stats["cmdstat_evalsha"]
     slow = [entry["duration"] / 1000 for entry in client.slowlog_get(100)]
     print(
-        f"\n{FLOOD} jobs in {took:.2f} s by {scripts['calls']} scripts, on average "
+        f"\n{JOBS_AT_ONCE} jobs in {took:.2f} s by {scripts['calls']} scripts, on average "
         f"{scripts['usec_per_call'] / 1000:.2f} ms; longer than {SLOW / 1000:g} ms: {slow}; "
         f"a round trip meanwhile p50 {statistics.median(trips):.2f} ms, at most {max(trips):.2f} ms"
     )
-    assert sum(client.llen(f"queue:q{number}") for number in range(3)) == FLOOD
+    assert sum(client.llen(f"queue:q{number}") for number in range(3)) == JOBS_AT_ONCE
 
 
 def payload(number: int) -> str:
@@ -127,7 +127,7 @@ def payload(number: int) -> str:
 
 
 def watch_until_empty(client: Redis) -> list[float]:
-    """Milliseconds of each look at the schedule, a few milliseconds apart, until that is empty."""
+    """Milliseconds of each ZCARD of the schedule, sent every few milliseconds until it is empty."""
     trips = []
     while True:
         started = time.monotonic()
@@ -140,16 +140,16 @@ def watch_until_empty(client: Redis) -> list[float]:
 
 @pytest.mark.parametrize("leads", [True, False])
 def test_idle_clock(server: Server, leads: bool) -> None:
-    """Prints the commands that one idle clock sends in a minute, alone."""
+    """Prints the commands that one idle clock sends in a minute."""
     client = server.client()
     if not leads:
         client.set("forkq:leader", "vm2:7:eeee another-boot/pid:[1]/4242/1.00", px=300_000)
     with InProcessClock(server.url) as clock:
-        wait_until(lambda: (clock.leads_until > 0) == leads, what="its standing")
+        wait_until(lambda: (clock.leads_until > 0) == leads, what="leadership")
         client.config_resetstat()
-        time.sleep(WATCHED)  # the measure itself: what happens while nothing happens
+        time.sleep(WATCHED)  # the measurement: commands of an idle clock
         stats: Any = client.info("commandstats")
     calls = {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()}
     calls.pop("config|resetstat", None)
-    who = "that leads" if leads else "that stands by"
+    who = "that leads" if leads else "that does not lead"
     print(f"\nan idle clock {who}: {sum(calls.values())} commands a minute: {calls}")

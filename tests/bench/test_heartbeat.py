@@ -1,4 +1,4 @@
-"""How punctual a child's heartbeat is while its processors burn CPU in pure Python."""
+"""How late a child's heartbeat is while its processors use the CPU in pure Python."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LATEST = 12.0  # seconds from one beat to the next: the interval and two more
 
 
 def _arrivals(redis: Redis, seconds: float) -> tuple[list[float], list[int]]:
-    """When each beat of the one child arrived (monotonic), and the round trips that they told."""
+    """When each beat of the only child arrived (monotonic), and the round trips in its record."""
     [identity] = redis.smembers("processes")
     arrivals: list[float] = []
     trips: list[int] = []
@@ -38,8 +38,8 @@ def _arrivals(redis: Redis, seconds: float) -> tuple[list[float], list[int]]:
 
     def look() -> bool:
         nonlocal last
-        told: Any = redis.hmget(identity, "beat", "rtt_us")
-        beat, trip = told
+        found: Any = redis.hmget(identity, "beat", "rtt_us")
+        beat, trip = found
         if beat != last:
             last = beat
             arrivals.append(time.monotonic())
@@ -60,9 +60,9 @@ def test_beats_while_every_processor_spins(
     wait_until(lambda: redis.hlen("{queue:default}:inflight") == processors, what="all to spin")
     arrivals, trips = _arrivals(redis, WATCHED)
     gaps = [later - earlier for earlier, later in pairwise(arrivals)]
-    told = ", ".join(f"{gap:.2f}" for gap in gaps)
+    listed = ", ".join(f"{gap:.2f}" for gap in gaps)
     print(
-        f"\n{processors} spinning processors: gaps of {told} s; "
+        f"\n{processors} spinning processors: gaps of {listed} s; "
         f"round trips of {min(trips) / 1e3:.0f} to {max(trips) / 1e3:.0f} ms"
     )
     assert len(gaps) >= 4

@@ -1,4 +1,4 @@
-"""Idle push-to-start, and what an idle tree asks of Redis."""
+"""The time from push to start on an idle tree, and the commands that an idle tree sends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def server() -> Iterator[Server]:
 
 
 def _round_trip(client: Redis) -> float:
-    """One empty exchange with the server: what nobody can be faster than."""
+    """One empty exchange with the server: a job cannot start sooner."""
     started = time.monotonic()
     client.ping()
     return time.monotonic() - started
@@ -66,7 +66,7 @@ def test_idle_push_to_start(server: Server, tree: StartTree, children: int) -> N
     assert len(laps) == PUSHES
 
 
-def test_idle_traffic(server: Server, tree: StartTree) -> None:
+def test_commands_of_an_idle_tree(server: Server, tree: StartTree) -> None:
     """An idle tree of four children sends at most three commands a second."""
     tree(
         server,
@@ -77,7 +77,7 @@ def test_idle_traffic(server: Server, tree: StartTree) -> None:
     with server.client() as client:
         wait_until(lambda: client.scard("processes") == 4, what="four process records")
         client.config_resetstat()
-        time.sleep(WATCHED)  # the measure itself: what happens while nothing happens
+        time.sleep(WATCHED)  # the measurement: commands of an idle tree
         stats = client.info("commandstats")
     calls = {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()}
     calls.pop("config|resetstat")

@@ -1,4 +1,4 @@
-"""A saturated limit, a rate, many queues and noisy neighbours: how exact, and at what cost."""
+"""A saturated limit, a rate, many queues and busy tenants: how exact, and at what cost."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ BODY = b'{"class":"%s","jid":"%024x","args":[%r],"retry":false}'
 
 @pytest.fixture
 def servers() -> Iterator[tuple[Server, Server]]:
-    """One for the jobs, one for what the jobs count: its commands are not ours."""
+    """One for the jobs, one for what the jobs count, so that its commands are not counted."""
     jobs, counter = Server(tcp=True).start(), Server(tcp=True).start()
     yield jobs, counter
     jobs.close()
@@ -70,10 +70,10 @@ def fill(client: Redis, queue: str, name: bytes, jobs: int, seconds: float) -> N
 
 
 def calls(client: Redis) -> tuple[int, int]:
-    """Commands that clients sent for fetches, and those that scripts ran, so far."""
+    """Commands that clients sent for fetches, and all commands with those in scripts, so far."""
     found: Any = client.info("commandstats")
     count = {name.removeprefix("cmdstat_"): row["calls"] for name, row in found.items()}
-    # A fetch that wants to be told is three: CLIENT CACHING, EXISTS, EVALSHA.
+    # A fetch that registers keys is three commands: CLIENT CACHING, EXISTS, EVALSHA.
     sent = count.get("evalsha", 0) + 2 * count.get("client|caching", 0)
     return sent, sum(n for name, n in count.items() if name != "info")
 
@@ -130,7 +130,7 @@ def test_one_push_among_2000_queues(servers: tuple[Server, Server], tree: StartT
         found.append(1000 * float(answer[1]))
     quantiles = statistics.quantiles(found, n=100)
     before = calls(redis)
-    time.sleep(5)  # the measure itself: what happens while nothing happens
+    time.sleep(5)  # the measurement: commands of an idle child
     asked = calls(redis)[0] - before[0]
     print(
         f"\n2,000 queues: push to start p50 {quantiles[49]:.2f} ms, p99 {quantiles[98]:.2f} ms; "
@@ -140,8 +140,8 @@ def test_one_push_among_2000_queues(servers: tuple[Server, Server], tree: StartT
 
 
 @pytest.mark.parametrize("fair", [False, True])
-def test_a_single_job_beside_a_noisy_tenant(servers: tuple[Server, Server], fair: bool) -> None:
-    """Prints how long it waits while another tenant has jobs of 5 ms without end."""
+def test_a_single_job_beside_a_busy_tenant(servers: tuple[Server, Server], fair: bool) -> None:
+    """Prints how long the job waits while another tenant has more jobs than can be run."""
     server, _ = servers
     redis = server.client()
     redis.sadd("queues", "tenant-a", "tenant-z")
@@ -153,16 +153,18 @@ def test_a_single_job_beside_a_noisy_tenant(servers: tuple[Server, Server], fair
         time.sleep(0.005)
 
     for _ in range(100):
-        redis.lpush("queue:tenant-a", *["noise"] * 1000)
+        redis.lpush("queue:tenant-a", *["busy"] * 1000)
     rules = {"tenant-*": Rules(fair=fair)}
     with ProcessorThreads(server.url, work, queues={"tenant-*": 0}, concurrency=5, rules=rules):
         for number in range(50):
-            time.sleep(random.uniform(0.01, 0.05))  # the load itself: at random moments
+            time.sleep(random.uniform(0.01, 0.05))  # the load: at random moments
             redis.lpush("queue:tenant-z", repr(time.monotonic()))
             if fair:
                 wait_until(lambda: len(waits) > number, what="the job", every=0.001)  # noqa: B023 - called at once
     tail = f"median {statistics.median(waits):.1f} ms, worst {max(waits):.1f} ms" if waits else "-"
-    print(f"\nfair={fair}: {len(waits)} of 50 single jobs ran beside 100,000 noisy ones; {tail}")
+    print(
+        f"\nfair={fair}: {len(waits)} of 50 single jobs ran beside 100,000 of a busy tenant; {tail}"
+    )
     assert len(waits) == 50 or not fair
 
 
@@ -179,15 +181,14 @@ def test_a_rate_over_time(servers: tuple[Server, Server], tree: StartTree) -> No
         fill(redis, "default", b"Lap", 2000, 0.0)
         time.sleep(1)
         first = laps.llen("laps")
-        time.sleep(60)  # the measure itself
+        time.sleep(60)  # the measurement
         share = (laps.llen("laps") - first) / 1200
     print(f"\n20 a second: {100 * share:.1f} % used over 60 s")
     assert share <= 1 + 3 / 1200
 
 
 def test_a_freed_slot(servers: tuple[Server, Server], tree: StartTree) -> None:
-    """Prints how soon another child starts a job once a slot is free: given back by a retry, while
-    nothing else happens; and after SIGKILL of a child that holds it."""
+    """Prints how soon another child starts a job after a retry has freed the only slot."""
     server, counter = servers
     redis, laps = server.client(), counter.client()
     redis.hset(KEYS.control("default"), "limit", 1)
@@ -196,15 +197,15 @@ def test_a_freed_slot(servers: tuple[Server, Server], tree: StartTree) -> None:
     forkq = tree(server, app=APP, args=("-c", "1", "--log-level", "error"), env=env)
     wait_until(lambda: redis.scard("processes") == 1, what="the child")
     redis.sadd("queues", "default")
-    free, inflight = redis.register_script(RETRY.text.decode()), KEYS.inflight("default")
+    retry, inflight = redis.register_script(RETRY.text.decode()), KEYS.inflight("default")
     found = []
     for number in range(200):
         redis.hset(inflight, "bench:1:0/1", "held")
         redis.lpush("queue:default", BODY % (b"Lap", number, 0.0))
         wait_until(lambda: redis.exists(KEYS.full("default")), what="a waiting child", every=0.001)
-        time.sleep(0.005)  # the load itself: by then it sleeps
+        time.sleep(0.005)  # the load: the child sleeps by then
         began = time.monotonic()
-        free(keys=[inflight, "gone"], args=["bench:1:0/1", 1, "held"])
+        retry(keys=[inflight, "gone"], args=["bench:1:0/1", 1, "held"])
         answer: Any = laps.brpop("laps", 5)
         found.append(1000 * (float(answer[1]) - began))
     quantiles = statistics.quantiles(found, n=100)
@@ -213,7 +214,7 @@ def test_a_freed_slot(servers: tuple[Server, Server], tree: StartTree) -> None:
 
 
 def test_a_killed_holder(servers: tuple[Server, Server], tree: StartTree) -> None:
-    """Prints how long its job waits for another child, limit 1: seen, rescued, woken, started."""
+    """Prints how long the job of a killed child waits for another child, with a limit of 1."""
     server, counter = servers
     redis, count = server.client(), counter.client()
     redis.hset(KEYS.control("default"), "limit", 1)
@@ -260,9 +261,9 @@ def test_throughput(
     for name in names:
         for _ in range(10):
             redis.lpush(f"queue:{name}", *[b"x" * 200] * 1000)
-    with ProcessorThreads(server.url, queues=queues, concurrency=10, rules=rules) as crew:
+    with ProcessorThreads(server.url, queues=queues, concurrency=10, rules=rules) as child:
         began = time.monotonic()
-        wait_until(lambda: len(crew.order) >= 30_000, deadline=60, what="the end", every=0.002)
+        wait_until(lambda: len(child.order) >= 30_000, deadline=60, what="the end", every=0.002)
         speed = 30_000 / (time.monotonic() - began)
     found: Any = redis.info("commandstats")
     print(f"\n{'+'.join(queues)} {queues.values()} {rules}: {speed:,.0f}/s, "

@@ -1,5 +1,5 @@
-"""How long the jobs of a lost host wait, in real time; and that a child is left alone that has not
-beaten for longer than that, while its host is there."""
+"""How long the jobs of a lost host wait, in real time; and that a child without a heartbeat keeps
+its jobs for longer than that while its host lives."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ pytestmark = [
 ]
 
 HOSTS = 4
-APART = 3.7  # seconds, so that each dies at another moment of the sweep's period
+APART = 3.7  # seconds: each host dies at another moment of the sweep's period
 RECORD, FOUND_WITHIN = 60.0, 15.0
-HELD = 85  # seconds: longer than anybody would wait for a host that is lost
+HELD = 85  # seconds: longer than a sweep waits for a lost host
 
 
 @pytest.fixture
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Journal:
-    """What the jobs tell."""
+    """The lines that the jobs write."""
     return Journal(tmp_path_factory.mktemp("hosts") / "journal")
 
 
 @contextmanager
 def far_hosts(server: Server, journal: Journal, count: int) -> Iterator[list[Host]]:
-    """That many other hosts, of one processor each."""
+    """So many other hosts, each with one processor."""
     hosts = [make_far(server.url, journal) for _ in range(count)]
     try:
         for host in hosts:
@@ -58,17 +58,17 @@ def far_hosts(server: Server, journal: Journal, count: int) -> Iterator[list[Hos
 
 
 def child_of(redis: Redis, host: Host) -> str:
-    """Which owner of a lease lives on that host."""
+    """The owner of a lease that lives on that host."""
     for identity in owners(redis):
         wait_known(redis, identity)
         place: Any = redis.get(Keys().place(identity))
         if place.decode().startswith(f"{host.view}/"):
             return identity
-    raise AssertionError(f"nobody on {host.view} holds a lease")
+    raise AssertionError(f"no process on {host.view} holds a lease")
 
 
 def lose(redis: Redis, identity: str, host: Host) -> tuple[float, float]:
-    """Ends that host. Returns when its child beat last, and when it died, epoch seconds."""
+    """Ends that host. Returns when its child beat last and when it died, epoch seconds."""
     beat: Any = redis.hget(identity, "beat")
     host.lose_power()
     return float(beat), time.time()
@@ -95,7 +95,7 @@ def test_time_to_recover_a_lost_host(
 
 
 def recovered(redis: Redis, lost: dict[str, tuple[float, float]]) -> tuple[float, float]:
-    """Waits until one more host has been given up. Returns how long that took, in seconds."""
+    """Waits until one more host's jobs are recovered. Returns how long they waited, seconds."""
     gone = wait_until(
         lambda: lost.keys() - owners(redis), deadline=120, what="a recovery", every=0.05
     )
@@ -106,7 +106,7 @@ def recovered(redis: Redis, lost: dict[str, tuple[float, float]]) -> tuple[float
 def test_a_child_that_holds_the_interpreter_keeps_its_job(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """It does not beat for longer than a lost host would be waited for."""
+    """It does not beat for longer than a sweep waits for a lost host."""
     near = tree(
         redis_server, app=APP, args=["-q", "other", "--log-format", "json"], env=journal.env
     )

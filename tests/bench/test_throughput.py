@@ -1,4 +1,4 @@
-"""No-op jobs per second, forkq and Sidekiq in turn on the same machine and the same load."""
+"""No-op jobs per second of forkq and Sidekiq, measured alternately with the same load."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_one_child_drains_no_op_jobs(server: Server, processors: int) -> None:
 
 @pytest.mark.parametrize("processors", [1, 10, 25])
 def test_cpu_time_per_job(server: Server, processors: int) -> None:
-    """Prints the CPU time of the child for each no-op job: it hardly feels a busy machine."""
+    """Prints the child's CPU time per no-op job, which a busy machine changes little."""
     fill(server, JOBS)
     with forkq(server, "-c", str(processors)) as child:
         drain(server, JOBS)
@@ -65,9 +65,8 @@ def test_cpu_time_per_job(server: Server, processors: int) -> None:
     assert sum(each) > 0
 
 
-def test_what_the_counting_of_a_job_costs() -> None:
-    """Prints the time that class, run time and histogram add to every job, beside a plain count:
-    compare it with the CPU time of a job above."""
+def test_cost_of_counting_a_job() -> None:
+    """Prints the time that class, run time and histogram add to a job, beside a plain count."""
     tally, started = Tally(), time.monotonic()
 
     def fully() -> None:

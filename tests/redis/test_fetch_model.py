@@ -1,7 +1,7 @@
 """fetch.lua against a plain model of it, over random pushes, fetches, kills and changed rules.
 
-Strict order is compared job by job. Of a weighted draw the model says what is admissible: nobody
-overrun, nothing out of line, and nothing left that could have been taken.
+Strict order is compared job by job. For a weighted draw the model checks that no rule is broken,
+that each queue gives its jobs in order, and that no job is left that could have been taken.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tests.support.server import Server
 KEYS = Keys()
 QUEUES = ("a", "b", "c", "d")
 OWNERS = ("vm:1:aaaaaaaaaaaa/", "vm:2:bbbbbbbbbbbb/")
-# So slow that a bucket earns nothing while a test runs: its burst is a budget.
+# So slow that a bucket gets no token while a test runs: its burst is all it has.
 SECONDS = 10**9
 
 
 @dataclass
 class Queue:
-    """One queue as the model sees it: its line, its leases, what the caller and what Redis say."""
+    """One queue of the model: its jobs, its leases, the rules of the caller and those in Redis."""
 
-    line: deque[str] = field(default_factory=deque)
+    jobs: deque[str] = field(default_factory=deque)
     leases: dict[str, str] = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
     changed: dict[str, int | str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Queue:
 
 
 class Model:
-    """What fetch.lua does, said as plainly as can be."""
+    """What fetch.lua does, in plain Python."""
 
     def __init__(self) -> None:
         self.queues = {name: Queue() for name in QUEUES}
@@ -61,7 +61,7 @@ class Model:
     def room(self, name: str, owner: str) -> int:
         """How many jobs may be taken from that queue now."""
         queue = self.queues[name]
-        room = len(queue.line)
+        room = len(queue.jobs)
         blockers = [q for q in self.queues.values() if name in q.blocks and q.leases]
         if queue.paused or blockers:
             return 0
@@ -76,7 +76,7 @@ class Model:
     def take(self, name: str, owner: str, sequence: int) -> str:
         """Takes one job."""
         queue = self.queues[name]
-        payload = queue.line.popleft()
+        payload = queue.jobs.popleft()
         queue.leases[f"{owner}{sequence}"] = payload
         if queue.rule("burst") is not None:
             queue.tokens = queue.left() - 1
@@ -115,7 +115,7 @@ OWNER = st.sampled_from(OWNERS)
 
 
 class Machine(RuleBasedStateMachine):
-    """Does everything twice, to the server and to the model, and compares."""
+    """Does each operation on the server and on the model, and compares them."""
 
     connection: RedisConnection
     redis: Redis
@@ -138,7 +138,7 @@ class Machine(RuleBasedStateMachine):
         ]
         self.groups = shapes[shape]
         if data.draw(st.booleans()):
-            return  # no rules but those that are set at run time
+            return  # the only rules are those set at run time
         for name, queue in self.model.queues.items():
             for what in ("limit", "process_limit", "burst"):
                 value = data.draw(LIMIT)
@@ -152,7 +152,7 @@ class Machine(RuleBasedStateMachine):
         for _ in range(count):
             payload = f"job {next(self.serial)}"
             self.redis.lpush(KEYS.queue(name), payload)
-            self.model.queues[name].line.append(payload)
+            self.model.queues[name].jobs.append(payload)
 
     @rule(
         owner=OWNER,
@@ -179,7 +179,7 @@ class Machine(RuleBasedStateMachine):
         self.sequence += want
 
     def check_admissible(self, found: list[tuple[str, str]], want: int, owner: str) -> None:
-        """The draw may come out in any way that breaks no rule and leaves nothing to be had."""
+        """Any draw will do that breaks no rule and leaves no job that could have been taken."""
         for at, (name, payload) in enumerate(found):
             assert self.model.room(name, owner) > 0
             assert self.model.take(name, owner, self.sequence + at) == payload
@@ -235,13 +235,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule(owner=OWNER, crashed=st.booleans())
     def kill(self, owner: str, crashed: bool) -> None:
-        """Its jobs go back, and its slots are free with them."""
+        """The jobs of a dead owner go back to their queues, and its slots are free."""
         moves: list[Any] = []
         for number, name in enumerate(QUEUES, 1):
             leases = [x for x in self.model.queues[name].leases if x.startswith(owner)]
             for lease in sorted(leases, key=lambda x: -int(x.rpartition("/")[2])):
                 payload = self.drop(lease)[1]
-                self.model.queues[name].line.appendleft(payload)
+                self.model.queues[name].jobs.appendleft(payload)
                 moves += [number, lease, "requeue", 0, payload, ""]
         lists = KEYS.lists_and_leases(QUEUES)
         if crashed:
@@ -269,7 +269,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=QUEUE, burst=st.one_of(st.integers(1, 5), st.just("none")))
     def change_rate(self, name: str, burst: int | str) -> None:
-        """What is in the bucket stays, bounded by the new burst."""
+        """The tokens in the bucket stay, up to the new burst."""
         queue = self.model.queues[name]
         if queue.tokens is not None and queue.rule("burst") is not None:
             queue.tokens = min(queue.tokens, queue.left())
@@ -288,7 +288,7 @@ class Machine(RuleBasedStateMachine):
     def agrees(self) -> None:
         for name, queue in self.model.queues.items():
             line: Any = self.redis.lrange(KEYS.queue(name), 0, -1)
-            assert [payload.decode() for payload in reversed(line)] == list(queue.line)
+            assert [payload.decode() for payload in reversed(line)] == list(queue.jobs)
             leases: Any = self.redis.hgetall(KEYS.inflight(name))
             assert {k.decode(): v.decode() for k, v in leases.items()} == queue.leases
 
@@ -297,7 +297,7 @@ class Machine(RuleBasedStateMachine):
 def test_the_script_does_what_the_model_does(
     redis: Redis, redis_server: Server, examples: int
 ) -> None:
-    """Over random operations: every job where it should be, no rule broken, nothing left lying."""
+    """After random operations each job is where the model has it, and no rule was broken."""
     connection = RedisConnection(redis_server.url)
     connection.connect()
     machine: Any = type("Bound", (Machine,), {"connection": connection, "redis": redis})

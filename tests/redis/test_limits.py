@@ -1,4 +1,4 @@
-"""Queues under control, through real fetchers: limits, pause, blocking, rates, patterns, turns."""
+"""The rules of queues through real fetchers: limits, pause, blocking, rates, patterns, turns."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ ONE = {"q": Rules(limit=1)}
 
 
 def control(redis: Redis, queue: str, **fields: str | int) -> None:
-    """As the command that changes a rule at run time does."""
+    """Changes rules of a queue at run time, as the command does."""
     for field, value in fields.items():
         redis.hset(KEYS.control(queue), field, value)
     redis.hincrby(KEYS.controlled, queue, 1)
 
 
-def idle(*crews: ProcessorThreads) -> None:
-    """Waits until these have nothing to do but to wait."""
-    wait_until(lambda: all(crew.fetcher._waiting for crew in crews), what="the crews to wait")
+def wait_idle(*children: ProcessorThreads) -> None:
+    """Waits until each of these children waits for a job."""
+    wait_until(lambda: all(child.fetcher._waiting for child in children), what="wait_idle children")
 
 
 def owners(count: int) -> list[str]:
     return [f"vm:{number}:0123456789ab" for number in range(1, count + 1)]
 
 
-class Counting:
-    """Work that counts independently how many of it run at a time."""
+class ConcurrencyCounter:
+    """Work that counts how many processors run it at the same time."""
 
     def __init__(self, seconds: float) -> None:
         self.most = 0
@@ -64,19 +64,21 @@ class Counting:
             self._now -= 1
 
 
-def test_no_more_jobs_run_at_a_time_than_the_limit_says(redis: Redis, redis_server: Server) -> None:
-    """Four children of three processors each; their own count never exceeds 2, and reaches it."""
-    work = Counting(0.002)
+def test_no_more_jobs_run_at_a_time_than_the_limit_allows(
+    redis: Redis, redis_server: Server
+) -> None:
+    """Four children of three processors each: at most 2 jobs at a time, and 2 at some time."""
+    work = ConcurrencyCounter(0.002)
     push(redis, *range(300))
     with ExitStack() as stack:
-        crews = [
+        children = [
             stack.enter_context(
                 ProcessorThreads(redis_server.url, work, concurrency=3, identity=name,
                      rules={"q": Rules(limit=2)})
             )
             for name in owners(4)
         ]  # fmt: skip
-        wait_until(lambda: sum(len(crew.order) for crew in crews) == 300, what="300 runs")
+        wait_until(lambda: sum(len(child.order) for child in children) == 300, what="300 runs")
     assert work.most == 2
 
 
@@ -96,18 +98,18 @@ def test_a_process_limit_holds_in_each_child(redis: Redis, redis_server: Server)
     assert redis.hlen(KEYS.inflight("q")) == 0
 
 
-def test_a_full_queue_never_holds_up_a_lower_one(redis: Redis, redis_server: Server) -> None:
+def test_a_full_queue_does_not_delay_a_lower_one(redis: Redis, redis_server: Server) -> None:
     gate = Gate(*(f"low {number}".encode() for number in range(50)))
     push(redis, *(f"high {number}" for number in range(5)), queue="high")
     push(redis, *(f"low {number}" for number in range(50)), queue="low")
     queues, rules = {"high": 0, "low": 0}, {"high": Rules(limit=1)}
     with ProcessorThreads(
         redis_server.url, gate, queues=queues, concurrency=2, rules=rules
-    ) as crew:
-        crew.wait_runs(50)
+    ) as child:
+        child.wait_runs(50)
         assert gate.waiting == [b"high 0"]
         gate.open()
-        crew.wait_runs(55)
+        child.wait_runs(55)
 
 
 @pytest.mark.parametrize("how", ["limit", "control", "pause", "rate"])
@@ -121,16 +123,16 @@ def test_a_child_that_waits_is_woken_by_what_it_waits_for(
         redis.sadd(KEYS.paused, "q")
     elif how == "rate":
         control(redis, "q", rate="0/1")
-    with ProcessorThreads(redis_server.url, rules=rules) as crew:
+    with ProcessorThreads(redis_server.url, rules=rules) as child:
         push(redis, "job")
-        idle(crew)
+        wait_idle(child)
         assert redis.llen("queue:q") == 1
         began = time.monotonic()
         if how == "pause":
             redis.srem(KEYS.paused, "q")
         else:
             control(redis, "q", **{"rate": "none"} if how == "rate" else {"limit": "none"})
-        crew.wait_runs(1, deadline=5)
+        child.wait_runs(1, deadline=5)
         assert time.monotonic() - began < AT_ONCE
 
 
@@ -140,9 +142,9 @@ def test_a_changed_limit_wins_over_the_configs_and_reset_goes_back(
     gate = Gate()
     control(redis, "q", limit=3)
     push(redis, *range(10))
-    with ProcessorThreads(redis_server.url, gate, concurrency=5, rules=ONE) as crew:
+    with ProcessorThreads(redis_server.url, gate, concurrency=5, rules=ONE) as child:
         gate.wait_for(3)
-        idle(crew)
+        wait_idle(child)
         assert redis.hlen(KEYS.inflight("q")) == 3
         redis.delete(KEYS.control("q"))
         redis.hdel(KEYS.controlled, "q")
@@ -152,7 +154,7 @@ def test_a_changed_limit_wins_over_the_configs_and_reset_goes_back(
 
 
 def test_a_freed_slot_wakes_the_child_that_waits_for_it(redis: Redis, redis_server: Server) -> None:
-    """The holder is quiet and takes nothing more: the other one does, at once."""
+    """The child that held the slot is quiet, so the other child takes the job at once."""
     gate = Gate()
     push(redis, 1, 2)
     first, second = owners(2)
@@ -160,48 +162,48 @@ def test_a_freed_slot_wakes_the_child_that_waits_for_it(redis: Redis, redis_serv
     with holder:
         gate.wait_for(1)
         with ProcessorThreads(redis_server.url, identity=second, rules=ONE) as other:
-            idle(other)
+            wait_idle(other)
             holder.fetcher.quiet()
             gate.open()
             other.wait_runs(1, deadline=AT_ONCE)
 
 
 def test_a_dead_owners_slots_come_back_with_its_jobs(redis: Redis, redis_server: Server) -> None:
-    """Recovery moves the leases and wakes whoever waits for a slot."""
+    """Recovery moves the leases and wakes the child that waits for a slot."""
     push(redis, "job")
     dead, living = owners(2)
     assert ProcessorThreads(redis_server.url, identity=dead, rules=ONE).fetcher.take() is not None
-    with ProcessorThreads(redis_server.url, identity=living, rules=ONE) as crew:
+    with ProcessorThreads(redis_server.url, identity=living, rules=ONE) as child:
         push(redis, "next")
-        idle(crew)
+        wait_idle(child)
         recover(redis_server, ["q"], dead)
-        crew.wait_runs(2, deadline=AT_ONCE)
+        child.wait_runs(2, deadline=AT_ONCE)
 
 
 @pytest.mark.parametrize("script", [RETRY, BURY, REQUEUE], ids=lambda script: str(script.name))
 @pytest.mark.parametrize("waits_for", ["full", "busy"])
-def test_a_lease_that_goes_another_way_wakes_whoever_waits_for_it(
+def test_a_lease_removed_by_another_script_wakes_the_child_that_waits(
     redis: Redis, redis_server: Server, script: Script, waits_for: str
 ) -> None:
-    """By a retry, a burial or a requeue: for a slot, and for a blocking queue to come to rest."""
+    """A retry, a burial and a requeue: for a slot, and for the last job of a blocking queue."""
     queues = {"q": 0} if waits_for == "full" else {"q": 0, "later": 0}
     rules = ONE if waits_for == "full" else {"q": Rules(blocking=True, limit=1)}
     push(redis, "job")
     holder, living = owners(2)
     unit = ProcessorThreads(redis_server.url, identity=holder, rules=ONE).fetcher.take()
     assert unit is not None
-    with ProcessorThreads(redis_server.url, identity=living, rules=rules, queues=queues) as crew:
+    with ProcessorThreads(redis_server.url, identity=living, rules=rules, queues=queues) as child:
         push(redis, "next", queue=list(queues)[-1])
         wait_until(lambda: redis.exists(KEYS.full("q"), KEYS.busy("q")), what="the mark")
-        idle(crew)
-        assert crew.order == []
+        wait_idle(child)
+        assert child.order == []
         settle(redis_server, script, lease(holder, unit.sequence))
-        crew.wait_runs(2 if script is REQUEUE else 1, deadline=AT_ONCE)
-    assert b"next" in crew.order
+        child.wait_runs(2 if script is REQUEUE else 1, deadline=AT_ONCE)
+    assert b"next" in child.order
 
 
 def settle(server: Server, script: Script, name: str) -> None:
-    """What the holder's processor does with a failed job, or its master at the deadline."""
+    """What the owner's processor does with a failed job, or its master at the deadline."""
     connection = RedisConnection(server.url)
     connection.connect()
     if script is REQUEUE:
@@ -215,37 +217,41 @@ def settle(server: Server, script: Script, name: str) -> None:
 def test_a_process_limit_set_at_run_time_holds_and_its_end_is_noticed(
     redis: Redis, redis_server: Server
 ) -> None:
-    """Nobody counts before there is such a limit: the script asks for it."""
+    """The child counts its jobs only after the script has asked it to."""
     gate = Gate()
     push(redis, *range(10))
-    with ProcessorThreads(redis_server.url, gate, concurrency=6) as crew:
+    with ProcessorThreads(redis_server.url, gate, concurrency=6) as child:
         gate.wait_for(6)
         control(redis, "q", process_limit=2)
         gate.open()
-        crew.wait_runs(10)
-        gate = crew._work = Gate()
+        child.wait_runs(10)
+        gate = child._work = Gate()
         push(redis, *range(10))
         gate.wait_for(2)
-        idle(crew)
+        wait_idle(child)
         assert redis.hlen(KEYS.inflight("q")) == 2
         control(redis, "q", process_limit="none")
         gate.wait_for(6)
         gate.open()
-        crew.wait_runs(20)
+        child.wait_runs(20)
 
 
-def test_one_who_only_holds_his_slot_asks_once_per_job(redis: Redis, redis_server: Server) -> None:
-    """What is registered stays registered: no other command, until something has changed."""
+def test_a_child_that_keeps_its_slot_sends_one_fetch_per_job(
+    redis: Redis, redis_server: Server
+) -> None:
+    """A registration lasts until its key changes: until then no other command is sent."""
     push(redis, *range(200))
-    with ProcessorThreads(redis_server.url, Counting(0.001), concurrency=3, rules=ONE) as crew:
-        crew.wait_runs(50)
-        before, done = cached(redis), len(crew.order)
-        crew.wait_runs(150)
-        assert (cached(redis) - before) / (len(crew.order) - done) < 0.2
+    with ProcessorThreads(
+        redis_server.url, ConcurrencyCounter(0.001), concurrency=3, rules=ONE
+    ) as child:
+        child.wait_runs(50)
+        before, done = cached(redis), len(child.order)
+        child.wait_runs(150)
+        assert (cached(redis) - before) / (len(child.order) - done) < 0.2
 
 
 def cached(redis: Redis) -> int:
-    """How often the server was asked to tell of changes."""
+    """How often the children registered keys."""
     found: Any = redis.info("commandstats")
     row = found.get("cmdstat_client|caching") or found.get("cmdstat_client")  # so in Redis 6.2
     return int(row["calls"])
@@ -259,7 +265,7 @@ def recover(server: Server, queues: list[str], identity: str) -> None:
 
 
 def test_a_thousand_kills_leak_no_slot(redis: Redis, redis_server: Server) -> None:
-    """Children that die with jobs in hand, here and there with an answer that nobody read."""
+    """Children die while they hold jobs; some die before they have read the reply of a fetch."""
     push(redis, *range(40))
     dice = random.Random(4)
     for kill in range(1000):
@@ -274,55 +280,64 @@ def test_a_thousand_kills_leak_no_slot(redis: Redis, redis_server: Server) -> No
         victim.fetcher._line.hang_up()
         recover(redis_server, ["q"], identity)
         if kill % 100 == 99:
-            wait_until(lambda: redis.info("clients")["connected_clients"] < 20, what="their end")
-            recover(redis_server, ["q"], identity)  # what arrived after its sender had died
+            wait_until(
+                lambda: redis.info("clients")["connected_clients"] < 20,
+                what="the end of their connections",
+            )
+            recover(
+                redis_server, ["q"], identity
+            )  # a fetch that the server ran after the child had died
     assert redis.hlen(KEYS.inflight("q")) == 0
     assert redis.llen("queue:q") == 40
 
 
-def test_a_blocking_queue_keeps_later_ones_waiting_until_it_has_come_to_rest(
+def test_a_blocking_queue_delays_later_ones_until_its_last_job_has_ended(
     redis: Redis, redis_server: Server
 ) -> None:
     gate = Gate(b"after", b"named")
     push(redis, "first", queue="a")
     push(redis, "after", queue="b")
     with ProcessorThreads(redis_server.url, gate, queues={"a": 0, "b": 0},
-              rules={"a": Rules(blocking=True)}) as crew:  # fmt: skip
+              rules={"a": Rules(blocking=True)}) as child:  # fmt: skip
         gate.wait_for(1)
-        idle(crew)
+        wait_idle(child)
         assert redis.llen("queue:b") == 1
         gate.open()
-        crew.wait_runs(2, deadline=5)
-    assert crew.order == [b"first", b"after"]
+        child.wait_runs(2, deadline=5)
+    assert child.order == [b"first", b"after"]
 
 
-def test_a_queue_that_blocks_only_named_ones_lets_the_others_pass(
+def test_a_queue_that_blocks_named_queues_does_not_delay_others(
     redis: Redis, redis_server: Server
 ) -> None:
     gate = Gate(b"b", b"c")
     for name in "abc":
         push(redis, name, queue=name)
     queues, rules = dict.fromkeys("abc", 0), {"a": Rules(blocking=("c*",))}
-    with ProcessorThreads(redis_server.url, gate, queues=queues, rules=rules) as crew:
-        crew.wait_runs(1)
-        assert crew.order == [b"b"]
+    with ProcessorThreads(redis_server.url, gate, queues=queues, rules=rules) as child:
+        child.wait_runs(1)
+        assert child.order == [b"b"]
         gate.open()
-        crew.wait_runs(3)
+        child.wait_runs(3)
 
 
-def test_a_saturated_limit_asks_little_of_redis(redis: Redis, redis_server: Server) -> None:
-    """Ten idle children stay asleep while one works off the queue: a fetch per job, no more."""
-    jobs, work = 300, Counting(0.001)
+def test_a_saturated_limit_costs_redis_one_fetch_per_job(
+    redis: Redis, redis_server: Server
+) -> None:
+    """Nine children sleep while one works on the queue. Under three fetches per job in all."""
+    jobs, work = 300, ConcurrencyCounter(0.001)
     push(redis, *range(jobs))
     with ExitStack() as stack:
-        crews = [
+        children = [
             stack.enter_context(ProcessorThreads(redis_server.url, work, identity=name, rules=ONE))
             for name in owners(10)
         ]
-        wait_until(lambda: sum(len(crew.order) for crew in crews) > 20, what="a steady state")
-        before, done = fetches(redis), sum(len(crew.order) for crew in crews)
-        wait_until(lambda: sum(len(crew.order) for crew in crews) >= jobs - 10, what="the rest")
-        each = (fetches(redis) - before) / (sum(len(crew.order) for crew in crews) - done)
+        wait_until(lambda: sum(len(child.order) for child in children) > 20, what="a steady state")
+        before, done = fetches(redis), sum(len(child.order) for child in children)
+        wait_until(
+            lambda: sum(len(child.order) for child in children) >= jobs - 10, what="the rest"
+        )
+        each = (fetches(redis) - before) / (sum(len(child.order) for child in children) - done)
     assert work.most == 1
     assert each < 3
 
@@ -332,7 +347,7 @@ def fetches(redis: Redis) -> int:
     return found
 
 
-def test_a_rate_lets_through_its_burst_and_then_what_the_time_gives(
+def test_a_rate_allows_its_burst_and_then_evenly_spaced_starts(
     redis: Redis, redis_server: Server
 ) -> None:
     """50 a second, at most 5 at once: after any time t never more than 50 t + 5."""
@@ -341,22 +356,22 @@ def test_a_rate_lets_through_its_burst_and_then_what_the_time_gives(
     rules = {"q": Rules(rate=Rate(50, 1, burst=5))}
     began = time.monotonic()
     with ProcessorThreads(redis_server.url, lambda unit: times.append(time.monotonic()),
-              concurrency=3, rules=rules) as crew:  # fmt: skip
-        crew.wait_runs(60)
+              concurrency=3, rules=rules) as child:  # fmt: skip
+        child.wait_runs(60)
     for number, moment in enumerate(times, 1):
         assert number <= 50 * (moment - began) + 5
     assert redis.pttl(KEYS.bucket("q")) > 0
 
 
-def test_waiting_for_a_token_is_no_polling(redis: Redis, redis_server: Server) -> None:
+def test_a_child_that_waits_for_a_token_does_not_poll(redis: Redis, redis_server: Server) -> None:
     push(redis, 1, 2)
     with ProcessorThreads(
         redis_server.url, rules={"q": Rules(rate=Rate(1, 3600, burst=1))}
-    ) as crew:
-        crew.wait_runs(1)
-        idle(crew)
+    ) as child:
+        child.wait_runs(1)
+        wait_idle(child)
         before = commands(redis)
-        threading.Event().wait(1.0)  # the fact is that nothing happens
+        threading.Event().wait(1.0)  # waits on purpose: nothing may happen
         assert commands(redis) - before <= 3
 
 
@@ -366,45 +381,45 @@ def test_a_changed_rate_wakes_the_child_that_waits_for_a_token(
     push(redis, 1, 2)
     with ProcessorThreads(
         redis_server.url, rules={"q": Rules(rate=Rate(1, 3600, burst=1))}
-    ) as crew:
-        crew.wait_runs(1)
-        idle(crew)
+    ) as child:
+        child.wait_runs(1)
+        wait_idle(child)
         control(redis, "q", rate="100/1")
-        crew.wait_runs(2, deadline=5)
+        child.wait_runs(2, deadline=5)
 
 
 # Patterns
 
 
 def test_a_pattern_follows_new_queues_while_running(redis: Redis, redis_server: Server) -> None:
-    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0}) as crew:
+    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0}) as child:
         for number in range(20):
-            idle(crew)
+            wait_idle(child)
             began = time.monotonic()
             redis.sadd(KEYS.queues, f"tenant-{number}")
             push(redis, number, queue=f"tenant-{number}")
-            crew.wait_runs(number + 1, deadline=5)
+            child.wait_runs(number + 1, deadline=5)
             assert time.monotonic() - began < AT_ONCE
 
 
 @pytest.mark.parametrize("fair", [False, True])
-def test_one_push_among_many_sleeping_queues_is_found_and_others_are_left_asleep(
+def test_one_push_among_many_sleeping_queues_wakes_only_its_queue(
     redis: Redis, redis_server: Server, fair: bool
 ) -> None:
     names = [f"tenant-{number:03}" for number in range(300)]
     redis.sadd(KEYS.queues, *names)
     rules = {"tenant-*": Rules(fair=fair)}
-    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0, "low": 0}, rules=rules) as crew:
+    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0, "low": 0}, rules=rules) as child:
         for number, name in enumerate([names[-1], "low", names[0], names[150], names[150]]):
-            idle(crew)
+            wait_idle(child)
             before = commands(redis)
             push(redis, name, queue=name)
-            crew.wait_runs(number + 1, deadline=5)
-            idle(crew)
+            child.wait_runs(number + 1, deadline=5)
+            wait_idle(child)
             assert commands(redis) - before < 100
 
 
-def test_paused_queues_at_the_head_do_not_hide_those_behind_them(
+def test_paused_queues_do_not_hide_the_queues_after_them(
     redis: Redis, redis_server: Server
 ) -> None:
     names = [f"tenant-{number:03}" for number in range(200)]
@@ -412,10 +427,10 @@ def test_paused_queues_at_the_head_do_not_hide_those_behind_them(
     redis.sadd(KEYS.paused, *names[:190])
     for name in names:
         push(redis, name, queue=name)
-    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0}) as crew:
-        crew.wait_runs(10)
+    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0}) as child:
+        child.wait_runs(10)
         redis.delete(KEYS.paused)
-        crew.wait_runs(200)
+        child.wait_runs(200)
 
 
 def test_a_patterns_limit_holds_for_each_of_its_queues(redis: Redis, redis_server: Server) -> None:
@@ -424,12 +439,12 @@ def test_a_patterns_limit_holds_for_each_of_its_queues(redis: Redis, redis_serve
         redis.sadd(KEYS.queues, name)
         push(redis, *range(5), queue=name)
     with ProcessorThreads(redis_server.url, gate, queues={"tenant-*": 0}, concurrency=8,
-              rules={"tenant-*": Rules(limit=2)}) as crew:  # fmt: skip
+              rules={"tenant-*": Rules(limit=2)}) as child:  # fmt: skip
         gate.wait_for(4)
-        idle(crew)
+        wait_idle(child)
         assert [redis.hlen(KEYS.inflight(f"tenant-{x}")) for x in "ab"] == [2, 2]
         gate.open()
-        crew.wait_runs(10)
+        child.wait_runs(10)
 
 
 def test_fair_queues_take_turns_job_by_job(redis: Redis, redis_server: Server) -> None:
@@ -437,10 +452,10 @@ def test_fair_queues_take_turns_job_by_job(redis: Redis, redis_server: Server) -
         redis.sadd(KEYS.queues, f"tenant-{name}")
         push(redis, *[name] * 30, queue=f"tenant-{name}")
     with ProcessorThreads(redis_server.url, queues={"tenant-*": 0}, concurrency=1,
-              rules={"tenant-*": Rules(fair=True)}) as crew:  # fmt: skip
-        crew.wait_runs(90)
+              rules={"tenant-*": Rules(fair=True)}) as child:  # fmt: skip
+        child.wait_runs(90)
     for at in range(0, 90, 3):
-        assert Counter(crew.order[at : at + 3]) == {b"a": 1, b"b": 1, b"c": 1}
+        assert Counter(child.order[at : at + 3]) == {b"a": 1, b"b": 1, b"c": 1}
 
 
 def test_jobs_of_a_dead_child_are_found_in_all_queues_of_its_pattern(
@@ -451,45 +466,45 @@ def test_jobs_of_a_dead_child_are_found_in_all_queues_of_its_pattern(
     push(redis, "last", queue=names[-1])
     push(redis, "first", queue=names[0])
     (dead,) = owners(1)
-    crew = ProcessorThreads(redis_server.url, identity=dead, queues={"tenant-*": 0})
-    assert crew.fetcher.take() is not None
-    crew.fetcher._line.hang_up()
+    child = ProcessorThreads(redis_server.url, identity=dead, queues={"tenant-*": 0})
+    assert child.fetcher.take() is not None
+    child.fetcher._line.hang_up()
     recover(redis_server, ["tenant-*"], dead)
     assert [redis.hlen(KEYS.inflight(name)) for name in names] == [0] * 700
     assert [redis.llen(KEYS.queue(name)) for name in (names[0], names[-1])] == [1, 1]
 
 
-def test_what_a_child_of_a_pattern_gives_back_goes_to_its_own_queues(
+def test_a_child_of_a_pattern_requeues_each_job_to_its_own_queue(
     redis: Redis, redis_server: Server
 ) -> None:
     for name in ("tenant-a", "tenant-b"):
         redis.sadd(KEYS.queues, name)
         push(redis, name, queue=name)
-    crew = ProcessorThreads(redis_server.url, queues={"tenant-*": 0})
-    assert crew.fetcher.take() is not None
-    crew.fetcher.quiet()
-    assert crew.fetcher.give_back()
+    child = ProcessorThreads(redis_server.url, queues={"tenant-*": 0})
+    assert child.fetcher.take() is not None
+    child.fetcher.quiet()
+    assert child.fetcher.give_back()
     assert [redis.lrange(KEYS.queue(f"tenant-{x}"), 0, -1) for x in "ab"] == [
         [b"tenant-a"],
         [b"tenant-b"],
     ]
 
 
-# A server that refuses things
+# A server that refuses commands
 
 
 def test_on_a_full_server_every_rule_still_holds(own_server: Server) -> None:
-    """Nobody can push, but jobs are taken, tokens spent and waiting children woken by marks."""
+    """No client can push, but children take jobs and tokens, and marks wake those that wait."""
     redis = own_server.client()
     for name in "ab":
         push(redis, *range(20), queue=name)
     own_server.cli("CONFIG", "SET", "maxmemory", "1")
     with pytest.raises(OutOfMemoryError):
         redis.lpush("queue:a", "refused")
-    work = Counting(0.001)
+    work = ConcurrencyCounter(0.001)
     rules = {"a": Rules(limit=1, rate=Rate(200, 1)), "b": Rules(limit=1, blocking=("a",))}
     with ExitStack() as stack:
-        crews = [
+        children = [
             stack.enter_context(
                 ProcessorThreads(
                     own_server.url, work, identity=name, queues={"b": 0, "a": 0}, rules=rules
@@ -497,17 +512,17 @@ def test_on_a_full_server_every_rule_still_holds(own_server: Server) -> None:
             )
             for name in owners(2)
         ]
-        wait_until(lambda: sum(len(crew.order) for crew in crews) == 40, what="40 runs")
+        wait_until(lambda: sum(len(child.order) for child in children) == 40, what="40 runs")
     assert work.most == 1
     assert all(redis.hlen(KEYS.inflight(name)) == 0 for name in "ab")
 
 
-def test_where_tracking_is_refused_patterns_and_limits_are_polled(own_server: Server) -> None:
+def test_without_tracking_patterns_and_limits_are_polled(own_server: Server) -> None:
     redis = own_server.client()
     own_server.cli("ACL", "SETUSER", "default", "-client|tracking")
-    work = Counting(0.002)
+    work = ConcurrencyCounter(0.002)
     with ExitStack() as stack:
-        crews = [
+        children = [
             stack.enter_context(
                 ProcessorThreads(own_server.url, work, identity=name, queues={"tenant-*": 0},
                      rules={"tenant-*": Rules(limit=1)})
@@ -517,36 +532,34 @@ def test_where_tracking_is_refused_patterns_and_limits_are_polled(own_server: Se
         for number in range(100):
             redis.sadd(KEYS.queues, f"tenant-{number:02}")
         push(redis, *range(20), queue="tenant-99")
-        wait_until(lambda: sum(len(crew.order) for crew in crews) == 20, what="20 runs")
+        wait_until(lambda: sum(len(child.order) for child in children) == 20, what="20 runs")
     assert work.most == 1
-    assert not crews[0].fetcher._line.tracks
+    assert not children[0].fetcher._line.tracks
 
 
-def test_two_patterns_with_many_queues_are_worked_off_to_the_end(
-    redis: Redis, redis_server: Server
-) -> None:
-    """The first one fills the offer, so that nothing is shown of the second."""
+def test_two_patterns_with_many_queues_are_emptied(redis: Redis, redis_server: Server) -> None:
+    """The queues of the first pattern fill the offer, so the second has no queue in it at first."""
     for number in range(100):
         redis.sadd(KEYS.queues, f"tenant-{number}", f"bulk-{number}")
         push(redis, number, queue=f"tenant-{number}")
         push(redis, number, queue=f"bulk-{number}")
-    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0, "bulk-*": 0}) as crew:
-        crew.wait_runs(200)
+    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0, "bulk-*": 0}) as child:
+        child.wait_runs(200)
     assert redis.keys("*:inflight") == []
 
 
-def test_whatever_wakes_a_pattern_while_a_fetch_is_under_way_ends_no_processor(
+def test_a_change_during_a_fetch_of_a_pattern_ends_no_processor(
     redis: Redis, redis_server: Server
 ) -> None:
-    """Every pause, resume, changed rule and push wakes names that are in no offer."""
-    with ProcessorThreads(redis_server.url, queues={"critical": 0, "tenant-*": 0}) as crew:
+    """Every pause, resume, changed rule and push wakes queues that are in no offer."""
+    with ProcessorThreads(redis_server.url, queues={"critical": 0, "tenant-*": 0}) as child:
         for number in range(600):
             queue = f"tenant-{number % 7}"
             redis.sadd(KEYS.queues, queue)
             push(redis, number, queue=queue)
             push(redis, number, queue="critical")
             (redis.sadd if number % 2 else redis.srem)(KEYS.paused, "another")
-        crew.wait_runs(1200)
+        child.wait_runs(1200)
     assert redis.keys("*:inflight") == []
 
 
@@ -554,7 +567,7 @@ def test_whatever_wakes_a_pattern_while_a_fetch_is_under_way_ends_no_processor(
 def test_a_pattern_blocks_also_while_its_queue_gives_nothing(
     redis: Redis, redis_server: Server, why: str
 ) -> None:
-    """It is in progress that counts, not whether there is more to take."""
+    """Its jobs in progress block, even if no more can be taken from it."""
     redis.sadd(KEYS.queues, "tenant-a")
     redis.hset(KEYS.inflight("tenant-a"), lease("vm:9:0123456789ab", 1), b"x")
     rules = Rules(blocking=True, limit=1 if why == "full" else None)
@@ -568,12 +581,12 @@ def test_a_pattern_blocks_also_while_its_queue_gives_nothing(
     push(redis, 1, queue="tenant-a")
     push(redis, 2, queue="low")
     queues, ruled = {"high": 0, "tenant-*": 0, "low": 0}, {"tenant-*": rules}
-    with ProcessorThreads(redis_server.url, queues=queues, rules=ruled) as crew:
-        idle(crew)
-        for number in range(3):  # other work makes it look again and again
+    with ProcessorThreads(redis_server.url, queues=queues, rules=ruled) as child:
+        wait_idle(child)
+        for number in range(3):  # each job makes the child fetch again
             push(redis, number, queue="high")
-            crew.wait_runs(number + 1)
-            idle(crew)
+            child.wait_runs(number + 1)
+            wait_idle(child)
         assert redis.llen("queue:low") == 1
         redis.delete(KEYS.inflight("tenant-a"), KEYS.busy("tenant-a"))
         wait_until(lambda: redis.llen("queue:low") == 0, what="the end of the block")
@@ -595,19 +608,19 @@ def test_a_damaged_value_stops_no_queue(
     push(redis, 1)
     push(redis, 2, queue="other")
     rules = {"q": Rules(rate=Rate(5, 1))}
-    with ProcessorThreads(redis_server.url, queues={"q": 0, "other": 0}, rules=rules) as crew:
-        crew.wait_runs(2)
+    with ProcessorThreads(redis_server.url, queues={"q": 0, "other": 0}, rules=rules) as child:
+        child.wait_runs(2)
 
 
 def test_an_absurd_rate_at_run_time_stops_no_queue(redis: Redis, redis_server: Server) -> None:
     control(redis, "q", rate="1/" + "9" * 22, burst="9" * 400)
     push(redis, 1)
     push(redis, 2, queue="other")
-    with ProcessorThreads(redis_server.url, queues={"q": 0, "other": 0}) as crew:
-        crew.wait_runs(2)
+    with ProcessorThreads(redis_server.url, queues={"q": 0, "other": 0}) as child:
+        child.wait_runs(2)
 
 
-def test_where_tracking_is_refused_what_comes_after_a_long_pattern_is_fetched_too(
+def test_without_tracking_the_queues_after_a_long_pattern_are_fetched_too(
     own_server: Server,
 ) -> None:
     redis = own_server.client()
@@ -615,14 +628,14 @@ def test_where_tracking_is_refused_what_comes_after_a_long_pattern_is_fetched_to
     for number in range(300):
         redis.sadd(KEYS.queues, f"tenant-{number:03}")
     push(redis, 1, queue="low")
-    with ProcessorThreads(own_server.url, queues={"tenant-*": 0, "low": 0}) as crew:
-        crew.wait_runs(1)
+    with ProcessorThreads(own_server.url, queues={"tenant-*": 0, "low": 0}) as child:
+        child.wait_runs(1)
 
 
-def test_a_slot_that_was_freed_beside_an_error_wakes_whoever_waits_for_it(
+def test_a_slot_freed_by_a_call_that_then_failed_wakes_the_child_that_waits(
     own_server: Server,
 ) -> None:
-    """The lease goes first, and what fails after it must not keep the news back."""
+    """The script removes the lease first. The error that follows must not prevent the wake-up."""
     gate, redis = Gate(), own_server.client()
     own_server.cli("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all")
     push(redis, 1, queue="a")
@@ -637,7 +650,7 @@ def test_a_slot_that_was_freed_beside_an_error_wakes_whoever_waits_for_it(
         with ProcessorThreads(
             own_server.url, queues={"a": 0}, rules=rules, identity=waiter
         ) as second:
-            idle(first, second)
+            wait_idle(first, second)
             own_server.cli("ACL", "SETUSER", "limited", "-ltrim")
             gate.open()
             second.wait_runs(1)

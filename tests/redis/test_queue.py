@@ -1,4 +1,4 @@
-"""A queue steered from any process: limits, rates, pauses, and what they leave in Redis."""
+"""forkq.Queue: limits, rates and pauses set from any process, and what they write to Redis."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rules(queue: forkq.Queue) -> tuple[object, ...]:
 CONFIGURED = (4, 3, "100/minute", 10)
 
 
-def test_what_the_configuration_says_is_in_force(queue: forkq.Queue) -> None:
+def test_the_rules_of_the_configuration_are_in_force(queue: forkq.Queue) -> None:
     assert rules(queue) == CONFIGURED
     assert rules(forkq.Queue("tenant-a")) == (2, None, None, None)
     assert rules(forkq.Queue("mail")) == (None, None, None, None)
@@ -95,9 +95,9 @@ def test_a_new_rate_forgets_the_old_burst(queue: forkq.Queue) -> None:
     assert (queue.rate, queue.burst) == ("6/second", None)
 
 
-def test_every_change_wakes_whoever_watches(queue: forkq.Queue, redis: Redis) -> None:
-    """A child that waits watches forkq:controlled (decision 008): setting, lifting and forgetting
-    all touch it, in the step that makes the change."""
+def test_every_change_wakes_the_children_that_wait(queue: forkq.Queue, redis: Redis) -> None:
+    """A child that waits watches forkq:controlled (decision 010). Setting, lifting and resetting a
+    rule change that key in the same step."""
     changes: list[Callable[[], None]] = [
         lambda: setattr(queue, "limit", 1),
         lambda: setattr(queue, "limit", 1),  # the same once more
@@ -115,7 +115,7 @@ def test_every_change_wakes_whoever_watches(queue: forkq.Queue, redis: Redis) ->
                 watcher.execute()
 
 
-def test_queues_are_steered_one_by_one(queue: forkq.Queue, redis: Redis) -> None:
+def test_each_queue_has_its_own_changed_rules(queue: forkq.Queue, redis: Redis) -> None:
     forkq.Queue("mail").limit = 1
     queue.limit = 2
     queue.limit = 3
@@ -126,7 +126,7 @@ def test_queues_are_steered_one_by_one(queue: forkq.Queue, redis: Redis) -> None
 
 
 @pytest.mark.parametrize("count", [-1, 2.5, "2", True, 1_000_001])
-def test_what_is_no_limit_is_refused(queue: forkq.Queue, count: object) -> None:
+def test_an_invalid_limit_is_refused(queue: forkq.Queue, count: object) -> None:
     for rule in ("limit", "process_limit"):
         with pytest.raises(InvalidRule, match="expected a whole number from 0"):
             setattr(queue, rule, count)
@@ -134,7 +134,7 @@ def test_what_is_no_limit_is_refused(queue: forkq.Queue, count: object) -> None:
 
 
 @pytest.mark.parametrize("rate", ["", "fast", "0/minute", "5/week", "1.5/s"])
-def test_what_is_no_rate_is_refused(queue: forkq.Queue, rate: str) -> None:
+def test_an_invalid_rate_is_refused(queue: forkq.Queue, rate: str) -> None:
     with pytest.raises(InvalidRule, match="expected a rate like"):
         queue.rate = rate
     assert rules(queue) == CONFIGURED
@@ -145,8 +145,8 @@ def test_a_burst_is_a_whole_number_from_1(queue: forkq.Queue) -> None:
         queue.set_rate("1/s", burst=0)
 
 
-def test_a_pattern_or_nothing_is_no_queue() -> None:
-    """At run time there are no rules for patterns; silence would look as if there were."""
+def test_a_pattern_or_an_empty_name_is_no_queue() -> None:
+    """At run time there are no rules for patterns, so a pattern raises an error."""
     with pytest.raises(InvalidRule, match="is a pattern, and at run time"):
         forkq.Queue("tenant-*")
     for nothing in ("", None, 5):
@@ -156,7 +156,7 @@ def test_a_pattern_or_nothing_is_no_queue() -> None:
         forkq.Queue("mail,5")
 
 
-def test_a_pause_is_sidekiq_pros_and_no_limit(queue: forkq.Queue, redis: Redis) -> None:
+def test_a_pause_is_that_of_sidekiq_pro_and_no_limit(queue: forkq.Queue, redis: Redis) -> None:
     assert not queue.paused
     assert (queue.pause(), queue.pause()) == (True, False)
     assert redis.smembers("paused") == {b"webhooks"}
@@ -178,8 +178,10 @@ def test_size_busy_and_latency(queue: forkq.Queue, redis: Redis) -> None:
     assert 60 <= queue.latency < 90
 
 
-def test_what_somebody_else_wrote_wrong_changes_nothing(queue: forkq.Queue, redis: Redis) -> None:
-    """Nor does it break the page that shows it."""
+def test_fields_that_another_program_wrote_wrongly_change_nothing(
+    queue: forkq.Queue, redis: Redis
+) -> None:
+    """They do not break api.queues() either."""
     for value in ("", "many", "-1", "1.2.3/4", "5", b"\xff"):
         redis.hset(CONTROL, mapping=dict.fromkeys(("limit", "process_limit", "rate"), value))
         assert rules(queue)[2] == "100/minute"
@@ -191,8 +193,8 @@ def test_what_somebody_else_wrote_wrong_changes_nothing(queue: forkq.Queue, redi
     assert state.tokens == 0
 
 
-def test_all_queues_side_by_side(queue: forkq.Queue, redis: Redis) -> None:
-    """Those with jobs, with rules, changed or paused; each with where its rules come from."""
+def test_api_queues_lists_all_queues(queue: forkq.Queue, redis: Redis) -> None:
+    """Queues with jobs, with rules, with changed rules, and paused ones; each with its changes."""
     redis.sadd("queues", "mail", "tenant-a", b"\xff")
     redis.rpush("queue:mail", "{}", "{}")
     redis.hset("{queue:mail}:inflight", "who/1", "{}")
@@ -215,8 +217,8 @@ def test_all_queues_side_by_side(queue: forkq.Queue, redis: Redis) -> None:
     assert [name for name, state in states.items() if state.paused] == ["shut"]
 
 
-def test_tokens_are_counted_as_the_fetch_does(queue: forkq.Queue, redis: Redis) -> None:
-    """What was left, and what the rate has given since, up to the burst."""
+def test_tokens_are_counted_as_in_the_fetch(queue: forkq.Queue, redis: Redis) -> None:
+    """The tokens left, plus what the rate has given since, up to the burst."""
     queue.set_rate("60/minute", burst=5)
     seconds, micros = redis.time()
     redis.set("{queue:webhooks}:bucket", f"0.5 {(seconds - 2) * 1_000_000 + micros}")
@@ -227,8 +229,8 @@ def test_tokens_are_counted_as_the_fetch_does(queue: forkq.Queue, redis: Redis) 
     assert api.queues("webhooks")[0].tokens == 5
 
 
-def test_a_full_server_can_still_be_steered(own_server: Server) -> None:
-    """Limiting and pausing are what one does when Redis is about to overflow."""
+def test_rules_can_be_changed_on_a_full_server(own_server: Server) -> None:
+    """A user limits and pauses queues just when Redis is full."""
     forkq.configure(own_server.url, environ={})
     full = own_server.client()
     full.config_set("maxmemory", "1")
@@ -245,7 +247,7 @@ def test_a_full_server_can_still_be_steered(own_server: Server) -> None:
     full.close()
 
 
-def test_without_a_server_it_says_so() -> None:
+def test_an_unreachable_server_raises_server_unavailable() -> None:
     forkq.configure("redis://localhost:1/0", environ={})
     queue = forkq.Queue("webhooks")
     for attempt in (lambda: queue.limit, lambda: setattr(queue, "limit", 2), queue.pause,
@@ -254,7 +256,7 @@ def test_without_a_server_it_says_so() -> None:
             attempt()
 
 
-def test_a_process_without_the_file_knows_of_changes_only(
+def test_a_process_without_forkq_toml_knows_changed_rules_only(
     redis_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = tmp_path / "elsewhere"

@@ -1,4 +1,4 @@
-"""Each Lua script on the real server: both or neither, once, in order, and when it is full."""
+"""Each Lua script on the real server: all of a move or none, once, in order, and when full."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.server import Server
 OWNER = "vm:1:aaaaaaaaaaaa/"
 OTHER = "vm:2:bbbbbbbbbbbb/"
 LIST, INFLIGHT = "queue:q", "{queue:q}:inflight"
-# What fetch.lua wants where queues are just taken from in order.
+# What fetch.lua reads after the acknowledgements if there are no groups and no rules.
 NO_RULES: tuple[int, ...] = ()
 
 
@@ -41,7 +41,7 @@ def connection(redis: Redis, redis_server: Server) -> Iterator[RedisConnection]:
 
 @pytest.fixture
 def full() -> Iterator[Server]:
-    """A server that takes no more writes once `fill` is called."""
+    """A server that refuses additions once `fill` was called."""
     server = Server().start()
     yield server
     server.close()
@@ -75,18 +75,18 @@ def fetch(
 
 
 def keys_of(*queues: str) -> list[str]:
-    """What fetch.lua wants as KEYS."""
+    """The KEYS of fetch.lua."""
     lists = [key for name in queues for key in (f"queue:{name}", f"{{queue:{name}}}:inflight")]
     return ["paused", "forkq:controlled", *lists]
 
 
 def plain(weights: Sequence[int]) -> list[int]:
-    """What it wants of groups of one queue each, under no rules."""
+    """Its arguments for groups of one queue each, without rules."""
     return [len(weights), *(part for weight in weights for part in (1, weight, 0)), 0]
 
 
 def counted(done: Sequence[int]) -> list[int]:
-    """Queue, how many, their sequence numbers, and so on; preceded by how many queues."""
+    """How many queues; then for each its number, how many leases, and their sequence numbers."""
     queues, at = 0, 0
     while at < len(done):
         queues, at = queues + 1, at + 2 + done[at + 1]
@@ -94,7 +94,7 @@ def counted(done: Sequence[int]) -> list[int]:
 
 
 def line(redis: Redis, queue: str = "q") -> list[bytes]:
-    """The queue, next to run first."""
+    """The jobs of a queue, the next one to run first."""
     found: Any = redis.lrange(f"queue:{queue}", 0, -1)
     return list(reversed(found))
 
@@ -132,7 +132,7 @@ def test_fetch_of_none_only_acknowledges(connection: RedisConnection, redis: Red
     assert line(redis) == [b"3"]
 
 
-def test_acknowledging_twice_is_as_good_as_once_and_touches_nobody_elses(
+def test_acknowledging_twice_changes_nothing_and_leaves_other_owners_leases(
     connection: RedisConnection, redis: Redis
 ) -> None:
     push(redis, "1", "2", "3")
@@ -143,8 +143,10 @@ def test_acknowledging_twice_is_as_good_as_once_and_touches_nobody_elses(
     assert inflight(redis) == {f"{OTHER}1".encode(): b"2", f"{OWNER}2".encode(): b"3"}
 
 
-def test_acknowledging_what_has_no_lease_is_told(connection: RedisConnection, redis: Redis) -> None:
-    """The first element says so: somebody else may have been given that job."""
+def test_acknowledging_without_a_lease_is_reported(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    """The first element is 1: another process may have been given that job."""
     push(redis, "1", "2", "3")
     fetch(connection, 2)
     once, twice = (
@@ -176,7 +178,7 @@ def test_strict_order_empties_the_higher_queue_first(
 
 
 def shares(connection: RedisConnection, redis: Redis, want: int, jobs: int = 18_000) -> list[float]:
-    """What each of three full queues contributed to so many jobs, in percent."""
+    """How many of so many jobs came from each of three queues, in percent."""
     seeds = random.Random(7)
     queues, weights = ("a", "b", "c"), (10, 5, 3)
     for queue in queues:
@@ -247,7 +249,7 @@ def requeue(
     return int(moved)
 
 
-def test_requeued_jobs_stand_at_the_head_in_their_old_order(
+def test_requeued_jobs_are_at_the_head_in_their_old_order(
     connection: RedisConnection, redis: Redis
 ) -> None:
     payloads = [str(number) for number in range(1, 13)]  # beyond 9: numbers, not text, are sorted
@@ -259,7 +261,7 @@ def test_requeued_jobs_stand_at_the_head_in_their_old_order(
     assert inflight(redis) == {}
 
 
-def test_requeue_leaves_what_it_is_told_to_and_what_others_hold(
+def test_requeue_leaves_the_excepted_leases_and_those_of_other_owners(
     connection: RedisConnection, redis: Redis
 ) -> None:
     push(redis, "1", "2", "3", "4")
@@ -271,7 +273,7 @@ def test_requeue_leaves_what_it_is_told_to_and_what_others_hold(
     assert requeue(connection, 2) == 0
 
 
-def test_a_requeue_that_arrives_late_leaves_what_was_fetched_after_it(
+def test_a_requeue_that_arrives_late_leaves_younger_leases(
     connection: RedisConnection, redis: Redis
 ) -> None:
     push(redis, "1", "2", "3")
@@ -317,7 +319,7 @@ def test_leases_lists_what_one_owner_holds_newest_first_and_changes_nothing(
     assert len(inflight(redis)) == 12
 
 
-def test_leases_goes_on_where_it_had_enough(connection: RedisConnection, redis: Redis) -> None:
+def test_leases_continues_where_it_stopped(connection: RedisConnection, redis: Redis) -> None:
     push(redis, *(str(number) for number in range(1, 8)))
     fetch(connection, 7)
     seen, at = [], (1, "")
@@ -340,7 +342,7 @@ def test_leases_goes_on_where_it_had_enough(connection: RedisConnection, redis: 
         ('"%s"', b"large"),
     ],
 )
-def test_of_a_large_payload_leases_shows_the_ends(
+def test_leases_returns_the_ends_of_a_large_payload(
     connection: RedisConnection, redis: Redis, payload: str, how: bytes
 ) -> None:
     text = (payload % ("x" * 10_000)).encode()
@@ -374,7 +376,7 @@ def test_requeue_moves_the_newest_first_and_not_too_much_at_a_time(
     assert line(redis) == [b"11", b"22", b"33"]
 
 
-def test_what_goes_back_makes_a_deleted_queue_a_queue_again(
+def test_a_returned_job_adds_a_deleted_queue_to_the_queue_names(
     connection: RedisConnection, redis: Redis
 ) -> None:
     push(redis, "1", "2")
@@ -401,7 +403,7 @@ def recover(
     return moved
 
 
-def test_recovered_jobs_stand_at_the_head_oldest_first_with_their_new_payload(
+def test_recovered_jobs_are_at_the_head_oldest_first_with_their_new_payload(
     connection: RedisConnection, redis: Redis
 ) -> None:
     push(redis, "1", "2", "3", "4")
@@ -427,9 +429,7 @@ def test_recover_writes_only_the_end_of_a_payload_that_stays(
     assert line(redis) == [b"12?", b"6789!"]
 
 
-def test_recover_buries_what_it_is_told_to_and_trims(
-    connection: RedisConnection, redis: Redis
-) -> None:
+def test_recover_buries_the_named_jobs_and_trims(connection: RedisConnection, redis: Redis) -> None:
     redis.zadd("dead", {"old": 1, "older": 0.5})
     push(redis, "1", "2")
     fetch(connection, 2)
@@ -457,7 +457,7 @@ def test_a_note_that_cannot_be_written_keeps_no_job_from_going_back(
 ) -> None:
     push(redis, "1")
     fetch(connection, 1)
-    redis.set(NOTE, "something else")
+    redis.set(NOTE, "another type")
     assert recover(connection, 1, f"{OWNER}1", "requeue", 0, "one", "J 1", note_for=60) == 1
     assert (line(redis), inflight(redis)) == ([b"one"], {})
 
@@ -524,7 +524,7 @@ def test_due_buries_what_is_no_job(connection: RedisConnection, redis: Redis) ->
     assert redis.keys("*") == [b"dead"]
 
 
-# An error in the middle: Redis undoes nothing, so nothing may be undone
+# An error in the middle of a script: Redis does not undo what was done before
 
 
 @pytest.mark.parametrize(("script", "target"), [(RETRY, "retry"), (BURY, "dead")])
@@ -533,7 +533,7 @@ def test_a_job_that_cannot_be_added_keeps_its_lease(
 ) -> None:
     push(redis, "1")
     fetch(connection, 1)
-    redis.set(target, "something else")
+    redis.set(target, "another type")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         connection.script(script, (INFLIGHT, target), (f"{OWNER}1", 5.5, "one", 0, 100))
     assert list(inflight(redis).values()) == [b"1"]
@@ -544,7 +544,7 @@ def test_jobs_that_cannot_go_back_keep_their_leases(
 ) -> None:
     push(redis, "1", "2")
     fetch(connection, 2)
-    redis.set(LIST, "something else")
+    redis.set(LIST, "another type")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         requeue(connection)
     with pytest.raises(ResponseError, match="WRONGTYPE"):
@@ -553,10 +553,10 @@ def test_jobs_that_cannot_go_back_keep_their_leases(
     assert redis.exists(NOTE) == 0, "a note of a lease that stands"
 
 
-def test_a_due_job_whose_queue_is_no_list_is_put_off_and_holds_no_other_up(
+def test_a_due_job_for_a_damaged_queue_is_tried_later_and_delays_no_other(
     connection: RedisConnection, redis: Redis
 ) -> None:
-    redis.set("queue:a", "something else")
+    redis.set("queue:a", "another type")
     redis.zadd("schedule", {"1": 1, "2": 2})
     due(connection, "schedule", 4, "a", "1", "one", 5, "b", "2", "two")
     assert redis.zrange("schedule", 0, -1, withscores=True) == [[b"one", 160.5]]
@@ -564,11 +564,11 @@ def test_a_due_job_whose_queue_is_no_list_is_put_off_and_holds_no_other_up(
     assert line(redis, "b") == [b"two"]
 
 
-# A server that is full
+# A full server
 
 
 def test_on_a_full_server_every_move_still_works(full: Server) -> None:
-    """Its first write is always a removal; so forkq drains a server that nobody can push to."""
+    """The first write of each script is a removal, so forkq drains a server that refuses pushes."""
     redis, connection = full.client(), RedisConnection(full.url)
     connection.connect()
     push(redis, *map(str, range(1, 11)))
@@ -602,7 +602,7 @@ def test_a_weighted_fetch_works_on_a_full_server(full: Server) -> None:
     connection.close()
 
 
-def test_a_server_that_forgot_the_scripts_is_told_again(
+def test_a_script_is_sent_again_if_the_server_has_forgotten_it(
     connection: RedisConnection, redis: Redis
 ) -> None:
     push(redis, "1", "2")

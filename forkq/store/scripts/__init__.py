@@ -1,10 +1,17 @@
-"""The Lua scripts: one atomic move per file, its keys and arguments documented on top of it."""
+"""The Lua scripts. Each makes one atomic change, and begins with its keys, arguments and reply.
+
+A script may be put together from parts: a line ``--- @include "fetch/move"`` stands for that file.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from importlib import resources
+from typing import Final
+
+_INCLUDE: Final = re.compile(rb'^ *--- @include "([a-z_/]+)"\n', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +24,14 @@ class Script:
 
 
 def _load(name: str) -> Script:
-    text = resources.files(__package__).joinpath(f"{name}.lua").read_bytes()
+    text = _read(name)
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
+
+
+def _read(name: str) -> bytes:
+    """The text of a file, with the files that it includes."""
+    text = resources.files(__package__).joinpath(f"{name}.lua").read_bytes()
+    return _INCLUDE.sub(lambda include: _read(include[1].decode()), text)
 
 
 SET_ADD = _load("set_add")

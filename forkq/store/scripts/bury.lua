@@ -1,11 +1,11 @@
--- Moves one job from its lease to the dead set, and trims the set to its age and size.
+-- Moves one job from its lease to the dead set, and trims the set by age and size.
 --
 -- KEYS  [1] in-flight hash of its queue   [2] the dead set
 -- ARGV  [1] lease   [2] now, epoch seconds   [3] the payload to bury
---       [4] older than this, epoch seconds, is dropped   [5] how many entries to keep
--- Returns 1, or 0 if the lease is gone: the job belongs to somebody else by now.
-
--- The lease goes last, and first nothing is removed: see retry.lua.
+--       [4] entries older than this, epoch seconds, are dropped   [5] how many entries to keep
+-- Returns 1, or 0 if the lease is gone: another process owns the job now.
+--
+-- The order of the writes has the same reasons as in retry.lua.
 
 local held = redis.pcall('HEXISTS', KEYS[1], ARGV[1])
 if held == 0 then return 0 end
@@ -14,7 +14,7 @@ if held ~= 1 and not damaged then return held end
 redis.pcall('HDEL', KEYS[1], '')
 redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
 if not damaged then redis.call('HDEL', KEYS[1], ARGV[1]) end
-local mark = KEYS[1]:sub(1, -9) -- whoever waits for a slot or for the queue to come to rest: fetch.lua
+local mark = KEYS[1]:sub(1, -9) -- wakes the children that wait for a slot (fetch.lua)
 redis.call('DEL', mark .. 'full', mark .. 'busy')
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. ARGV[4])
 redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -tonumber(ARGV[5]) - 1)

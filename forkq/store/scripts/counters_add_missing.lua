@@ -1,13 +1,13 @@
--- Adds what a dead child had counted and not flushed any more, once, however often it is sent.
+-- Adds what a dead child counted and did not flush. Sent twice, it adds nothing the second time.
 --
--- KEYS  [1] the note of what that child has flushed (counters_flush.lua)
---       [2] [3] the counters of processed jobs, of all time and of the day   [4] [5] of failed ones
--- ARGV  [1] [2] jobs processed and failed, as the child last told its master
+-- KEYS  [1] the record of what that child flushed (counters_flush.lua)
+--       [2] [3] the counters of processed jobs, of all time and of the day   [4] [5] of failed jobs
+-- ARGV  [1] [2] jobs processed and failed, as the child last reported to its master
 --       [3] seconds that the counters of a day are kept
 -- Returns how many processed jobs were added.
 --
--- Without a note nothing is known to be missing: nothing is added. A flush of that child that arrives
--- only now adds nothing any more. First nothing is removed: see counters_flush.lua.
+-- Without a record the script cannot know what is missing, and adds nothing. A flush of that child
+-- that arrives later adds nothing. The HDEL of nothing is for a full server: see retry.lua.
 
 local LAST = 2 ^ 53
 

@@ -1,19 +1,19 @@
--- Adds what a child has counted since its last flush, once, however often it is sent.
+-- Adds what a child counted since its last flush. Sent twice, it adds nothing the second time.
 --
--- KEYS  [1] the note of what that child has flushed   [2 ..] counters   then, if there are fields, the
+-- KEYS  [1] the record of what that child flushed   [2 ..] counters   then, if there are fields, the
 --       hash of this minute and that of these ten minutes   then histograms
--- ARGV  [1] the flush's number   [2] seconds that the note is kept
---       [3] [4] jobs processed and failed that the child has flushed with this, in all
+-- ARGV  [1] the flush's number   [2] seconds that the record is kept
+--       [3] [4] jobs processed and failed that the child has flushed in all, with this flush
 --       [5] number of counters, then for each: amount, seconds that it is kept (0: for ever)
 --       then number of fields, for each: name, amount; if there are any, seconds that either hash is kept
 --       then number of histograms, seconds that they are kept, then for each: number of buckets, then
 --       for each bucket: its index, amount
--- Returns the keys that could not be added to: they hold something else. The rest was added.
+-- Returns the keys that hold another type, and so could not be added to. The rest was added.
 --
--- First nothing is removed: a full server takes what comes after a removal. The note comes next, so
--- that no error further down makes the same flush count again.
+-- The HDEL of nothing is for a full server: see retry.lua. The record is written next, so that a
+-- flush that fails further down is not counted again.
 
-if redis.call('TYPE', KEYS[1]).ok ~= 'hash' then redis.call('DEL', KEYS[1]) end -- a stranger's
+if redis.call('TYPE', KEYS[1]).ok ~= 'hash' then redis.call('DEL', KEYS[1]) end
 redis.call('HDEL', KEYS[1], '')
 if tonumber(redis.call('HGET', KEYS[1], 'number') or -1) >= tonumber(ARGV[1]) then return {} end
 redis.call('HSET', KEYS[1], 'number', ARGV[1], 'processed', ARGV[3], 'failed', ARGV[4])
@@ -23,7 +23,7 @@ local at, key, refused = 4, 1, {}
 local function argument() at = at + 1 return ARGV[at] end
 local function next_key() key = key + 1 return KEYS[key] end
 
--- Whether a command could be run: its key may hold anything.
+-- Runs a command and returns whether it succeeded: its key may hold another type.
 local function added(command, name, ...)
   local reply = redis.pcall(command, name, ...)
   if type(reply) ~= 'table' or not reply.err then return true end

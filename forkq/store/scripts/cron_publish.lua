@@ -1,14 +1,13 @@
--- Changes definitions of periodic jobs, each only if it still stands as the publisher has read it.
+-- Changes definitions of periodic jobs. Each changes only if it still is as the publisher read it.
 --
 -- KEYS  [1] definitions, by name   [2] last ticks   [3] jids of the latest jobs
--- ARGV  [1] a last tick that lies further ahead than so many seconds is a mistake
+-- ARGV  [1] a last tick that is more than so many seconds ahead is a mistake
 --       then per definition: its name, as it was read ('' if there was none), the new one ('' removes
---       it), 'afresh' if no tick before now is to be made up for
--- Returns the names of those that somebody else had changed meanwhile: nothing was done to these.
+--       it), 'afresh' if ticks before now shall not be enqueued late
+-- Returns the names of those that another publisher changed meanwhile: the script left these alone.
 --
--- "Now" is the server's time: the caller's clock may be wrong. A full server refuses to add anything
--- before a removal, hence the removal of nothing. Last ticks never go back, or a tick could be
--- enqueued twice.
+-- "Now" is the server's time, because the caller's clock may be wrong. Last ticks never go back, or a
+-- tick could be enqueued twice. The HDEL of nothing is for a full server: see retry.lua.
 
 local now, changed_meanwhile = redis.call('TIME')[1], {}
 local ceiling = now + ARGV[1]

@@ -1,8 +1,8 @@
--- Sets the last tick of periodic jobs, each only if it still stands as the clock has read it.
+-- Sets the last tick of periodic jobs. Each changes only if it still is as the clock read it.
 --
 -- KEYS  [1] last ticks
 -- ARGV  per periodic job: its name, the last tick as it was read ('' if there was none), the new one
--- Returns how many were set. The removal of nothing comes first for a full server: see retry.lua.
+-- Returns how many were set. The HDEL of nothing is for a full server: see retry.lua.
 
 local set = 0
 redis.call('HDEL', KEYS[1], '')

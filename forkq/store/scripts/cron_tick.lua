@@ -1,20 +1,21 @@
--- Deals with one tick of a periodic job, unless that tick or a later one has been dealt with: so
--- whoever comes second, after a lost reply or a change of leader, changes nothing.
+-- Enqueues or records one tick of a periodic job, unless that tick or a later one is done already.
 --
 -- KEYS  [1] last ticks   [2] jids of the latest jobs   [3] the entry's runs   [4] definitions
 --       [5] the set of queue names   [6] the queue's list
 -- ARGV  [1] name   [2] the tick, whole epoch seconds
 --       [3] a line for the runs   [4] how many lines to keep   [5] seconds until the runs expire
---       [6] payload; '' enqueues nothing, and only notes   [7] its jid   [8] its queue
---       [9] 'skip' if not beside the latest job   [10] jid of a latest job that is known to be gone
---       [11] a line for the runs if the queue takes nothing
--- Returns a pair: 'enqueued' or 'noted' and the tick; 'late' and the last tick dealt with;
---         'pending' and the jid that may still run, or 'gone' if there is no such definition any
---         more (nothing was done); 'refused' and the reason.
+--       [6] payload; '' enqueues nothing and only records the tick   [7] its jid   [8] its queue
+--       [9] 'skip' if it must not run while the latest job runs
+--       [10] jid of a latest job that is known to be gone
+--       [11] a line for the runs if the queue refuses the job
+-- Returns a pair: 'enqueued' or 'noted' and the tick; 'late' and the last tick that is done;
+--         'pending' and the jid that may still run, or 'gone' if the definition is gone (the
+--         script changed nothing); 'refused' and the reason.
 --
--- An error does not undo what a script has done: so the tick is noted first, and what comes after
--- must not fail. First nothing is removed, for a full server: see retry.lua. The runs hold JSON
--- lines, newest first; forkq/cron/history.py says what stands in them.
+-- So a second call, after a lost reply or a change of leader, changes nothing. Redis does not undo
+-- a script that fails, so the tick is recorded first, and the commands after it must not fail.
+-- The HDEL of nothing is for a full server: see retry.lua. The runs hold JSON lines, newest first;
+-- forkq/cron/history.py describes them.
 
 local name, tick = ARGV[1], tonumber(ARGV[2])
 local last = tonumber(redis.call('HGET', KEYS[1], name) or '')

@@ -1,12 +1,12 @@
--- Marks a deploy, unless the same one was marked less than a minute ago.
+-- Marks a deploy, unless a deploy with the same label was marked a moment ago.
 --
 -- KEYS  [1] the marks of the day, by minute   [2] a lock for that label
 -- ARGV  [1] the minute   [2] the label   [3] [4] seconds until the marks and the lock expire
--- Returns what the minute says now: the labels of several deploys are joined. Nothing if that label
--- has just been marked.
+-- Returns the text of the minute now: the labels of several deploys are joined. Nothing if the lock
+-- of that label exists.
 --
--- First nothing is removed, for a full server: see retry.lua. The lock comes last: a mark that was
--- refused may be set again.
+-- The HDEL of nothing is for a full server: see retry.lua. The lock is set last, so that a mark that
+-- Redis refused may be set again.
 
 if redis.call('EXISTS', KEYS[2]) == 1 then return false end
 redis.call('HDEL', KEYS[1], '')

@@ -4,23 +4,23 @@
 -- ARGV  [1] now, epoch seconds   [2] how many members to return at most   [3] and about how many bytes
 --       then per job: number of its list among KEYS (3 buries it), queue name, member, new payload
 -- Returns when the first job is due that is not among those returned, epoch seconds ('' if there is
--- none, now if it did not look), then the queues that take nothing, then the members that are due
--- now, in order of time.
+-- none, now if the script did not look), then the queues that refused jobs, then the members that
+-- are due now, in order of time.
 --
--- A job is moved only if this very member was still there. On a full server the removal, which comes
--- first, makes it take the rest. An error does not undo what a script has done: so whatever may fail
--- after the removal is caught, and the job goes elsewhere.
+-- A job is moved only if this very member was still there. The first write is a removal, so that a
+-- full server takes the rest. Redis does not undo a script that fails: so the script catches what may
+-- fail after the removal, and adds the job elsewhere.
 
-local lines, put_off = {}, {}
+local batches, refusing = {}, {}
 
-local function refused(...)
+local function is_refused(...)
   local reply = redis.pcall(...)
   return type(reply) == 'table' and reply.err
 end
 
 local function bury(payload)
-  if refused('ZADD', KEYS[3], ARGV[1], payload) then
-    redis.call('ZADD', KEYS[1], ARGV[1] + 60, payload) -- no grave either: tried again in a minute
+  if is_refused('ZADD', KEYS[3], ARGV[1], payload) then
+    redis.call('ZADD', KEYS[1], ARGV[1] + 60, payload) -- tries again in a minute
   end
 end
 
@@ -30,26 +30,26 @@ for i = 4, #ARGV, 4 do
     if list == 3 then
       bury(payload)
     else
-      lines[list] = lines[list] or { queue = queue }
-      table.insert(lines[list], payload)
+      batches[list] = batches[list] or { queue = queue }
+      table.insert(batches[list], payload)
     end
   end
 end
 
-for list, line in pairs(lines) do
-  redis.pcall('SADD', KEYS[2], line.queue)
-  if refused('LPUSH', KEYS[list], unpack(line)) then -- something else is in the list's place
-    put_off[#put_off + 1] = line.queue
-    for _, payload in ipairs(line) do
-      if refused('ZADD', KEYS[1], ARGV[1] + 60, payload) then bury(payload) end
+for list, batch in pairs(batches) do
+  redis.pcall('SADD', KEYS[2], batch.queue)
+  if is_refused('LPUSH', KEYS[list], unpack(batch)) then -- the key holds another type
+    refusing[#refusing + 1] = batch.queue
+    for _, payload in ipairs(batch) do
+      if is_refused('ZADD', KEYS[1], ARGV[1] + 60, payload) then bury(payload) end
     end
   end
 end
 
--- One by one: how long a member is, nobody knows before it is read.
-local answer, most, room = { '', put_off }, tonumber(ARGV[2]), tonumber(ARGV[3])
+-- One by one, because the size of a member is only known once it was read.
+local answer, most, bytes_left = { '', refusing }, tonumber(ARGV[2]), tonumber(ARGV[3])
 while true do
-  if #answer - 1 > most or room <= 0 then
+  if #answer - 1 > most or bytes_left <= 0 then
     answer[1] = ARGV[1]
     break
   end
@@ -60,6 +60,6 @@ while true do
     break
   end
   answer[#answer + 1] = head[1]
-  room = room - #head[1]
+  bytes_left = bytes_left - #head[1]
 end
 return answer

@@ -1,22 +1,22 @@
--- Looks for one job in all places at the same moment. Changes nothing.
+-- Looks for one job in all keys at the same moment. Changes nothing.
 --
 -- KEYS  in-flight hashes, then lists, then sorted sets
--- ARGV  [1] the jid as it stands in JSON, with its quotes
+-- ARGV  [1] the jid as it is in JSON, with its quotes
 --       [2] how many of KEYS are hashes  [3] how many are lists
 --       [4] how much to read: bytes, each payload counting 256 more
--- Returns 1 if everything was seen, 0 if not; then, flat, what may be the job: number of the key,
--- lease or score or '', payload.
+-- Returns 1 if everything was read, 0 if not; then, flat, each payload that may be the job: number of
+-- the key, lease or score or '', payload.
 --
--- Hashes and the ends of lists are seen whatever it costs: there are no more jobs in flight than
--- processors, and what comes to a queue or goes back to it arrives at an end. The rest waits for
--- find_job_in_list.lua and ZSCAN once enough was read.
+-- Hashes and both ends of lists are always read: there are no more jobs in flight than processors,
+-- and jobs that are pushed or returned arrive at an end. Once enough was read, find_job_in_list.lua
+-- and ZSCAN read the rest.
 
 local jid, hashes, lists = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local last, left = hashes + lists, tonumber(ARGV[4])
 local END, LARGE = 20, 131072
 local found = { 1 }
 
-local function look(k, where, payload)
+local function check(k, where, payload)
   left = left - #payload - 256
   local at = payload:find(jid, 1, true)
   while at do
@@ -28,7 +28,7 @@ local function look(k, where, payload)
   end
 end
 
--- What has another type is none of our queues and sets; any other error must not look like an answer.
+-- A key of another type is no queue and no set of forkq. Any other error is raised.
 local function read(...)
   local reply = redis.pcall(...)
   if not reply.err then return reply end
@@ -38,19 +38,19 @@ end
 
 local function in_list(k, from, step) -- from the right end on
   local payloads = read('LRANGE', KEYS[k], -from - step, -from - 1)
-  for _, payload in ipairs(payloads) do look(k, '', payload) end
+  for _, payload in ipairs(payloads) do check(k, '', payload) end
   return #payloads
 end
 
 local function in_set(k, from, step)
   local members = read('ZRANGE', KEYS[k], from, from + step - 1, 'WITHSCORES')
-  for i = 1, #members, 2 do look(k, members[i + 1], members[i]) end
+  for i = 1, #members, 2 do check(k, members[i + 1], members[i]) end
   return #members / 2
 end
 
-local function walk(k, see, from)
-  local step, before = 4, left -- the step doubles as long as it stays small
-  while found[1] == 1 and see(k, from, step) == step do
+local function walk(k, read_part, from)
+  local step, before = 4, left -- the step doubles as long as the payloads are small
+  while found[1] == 1 and read_part(k, from, step) == step do
     if left < 0 then found[1] = 0 end
     from = from + step
     step = before - left > LARGE and math.max(1, step / 2) or math.min(256, step * 2)
@@ -65,16 +65,16 @@ end
 
 for k = 1, hashes do
   local leases = read('HGETALL', KEYS[k])
-  for i = 1, #leases, 2 do look(k, leases[i], leases[i + 1]) end
+  for i = 1, #leases, 2 do check(k, leases[i], leases[i + 1]) end
 end
 for k = hashes + 1, last do
   in_list(k, 0, END)
-  for _, payload in ipairs(read('LRANGE', KEYS[k], 0, END - 1)) do look(k, '', payload) end
+  for _, payload in ipairs(read('LRANGE', KEYS[k], 0, END - 1)) do check(k, '', payload) end
 end
 
 local waiting = 0
 for k = hashes + 1, #KEYS do waiting = waiting + length(k) end
-if waiting * 256 > left then -- too many to see whatever their size: do not even begin
+if waiting * 256 > left then -- too many, even if all are small: the script does not begin
   found[1] = 0
   return found
 end

@@ -1,7 +1,7 @@
--- Looks for one job in a stretch of a list, from the left on. Changes nothing.
+-- Looks for one job in a part of a list, from the left on. Changes nothing.
 --
 -- KEYS  [1] the list
--- ARGV  [1] the jid as it stands in JSON, with its quotes
+-- ARGV  [1] the jid as it is in JSON, with its quotes
 --       [2] index to begin at  [3] how much to read: bytes, each payload counting 256 more
 -- Returns the index to go on at, -1 at the end of the list; then the payloads that may be the job.
 
@@ -17,10 +17,10 @@ local function is_it(payload)
   end
 end
 
-local step = 4 -- doubles as long as that stays small
+local step = 4 -- doubles as long as the payloads are small
 repeat
   local payloads = redis.pcall('LRANGE', KEYS[1], from, from + step - 1)
-  if payloads.err then -- another type: no queue of ours; any other error must not look like an answer
+  if payloads.err then -- another type is no queue of forkq; any other error is raised
     if payloads.err:find('WRONGTYPE', 1, true) then return found end
     error(payloads.err)
   end

@@ -1,12 +1,12 @@
--- Takes the leader's lease, if nobody has it, or it is ours already, or whoever has it is dead.
+-- Takes the leader's lease if it is free, if the caller has it already, or if its holder is dead.
 --
 -- KEYS  [1] the lease
--- ARGV  [1] who wants it   [2] for how long, milliseconds   [3] a holder that is dead; '' if none is
--- Returns who has it now, and for how many milliseconds.
+-- ARGV  [1] the caller   [2] for how long, milliseconds   [3] a holder that is dead; '' if none is
+-- Returns who has the lease now, and for how many milliseconds.
 --
--- The first write is a removal, which makes a full server take the rest: a cluster whose server is
--- full must be led all the same. A lease that never runs out, or not for longer than we ask for, is
--- none: nobody has written it, or the server's wall clock was set back.
+-- A cluster needs a leader also while its server is full: the first write is a removal, so that a full
+-- server takes the rest. A lease that never expires, or lasts longer than the caller asks for, counts
+-- as free: forkq did not write it, or the server's wall clock was set back.
 
 local holder, left = redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])
 local held = holder and left >= 0 and left <= tonumber(ARGV[2])

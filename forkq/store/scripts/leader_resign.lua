@@ -1,11 +1,12 @@
--- Gives up the leader's lease, and wakes those who stand by.
+-- Gives up the leader's lease, and wakes the clocks that wait for it.
 --
--- KEYS  [1] the lease   [2] a counter that the others watch
--- ARGV  [1] whose lease   [2] how long nobody has it, milliseconds   [3] when the counter expires,
---       seconds
--- Returns 1, or 0 if somebody else has the lease.
+-- KEYS  [1] the lease   [2] a counter that the other clocks watch
+-- ARGV  [1] the holder   [2] how long the lease stays blocked, milliseconds   [3] when the counter
+--       expires, seconds
+-- Returns 1, or 0 if another process has the lease.
 --
--- Nobody has it for a moment, in which the child that led in our name hears that it does so no more.
+-- For a moment no process can take the lease. In that time the child that told its app that it leads
+-- hears that it no longer does.
 
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[1])

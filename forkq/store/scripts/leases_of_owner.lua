@@ -1,17 +1,17 @@
--- Lists what an owner has in flight, newest first within each queue, and not too much of it at a
--- time. Changes nothing.
+-- Lists what an owner has in flight, newest first within each queue, a part at a time. Changes
+-- nothing.
 --
 -- KEYS  per queue: its in-flight hash
--- ARGV  [1] the owner: a lease is owner .. sequence
+-- ARGV  [1] the owner: a lease is owner .. sequence number
 --       [2] the queue to begin with   [3] only sequence numbers below this one in that queue; '': all
---       [4] how much to read, bytes: at least one job, whatever its size
---       [5] from which size on a payload stays here
+--       [4] how much to read, bytes: at least one job, even a large one
+--       [5] a payload of this size or more is not sent whole
 -- Returns [1] [2] what to pass as [2] and [3] to go on; 0 and '' if that was all
 --         then, flat, per job: queue number, lease, how, payload, its end. `how` is
---         'whole'  the payload is there, and no end
---         'bare'   it stays here, and has no key "forkq"; its two ends are there
---         'once'   the same, but it says "forkq" once
---         'large'  it stays here, and must be read by itself
+--         'whole'  the whole payload; the end is empty
+--         'bare'   its two ends only; it has no key "forkq"
+--         'once'   its two ends only; it contains "forkq" once
+--         'large'  its two ends only; the caller must read it by itself
 --
 -- A hash of another type holds no leases.
 
@@ -33,8 +33,8 @@ local function leases_of(hash)
   return mine
 end
 
--- A quote within a JSON string is escaped: "forkq" with both quotes is a key, or a whole string.
-local function seen(payload)
+-- JSON escapes a quote within a string. So "forkq" with both quotes is a key, or a whole string.
+local function kind_of_large(payload)
   local _, last = payload:find('"forkq"', 1, true)
   if not last then
     return payload:sub(1, 1) == '{' and payload:sub(-1) == '}' and 'bare' or 'large'
@@ -45,7 +45,7 @@ end
 local function add(k, lease, payload)
   local how, finish = 'whole', ''
   if #payload >= LARGE then
-    how, finish = seen(payload), payload:sub(-TAIL)
+    how, finish = kind_of_large(payload), payload:sub(-TAIL)
     payload = payload:sub(1, HEAD)
   end
   found[last + 1], found[last + 2], found[last + 3] = k, lease, how

@@ -1,12 +1,12 @@
--- Writes a process record and its place on a server that is full, where a plain HSET is refused.
+-- Writes a process record and its place (which host and process it is), also on a full server.
 --
 -- KEYS  [1] the record   [2] the place
 -- ARGV  [1] seconds until the record expires   [2] the same of the place   [3] the place
 --       [4 ..] field, value, field, value, ...
 -- Returns how many fields were new.
 --
--- Without them a living process would be taken for dead, and its jobs given to others. The first
--- write is a removal (of nothing), which makes a full server take the rest.
+-- Without them other processes would take a living process for dead, and run its jobs again. The
+-- HDEL of nothing is for a full server: see retry.lua.
 
 redis.call('HDEL', KEYS[1], '')
 local added = redis.call('HSET', KEYS[1], unpack(ARGV, 4))

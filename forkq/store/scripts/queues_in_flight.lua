@@ -1,7 +1,6 @@
--- Notes that jobs of these queues may be in flight, also on a server that is full: what begins with a
--- removal is taken even there.
+-- Records that jobs of these queues may be in flight, also on a full server: see retry.lua.
 --
--- KEYS  [1] the sorted set of such queues by the time of the last note, epoch seconds
+-- KEYS  [1] the sorted set of such queues by the time of the last record, epoch seconds
 -- ARGV  their names
 
 local now = redis.call('TIME')[1]

@@ -1,34 +1,35 @@
--- Gives the jobs of a dead owner back, each with its crash record, or buries it.
+-- Returns each job of a dead owner to its queue, with its crash record, or buries it.
 --
 -- KEYS  [1] the dead set   [2] the owner's note   [3] the set of queue names
 --       then per queue: its list, its in-flight hash
--- ARGV  [1] now, epoch seconds   [2] older than this is dropped from the dead set   [3] how many to keep
+-- ARGV  [1] now, epoch seconds   [2] dead entries older than this are dropped   [3] how many to keep
 --       [4] how long the note lasts, seconds; 0: no note, for this owner will never read it
 --       then per job: queue number, lease, 'requeue' or 'bury', how many bytes to keep of the payload
---       as it stands, what comes after them, its name for the note
+--       in Redis, what to append to them, its name for the note
 --       The caller lists each queue's newest lease first, so that the oldest ends at the head.
--- Returns how many jobs were moved; one whose lease is gone has been moved by somebody else. If the
---          place of one is taken by something else, an error, once all others have been moved.
+-- Returns how many jobs were moved; a job without a lease was moved by another process. If a key
+--          to add to holds another type, the script moves all other jobs and then returns the error.
 --
--- To keep -1 bytes is to keep all but the last one, 0 none: a payload that is large stays here.
--- The note, a hash: sequence number -> name, of each lease that was taken.
--- Each lease goes last, and first nothing is removed: see retry.lua. The note comes after it and may
--- fail: it must neither tell of a lease that stands, nor keep a job from going back.
--- A queue that was deleted while its job was in flight is a queue again.
+-- To keep -1 bytes is to keep all but the last one; 0 keeps none. So a large payload stays in Redis.
+-- The note is a hash, sequence number -> name, of each lease that was removed.
+-- Each lease is removed after its job was added, and the HDEL of nothing comes first: see retry.lua.
+-- The note is written after that and may fail: it must not name a lease that still exists, and must
+-- not keep a job from its queue. A queue that was deleted while its job was in flight is added to the
+-- queue names again.
 
 local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV
 local moved, buried, problem = 0, false, nil
-local touched, named = {}, {} -- by queue
+local woken, named = {}, {} -- by queue
 
 local function note(lease, name)
   pcall('HSET', KEYS[2], lease:match('[^/]*$'), name)
   pcall('EXPIRE', KEYS[2], ARGV[4])
 end
 
--- Once per queue, before the first job moves: whoever waits for a slot or for the queue's rest is woken.
-local function touch(queue, inflight)
-  if touched[queue] then return end
-  touched[queue] = true
+-- Once per queue, before the first job moves: wakes the children that wait for a slot.
+local function wake(queue, inflight)
+  if woken[queue] then return end
+  woken[queue] = true
   local mark = inflight:sub(1, -9)
   call('HDEL', inflight, '')
   call('DEL', mark .. 'full', mark .. 'busy')
@@ -51,7 +52,7 @@ for i = 5, #ARGV, 6 do
   local before = keep ~= 0 and call('HGET', inflight, lease)
   if stands or before then
     if before then payload = before:sub(1, keep - 1) .. payload end
-    touch(queue, inflight)
+    wake(queue, inflight)
     local reply = put(queue, verdict, payload)
     if type(reply) == 'table' and reply.err then
       problem = reply

@@ -1,17 +1,17 @@
--- Puts an owner's jobs back to the head of their queues, unchanged, the oldest first in line, and not
--- too much at a time.
+-- Returns an owner's jobs to the head of their queues, unchanged, so that the oldest runs next. Moves
+-- a part at a time.
 --
 -- KEYS  [1] the set of queue names   then per queue: its list, its in-flight hash
--- ARGV  [1] the owner: a lease is owner .. sequence
---       [2] leases from this sequence number on are left alone: should this script arrive late, they
---           are younger than it; 0 leaves none
---       [3] how much to move, bytes: at least one job, whatever its size
---       [4 ..] sequence numbers to leave alone
--- Returns how many were put back, and 1 if there is more to do. If a queue is damaged, an
---          error, once the jobs of all others have been moved.
+-- ARGV  [1] the owner: a lease is owner .. sequence number
+--       [2] leases with this sequence number or a higher one stay: they may be younger than this
+--           call, if it arrives late; 0 keeps none
+--       [3] how much to move, bytes: at least one job, even a large one
+--       [4 ..] sequence numbers of leases that stay
+-- Returns how many were moved, and 1 if there is more to do. If a queue is damaged, the script moves
+--          the jobs of all other queues and then returns the error.
 --
--- Each lease goes last, and first nothing is removed: see retry.lua. A queue that was deleted while
--- its job was in flight is a queue again.
+-- Each lease is removed after its job was added, and the HDEL of nothing comes first: see retry.lua.
+-- A queue that was deleted while its job was in flight is added to the queue names again.
 
 local owner, bound, left = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local keep, moved, problem = {}, 0, nil
@@ -37,7 +37,7 @@ for k = 2, #KEYS, 2 do
   if #mine > 0 then
     redis.call('HDEL', inflight, '')
     redis.pcall('SADD', KEYS[1], inflight:match('{queue:(.*)}:inflight$'))
-    local mark = inflight:sub(1, -9) -- whoever waits for a slot or for the queue's rest: fetch.lua
+    local mark = inflight:sub(1, -9) -- wakes the children that wait for a slot (fetch.lua)
     redis.call('DEL', mark .. 'full', mark .. 'busy')
   end
   for _, job in ipairs(mine) do

@@ -1,10 +1,10 @@
 -- Changes rules of a queue at run time, and wakes the children that wait.
 --
--- KEYS  [1] the hash of queues whose rules were changed   [2] that queue's own rules
+-- KEYS  [1] the hash of the queues with rules changed at run time   [2] that queue's own rules
 -- ARGV  [1] the queue   then per rule: its name, its value ('': as the configuration has it)
 --
--- Whoever waits watches KEYS[1]. A queue without a rule of its own leaves it, so that a fetch takes
--- the short way again. A full server takes what begins with a removal, so that it can be helped.
+-- A child that waits watches KEYS[1]. A queue without a rule of its own is removed from it, so that a
+-- fetch takes the fast path again. The HDEL of nothing is for a full server: see retry.lua.
 
 redis.call('HDEL', KEYS[2], '')
 for i = 2, #ARGV, 2 do

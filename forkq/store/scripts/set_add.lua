@@ -1,4 +1,4 @@
--- Adds to a set, also on a server that is full: what begins with a removal is taken even there.
+-- Adds to a set, also on a full server: the first write is a removal (see retry.lua).
 --
 -- KEYS  [1] the set     ARGV  its new members
 -- Returns how many of them were not in it.

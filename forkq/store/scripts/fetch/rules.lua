@@ -1,0 +1,46 @@
+-- Part of fetch.lua: the rules of the caller, by queue, and what else they are checked against.
+
+local HUGE = 1e12 -- no number of a rule is as large, and no time to wait as long
+
+local rules = {}
+for _ = 1, rule_count do
+  local queue, blocks = argument(), {}
+  rules[queue] = { limit = argument(), process_limit = argument(), tokens = argument(),
+                   seconds = argument(), burst = argument(), blocks = blocks }
+  for i = 1, argument() do blocks[i] = argument() end
+end
+
+local held -- by queue, how many jobs the owner has in flight; nil if it did not count
+local held_count = argument()
+if held_count then
+  held = {}
+  for _ = 1, held_count do held[argument()] = argument() end
+end
+
+local paused, blocker = {}, {} -- by queue: whether it is paused, and which queue blocks it
+local reasons = {} -- by queue: why it gives no more
+local lengths, running = {}, {} -- by queue: its jobs waiting and in progress, once they were read
+
+-- The key of a queue that is named like its in-flight hash.
+local function key_of(queue, name) return KEYS[2 * queue + 2]:sub(1, -9) .. name end
+
+-- The reply to a command that reads; nil if the key is damaged.
+local function read(command, key, ...)
+  local reply = pcall(command, key, ...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  check_damage(reply, command, key, ...)
+end
+
+local function length(queue)
+  lengths[queue] = lengths[queue] or size_of(queue, 1, 'LLEN')
+  return lengths[queue]
+end
+
+local function in_progress(queue)
+  running[queue] = running[queue] or size_of(queue, 2, 'HLEN')
+  return running[queue]
+end
+
+local function block_others(queue)
+  for _, later in ipairs(rules[queue].blocks) do blocker[later] = blocker[later] or queue end
+end
