@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from ..config.config import Config, load
+from ..config.config import Config
+from ..config.load import load
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -13,10 +13,12 @@ from click.testing import CliRunner
 
 from forkq.cli.config import config as config_command
 from forkq.config.capsule import Capsule
-from forkq.config.config import TABLES, Config, LogSettings, RedisSettings, load, redacted_url
+from forkq.config.config import TABLES, Config, LogSettings, RedisSettings
 from forkq.config.cron_tables import ROWS
+from forkq.config.load import load
 from forkq.cron.entry import Entry
 from forkq.errors import ConfigError
+from forkq.wire.redis_url import redacted_url
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "forkq.toml"
 

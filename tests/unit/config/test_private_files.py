@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forkq import client
-from forkq.config.config import load
+from forkq.config.load import load
 from forkq.config.private_files import make_folder, open_trusted, read_trusted, replace_own
 from forkq.errors import ConfigError
 from forkq.master.pidfile import Pidfile, running_master

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from forkq.cli.config import config as config_command
-from forkq.config.config import Config, load
+from forkq.config.config import Config
 from forkq.config.limit_tables import warnings
+from forkq.config.load import load
 from forkq.errors import ConfigError
 from forkq.limits.rules import NO_RULES, Rate, Rulebook, Rules
 
