@@ -31,34 +31,13 @@ from ..store.server_check import check_files, check_server
 from ..wire.keys import Keys
 from ..wire.printable import traceback_of
 from ..wire.redis_url import EMBEDDED, redacted_url
-from .options import configuration, finds_redis
+from .options import configuration, runs_tree
 
 _STDERR: Final = 2
 
 
 @click.command()
-@finds_redis
-@click.option(
-    "-r",
-    "--require",
-    "require",
-    multiple=True,
-    metavar="APP",
-    help="Module, module:attr or file that defines the jobs (repeatable).",
-)
-@click.option("-w", "--workers", type=int, metavar="N", help="Children per capsule [1].")
-@click.option("-c", "--concurrency", type=int, metavar="N", help="Processors per child [5].")
-@click.option(
-    "-q",
-    "--queue",
-    "queues",
-    multiple=True,
-    metavar="NAME[,WEIGHT]",
-    help="Queue to work on, in order (repeatable) [default].",
-)
-@click.option("-t", "--timeout", type=float, metavar="S", help="Seconds to finish in [25].")
-@click.option("--log-format", type=click.Choice(["console", "json", "logfmt"]))
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+@runs_tree
 @click.option("-v", "--verbose", is_flag=True, help="The same as --log-level debug.")
 def start(verbose: bool, **flags: Any) -> int:
     """Start a master and its children; ends with TERM or Ctrl-C."""
@@ -72,8 +51,8 @@ def start(verbose: bool, **flags: Any) -> int:
 
 
 def _open_standard_streams() -> None:
-    """Opens /dev/null where the caller has closed standard input, output or error. Else the next
-    pipe would get that number, and what a job prints would go into it."""
+    """Opens /dev/null where the caller has closed standard input, output or error. Otherwise the
+    next pipe would get that number, and a job's output would go into the pipe."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(fd, True)
     os.close(fd)
@@ -91,7 +70,7 @@ def run(config: Config, logger: Any) -> int:
         )
     for warning in warnings(config.rules, config.capsules):
         logger.warning("a rule changes nothing", file=str(config.source), why=warning)
-    setproctitle(f"{TITLE} (booting)")  # the commands know it by that
+    setproctitle(f"{TITLE} (booting)")  # stop, quiet and status recognise the master by it
     pidfile = Pidfile(config.pidfile)
     pidfile.acquire()
     try:
@@ -109,7 +88,7 @@ def _assemble(config: Config, pidfile: Pidfile, logger: Any) -> Master:
         embedded.start()
         config = replace(config, redis=replace(config.redis, url=embedded.url))
     try:
-        _look_at_server(config, logger)
+        _check_server(config, logger)
         if config.preload:
             _preload(config)
     except BaseException:
@@ -122,9 +101,9 @@ def _assemble(config: Config, pidfile: Pidfile, logger: Any) -> Master:
     return Master(config, pidfile, rescue, SystemdNotifier(os.environ, logger), embedded, logger)
 
 
-def _look_at_server(config: Config, logger: Any) -> None:
-    """Warns of what would lose jobs. A server that is away is waited for; one that refuses us, or
-    is too old, is an error now and not in every child."""
+def _check_server(config: Config, logger: Any) -> None:
+    """Warns of settings that would lose jobs. A server that refuses forkq, or is too old, is an
+    error now and not in every child. The children wait for one that cannot be reached."""
     settings, shown = config.redis, redacted_url(config.redis.url)
     check_files(settings.url)
     connection = RedisConnection(
@@ -157,8 +136,8 @@ def _hint(url: str) -> str:
 
 
 def _preload(config: Config) -> None:
-    """Imports the app before the fork, and freezes it: what the collector never touches again,
-    the children go on sharing."""
+    """Imports the app before the fork, and freezes it: the children share the memory that the
+    garbage collector does not touch."""
     try:
         load_app(config.app)
     except KeyboardInterrupt:

@@ -49,6 +49,11 @@ class Capsule:
         return tuple(name for name, _ in self.queues)
 
     @property
+    def listed_queues(self) -> tuple[str, ...]:
+        """The queues as a user writes them: ``NAME``, or ``NAME,WEIGHT`` if they have weights."""
+        return tuple(f"{name},{weight}" if weight else name for name, weight in self.queues)
+
+    @property
     def mode(self) -> Mode:
         """How the fetcher orders the queues; the three modes are Sidekiq's."""
         weights = {weight for _, weight in self.queues}

@@ -64,7 +64,7 @@ _Blocking = Annotated[
     _names,
 ]
 
-# The tables of the file, and what each is in Rules.
+# The tables of the file, and the field of Rules that each one sets.
 TABLES: Final[dict[str, object]] = {
     "limits": Each(_Limit, check_queue),
     "process_limits": Each(_Limit, check_queue),
@@ -75,7 +75,7 @@ TABLES: Final[dict[str, object]] = {
     "blocking": Each(_Blocking, check_queue),
     "fair": Each(bool, check_pattern),
 }
-_RULES: Final = {
+FIELDS: Final = {
     "limits": "limit",
     "process_limits": "process_limit",
     "rates": "rate",
@@ -91,7 +91,7 @@ def rulebook(values: Mapping[str, Any], source: Path | None) -> Rulebook:
     have no order, and an environment's would always come last.
     """
     found: dict[str, dict[str, Any]] = {}
-    for table, rule in _RULES.items():
+    for table, rule in FIELDS.items():
         for name, value in values.get(table, {}).items():
             made = _rate(name, value, source) if table == "rates" else value
             found.setdefault(name, {})[rule] = made
@@ -154,7 +154,7 @@ def warnings(book: Rulebook, capsules: Sequence[Capsule]) -> list[str]:
     """Rules that change nothing here: most likely a name is misspelt."""
     return [
         f"{shown_path((table, name))}: {problem}"
-        for table, rule in _RULES.items()
+        for table, rule in FIELDS.items()
         for name, rules in book.entries.items()
         if getattr(rules, rule) is not None
         for problem in _problems(table, name, rules, capsules)
