@@ -1,4 +1,4 @@
-"""What each key of forkq.toml is for, and what sets it besides the file.
+"""What each key of forkq.toml is for, and which variables and flag set it.
 
 Read by ``load`` (flags and variables) and by the maker of docs/configuration.md; types and defaults
 are declared in ``config``, ``cron_tables`` and ``limit_tables``.
@@ -116,7 +116,9 @@ KEYS: Final[Mapping[str, Key]] = {
     "cron[N].name": Key(
         "What `forkq cron` and the log call the periodic job.", default="the name of the job"
     ),
-    "cron[N].cron": Key("When its ticks come: a cron expression of five or six fields, or @daily."),
+    "cron[N].cron": Key(
+        "When its ticks come: a cron expression of five or six fields, or a word such as `@daily`."
+    ),
     "cron[N].tz": Key("The IANA time zone of the expression."),
     "cron[N].job": Key("The registered name of the job to push at each tick."),
     "cron[N].args": Key("The arguments of every run.", default="none"),
@@ -128,7 +130,7 @@ KEYS: Final[Mapping[str, Key]] = {
     "cron[N].missed": Key(
         "How many missed ticks are enqueued late, newest first; `once` is one, `skip` none."
     ),
-    "cron[N].jitter": Key("Up to so many seconds each push is delayed, spread evenly."),
+    "cron[N].jitter": Key("Each push is delayed by up to so many seconds, spread evenly."),
     "cron[N].enabled": Key("Whether its ticks push anything."),
     "limits.NAME": Key(
         "The most jobs of the queue that are in progress on all hosts.", default="none"

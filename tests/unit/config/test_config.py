@@ -412,6 +412,17 @@ class TestPrecedence:
         (line,) = problems("[forkq]\ntimeout = 'x'", {"timeout": 3})
         assert line.startswith("FILE: forkq.timeout: ")
 
+    def test_an_overridden_value_of_the_file_needs_no_variable(self, loaded: Loader) -> None:
+        text = '[redis]\nurl = "${LIVE}"'
+        assert loaded(text, {"redis": "embedded"}).redis.url == "embedded"
+
+    def test_each_value_knows_its_origin(self, loaded: Loader, tmp_path: Path) -> None:
+        config = loaded(FILE_TEXT, {"tag": "a"}, FORKQ_TIMEOUT="2")
+        keys = ("forkq.tag", "forkq.timeout", "redis.url", "redis.pool")
+        assert [str(config.origin(key)) for key in keys] == [
+            "--tag", "FORKQ_TIMEOUT", f"{tmp_path / 'forkq.toml'}: redis.url", "default",
+        ]  # fmt: skip
+
 
 class TestVariablesOfForkq:
     @pytest.mark.parametrize(
