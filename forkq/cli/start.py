@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from setproctitle import setproctitle
@@ -32,6 +32,9 @@ from ..wire.keys import Keys
 from ..wire.printable import traceback_of
 from ..wire.redis_url import EMBEDDED, redacted_url
 from .options import configuration, runs_tree
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 _STDERR: Final = 2
 
@@ -61,7 +64,7 @@ def _open_standard_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(_STDERR, "w", closefd=False)
 
 
-def run(config: Config, logger: Any) -> int:
+def run(config: Config, logger: FilteringBoundLogger) -> int:
     """Runs the master until it ends. Returns its exit code; raises ForkqError before the fork."""
     if not config.app:
         raise ConfigError(
@@ -81,7 +84,7 @@ def run(config: Config, logger: Any) -> int:
     return master.run()
 
 
-def _assemble(config: Config, pidfile: Pidfile, logger: Any) -> Master:
+def _assemble(config: Config, pidfile: Pidfile, logger: FilteringBoundLogger) -> Master:
     embedded = None
     if config.redis.url == EMBEDDED:
         embedded = EmbeddedRedis(config.state_dir, config.url_file, logger)
@@ -101,7 +104,7 @@ def _assemble(config: Config, pidfile: Pidfile, logger: Any) -> Master:
     return Master(config, pidfile, rescue, SystemdNotifier(os.environ, logger), embedded, logger)
 
 
-def _check_server(config: Config, logger: Any) -> None:
+def _check_server(config: Config, logger: FilteringBoundLogger) -> None:
     """Warns of settings that would lose jobs. A server that refuses forkq, or is too old, is an
     error now and not in every child. The children wait for one that cannot be reached."""
     settings, shown = config.redis, redacted_url(config.redis.url)

@@ -52,7 +52,7 @@ class RedisSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """``[log]``: from which level on, and how; ``auto`` depends on whether a person is reading."""
+    """``[log]``: the lowest level that is logged, and the format."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "console", "json", "logfmt"] = "auto"

@@ -16,14 +16,24 @@ _VARIABLE = re.compile(
 )
 
 
+def leaves(value: object) -> Iterator[object]:
+    """The plain values in lists and tables, however deep."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from leaves(item)
+    else:
+        yield value
+
+
 def mentions_variable(value: object) -> bool:
     """Whether a string, or one anywhere in a list or table, has ``${`` in it."""
-    return any("${" in text for text in _strings(value))
+    return any(isinstance(leaf, str) and "${" in leaf for leaf in leaves(value))
 
 
 def variables_in(value: object) -> Iterator[str]:
     """The names of the variables that strings anywhere in ``value`` refer to."""
-    matches = (match for text in _strings(value) for match in _VARIABLE.finditer(text))
+    texts = (leaf for leaf in leaves(value) if isinstance(leaf, str))
+    matches = (match for text in texts for match in _VARIABLE.finditer(text))
     return (match["name"] for match in matches if match["name"])
 
 
@@ -41,14 +51,6 @@ def expanded(value: object, variables: Mapping[str, str] | None) -> object:
     if isinstance(value, str):
         return _VARIABLE.sub(lambda match: _substitute(match, variables), value)
     return value
-
-
-def _strings(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _strings(item)
 
 
 def _substitute(match: re.Match[str], variables: Mapping[str, str] | None) -> str:
