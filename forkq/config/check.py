@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import ConfigError
 from .expand import expanded, mentions_variable, variables_in
 from .schema import (
     Each,
@@ -24,7 +23,7 @@ from .schema import (
     shown_key,
     shown_path,
 )
-from .settings import Origin, Setting, Settings
+from .settings import Origin, Problems, Setting, Settings
 
 
 @dataclass(slots=True)
@@ -37,7 +36,7 @@ class Checker:
 
     file: Path | None
     root: Table
-    problems: list[str]
+    problems: Problems
     variables: set[str] = field(default_factory=set)
 
     def table(self, keys: Table, value: object, path: KeyPath = ()) -> Settings:
@@ -71,10 +70,8 @@ class Checker:
     def _each(self, each: Each, value: object, path: KeyPath) -> Settings:
         settings: Settings = {}
         for name, item in self._items(value, path):
-            try:
+            with self.problems.at(self._origin((*path, name))):
                 each.check_name(name)
-            except ConfigError as error:
-                self._report((*path, name), str(error))
             self._put(settings, each.item, item, (*path, name))
         return settings
 
@@ -96,16 +93,15 @@ class Checker:
         return settings
 
     def _setting(self, hint: object, value: object, path: KeyPath) -> Setting | None:
-        origin = Origin("file", shown_path(path), self.file)
-        try:
-            if not mentions_variable(value):
-                return Setting(converted(value, hint), origin)
-            expanded(value, None)
-            self.variables.update(variables_in(value))
-            return Setting(value, origin, hint)
-        except ConfigError as error:
-            self._report(path, str(error))
-            return None
+        origin, setting = self._origin(path), None
+        with self.problems.at(origin):
+            if mentions_variable(value):
+                expanded(value, None)
+                self.variables.update(variables_in(value))
+                setting = Setting(value, origin, hint)
+            else:
+                setting = Setting(converted(value, hint), origin)
+        return setting
 
     def _items(self, value: object, path: KeyPath) -> list[tuple[str, object]]:
         if isinstance(value, dict):
@@ -114,7 +110,10 @@ class Checker:
         return []
 
     def _report(self, path: KeyPath, text: str) -> None:
-        self.problems.append(f"{self.file}: {shown_path(path)}: {text}")
+        self.problems.append(f"{self._origin(path)}: {text}")
+
+    def _origin(self, path: KeyPath) -> Origin:
+        return Origin("file", shown_path(path), self.file)
 
     def _unknown(self, keys: Table, key: str, path: KeyPath) -> str:
         valid = f"valid here: {', '.join(map(shown_key, keys))}"

@@ -124,20 +124,21 @@ def _queues(items: tuple[str | tuple[str, int], ...]) -> tuple[tuple[str, int], 
 
 
 # What a file may say: every key with the type of its value.
-FORKQ: Final = keys_of(
+_FORKQ: Final = keys_of(
     Config, without=("redis", "log", "capsules", "cron", "rules", "source", "origins")
 )
-REDIS: Final = keys_of(RedisSettings)
-LOG: Final = keys_of(LogSettings)
+PLAIN_TABLES: Final[Mapping[str, Table]] = {
+    "forkq": _FORKQ,
+    "redis": keys_of(RedisSettings),
+    "log": keys_of(LogSettings),
+}
 CAPSULE: Final[Table] = {
     "queues": Annotated[tuple[str | tuple[str, int], ...], Meta(description=QUEUE_LIST), _queues],
     "concurrency": Annotated[int, Meta(ge=1, le=1000)],
     "workers": Workers,
 }
 TABLES: Final[Table] = {
-    "forkq": FORKQ,
-    "redis": REDIS,
-    "log": LOG,
+    **PLAIN_TABLES,
     "capsules": Each(CAPSULE, check_name),
     "cron": ROWS,
     **RULES,
@@ -145,6 +146,6 @@ TABLES: Final[Table] = {
 # An environment may say all of it, except which environment it is.
 ENVIRONMENT: Final[Table] = {
     **TABLES,
-    "forkq": {key: hint for key, hint in FORKQ.items() if key != "environment"},
+    "forkq": {key: hint for key, hint in _FORKQ.items() if key != "environment"},
 }
 FILE: Final[Table] = {**TABLES, "environments": Each(ENVIRONMENT)}

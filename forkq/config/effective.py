@@ -11,7 +11,7 @@ from ..cron.entry import Entry
 from ..limits.rate_text import rate_text
 from ..limits.rules import Rules
 from ..wire.redis_url import redacted_url
-from .config import FORKQ, LOG, REDIS, Config
+from .config import PLAIN_TABLES, Config
 from .cron_tables import ROWS
 from .limit_tables import FIELDS
 from .schema import KeyPath, shown_path
@@ -35,9 +35,9 @@ def effective(config: Config) -> Iterator[Effective]:
 
 
 def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
-    tables = (("forkq", FORKQ, config), ("redis", REDIS, config.redis), ("log", LOG, config.log))
-    for name, keys, owner in tables:
-        yield from (((name, key), getattr(owner, key)) for key in keys)
+    owners = {"forkq": config, "redis": config.redis, "log": config.log}
+    for name, keys in PLAIN_TABLES.items():
+        yield from (((name, key), getattr(owners[name], key)) for key in keys)
     for capsule in config.capsules:
         yield ("capsules", capsule.name, "queues"), capsule.listed_queues
         yield ("capsules", capsule.name, "concurrency"), capsule.concurrency

@@ -9,10 +9,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..errors import ConfigError
 from .keys import KEYS, Key
 from .schema import Table, converted, nearest
-from .settings import Origin, Setting, Settings
+from .settings import Origin, Problems, Setting, Settings
 
 # Variables of forkq that are no key of the configuration, and prefixes that belong to others.
 _OTHER_VARIABLES = frozenset({"FORKQ_CONFIG"})
@@ -24,7 +23,7 @@ def read_options(
     path: str,
     flags: Mapping[str, Any],
     environ: Mapping[str, str],
-    problems: list[str],
+    problems: Problems,
 ) -> Settings:
     """Every key of the table ``path`` that a flag or a variable gives; what is wrong joins
     ``problems``."""
@@ -34,10 +33,8 @@ def read_options(
         if option is None:
             continue
         origin, value = option
-        try:
+        with problems.at(origin):
             settings[name] = Setting(converted(value, hint, from_text=True), origin)
-        except ConfigError as error:
-            problems.append(f"{origin}: {error}")
     return settings
 
 

@@ -19,10 +19,8 @@ from .config import (
     CAPSULE,
     DEFAULT_ENVIRONMENT,
     FILE,
-    FORKQ,
-    LOG,
+    PLAIN_TABLES,
     QUEUE_LIST,
-    REDIS,
     Config,
     LogSettings,
     RedisSettings,
@@ -33,7 +31,7 @@ from .flags import misspelt_variables, read_options
 from .limit_tables import check_blocking, rulebook
 from .paths import default_pidfile, default_state_dir
 from .schema import nearest
-from .settings import Setting, Settings, mapped, origins, overlaid, table_of
+from .settings import Problems, Setting, Settings, mapped, origins, overlaid, table_of
 
 
 def load(
@@ -45,7 +43,7 @@ def load(
     ``cwd``, ``environ`` is the process's environment.
     """
     source, document = read_file(path or flags.get("config"), environ, cwd)
-    problems: list[str] = []
+    problems = Problems()
     options, capsule = _options(flags, environ, problems)
     checker = Checker(source, FILE, problems)
     settings = checker.table(FILE, document)
@@ -61,12 +59,12 @@ def load(
 
 
 def _options(
-    flags: Mapping[str, Any], environ: Mapping[str, str], problems: list[str]
+    flags: Mapping[str, Any], environ: Mapping[str, str], problems: Problems
 ) -> tuple[Settings, Settings]:
     """What flags and variables set: keys of whole tables, and keys of one capsule."""
-    tables = {"forkq": FORKQ, "redis": REDIS, "log": LOG}
     options: Settings = {
-        name: read_options(keys, name, flags, environ, problems) for name, keys in tables.items()
+        name: read_options(keys, name, flags, environ, problems)
+        for name, keys in PLAIN_TABLES.items()
     }
     return options, read_options(CAPSULE, "capsules.NAME", flags, environ, problems)
 
@@ -81,7 +79,7 @@ def _environment(settings: Settings, options: Settings, environ: Mapping[str, st
 
 
 def _with_environment(
-    settings: Settings, name: str, source: Path | None, problems: list[str]
+    settings: Settings, name: str, source: Path | None, problems: Problems
 ) -> Settings:
     """The file's settings, with its tables of the environment ``name`` laid over them."""
     environments = table_of(settings, "environments")
@@ -95,7 +93,7 @@ def _with_environment(
     return overlaid(base, table_of(environments, name))
 
 
-def _for_capsule(settings: Settings, capsule: Settings, problems: list[str]) -> Settings:
+def _for_capsule(settings: Settings, capsule: Settings, problems: Problems) -> Settings:
     """The keys of -q and -c, for the capsule that they mean: ``default``, or the only one."""
     names = list(table_of(settings, "capsules"))
     if not capsule:
@@ -110,7 +108,7 @@ def _for_capsule(settings: Settings, capsule: Settings, problems: list[str]) -> 
     return {"capsules": {DEFAULT_NAME: capsule}}
 
 
-def _expanded(settings: Settings, environ: Mapping[str, str], problems: list[str]) -> Settings:
+def _expanded(settings: Settings, environ: Mapping[str, str], problems: Problems) -> Settings:
     """All settings with their variables expanded; what is wrong joins ``problems``."""
 
     def expand(setting: Setting) -> Setting:
@@ -120,11 +118,11 @@ def _expanded(settings: Settings, environ: Mapping[str, str], problems: list[str
             problems.append(f"{setting.origin}: {error}")
             return setting
 
-    expanded: Settings = mapped(settings, expand)
-    rows = expanded.get("cron")
+    changed: Settings = mapped(settings, expand)
+    rows = changed.get("cron")
     if not problems and isinstance(rows, list):
         problems += names_given_twice(ROWS, rows)
-    return expanded
+    return changed
 
 
 def _build(

@@ -7,10 +7,12 @@ Used by ``config`` only. The file, its environments, the variables and the flags
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from ..errors import ConfigError
 from .expand import expanded
 from .schema import KeyPath, converted, shown_path
 
@@ -47,6 +49,18 @@ class Setting:
             return self
         text = expanded(self.value, variables)
         return Setting(converted(text, self.hint, from_text=True), self.origin)
+
+
+class Problems(list[str]):
+    """Everything that is wrong, one line for each problem."""
+
+    @contextmanager
+    def at(self, place: object) -> Iterator[None]:
+        """Makes a ConfigError in its block a problem at ``place``: an origin, or its text."""
+        try:
+            yield
+        except ConfigError as error:
+            self.append(f"{place}: {error}")
 
 
 Settings: TypeAlias = "dict[str, Setting | Settings | list[Settings]]"
