@@ -114,11 +114,11 @@ def _facts(found: Found) -> dict[str, Any]:
         job = loads(found.payload)
     except MalformedPayload:
         job = {}
-    facts = {"jid": job.get("jid"), "job": job.get("class"), "place": found.place}
-    facts |= {"queue": found.queue, "owner": found.owner or None, "at": found.at or None}
+    shown = {"jid": job.get("jid"), "job": job.get("class"), "place": found.place}
+    shown |= {"queue": found.queue, "owner": found.owner or None, "at": found.at or None}
     for key in ("created_at", "enqueued_at", "retry_count", "error_class", "failed_at"):
-        facts[key] = job.get(key)
-    return {key: value for key, value in facts.items() if value is not None}
+        shown[key] = job.get(key)
+    return {key: value for key, value in shown.items() if value is not None}
 
 
 def _run_of(found: Found, jid: str) -> dict[str, Any]:

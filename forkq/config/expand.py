@@ -1,4 +1,4 @@
-"""``${VAR}`` in the strings of a file: value, checked, replaced. Used by the configuration only."""
+"""``${VAR}`` in the strings of a file: found, checked, replaced. Used by the configuration only."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from ..limits.rate_text import EXPECTED, parse_rate
 from ..limits.rules import MOST, Rate, Rulebook, Rules
 from .capsule import Capsule, parse_queue
 from .schema import Each, Either, nearest, shown_path
+from .settings import Origin
 
 _WILDCARDS: Final = re.compile(r"[*?]")
 _BRACKETS: Final = re.compile(r"\[.[^\]]*\]")
@@ -90,13 +91,13 @@ def rulebook(values: Mapping[str, Any], source: Path | None) -> Rulebook:
     A pattern with more letters of its own comes before one with fewer. Their order in the file does
     not count: tables have no order, and those of an environment would always come last.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for table, rule in FIELDS.items():
+    rules: dict[str, dict[str, Any]] = {}
+    for table, field in FIELDS.items():
         for name, value in values.get(table, {}).items():
-            made = _rate(name, value, source) if table == "rates" else value
-            found.setdefault(name, {})[rule] = made
-    ordered = sorted(found, key=lambda name: (-_letters(name), name))
-    return Rulebook({name: Rules(**found[name]) for name in ordered})
+            rule = _rate(name, value, source) if table == "rates" else value
+            rules.setdefault(name, {})[field] = rule
+    ordered = sorted(rules, key=lambda name: (-_letters(name), name))
+    return Rulebook({name: Rules(**rules[name]) for name in ordered})
 
 
 def _rate(name: str, value: Rate | dict[str, Any], source: Path | None) -> Rate:
@@ -113,18 +114,25 @@ def _letters(name: str) -> int:
     return len(_WILDCARDS.sub("", _BRACKETS.sub("", name)))
 
 
-def check_blocking(book: Rulebook, capsules: Sequence[Capsule], source: Path | None) -> None:
+def check_blocking(
+    book: Rulebook, capsules: Sequence[Capsule], given: Mapping[str, Origin]
+) -> None:
     """ConfigError if a blocking queue names one that does not stand after it."""
     for name, rules in book.entries.items():
         for later in _named(rules):
-            for capsule in capsules:
-                first, second = _position(capsule, name), _position(capsule, later)
-                if None not in (first, second) and second <= first:  # type: ignore[operator]
-                    raise ConfigError(
-                        f'{source}: {shown_path(("blocking", name))}: "{later}" does not stand '
-                        f'after "{name}" in the capsule {capsule.name}, and only later queues can '
-                        "be made to wait: change the order of its queues, or leave it out here"
-                    )
+            capsule = next((one for one in capsules if not _in_order(one, name, later)), None)
+            if capsule is not None:
+                raise ConfigError(
+                    f'{given[shown_path(("blocking", name))]}: "{later}" does not stand after '
+                    f'"{name}" in the capsule {capsule.name}, and only later queues can be made '
+                    "to wait: change the order of its queues, or leave it out here"
+                )
+
+
+def _in_order(capsule: Capsule, name: str, later: str) -> bool:
+    """Whether the capsule has ``later`` after ``name``, or does not have both."""
+    first, second = _position(capsule, name), _position(capsule, later)
+    return first is None or second is None or first < second
 
 
 def _named(rules: Rules) -> list[str]:

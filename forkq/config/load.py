@@ -136,7 +136,8 @@ def _build(
     state_dir = forkq.pop("state_dir", None) or default_state_dir(environ, cwd, tag)
     rules = rulebook(values, source)
     capsules = _capsules(values.get("capsules"), forkq.get("workers", 1), rules, source)
-    check_blocking(rules, capsules, source)
+    given = dict(origins(settings))
+    check_blocking(rules, capsules, given)
     return Config(
         **forkq,
         pidfile=cwd / pidfile,
@@ -147,7 +148,7 @@ def _build(
         cron=tuple(map(entry_of, values.get("cron", ()))),
         rules=rules,
         source=source,
-        origins=dict(origins(settings)),
+        origins=given,
     )
 
 

@@ -217,6 +217,13 @@ def test_only_a_later_queue_can_be_made_to_wait(
     assert "the capsule default" in problem
 
 
+def test_a_wrong_order_is_reported_where_the_rule_stands(problems: Failer) -> None:
+    """In the environment's table, if that has it."""
+    table = '[environments.development.blocking]\nwebhooks = ["critical"]'
+    [problem] = problems(f"{QUEUES}\n{table}")
+    assert problem.startswith("FILE: environments.development.blocking.webhooks: ")
+
+
 # What is warned of
 
 
