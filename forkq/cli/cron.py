@@ -124,16 +124,7 @@ def history(name: str, count: int, wants_json: bool, **flags: Any) -> int:
     if wants_json:
         click.echo(as_json([asdict(one) for one in runs]))
         return 0
-    rows = [
-        (
-            timestamp(one.tick or one.at, tz),
-            relative_time(one.tick or one.at),
-            _outcome(one),
-            "-" if one.elapsed is None else duration(one.elapsed),
-            one.jid or "-",
-        )
-        for one in runs
-    ]
+    rows = [_history_row(one, tz) for one in runs]
     echo_table(rows, ("TICK", "", "WHAT", "TOOK", "JID"), f"{name} has not run yet")
     return 0
 
@@ -197,6 +188,12 @@ def _resumed(periodic: Periodic, changed: bool) -> str:
 def _warn_without_leader(found: Sequence[Periodic]) -> None:
     if found and not periodic_jobs.led():
         echo(_NO_LEADER)
+
+
+def _history_row(run: Run, tz: str) -> tuple[str, ...]:
+    at = run.tick or run.at
+    took = "-" if run.elapsed is None else duration(run.elapsed)
+    return timestamp(at, tz), relative_time(at), _outcome(run), took, run.jid or "-"
 
 
 def _outcome(run: Run) -> str:

@@ -120,12 +120,8 @@ def _check_server(config: Config, logger: FilteringBoundLogger) -> None:
     except ConnectionLost as error:
         if refuses(error):
             raise failure(error, settings.url) from None
-        logger.error(
-            "redis cannot be reached; waiting for it",
-            url=shown,
-            error=str(error),
-            hint=_hint(settings.url),
-        )
+        about = {"url": shown, "error": str(error), "hint": _hint(settings.url)}
+        logger.error("redis cannot be reached; waiting for it", **about)
     except RedisError as error:
         raise failure(error, settings.url) from None
     finally:

@@ -132,16 +132,14 @@ def _build(
     values = mapped(settings, lambda setting: setting.value)
     forkq = values["forkq"]
     tag = forkq.get("tag", "")
-    pidfile = forkq.pop("pidfile", None) or default_pidfile(environ, cwd, tag)
-    state_dir = forkq.pop("state_dir", None) or default_state_dir(environ, cwd, tag)
+    forkq["pidfile"] = cwd / (forkq.get("pidfile") or default_pidfile(environ, cwd, tag))
+    forkq["state_dir"] = cwd / (forkq.get("state_dir") or default_state_dir(environ, cwd, tag))
     rules = rulebook(values, source)
     capsules = _capsules(values.get("capsules"), forkq.get("workers", 1), rules, source)
     given = dict(origins(settings))
     check_blocking(rules, capsules, given)
     return Config(
         **forkq,
-        pidfile=cwd / pidfile,
-        state_dir=cwd / state_dir,
         redis=RedisSettings(**values["redis"]),
         log=LogSettings(**values["log"]),
         capsules=capsules,
