@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from . import middleware
-from .config.config import Config, load
+from .config.config import Config
+from .config.load import load
 from .config.private_files import read_trusted
 from .errors import ConfigError, InvalidJob, ServerUnavailable, shown
 from .limits.rules import Rulebook

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import datetime
 from typing import Any
 
 import click
 
+from ..config.capsule import Capsule
 from ..config.config import Config
+from ..config.effective import Effective, effective
 from ..config.limit_tables import warnings
 from ..cron.entry import Entry
 from ..cron.zones import zone_of
-from ..limits.patterns import among, is_pattern
+from ..limits.patterns import is_pattern
 from ..limits.rate_text import rate_text
 from ..limits.rules import Rules
 from ..wire.redis_url import redacted_url
-from .options import configuration
+from .options import configuration, json_option, runs_tree
+from .output import as_json, echo, facts, table
+from .queues import warn_of_unserved_queue
 
 _TIME = "%a %Y-%m-%d %H:%M:%S %Z"
 
@@ -30,54 +35,85 @@ def config() -> None:
 @click.option("-C", "--config", metavar="FILE", help="Configuration [./forkq.toml].")
 @click.option("-e", "--environment", metavar="E", help="Which environment's tables apply.")
 def check(**flags: Any) -> int:
-    """Check the configuration and show what it comes to. Exit code 2 if it is wrong.
+    """Check the configuration and show a summary. Exit code 2 if it is wrong.
 
-    A warning changes no exit code: what it is about may be another host's.
+    A warning changes no exit code: another host may serve the queue that it names.
     """
     found = configuration(**flags)
-    click.echo(_shown(found))
+    echo(_summary(found))
     for warning in warnings(found.rules, found.capsules):
-        click.echo(f"warning: {found.source}: {warning}", err=True)
+        echo(f"warning: {found.source}: {warning}", err=True)
     for entry in found.cron:
-        _warn_of_idle_queue(found, entry)
+        queue = entry.job.get("queue")  # None: the job's own, which only the app knows
+        if queue is not None:
+            warn_of_unserved_queue(queue, found, "", f" of the periodic job {entry.name!r}")
     return 0
 
 
-def _warn_of_idle_queue(found: Config, entry: Entry) -> None:
-    """A queue that is not in the file may still be the job's own, which only the app knows."""
-    queue = entry.job.get("queue")
-    if queue is not None and not among(queue, found.queue_names):
-        click.echo(
-            f"forkq: no capsule in {found.source} works on the queue {queue!r} of the periodic job "
-            f"{entry.name!r}; {' or '.join(found.queue_names)}?",
-            err=True,
-        )
+@config.command()
+@json_option
+@runs_tree
+def show(wants_json: bool, **flags: Any) -> int:
+    """Show every value that is in force, and where it comes from.
+
+    With the flags of `forkq start`: what that would use. Passwords in URLs and the arguments of
+    periodic jobs are not shown.
+    """
+    values = list(effective(configuration(**flags)))
+    if wants_json:
+        echo(as_json([_facts(value) for value in values]))
+        return 0
+    rows = [(value.key, _text(value.value), _origin(value)) for value in values]
+    echo(table(("KEY", "VALUE", "FROM"), rows))
+    return 0
 
 
-def _shown(found: Config) -> str:
-    lines = [
-        f"file         {found.source or 'none; defaults, variables and flags only'}",
-        f"environment  {found.environment}",
-        f"app          {', '.join(found.app) or 'none: name one with -r'}",
-        f"redis        {redacted_url(found.redis.url)}",
-        f"pidfile      {found.pidfile}",
-        f"timeout      {found.timeout:g} s",
+def _facts(effective: Effective) -> dict[str, Any]:
+    origin = effective.origin
+    file = None if origin.file is None else str(origin.file)
+    shown = {"key": effective.key, "value": effective.value, "from": origin.kind}
+    return {**shown, "name": origin.name or None, "file": file}
+
+
+def _text(value: object) -> str:
+    """A value as TOML writes it; a string without its quotes, unless it is empty."""
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "-" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _origin(effective: Effective) -> str:
+    """The flag, the variable or the file; its key too if an environment's table has the value."""
+    origin = effective.origin
+    return str(origin.file) if origin.name == effective.key else str(origin)
+
+
+def _summary(found: Config) -> str:
+    pairs = [
+        ("file", found.source or "none; defaults, variables and flags only"),
+        ("environment", found.environment),
+        ("app", ", ".join(found.app) or "none: name one with -r"),
+        ("redis", redacted_url(found.redis.url)),
+        ("pidfile", found.pidfile),
+        ("timeout", f"{found.timeout:g} s"),
+        *(("capsule", _shown_capsule(capsule)) for capsule in found.capsules),
+        *(("rules", _shown_rules(*entry)) for entry in found.rules.entries.items()),
+        *(("cron", _shown_entry(entry)) for entry in found.cron),
     ]
-    for capsule in found.capsules:
-        queues = " ".join(f"{name},{weight}" if weight else name for name, weight in capsule.queues)
-        lines.append(
-            f"capsule      {capsule.name}: {capsule.workers} x {capsule.concurrency} processors, "
-            f"{capsule.mode}: {queues}"
-        )
-    lines += [f"rules        {_told(*entry)}" for entry in found.rules.entries.items()]
-    lines += [f"cron         {_shown_entry(entry)}" for entry in found.cron]
-    return "\n".join(lines)
+    return facts(pairs)
 
 
-def _told(name: str, rules: Rules) -> str:
+def _shown_capsule(capsule: Capsule) -> str:
+    children = f"{capsule.workers} x {capsule.concurrency} processors"
+    return f"{capsule.name}: {children}, {capsule.mode}: {' '.join(capsule.listed_queues)}"
+
+
+def _shown_rules(name: str, rules: Rules) -> str:
     """The rules of one queue, or of each queue of a pattern, in words."""
     waiting = ", ".join(rules.blocking) if isinstance(rules.blocking, tuple) else "all later queues"
-    told = {
+    parts = {
         f"limit {rules.limit}": rules.limit is not None,
         f"{rules.process_limit} per child": rules.process_limit is not None,
         rate_text(rules.rate) if rules.rate else "": rules.rate is not None,
@@ -85,7 +121,7 @@ def _told(name: str, rules: Rules) -> str:
         f"blocks {waiting}": bool(rules.blocking),
         "in turn": bool(rules.fair),
     }
-    words = ", ".join(text for text, said in told.items() if said) or "none"
+    words = ", ".join(text for text, holds in parts.items() if holds) or "none"
     return f"{name}{' (each)' if is_pattern(name) else ''}: {words}"
 
 

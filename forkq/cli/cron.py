@@ -1,4 +1,4 @@
-"""``forkq cron``: looking at periodic jobs, and steering them."""
+"""``forkq cron``: periodic jobs: shown, paused, resumed, run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from ..api import cron as periodic_jobs
 from ..api.cron import Periodic
 from ..api.cron_runs import Run
 from ..client import use
-from .options import configuration, finds_redis
-from .output import as_json, length, moment, relative, show, tell
+from .options import configuration, finds_redis, json_option
+from .output import as_json, duration, echo, echo_table, relative_time, timestamp
 
-_NOTHING = (
+_NO_ENTRIES = (
     "no periodic job is known: an app publishes its own (@forkq.every, [[cron]]) at its start"
 )
-_UNLED = "no clock leads: nothing is enqueued until a tree runs"
-_JSON = click.option("--json", "wants_json", is_flag=True, help="As JSON, for programs.")
+_NO_LEADER = "no clock leads: nothing is enqueued until a tree runs"
 
 
 @click.group()
@@ -29,7 +28,7 @@ def cron() -> None:
 
 
 @cron.command("list")
-@_JSON
+@json_option
 @finds_redis
 def list_(wants_json: bool, **flags: Any) -> int:
     """List the periodic jobs with their next ticks, each in its own time zone."""
@@ -42,15 +41,15 @@ def list_(wants_json: bool, **flags: Any) -> int:
         (one.name, one.entry.schedule.expression, *_next(one), _latest(one), _job(one))
         for one in found
     ]
-    show(rows, ("NAME", "SCHEDULE", "NEXT", "", "LAST", "JOB"), _NOTHING)
-    _tell_of_the_lead(found)
+    echo_table(rows, ("NAME", "SCHEDULE", "NEXT", "", "LAST", "JOB"), _NO_ENTRIES)
+    _warn_without_leader(found)
     return 0
 
 
 @cron.command("next")
 @click.argument("name", required=False)
 @click.option("-n", "count", type=click.IntRange(1, 1000), default=10, show_default=True)
-@_JSON
+@json_option
 @finds_redis
 def next_(name: str | None, count: int, wants_json: bool, **flags: Any) -> int:
     """Show the next ticks of one periodic job, or of all that are awake."""
@@ -63,10 +62,13 @@ def next_(name: str | None, count: int, wants_json: bool, **flags: Any) -> int:
         click.echo(as_json([{"name": one.name, "tick": tick} for tick, one in ticks]))
         return 0
     if name is not None and chosen[0].resting:
-        tell(f"{name} is {_rest(chosen[0])}: none of these will be enqueued", err=True)
-    rows = [(moment(tick, one.entry.schedule.tz), relative(tick), one.name) for tick, one in ticks]
-    show(rows, ("TICK", "", "NAME"), "no tick is coming" if chosen else _NOTHING)
-    _tell_of_the_lead(chosen)
+        echo(f"{name} is {_resting_state(chosen[0])}: none of these will be enqueued", err=True)
+    rows = [
+        (timestamp(tick, one.entry.schedule.tz), relative_time(tick), one.name)
+        for tick, one in ticks
+    ]
+    echo_table(rows, ("TICK", "", "NAME"), "no tick is coming" if chosen else _NO_ENTRIES)
+    _warn_without_leader(chosen)
     return 0
 
 
@@ -77,10 +79,10 @@ def pause(names: tuple[str, ...], **flags: Any) -> int:
     """Let the ticks of periodic jobs pass by until they are resumed."""
     use(configuration(**flags))
     for name in names:
-        periodic_jobs.get(name)  # a misspelt one: nothing is paused
+        periodic_jobs.get(name)  # raises on a misspelt name, before any is paused
     for name in names:
         changed = periodic_jobs.pause(name)
-        tell(f"{name} is paused" if changed else f"{name} was paused already")
+        echo(f"{name} is paused" if changed else f"{name} was paused already")
     return 0
 
 
@@ -88,13 +90,13 @@ def pause(names: tuple[str, ...], **flags: Any) -> int:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @finds_redis
 def resume(names: tuple[str, ...], **flags: Any) -> int:
-    """Let periodic jobs go on with their next ticks; nothing is made up for."""
+    """Let periodic jobs go on with their next ticks; paused ticks are not enqueued late."""
     use(configuration(**flags))
     for name in names:
         periodic_jobs.get(name)
     for name in names:
         changed = periodic_jobs.resume(name)
-        tell(f"{name} {_resumed(periodic_jobs.get(name), changed)}")
+        echo(f"{name} {_resumed(periodic_jobs.get(name), changed)}")
     return 0
 
 
@@ -105,14 +107,14 @@ def run(name: str, **flags: Any) -> int:
     """Push the job of a periodic job now, and print its jid. The schedule stays as it is."""
     use(configuration(**flags))
     jid = periodic_jobs.run(name)
-    tell(jid or "vetoed by a client middleware")
+    echo(jid or "vetoed by a client middleware")
     return 0 if jid else 1
 
 
 @cron.command()
 @click.argument("name")
 @click.option("-n", "count", type=click.IntRange(1, 100), default=20, show_default=True)
-@_JSON
+@json_option
 @finds_redis
 def history(name: str, count: int, wants_json: bool, **flags: Any) -> int:
     """Show what became of the last ticks of a periodic job, the latest first."""
@@ -122,17 +124,8 @@ def history(name: str, count: int, wants_json: bool, **flags: Any) -> int:
     if wants_json:
         click.echo(as_json([asdict(one) for one in runs]))
         return 0
-    rows = [
-        (
-            moment(one.tick or one.at, tz),
-            relative(one.tick or one.at),
-            _became(one),
-            "-" if one.elapsed is None else length(one.elapsed),
-            one.jid or "-",
-        )
-        for one in runs
-    ]
-    show(rows, ("TICK", "", "WHAT", "TOOK", "JID"), f"{name} has not run yet")
+    rows = [_history_row(one, tz) for one in runs]
+    echo_table(rows, ("TICK", "", "WHAT", "TOOK", "JID"), f"{name} has not run yet")
     return 0
 
 
@@ -143,37 +136,37 @@ def remove(name: str, **flags: Any) -> int:
     """Remove a periodic job that was added at run time, or was left by an app that does not run."""
     use(configuration(**flags))
     periodic_jobs.remove(name)
-    tell(f"{name} is removed")
+    echo(f"{name} is removed")
     return 0
 
 
 def _next(periodic: Periodic) -> tuple[str, str]:
     """The next tick in the entry's own zone, and as seen from now; or why there is none."""
     if periodic.resting:
-        return _rest(periodic), ""
+        return _resting_state(periodic), ""
     tick = next(iter(periodic.ticks(1)), None)
     if tick is None:
         return "never", ""
-    return _brief(tick, periodic), relative(tick)
+    return _short_timestamp(tick, periodic), relative_time(tick)
 
 
-def _brief(tick: int, periodic: Periodic) -> str:
+def _short_timestamp(tick: int, periodic: Periodic) -> str:
     """A tick without its seconds, where an expression has none."""
-    shown = moment(tick, periodic.entry.schedule.tz)
+    shown = timestamp(tick, periodic.entry.schedule.tz)
     day, clock, zone = shown.split(" ", 2)
     return f"{day} {clock.removesuffix(':00')} {zone}"
 
 
-def _rest(periodic: Periodic) -> str:
+def _resting_state(periodic: Periodic) -> str:
     if periodic.paused:
         return "paused"
     return "asleep" if periodic.entry.enabled else "disabled"
 
 
 def _latest(periodic: Periodic) -> str:
-    """What was last heard of it, and how long ago."""
+    """The latest event of its history, and how long ago that was."""
     run = periodic.latest
-    return "-" if run is None else f"{run.event} {relative(run.ended_at or run.at)}"
+    return "-" if run is None else f"{run.event} {relative_time(run.ended_at or run.at)}"
 
 
 def _job(periodic: Periodic) -> str:
@@ -182,22 +175,28 @@ def _job(periodic: Periodic) -> str:
 
 
 def _resumed(periodic: Periodic, changed: bool) -> str:
-    """How it stands after ``resume``."""
+    """The state after ``resume``, in words."""
     if not periodic.resting:
         state = "goes on" if changed else "was not paused"
         return f"{state}; next: {' '.join(_next(periodic))}"
     state = "is no longer paused" if changed else "was not paused"
     if not periodic.entry.enabled:
         return f"{state}, but it is disabled where it is defined: nothing is enqueued"
-    return f"{state}, but it is asleep: nobody runs the app that defines it"
+    return f"{state}, but it is asleep: no running tree has the app that defines it"
 
 
-def _tell_of_the_lead(found: Sequence[Periodic]) -> None:
+def _warn_without_leader(found: Sequence[Periodic]) -> None:
     if found and not periodic_jobs.led():
-        tell(_UNLED)
+        echo(_NO_LEADER)
 
 
-def _became(run: Run) -> str:
+def _history_row(run: Run, tz: str) -> tuple[str, ...]:
+    at = run.tick or run.at
+    took = "-" if run.elapsed is None else duration(run.elapsed)
+    return timestamp(at, tz), relative_time(at), _outcome(run), took, run.jid or "-"
+
+
+def _outcome(run: Run) -> str:
     what = {"enqueued": "enqueued, not ended"}.get(run.event, run.event)
     if run.event == "missed" and run.count is not None and run.count > 1:
         what = f"missed {run.count} ticks"
@@ -209,7 +208,7 @@ def _became(run: Run) -> str:
 
 
 def _facts(periodic: Periodic) -> dict[str, Any]:
-    """For programs; without the arguments, which are other people's data."""
+    """For programs; without the arguments, which may be secrets."""
     entry = periodic.entry
     return {
         "name": entry.name,

@@ -25,16 +25,18 @@ def mark_deploy(label: str | None, **flags: Any) -> int:
     client = use(configuration(**flags))
     label = label or _latest_commit()
     with client.connection() as connection:
-        told = mark(connection, client.keys, label)
-    if told is None:
+        marked = mark(connection, client.keys, label)
+    if marked is None:
         click.echo(f"marked already, less than a minute ago, perhaps by another host: {label}")
     else:
-        click.echo(f"marked: {label}" + ("" if told == label else f" (this minute says: {told})"))
+        click.echo(
+            f"marked: {label}" + ("" if marked == label else f" (this minute says: {marked})")
+        )
     return 0
 
 
 def _latest_commit() -> str:
-    """Short hash and subject of the working directory's HEAD. Raises ForkqError."""
+    """Short hash and subject of HEAD in the working directory. Raises ForkqError."""
     remedy = "name the deploy: forkq mark-deploy LABEL"
     try:
         git = subprocess.run(

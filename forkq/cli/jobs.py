@@ -16,8 +16,8 @@ from ..wire.lease import Progress
 from ..wire.payload import loads
 from ..wire.printable import shown_name
 from ..wire.times import seconds
-from .options import configuration, finds_redis
-from .output import as_json, length, moment, relative, show, tell
+from .options import configuration, finds_redis, json_option
+from .output import as_json, duration, echo, echo_table, facts, relative_time, timestamp
 from .spans import span
 
 _TITLES = ("JID", "JOB", "QUEUE", "RUNS", "SILENT", "PROGRESS", "PROCESS")
@@ -25,13 +25,13 @@ _TITLES = ("JID", "JOB", "QUEUE", "RUNS", "SILENT", "PROGRESS", "PROCESS")
 
 @click.command()
 @click.option("--longer-than", callback=span, metavar="T", help="Only those: 90s, 5m, 1h, 2d.")
-@click.option("--json", "wants_json", is_flag=True, help="As JSON, for programs.")
+@json_option
 @finds_redis
 def running(longer_than: float | None, wants_json: bool, **flags: Any) -> int:
     """List the jobs that run now, the longest first, as of the last heartbeats."""
     use(configuration(**flags))
-    bound = "" if longer_than is None else f" for more than {length(longer_than)}"
-    _show(api.running(longer_than), wants_json, f"no job is running{bound}")
+    bound = "" if longer_than is None else f" for more than {duration(longer_than)}"
+    _print(api.running(longer_than), wants_json, f"no job is running{bound}")
     return 0
 
 
@@ -40,41 +40,41 @@ def running(longer_than: float | None, wants_json: bool, **flags: Any) -> int:
     "--minutes", type=click.FloatRange(min=0), default=10, show_default=True, metavar="N",
     help="How long a job may be silent.",
 )  # fmt: skip
-@click.option("--json", "wants_json", is_flag=True, help="As JSON, for programs.")
+@json_option
 @finds_redis
 def stuck(minutes: float, wants_json: bool, **flags: Any) -> int:
     """List running jobs without progress for N minutes, and those without a heartbeat. Exit code 0
     if there are none, 1 if any.
 
-    A job that never tells of progress counts from its beginning. One whose process sends no
-    heartbeat, because it hangs or is gone, counts at once.
+    A job that never reports progress counts from its beginning. One in a process without a
+    heartbeat, which hangs or is gone, counts at once.
     """
     use(configuration(**flags))
     jobs = api.stuck(minutes)
-    _show(jobs, wants_json, f"no job has been silent for more than {length(minutes * 60)}")
+    _print(jobs, wants_json, f"no job has been silent for more than {duration(minutes * 60)}")
     return 1 if jobs else 0
 
 
 @click.command()
 @click.argument("jid")
-@click.option("--json", "wants_json", is_flag=True, help="As JSON, for programs.")
+@json_option
 @finds_redis
 def find(jid: str, wants_json: bool, **flags: Any) -> int:
     """Show where a job is. Exit code 0 if it is somewhere, 1 if it is nowhere."""
     use(configuration(**flags))
     found = api.find(jid)
-    facts = None if found is None else {**_facts(found), **_run_of(found, jid)}
+    job = None if found is None else {**_facts(found), **_run_of(found, jid)}
     if wants_json:
-        click.echo(as_json(facts))
-    elif facts is None:
+        click.echo(as_json(job))
+    elif job is None:
         what = shown_name(jid)
-        tell(f"{what} is nowhere: it is done, was discarded or deleted, or was never pushed")
+        echo(f"{what} is nowhere: it is done, was discarded or deleted, or was never pushed")
     else:
-        tell("\n".join(f"{name:<13} {_told(name, value)}" for name, value in facts.items()))
+        echo(facts((name, _shown(name, value)) for name, value in job.items()))
     return 1 if found is None else 0
 
 
-def _show(jobs: Sequence[api.RunningJob], wants_json: bool, nothing: str) -> None:
+def _print(jobs: Sequence[api.RunningJob], wants_json: bool, if_empty: str) -> None:
     if wants_json:
         click.echo(as_json([{**asdict(job), "silent_for": job.silent_for} for job in jobs]))
         return
@@ -83,18 +83,18 @@ def _show(jobs: Sequence[api.RunningJob], wants_json: bool, nothing: str) -> Non
             job.jid,
             job.job,
             job.queue,
-            length(job.elapsed) if job.thread else f"< {length(job.elapsed)}",
-            length(job.silent_for) if job.heartbeat else "no heartbeat",
+            duration(job.elapsed) if job.thread else f"< {duration(job.elapsed)}",
+            duration(job.silent_for) if job.heartbeat else "no heartbeat",
             _progress(job.progress),
             _process(job.identity),
         )
         for job in jobs
     ]
-    show(rows, _TITLES, nothing)
+    echo_table(rows, _TITLES, if_empty)
 
 
 def _process(identity: str) -> str:
-    """Host and pid; of a long host name the part that tells it from others."""
+    """Host and pid; of a host name only what stands before its first dot."""
     host, _, rest = identity.partition(":")
     return f"{host.partition('.')[0]}:{rest.partition(':')[0]}"
 
@@ -109,36 +109,36 @@ def _progress(progress: Progress | None) -> str:
 
 
 def _facts(found: Found) -> dict[str, Any]:
-    """What may be shown of a job: no arguments, which are other people's data."""
+    """What is shown of a job: everything but its arguments, which may be secrets."""
     try:
         job = loads(found.payload)
     except MalformedPayload:
         job = {}
-    facts = {"jid": job.get("jid"), "job": job.get("class"), "place": found.place}
-    facts |= {"queue": found.queue, "owner": found.owner or None, "at": found.at or None}
+    shown = {"jid": job.get("jid"), "job": job.get("class"), "place": found.place}
+    shown |= {"queue": found.queue, "owner": found.owner or None, "at": found.at or None}
     for key in ("created_at", "enqueued_at", "retry_count", "error_class", "failed_at"):
-        facts[key] = job.get(key)
-    return {key: value for key, value in facts.items() if value is not None}
+        shown[key] = job.get(key)
+    return {key: value for key, value in shown.items() if value is not None}
 
 
 def _run_of(found: Found, jid: str) -> dict[str, Any]:
-    """Since when a running job runs, and how far it is, as its process's last heartbeat said."""
+    """When a running job began, and its progress, as of the last heartbeat of its process."""
     if found.place != "running":
         return {}
     job = next((job for job in api.running() if job.jid == jid), None)
     if job is None:
-        return {}  # it has begun since the last heartbeat
+        return {}  # it began after the last heartbeat
     progress = {} if job.progress is None else {"progress": asdict(job.progress)}
     return {"running_since": job.started_at, **progress}
 
 
-def _told(name: str, value: Any) -> str:
+def _shown(name: str, value: Any) -> str:
     if name == "progress":
         progress = Progress(**value)
-        return f"{_progress(progress)} ({relative(progress.at)})"
-    if name == "at":  # a score: seconds, even where a person meant milliseconds
-        return f"{moment(value)} ({relative(value)})"
+        return f"{_progress(progress)} ({relative_time(progress.at)})"
+    if name == "at":  # a score: always seconds, even if the pusher meant milliseconds
+        return f"{timestamp(value)} ({relative_time(value)})"
     if name.endswith(("_at", "_since")):
         stamp = seconds(value) if isinstance(value, int | float) else 0.0
-        return f"{moment(stamp)} ({relative(stamp)})"
+        return f"{timestamp(stamp)} ({relative_time(stamp)})"
     return shown_name(value)

@@ -1,11 +1,13 @@
-"""``forkq quiet``, ``stop`` and ``status``: talking to the running master."""
+"""``forkq quiet``, ``stop`` and ``status``: commands for the running master."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -13,13 +15,16 @@ import psutil
 
 from ..config.config import Config
 from ..config.private_files import read_trusted
-from ..errors import ForkqError, NotRunning
+from ..errors import ConfigError, ForkqError, NotRunning
 from ..master.embedded_redis import lives
 from ..master.pidfile import running_master
-from .options import configuration, finds_master
+from .options import configuration, finds_master, json_option
+from .output import as_json, echo, table
 
 _POLL: Final = 0.02
-# What a stop may take beyond the time-out: mercy, rescue, the embedded server (invariant 4: 5 s).
+_TITLES: Final = ("CHILD", "PID", "STATE", "BUSY", "DONE", "FAILED", "QUEUES")
+# Seconds that a stop may take beyond the time-out: for the grace period, the rescue and the end of
+# the embedded server.
 _BEYOND: Final = 10.0
 
 
@@ -28,7 +33,7 @@ _BEYOND: Final = 10.0
 @click.option("--wait", is_flag=True, help="Return when no job runs any more.")
 def quiet(wait: bool, **flags: Any) -> int:
     """Fetch no more jobs; running ones go on. One way: only `stop` comes after it."""
-    config = configuration(**flags)
+    config = _configuration(**flags)
     master = _master(config)
     _send(master, signal.SIGTSTP)
     click.echo(f"forkq {master.pid} goes quiet")
@@ -42,7 +47,7 @@ def quiet(wait: bool, **flags: Any) -> int:
 @finds_master
 def stop(**flags: Any) -> int:
     """Stop the tree; returns when its last process is gone."""
-    config = configuration(**flags)
+    config = _configuration(**flags)
     master = _master(config)
     tree = _tree(master)
     timeout = float((_read_status(config, master.pid) or {}).get("timeout", config.timeout))
@@ -56,26 +61,40 @@ def stop(**flags: Any) -> int:
 
 @click.command()
 @finds_master
-@click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
+@json_option
 @click.option("--ready", is_flag=True, help="Only check that every child is ready, and the clock.")
 @click.option("--alive", is_flag=True, help="Only check that the master's loop goes on.")
-def status(as_json: bool, ready: bool, alive: bool, **flags: Any) -> int:
+def status(wants_json: bool, ready: bool, alive: bool, **flags: Any) -> int:
     """Show the running tree: exit code 0 if there is one, 4 if not.
 
     With --ready or --alive: show nothing, and exit with 1 and the reason if it is not.
     """
-    config = configuration(**flags)
+    config = _configuration(**flags)
     found = _read_status(config, _master(config).pid)
     if found is None:
         raise NotRunning(f"the master is just starting: {config.status_file} is not there yet")
     if ready or alive:
         return _checked(found, ready=ready)
-    click.echo(json.dumps(found, indent=2) if as_json else _table(found))
+    echo(as_json(found) if wants_json else _shown(found))
     return 0
 
 
+def _configuration(**flags: Any) -> Config:
+    """The configuration; if it is wrong, one of the pidfile alone, which is enough to find the
+    master. Raises ConfigError if no pidfile is given."""
+    try:
+        return configuration(**flags)
+    except ConfigError as error:
+        pidfile = flags["pidfile"] or os.environ.get("FORKQ_PIDFILE", "").strip()
+        if not pidfile:
+            raise
+        echo(f"forkq: the configuration is wrong; only the pidfile is used:\n{error}", err=True)
+        here = Path.cwd()
+        return Config(pidfile=here / Path(pidfile).expanduser(), state_dir=here)
+
+
 def _master(config: Config) -> psutil.Process:
-    """The live master. Raises NotRunning, or ForkqError if what is there is none of ours."""
+    """The live master. Raises NotRunning, or ForkqError if the pid is not that of a master."""
     master = running_master(config.pidfile)
     if master is None:
         raise NotRunning(
@@ -97,8 +116,7 @@ def _send(master: psutil.Process, number: signal.Signals) -> None:
 
 
 def _tree(master: psutil.Process) -> list[psutil.Process]:
-    """The master and its children. It outlives an embedded server, even one that it only found.
-    What a job has left running is the job's business."""
+    """The master and its children. Processes that jobs have started are not waited for."""
     try:
         return [master, *master.children()]
     except psutil.NoSuchProcess:
@@ -132,8 +150,8 @@ def _checked(found: dict[str, Any], *, ready: bool) -> int:
         reason = f"has been silent for {found['beat_age']:.0f} s"
     elif ready and not found["ready"]:
         children = {child["name"]: child["state"] for child in found["children"]}
-        states = ", ".join(f"{name} {state}" for name, state in children.items())
-        reason = f"is not ready: {found['state']} ({states})"
+        states = [f"{name} {state}" for name, state in children.items()]
+        reason = f"is not ready: {found['state']} ({', '.join([*states, *_missing(found)])})"
     else:
         return 0
     click.echo(f"forkq: the master {found['pid']} {reason}", err=True)
@@ -158,16 +176,26 @@ def _until(condition: Callable[[], bool], limit: float | None) -> bool:
     return True
 
 
-def _table(found: dict[str, Any]) -> str:
+def _missing(found: dict[str, Any]) -> list[str]:
+    """Which children a degraded tree does not have, and why."""
+    missing: list[str] = found.get("missing", [])
+    return missing
+
+
+def _shown(found: dict[str, Any]) -> str:
     tag = f" [{found['tag']}]" if found["tag"] else ""
-    lines = [f"master {found['pid']}{tag}: {found['state']}", ""]
-    lines.append(
-        f"{'child':<20}{'pid':>8}  {'state':<9}{'busy':>9}{'done':>10}{'failed':>8}  queues"
-    )
-    for child in found["children"]:
-        busy = f"{child['busy']} of {child['concurrency']}" if child["concurrency"] else "-"
-        lines.append(
-            f"{child['name']:<20}{child['pid']:>8}  {child['state']:<9}{busy:>9}"
-            f"{child['processed']:>10}{child['failed']:>8}  {' '.join(child['queues'])}"
+    head = [f"master {found['pid']}{tag}: {found['state']}"]
+    head += [f"missing: {reason}" for reason in _missing(found)]
+    rows = [
+        (
+            child["name"],
+            child["pid"],
+            child["state"],
+            f"{child['busy']} of {child['concurrency']}" if child["concurrency"] else "-",
+            child["processed"],
+            child["failed"],
+            " ".join(child["queues"]),
         )
-    return "\n".join(lines)
+        for child in found["children"]
+    ]
+    return "\n".join([*head, "", table(_TITLES, rows)])

@@ -12,13 +12,16 @@ from .. import api
 from ..client import use
 from ..limits.overrides import Fields, limit_to, process_limit_to, rate_to
 from ..limits.rules import MOST
-from .options import configuration, finds_redis
-from .output import as_json, show, tell
-from .queues import warn_of_strangers
+from .options import configuration, finds_redis, json_option
+from .output import as_json, echo, echo_table
+from .queues import warn_of_unknown_queues
 
-_TITLES: Final = ("QUEUE", "RUNNING", "LIMIT", "PER CHILD", "RATE", "TOKENS", "WAITING", "")
-_NOTHING: Final = "no job has been pushed to any queue, and no queue has a rule"
-_NOTE: Final = "* changed at run time; `forkq limits reset QUEUE` goes back to the configuration"
+_TITLES: Final = ("QUEUE", "BUSY", "LIMIT", "PER CHILD", "RATE", "TOKENS", "SIZE", "")
+_NO_QUEUES: Final = "no job has been pushed to any queue, and no queue has a rule"
+_CHANGED_NOTE: Final = (
+    "* changed at run time; `forkq limits reset QUEUE` goes back to the configuration"
+)
+_FIGURES: Final = ("running", "waiting")
 _COUNT: Final = click.IntRange(0, MOST)
 
 
@@ -32,20 +35,20 @@ def limits() -> None:
 
 @limits.command("show")
 @click.argument("queues", nargs=-1, metavar="[QUEUE]...")
-@click.option("--json", "wants_json", is_flag=True, help="As JSON, for programs.")
+@json_option
 @finds_redis
 def show_(queues: tuple[str, ...], wants_json: bool, **flags: Any) -> int:
-    """Show the queues with their rules, what runs and what waits."""
+    """Show the queues with their rules, their jobs in progress (busy) and waiting (size)."""
     use(configuration(**flags))
     for name in queues:
-        api.Queue(name)  # a pattern is refused
+        api.Queue(name)  # raises on a pattern
     states = api.queues(*queues)
     if wants_json:
-        click.echo(as_json([asdict(state) for state in states]))
+        click.echo(as_json([_facts(state) for state in states]))
         return 0
-    show([_row(state) for state in states], _TITLES, _NOTHING)
+    echo_table([_row(state) for state in states], _TITLES, _NO_QUEUES)
     if any(state.changed for state in states):
-        tell(f"\n{_NOTE}")
+        echo(f"\n{_CHANGED_NOTE}")
     return 0
 
 
@@ -103,9 +106,9 @@ def reset(queues: tuple[str, ...], **flags: Any) -> int:
     chosen = [api.Queue(name) for name in queues or _changed()]
     for queue in chosen:
         queue.reset()
-        tell(f"{queue.name}: as configured")
+        echo(f"{queue.name}: as configured")
     if not chosen:
-        tell("nothing was changed at run time")
+        echo("nothing was changed at run time")
     return 0
 
 
@@ -113,15 +116,22 @@ def _change(name: str, fields: Fields, flags: dict[str, Any]) -> int:
     config = configuration(**flags)
     use(config)
     queue = api.Queue(name)
-    warn_of_strangers([name], config)
+    warn_of_unknown_queues([name], config)
     queue.change(fields)
     [state] = api.queues(name)
-    tell(f"{name}: {_told(state)}")
+    echo(f"{name}: {_summary(state)}")
     return 0
 
 
 def _changed() -> Sequence[str]:
     return [state.name for state in api.queues() if state.changed]
+
+
+def _facts(state: api.QueueState) -> dict[str, Any]:
+    """For programs."""
+    figures = {"size": state.waiting, "busy": state.running}
+    others = {key: value for key, value in asdict(state).items() if key not in _FIGURES}
+    return {"name": state.name, **figures, **others}
 
 
 def _row(state: api.QueueState) -> tuple[str, ...]:
@@ -154,8 +164,8 @@ def _marks(state: api.QueueState) -> list[str]:
     return [*marks, "blocking"] if state.blocking else marks
 
 
-def _told(state: api.QueueState) -> str:
+def _summary(state: api.QueueState) -> str:
     limit = "no limit" if state.limit is None else f"limit {state.limit}"
     process = "" if state.process_limit is None else f", {state.process_limit} per child"
     rate = "" if state.rate is None else f", {_rate(state)}"
-    return f"{limit}{process}{rate}; {state.running} running, {state.waiting} waiting"
+    return f"{limit}{process}{rate}; busy {state.running}, size {state.waiting}"

@@ -1,4 +1,4 @@
-"""The command line: its groups, and what an error of the user's looks like."""
+"""The command line: its groups, and how errors are shown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .deploy import mark_deploy
 from .jobs import find, running, stuck
 from .lifecycle import quiet, status, stop
 from .limits import limits
-from .output import tell
+from .output import echo
 from .pause import pause, resume
 from .push import push
 from .start import start
@@ -33,7 +33,7 @@ _REDIS_UNUSABLE = 6
 _INTERRUPTED = 130
 
 _STDOUT = 1
-# What a full disk, /dev/full or a closed descriptor answers to a write.
+# The errors of a write to a full disk, to /dev/full or to a closed descriptor.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO)
 
 
@@ -103,7 +103,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _refuse_bytes(arguments: Sequence[str]) -> None:
-    """Neither JSON nor a key of ours can carry what is no UTF-8. Raises UsageError."""
+    """Neither JSON nor a key of forkq can hold what is not UTF-8. Raises UsageError."""
     for number, argument in enumerate(arguments, 1):
         try:
             argument.encode()
@@ -114,15 +114,15 @@ def _refuse_bytes(arguments: Sequence[str]) -> None:
 
 
 def _print_anything() -> None:
-    """An argument that is no UTF-8, or a letter that the terminal has not, is shown escaped."""
+    """Makes output escape what is not UTF-8, and letters that the terminal does not have."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _cannot_write(error: OSError) -> int:
-    """Standard output is full or gone. What it still holds is dropped: at the exit Python would try
-    to write it again."""
+    """Standard output is full or closed. Drops what it still holds: at its exit Python would try to
+    write that again."""
     with Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), _STDOUT)
     if isinstance(error, BrokenPipeError):
@@ -131,5 +131,5 @@ def _cannot_write(error: OSError) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    tell(f"forkq: {message}", err=True)
+    echo(f"forkq: {message}", err=True)
     return code

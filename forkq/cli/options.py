@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from ..config.config import Config, load
+from ..config.config import Config
+from ..config.load import load
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -17,9 +18,26 @@ _FINDING = (
     click.option("-C", "--config", metavar="FILE", help="Configuration [./forkq.toml]."),
     click.option("-e", "--environment", metavar="E", help="Which environment's tables apply."),
     click.option("-g", "--tag", metavar="T", help="Name of this tree: titles, pidfile, web UI."),
-    click.option("--pidfile", metavar="F", help="Where the master's pid stands."),
+    click.option("--pidfile", metavar="F", help="The file with the master's process id."),
 )
 _REDIS = click.option("--redis", metavar="URL", help="redis://..., unix://... or `embedded`.")
+_RUNNING = (
+    click.option(
+        "-r", "--require", "require", multiple=True, metavar="APP",
+        help="Module, module:attr or file that defines the jobs (repeatable).",
+    ),
+    click.option("-w", "--workers", type=int, metavar="N", help="Children per capsule [1]."),
+    click.option("-c", "--concurrency", type=int, metavar="N", help="Processors per child [5]."),
+    click.option(
+        "-q", "--queue", "queues", multiple=True, metavar="NAME[,WEIGHT]",
+        help="Queue to work on, in order (repeatable) [default].",
+    ),
+    click.option("-t", "--timeout", type=float, metavar="S", help="Seconds to finish in [25]."),
+    click.option("--log-format", type=click.Choice(["console", "json", "logfmt"])),
+    click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"])),
+)  # fmt: skip
+
+json_option = click.option("--json", "wants_json", is_flag=True, help="As JSON, for programs.")
 
 
 def finds_master(command: Command) -> Command:
@@ -30,6 +48,11 @@ def finds_master(command: Command) -> Command:
 def finds_redis(command: Command) -> Command:
     """Adds the flags by which a command finds Redis, and the embedded server."""
     return _with((*_FINDING, _REDIS), command)
+
+
+def runs_tree(command: Command) -> Command:
+    """Adds every flag that sets a key of the configuration."""
+    return _with((*_FINDING, _REDIS, *_RUNNING), command)
 
 
 def configuration(**flags: Any) -> Config:

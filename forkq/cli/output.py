@@ -1,4 +1,4 @@
-"""Tables and times: no wider than the terminal, and whole when piped."""
+"""What commands print: tables, facts, JSON and times. The only table printer of the package."""
 
 from __future__ import annotations
 
@@ -17,20 +17,26 @@ from ..cron.zones import zone_of
 from ..wire.printable import printable, shown_name
 
 _GAP: Final = 2
-_WHOLE: Final = frozenset({"JID", "NAME", "TICK", "NEXT"})
+_WHOLE: Final = frozenset({"JID", "NAME", "KEY", "TICK", "NEXT"})
 _EVER: Final = 1e12  # seconds: more years than any clock has
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """``rows`` under ``titles``, numbers to the right. Where the terminal is too narrow for that,
-    the widest columns are cut, but not those that somebody will copy or compare. For a file or
-    another program none is, and a cell is cut only where no honest name is that long."""
+    """``rows`` under ``titles``, numbers to the right.
+
+    On a terminal that is too narrow the widest columns are cut, but not those with names and ids
+    that people copy. For a file or another program only names of absurd length are cut.
+    """
     lines = [list(titles), *([shown_name(cell) for cell in row] for row in rows)]
-    numeric = [all(_is_number(line[at]) for line in lines[1:]) for at in range(len(titles))]
-    natural = [max(len(line[at]) for line in lines) for at in range(len(titles))]
-    widths = _fitted(natural, [title in _WHOLE for title in titles])
-    return "\n".join(_line(line, widths, numeric) for line in lines)
+    widths = _fitted(_widths(lines), [title in _WHOLE for title in titles])
+    return _aligned(lines, widths, _numeric(lines[1:]) or [False] * len(titles))
+
+
+def facts(pairs: Iterable[tuple[str, Any]]) -> str:
+    """Names with their values, one pair a line, in a table without titles. Nothing is cut."""
+    lines = [[name, str(value)] for name, value in pairs]
+    return _aligned(lines, _widths(lines), _numeric(lines))
 
 
 def as_json(value: Any) -> str:
@@ -40,17 +46,17 @@ def as_json(value: Any) -> str:
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c).strip('"') for c in text)
 
 
-def tell(text: str, *, err: bool = False) -> None:
+def echo(text: str, *, err: bool = False) -> None:
     """Prints lines in which names from Redis may stand: none of them controls the terminal."""
     click.echo(printable(text, keep="\n"), err=err)
 
 
-def show(rows: Sequence[Any], titles: Sequence[str], nothing: str) -> None:
+def echo_table(rows: Sequence[Any], titles: Sequence[str], if_empty: str) -> None:
     """Prints a table, or the sentence that says what is not there."""
-    tell(table(titles, rows) if rows else nothing)
+    echo(table(titles, rows) if rows else if_empty)
 
 
-def moment(stamp: float, tz: str | None = None) -> str:
+def timestamp(stamp: float, tz: str | None = None) -> str:
     """An epoch second in its zone; without one, in this machine's."""
     try:
         at = datetime.fromtimestamp(stamp, None if tz is None else zone_of(tz).tz)
@@ -59,15 +65,15 @@ def moment(stamp: float, tz: str | None = None) -> str:
     return f"{at.astimezone() if tz is None else at:%Y-%m-%d %H:%M:%S %Z}"
 
 
-def relative(stamp: float) -> str:
+def relative_time(stamp: float) -> str:
     """An epoch second as seen from now: ``in 4 min``, ``3 h ago``."""
     away = stamp - time.time()
     if abs(away) > _EVER:
         return "never" if away > 0 else "long ago"
-    return f"in {length(away)}" if away > 0 else f"{length(-away)} ago"
+    return f"in {duration(away)}" if away > 0 else f"{duration(-away)} ago"
 
 
-def length(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """A length of time in one unit, with two digits at least: ``45 s``, ``90 min``, ``47 h``."""
     for size, name in _UNITS:
         if seconds >= 2 * size:
@@ -81,6 +87,15 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+
+def _numeric(lines: Sequence[Sequence[str]]) -> list[bool]:
+    """Which columns have numbers only."""
+    return [all(map(_is_number, column)) for column in zip(*lines, strict=True)]
 
 
 def _fitted(widths: list[int], whole: list[bool]) -> list[int]:
@@ -101,6 +116,10 @@ def _room() -> float:
     if sys.stdout is None or not sys.stdout.isatty():  # closed, or a pipe or file
         return math.inf
     return shutil.get_terminal_size((100, 24)).columns
+
+
+def _aligned(lines: Iterable[Sequence[str]], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+    return "\n".join(_line(cells, widths, numeric) for cells in lines)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:

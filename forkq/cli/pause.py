@@ -1,4 +1,4 @@
-"""``forkq pause`` and ``forkq resume``: queues that nobody fetches from for a while."""
+"""``forkq pause`` and ``forkq resume``: no child fetches from a paused queue."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import click
 from .. import api
 from ..client import use
 from .options import configuration, finds_redis
-from .output import tell
-from .queues import warn_of_strangers
+from .output import echo
+from .queues import warn_of_unknown_queues
 
 
 @click.command()
@@ -20,12 +20,12 @@ def pause(queues: tuple[str, ...], **flags: Any) -> int:
     """Fetch no more jobs from these queues, on all hosts; running ones go on."""
     config = configuration(**flags)
     use(config)
-    chosen = [api.Queue(name) for name in queues]  # a pattern: nothing is paused
-    warn_of_strangers(queues, config)
+    chosen = [api.Queue(name) for name in queues]  # raises on a pattern, before any is paused
+    warn_of_unknown_queues(queues, config)
     for queue in chosen:
         changed = queue.pause()
         state = "is paused" if changed else "was paused already"
-        tell(f"{queue.name} {state}; {queue.busy} running, {queue.size} waiting")
+        echo(f"{queue.name} {state}; busy {queue.busy}, size {queue.size}")
     return 0
 
 
@@ -37,5 +37,5 @@ def resume(queues: tuple[str, ...], **flags: Any) -> int:
     use(configuration(**flags))
     for queue in [api.Queue(name) for name in queues]:
         changed = queue.resume()
-        tell(f"{queue.name} {'goes on' if changed else 'was not paused'}")
+        echo(f"{queue.name} {'goes on' if changed else 'was not paused'}")
     return 0

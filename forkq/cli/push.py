@@ -9,11 +9,10 @@ from typing import Any, Final
 import click
 
 from ..client import use
-from ..config.config import Config
 from ..errors import shown
-from ..limits.patterns import among
 from ..wire.payload import DEFAULT_QUEUE, Payload
 from .options import configuration, finds_redis
+from .queues import warn_of_unserved_queue
 
 _DIGITS: Final = re.compile(r"-?[0-9]{1000,}")
 _LONGEST_EXAMPLE: Final = 60
@@ -28,7 +27,12 @@ _LONGEST_EXAMPLE: Final = 60
 def push(
     name: str, args: tuple[str, ...], queue: str | None, delay: float | None, **flags: Any
 ) -> int:
-    """Push a job and print its jid. Each argument is JSON: 7, '"text"', '[1, 2]'."""
+    """Push a job and print its jid. Each argument is JSON: 7, '"text"', '[1, 2]'.
+
+    This command does not load the app, so it does not know the options that the job itself has
+    (queue, retry and others). Give the queue with --queue. For all options of the job, push from
+    Python, as in: python -c "from app.jobs import mail; mail.perform_async(7)"
+    """
     config = configuration(**flags)
     client = use(config)
     job: Payload = {"class": name, "args": [_parsed(number, a) for number, a in enumerate(args, 1)]}
@@ -37,19 +41,10 @@ def push(
     if delay is not None:
         job["at"] = delay
     jid = client.push(job)
-    _warn_of_idle_queue(config, queue or DEFAULT_QUEUE)
+    if config.source is not None:
+        warn_of_unserved_queue(queue or DEFAULT_QUEUE, config, "--queue ")
     click.echo(jid if jid is not None else "vetoed by a client middleware")
     return 0 if jid is not None else 1
-
-
-def _warn_of_idle_queue(config: Config, queue: str) -> None:
-    """A job in a queue that nobody works on waits for ever, and nothing else would say so."""
-    if config.source is not None and not among(queue, config.queue_names):
-        click.echo(
-            f"forkq: no capsule in {config.source} works on the queue {queue!r}; "
-            f"--queue {' or '.join(config.queue_names)}?",
-            err=True,
-        )
 
 
 def _parsed(number: int, text: str) -> Any:

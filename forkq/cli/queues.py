@@ -1,4 +1,4 @@
-"""Queues that nobody has heard of: most likely misspelt, so the commands say so, and go on."""
+"""A warning about queues that are not known: most likely their names are misspelt."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ from .. import api
 from ..config.config import Config
 from ..config.schema import nearest
 from ..limits.patterns import among
-from .output import tell
+from .output import echo
 
 
-def warn_of_strangers(names: Iterable[str], config: Config) -> None:
-    """On standard error, for each queue that nobody has pushed to and no capsule works on."""
+def warn_of_unknown_queues(names: Iterable[str], config: Config) -> None:
+    """Warns on standard error of each queue that had no push so far and that no capsule serves."""
     known = sorted({*api.queue_names(), *config.queue_names})
     for name in names:
         if not among(name, known):
             near = nearest(name, known)
             hint = f'; the nearest is "{near}"' if near else ""
-            tell(f'warning: nobody has pushed to "{name}" so far{hint}', err=True)
+            echo(f'warning: no job has been pushed to "{name}" so far{hint}', err=True)
+
+
+def warn_of_unserved_queue(queue: str, config: Config, hint: str, of: str = "") -> None:
+    """Warns that no capsule of the file serves ``queue``, where a job would wait for ever."""
+    if not among(queue, config.queue_names):
+        served = " or ".join(config.queue_names)
+        warning = f"no capsule in {config.source} works on the queue {queue!r}{of}; {hint}{served}?"
+        echo(f"forkq: {warning}", err=True)

@@ -12,12 +12,12 @@ _SPAN = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def span(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    """The seconds in ``value``: callback of an option. A number without a unit is refused, since
-    nobody can tell what it means. Raises BadParameter."""
+    """The seconds in ``value``: callback of an option. A number without a unit is refused, because
+    it could be in any unit. Raises BadParameter."""
     if value is None:
         return None
     if _SPAN.fullmatch(value) is None:
         raise click.BadParameter(
-            f"{value!r} is no length of time; write it like 90s, 5m, 1h, 2d or 1h30m"
+            f"{value!r} is not a length of time; write it like 90s, 5m, 1h, 2d or 1h30m"
         )
     return sum(float(number) * _SIZES[unit] for number, unit in _PART.findall(value))

@@ -31,7 +31,7 @@ from ..store.server_check import check_files, check_server
 from ..wire.keys import Keys
 from ..wire.printable import traceback_of
 from ..wire.redis_url import EMBEDDED, redacted_url
-from .options import configuration, finds_redis
+from .options import configuration, runs_tree
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -40,28 +40,7 @@ _STDERR: Final = 2
 
 
 @click.command()
-@finds_redis
-@click.option(
-    "-r",
-    "--require",
-    "require",
-    multiple=True,
-    metavar="APP",
-    help="Module, module:attr or file that defines the jobs (repeatable).",
-)
-@click.option("-w", "--workers", type=int, metavar="N", help="Children per capsule [1].")
-@click.option("-c", "--concurrency", type=int, metavar="N", help="Processors per child [5].")
-@click.option(
-    "-q",
-    "--queue",
-    "queues",
-    multiple=True,
-    metavar="NAME[,WEIGHT]",
-    help="Queue to work on, in order (repeatable) [default].",
-)
-@click.option("-t", "--timeout", type=float, metavar="S", help="Seconds to finish in [25].")
-@click.option("--log-format", type=click.Choice(["console", "json", "logfmt"]))
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+@runs_tree
 @click.option("-v", "--verbose", is_flag=True, help="The same as --log-level debug.")
 def start(verbose: bool, **flags: Any) -> int:
     """Start a master and its children; ends with TERM or Ctrl-C."""

@@ -1,4 +1,4 @@
-"""``forkq stats``: what has been done, what waits."""
+"""``forkq stats``: the counts of the cluster and its queues."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .. import api
 from ..client import use
 from ..limits.patterns import is_pattern
 from ..store.damage import about
-from .options import configuration, finds_redis
-from .output import as_json, length, table, tell
+from .options import configuration, finds_redis, json_option
+from .output import as_json, duration, echo, facts, table
 
 
 @click.command()
 @click.option("--days", type=click.IntRange(1, 1825), metavar="N", help="And the last N days, UTC.")
-@click.option("--json", "wants_json", is_flag=True, help="As JSON, for programs.")
+@json_option
 @finds_redis
 def stats(days: int | None, wants_json: bool, **flags: Any) -> int:
     """Show counts, queue lengths and how long their next jobs have waited."""
@@ -31,14 +31,14 @@ def stats(days: int | None, wants_json: bool, **flags: Any) -> int:
         known = {**asdict(found), "enqueued": found.enqueued, "damaged": damaged}
         click.echo(as_json({**known, "history": past} if days else known))
         return 0
-    tell("\n\n".join([_counts(found), _queues(found), *([_days(history)] if days else [])]))
+    echo("\n\n".join([_counts(found), _queues(found), *([_days(history)] if days else [])]))
     if damaged:
-        tell(f"\n{_damage(damaged)}")
+        echo(f"\n{_damage(damaged)}")
     return 0
 
 
 def _counts(found: api.Stats) -> str:
-    rows = {
+    counts = {
         "processed": found.processed,
         "failed": found.failed,
         "ran twice": found.ran_twice,
@@ -49,7 +49,7 @@ def _counts(found: api.Stats) -> str:
         "dead": found.dead,
         "processes": found.processes,
     }
-    shown = "\n".join(f"{name:<10}{count:>14,}" for name, count in rows.items())
+    shown = facts((name, f"{count:,}") for name, count in counts.items())
     return f"{shown}\nbusy and processes: as of the last heartbeats, up to ten seconds ago"
 
 
@@ -57,10 +57,10 @@ def _queues(found: api.Stats) -> str:
     if not found.queues:
         return "no job has been pushed to any queue"
     rows = [
-        (queue.name, f"{queue.size:,}", length(queue.latency) if queue.size else "-")
+        (queue.name, f"{queue.size:,}", duration(queue.latency) if queue.size else "-")
         for queue in found.queues
     ]
-    return table(("QUEUE", "JOBS", "THE NEXT ONE WAITS"), rows)
+    return table(("QUEUE", "SIZE", "LATENCY"), rows)
 
 
 def _damage(keys: list[str]) -> str:

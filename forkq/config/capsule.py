@@ -1,7 +1,7 @@
 """A capsule: some queues, and how many processors and children serve them. Configuration only.
 
-Made by ``config`` in whichever process starts; read by the master (how many children to spawn), by
-a child's fetcher (which queues, in which order) and by ``forkq config check``.
+Made by ``load``; read by the master (how many children to spawn), by a child's fetcher (which
+queues, in which order) and by ``forkq config check``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT_NAME = "default"
 DEFAULT_QUEUES = (("default", 0),)
 DEFAULT_CONCURRENCY = 5
 
-# A child is called CAPSULE.NUMBER and the clock is a process beside the children, under this name.
+# A child is called CAPSULE.NUMBER; the clock is a process beside the children, with this name.
 RESERVED_NAMES = frozenset({"clock"})
 
 _QUEUE_NAME = r"[A-Za-z0-9_.:*?\[\]-]+"
@@ -49,6 +49,11 @@ class Capsule:
         return tuple(name for name, _ in self.queues)
 
     @property
+    def listed_queues(self) -> tuple[str, ...]:
+        """The queues as a user writes them: ``NAME``, or ``NAME,WEIGHT`` if they have weights."""
+        return tuple(f"{name},{weight}" if weight else name for name, weight in self.queues)
+
+    @property
     def mode(self) -> Mode:
         """How the fetcher orders the queues; the three modes are Sidekiq's."""
         weights = {weight for _, weight in self.queues}
@@ -58,7 +63,7 @@ class Capsule:
 
 
 def parse_queue(text: str) -> tuple[str, int]:
-    """``"mail,3"`` -> ``("mail", 3)``; without a weight it is 0. ConfigError on nonsense."""
+    """``"mail,3"`` -> ``("mail", 3)``; without a weight it is 0. Raises ConfigError."""
     match = _QUEUE.fullmatch(text)
     if match is None or (match[2] is not None and int(match[2]) == 0):
         raise ConfigError(
@@ -71,8 +76,7 @@ def parse_queue(text: str) -> tuple[str, int]:
 def weigh(queues: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
     """The queues of one capsule with their final weights; ConfigError for none or one named twice.
 
-    As soon as one queue has a weight, those without count as 1: a weight of 0 beside others would
-    mean a queue that is never drawn.
+    If one queue has a weight, those without have the weight 1: with 0 they would never be chosen.
     """
     listed = tuple(queues)
     if not listed:

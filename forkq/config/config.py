@@ -1,43 +1,42 @@
-"""The configuration: its values and their defaults, and how they come together.
+"""The configuration: its values, their types and their defaults.
 
-``load`` runs once in every process that a user starts (``forkq start``, ``stop``, ``push``...);
-children get the finished ``Config`` by the fork. Precedence: flags, variables, file, default.
-
-The annotated types below are also what the file is checked against. A new table of the file is one
-more line in ``TABLES`` and one more field of ``Config``.
+``load`` makes it once in every process that a user starts (``forkq start``, ``stop``, ``push``);
+children get the finished ``Config`` by the fork. The annotated types below are what the file, the
+variables and the flags are checked against. A new key is one more field here and one more line in
+``keys``; a new table of the file is one more line in ``TABLES`` and one more field of ``Config``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
 from ..cron.entry import Entry
-from ..errors import ConfigError
 from ..limits.rules import Rulebook
-from ..wire.redis_url import checked_url, redacted_url
+from ..wire.redis_url import checked_url
 from .capsule import DEFAULT_NAME, Capsule, check_name, parse_queue, weigh
-from .cron_tables import ROWS, entry_of
-from .file import DEFAULT_ENVIRONMENT, open_config
-from .flags import Given, misspelt, read_options
+from .cron_tables import ROWS
 from .limit_tables import TABLES as RULES
-from .limit_tables import check_blocking, check_queue, rulebook
-from .paths import beside, default_pidfile, default_state_dir
+from .limit_tables import check_queue
+from .paths import beside
 from .schema import Each, Table, keys_of
+from .settings import DEFAULT, Origin
 
-__all__ = ["Config", "LogSettings", "RedisSettings", "load", "redacted_url"]
+DEFAULT_ENVIRONMENT: Final = "development"
+QUEUE_LIST: Final = 'a list of queues, each "NAME", "NAME,WEIGHT" or ["NAME", WEIGHT]'
 
-Concurrency = Annotated[int, Meta(ge=1, le=1000)]
 Workers = Annotated[int, Meta(ge=1, le=512)]
 Seconds = Annotated[float, Meta(ge=0, le=86400)]
 NetworkSeconds = Annotated[float, Meta(ge=0.001, le=3600)]
 Text = Annotated[str, Meta(min_length=1)]
-_LONGEST_BEAT = 10.0  # seconds
 Name = Annotated[str, Meta(pattern=r"\A\S+\Z", description="a name without spaces")]
+Tag = Annotated[str, Meta(max_length=64, description="a string of at most 64 characters")]
+
+_LONGEST_BEAT = 10.0  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +52,7 @@ class RedisSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """``[log]``: from which level on, and how; ``auto`` depends on whether a person is reading."""
+    """``[log]``: the lowest level that is logged, and the format."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "console", "json", "logfmt"] = "auto"
@@ -61,19 +60,18 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything a forkq process is told; complete, with every default filled in.
+    """The complete configuration of a forkq process, every default filled in.
 
-    ``timeout``, ``boot_timeout`` (0: no limit) and ``silent_after`` are in seconds, ``dead_max`` in
-    jobs; ``workers`` is the number of children for each capsule without its own; ``cron`` the
-    periodic jobs of the file, without what only their jobs say (periodic.entries_by_origin);
-    ``rules`` those of all queues, which each capsule has too; ``source`` is the file that was read.
+    ``cron`` are the periodic jobs of the file, without what only their jobs declare
+    (every.entries_by_origin); ``rules`` those of all queues, which each capsule has too; ``source``
+    is the file that was read. ``origins`` has the origin of each value that is no default.
     """
 
     app: tuple[Text, ...] = ()
     timeout: Seconds = 25.0
     pidfile: Path
     environment: Name = DEFAULT_ENVIRONMENT
-    tag: Annotated[str, Meta(max_length=64, description="a string of at most 64 characters")] = ""
+    tag: Tag = ""
     labels: tuple[Text, ...] = ()
     preload: bool = False
     boot_timeout: Seconds = 300.0
@@ -89,6 +87,7 @@ class Config:
     cron: tuple[Entry, ...] = ()
     rules: Rulebook = field(default_factory=Rulebook, hash=False)
     source: Path | None = None
+    origins: Mapping[str, Origin] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def queue_names(self) -> list[str]:
@@ -110,8 +109,9 @@ class Config:
         """Where the master writes its state, for ``forkq status``."""
         return beside(self.pidfile, ".status.json")
 
-
-_QUEUE_LIST = 'a list of queues, each "NAME", "NAME,WEIGHT" or ["NAME", WEIGHT]'
+    def origin(self, key: str) -> Origin:
+        """Where the value of ``key`` was given, such as "redis.url"."""
+        return self.origins.get(key, DEFAULT)
 
 
 def _queues(items: tuple[str | tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
@@ -123,100 +123,29 @@ def _queues(items: tuple[str | tuple[str, int], ...]) -> tuple[tuple[str, int], 
     return queues
 
 
-Queues = Annotated[
-    tuple[str | tuple[str, int], ...],
-    Meta(description=_QUEUE_LIST),
-    _queues,
-]
-
 # What a file may say: every key with the type of its value.
-_FORKQ = keys_of(Config, without=("redis", "log", "capsules", "cron", "rules", "source"))
-_CAPSULE: dict[str, object] = {"queues": Queues, "concurrency": Concurrency, "workers": Workers}
-TABLES: dict[str, object] = {
+_FORKQ: Final = keys_of(
+    Config, without=("redis", "log", "capsules", "cron", "rules", "source", "origins")
+)
+PLAIN_TABLES: Final[Mapping[str, Table]] = {
     "forkq": _FORKQ,
     "redis": keys_of(RedisSettings),
     "log": keys_of(LogSettings),
-    "capsules": Each(_CAPSULE, check_name),
+}
+CAPSULE: Final[Table] = {
+    "queues": Annotated[tuple[str | tuple[str, int], ...], Meta(description=QUEUE_LIST), _queues],
+    "concurrency": Annotated[int, Meta(ge=1, le=1000)],
+    "workers": Workers,
+}
+TABLES: Final[Table] = {
+    **PLAIN_TABLES,
+    "capsules": Each(CAPSULE, check_name),
     "cron": ROWS,
     **RULES,
 }
-# What flags and variables may say; of the capsules they know one, see _target.
-_OPTION_TABLES: dict[str, Table] = {
-    "forkq": _FORKQ,
-    "redis": keys_of(RedisSettings),
-    "log": keys_of(LogSettings),
-    "capsule": _CAPSULE,
+# An environment may say all of it, except which environment it is.
+ENVIRONMENT: Final[Table] = {
+    **TABLES,
+    "forkq": {key: hint for key, hint in _FORKQ.items() if key != "environment"},
 }
-
-
-def load(
-    path: Path | None, flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path
-) -> Config:
-    """The whole configuration; ConfigError lists everything that is wrong, one problem a line.
-
-    ``flags`` are the parsed flags by name (None or empty: not given), relative paths start at
-    ``cwd``, ``environ`` is the process's environment.
-    """
-    file = open_config(path or flags.get("config"), environ, cwd)
-    problems = list(misspelt(environ, file.variables()))
-    given = read_options(flags, environ, _OPTION_TABLES, problems)
-    environment = given["forkq"].get("environment") or file.environment(environ)
-    values, wrong = file.values(TABLES, environment, environ)
-    problems += wrong
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return _build(values, given, file.source, environ, cwd)
-
-
-def _build(
-    values: dict[str, Any],
-    given: Given,
-    source: Path | None,
-    environ: Mapping[str, str],
-    cwd: Path,
-) -> Config:
-    """The checked parts put together; what nobody gave is the default of its dataclass."""
-    forkq = {**values.get("forkq", {}), **given["forkq"]}
-    tag = forkq.get("tag", "")
-    pidfile = forkq.pop("pidfile", None) or default_pidfile(environ, cwd, tag)
-    state_dir = forkq.pop("state_dir", None) or default_state_dir(environ, cwd, tag)
-    rules = rulebook(values, source)
-    workers = forkq.get("workers", 1)
-    capsules = _capsules(values.get("capsules", {}), given["capsule"], workers, source)
-    check_blocking(rules, capsules, source)
-    return Config(
-        **forkq,
-        pidfile=cwd / pidfile,
-        state_dir=cwd / state_dir,
-        redis=RedisSettings(**{**values.get("redis", {}), **given["redis"]}),
-        log=LogSettings(**{**values.get("log", {}), **given["log"]}),
-        capsules=tuple(replace(capsule, rules=rules) for capsule in capsules),
-        cron=tuple(map(entry_of, values.get("cron", ()))),
-        rules=rules,
-        source=source,
-    )
-
-
-def _capsules(
-    named: dict[str, dict[str, Any]], given: dict[str, Any], workers: int, source: Path | None
-) -> tuple[Capsule, ...]:
-    tables = {name: {"workers": workers, **table} for name, table in named.items()}
-    if given or not tables:
-        target = _target(list(named), given)
-        tables[target] = {"workers": workers, **tables.get(target, {}), **given}
-    for name, table in tables.items():
-        if "queues" not in table and name != DEFAULT_NAME:
-            raise ConfigError(f"{source}: capsules.{name}.queues: missing, expected {_QUEUE_LIST}")
-    return tuple(Capsule(name, **table) for name, table in tables.items())
-
-
-def _target(names: list[str], given: dict[str, Any]) -> str:
-    """The capsule that -q and -c are about: ``default``, or the only one that there is."""
-    if len(names) == 1:
-        return names[0]
-    if names and DEFAULT_NAME not in names and "queues" not in given:
-        raise ConfigError(
-            f"--concurrency (FORKQ_CONCURRENCY): of which capsule? The file has {', '.join(names)} "
-            f"and none called {DEFAULT_NAME}; give it there, or add -q to run one more capsule"
-        )
-    return DEFAULT_NAME
+FILE: Final[Table] = {**TABLES, "environments": Each(ENVIRONMENT)}

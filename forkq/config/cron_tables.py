@@ -1,7 +1,7 @@
-"""``[[cron]]``: what a row of forkq.toml may say, and the periodic job that it means.
+"""``[[cron]]``: the keys of a row of forkq.toml, and the periodic job that it declares.
 
-Used by ``config`` only. A row names its job, which is not loaded yet: what the job itself says of
-its payloads is added when it is (periodic.entries_by_origin).
+Used by ``load`` only. A row names its job, which is not imported yet: the options of the job itself
+are added when it is (every.entries_by_origin).
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from msgspec import Meta
 from ..cron.entry import LONGEST_JITTER, MOST_MISSED, Entry, Overlap, Schedule, check_name
 from ..cron.zones import zone_of
 from ..errors import ConfigError, InvalidSchedule
+from .expand import leaves
 from .schema import Rows, described
 
 
-def _told(check: Callable[[str], object]) -> Callable[[str], str]:
-    """``check``, a value's own, as the schema wants it: returns the value, raises ConfigError."""
+def _valid(check: Callable[[str], object]) -> Callable[[str], str]:
+    """``check`` as a function that returns the value that it checked, or raises ConfigError."""
 
     def checked(value: str) -> str:
         try:
@@ -33,24 +34,15 @@ def _told(check: Callable[[str], object]) -> Callable[[str], str]:
 
 
 def _json_values(args: list[Any]) -> list[Any]:
-    """``args`` itself. TOML has dates and endless numbers, which JSON has not."""
-    odd = _first_odd(args)
-    if odd is not None:
-        raise ConfigError(
-            f"expected values that JSON has, found {described(odd)}; write it in quotes, and let "
-            "the job read the text"
-        )
+    """``args`` itself. Raises ConfigError: TOML has dates and infinite numbers, JSON does not."""
+    for value in leaves(args):
+        infinite = isinstance(value, float) and not math.isfinite(value)
+        if infinite or isinstance(value, datetime.date | datetime.time):
+            raise ConfigError(
+                f"expected values that JSON has, found {described(value)}; write it in quotes, and "
+                "let the job read the text"
+            )
     return args
-
-
-def _first_odd(value: object) -> object | None:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        return next((odd for item in value if (odd := _first_odd(item)) is not None), None)
-    endless = isinstance(value, float) and not math.isfinite(value)
-    dated = isinstance(value, datetime.date | datetime.time)
-    return value if endless or dated else None
 
 
 _Missed = Annotated[
@@ -59,9 +51,9 @@ _Missed = Annotated[
 ]
 
 _ROW: Final[dict[str, object]] = {
-    "name": Annotated[str, _told(check_name)],
-    "cron": Annotated[str, Meta(description="a cron expression"), _told(Schedule.parse)],
-    "tz": Annotated[str, _told(zone_of)],
+    "name": Annotated[str, _valid(check_name)],
+    "cron": Annotated[str, Meta(description="a cron expression"), _valid(Schedule.parse)],
+    "tz": Annotated[str, _valid(zone_of)],
     "job": Annotated[str, Meta(min_length=1, description="the name of a job")],
     "args": Annotated[list[Any], Meta(description="a list of arguments"), _json_values],
     "queue": Annotated[str, Meta(min_length=1, description="the name of a queue")],

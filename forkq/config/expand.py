@@ -16,40 +16,41 @@ _VARIABLE = re.compile(
 )
 
 
-def mentions_variable(found: object) -> bool:
+def leaves(value: object) -> Iterator[object]:
+    """The plain values in lists and tables, however deep."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from leaves(item)
+    else:
+        yield value
+
+
+def mentions_variable(value: object) -> bool:
     """Whether a string, or one anywhere in a list or table, has ``${`` in it."""
-    if isinstance(found, dict):
-        found = list(found.values())
-    if isinstance(found, list):
-        return any(map(mentions_variable, found))
-    return isinstance(found, str) and "${" in found
+    return any(isinstance(leaf, str) and "${" in leaf for leaf in leaves(value))
 
 
-def expanded(found: object, variables: Mapping[str, str] | None) -> object:
+def variables_in(value: object) -> Iterator[str]:
+    """The names of the variables that strings anywhere in ``value`` refer to."""
+    texts = (leaf for leaf in leaves(value) if isinstance(leaf, str))
+    matches = (match for text in texts for match in _VARIABLE.finditer(text))
+    return (match["name"] for match in matches if match["name"])
+
+
+def expanded(value: object, variables: Mapping[str, str] | None) -> object:
     """``${VAR}`` and ``${VAR:-default}`` replaced, in lists and tables too; ConfigError names an
     unset one.
 
     As in a shell, the default also stands in for an empty variable. Without ``variables`` only the
     spelling is checked.
     """
-    if isinstance(found, dict):
-        return {key: expanded(item, variables) for key, item in found.items()}
-    if isinstance(found, list):
-        return [expanded(item, variables) for item in found]
-    if isinstance(found, str):
-        return _VARIABLE.sub(lambda match: _substitute(match, variables), found)
-    return found
-
-
-def variables_in(found: object) -> Iterator[str]:
-    """The names of the variables that strings anywhere in ``found`` refer to."""
-    if isinstance(found, dict):
-        found = list(found.values())
-    if isinstance(found, list):
-        for item in found:
-            yield from variables_in(item)
-    elif isinstance(found, str):
-        yield from (match["name"] for match in _VARIABLE.finditer(found) if match["name"])
+    if isinstance(value, dict):
+        return {key: expanded(item, variables) for key, item in value.items()}
+    if isinstance(value, list):
+        return [expanded(item, variables) for item in value]
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda match: _substitute(match, variables), value)
+    return value
 
 
 def _substitute(match: re.Match[str], variables: Mapping[str, str] | None) -> str:

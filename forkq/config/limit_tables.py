@@ -1,5 +1,5 @@
-"""The rules of queues in forkq.toml: what ``[limits]``, ``[process_limits]``, ``[rates]``,
-``[blocking]`` and ``[fair]`` may say, and the Rulebook that comes of it. Used by ``config``.
+"""The rules of queues in forkq.toml: the keys of ``[limits]``, ``[process_limits]``, ``[rates]``,
+``[blocking]`` and ``[fair]``, and the Rulebook that ``load`` makes of them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from ..limits.rate_text import EXPECTED, parse_rate
 from ..limits.rules import MOST, Rate, Rulebook, Rules
 from .capsule import Capsule, parse_queue
 from .schema import Each, Either, nearest, shown_path
+from .settings import Origin
 
-_SIGNS: Final = re.compile(r"[*?]")
+_WILDCARDS: Final = re.compile(r"[*?]")
 _BRACKETS: Final = re.compile(r"\[.[^\]]*\]")
 
 
 def check_queue(name: str) -> None:
-    """ConfigError unless ``name`` can be that of a queue, or a pattern that stands for some."""
+    """ConfigError unless ``name`` is a possible name of a queue, or a pattern."""
     if "," in name:
-        raise ConfigError(f'"{name}" has a weight in it, which belongs into queues: only the name')
+        raise ConfigError(f'"{name}" has a weight, which only queues take: write the name alone')
     parse_queue(name)
     if "[" in _BRACKETS.sub("", name):
         raise ConfigError(
@@ -40,13 +41,13 @@ def check_pattern(name: str) -> None:
     check_queue(name)
     if not is_pattern(name):
         raise ConfigError(
-            f'"{name}" is one queue, and only those of a pattern can take turns: write the pattern '
-            'that stands in queues, such as "tenant-*"'
+            f'"{name}" is one queue, and only queues of a pattern take turns: write a pattern that '
+            'a capsule has in queues, such as "tenant-*"'
         )
 
 
 def _names(blocking: bool | tuple[str, ...]) -> bool | tuple[str, ...]:
-    """``blocking`` itself, with names that can be queues. Raises ConfigError."""
+    """``blocking`` itself. Raises ConfigError if it has names that no queue can have."""
     if blocking == ():
         raise ConfigError("names no queue that waits: write false, or leave it out")
     for name in blocking if isinstance(blocking, tuple) else ():
@@ -64,7 +65,7 @@ _Blocking = Annotated[
     _names,
 ]
 
-# The tables of the file, and what each is in Rules.
+# The tables of the file, and the field of Rules that each one sets.
 TABLES: Final[dict[str, object]] = {
     "limits": Each(_Limit, check_queue),
     "process_limits": Each(_Limit, check_queue),
@@ -75,7 +76,7 @@ TABLES: Final[dict[str, object]] = {
     "blocking": Each(_Blocking, check_queue),
     "fair": Each(bool, check_pattern),
 }
-_RULES: Final = {
+FIELDS: Final = {
     "limits": "limit",
     "process_limits": "process_limit",
     "rates": "rate",
@@ -87,16 +88,16 @@ _RULES: Final = {
 def rulebook(values: Mapping[str, Any], source: Path | None) -> Rulebook:
     """The checked tables put together. Raises ConfigError.
 
-    A pattern with more letters of its own comes before one with fewer, wherever they stand: tables
-    have no order, and an environment's would always come last.
+    A pattern with more letters of its own comes before one with fewer. Their order in the file does
+    not count: tables have no order, and those of an environment would always come last.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for table, rule in _RULES.items():
+    rules: dict[str, dict[str, Any]] = {}
+    for table, field in FIELDS.items():
         for name, value in values.get(table, {}).items():
-            made = _rate(name, value, source) if table == "rates" else value
-            found.setdefault(name, {})[rule] = made
-    ordered = sorted(found, key=lambda name: (-_letters(name), name))
-    return Rulebook({name: Rules(**found[name]) for name in ordered})
+            rule = _rate(name, value, source) if table == "rates" else value
+            rules.setdefault(name, {})[field] = rule
+    ordered = sorted(rules, key=lambda name: (-_letters(name), name))
+    return Rulebook({name: Rules(**rules[name]) for name in ordered})
 
 
 def _rate(name: str, value: Rate | dict[str, Any], source: Path | None) -> Rate:
@@ -110,39 +111,46 @@ def _rate(name: str, value: Rate | dict[str, Any], source: Path | None) -> Rate:
 
 
 def _letters(name: str) -> int:
-    return len(_SIGNS.sub("", _BRACKETS.sub("", name)))
+    return len(_WILDCARDS.sub("", _BRACKETS.sub("", name)))
 
 
-def check_blocking(book: Rulebook, capsules: Sequence[Capsule], source: Path | None) -> None:
+def check_blocking(
+    book: Rulebook, capsules: Sequence[Capsule], given: Mapping[str, Origin]
+) -> None:
     """ConfigError if a blocking queue names one that does not stand after it."""
     for name, rules in book.entries.items():
         for later in _named(rules):
-            for capsule in capsules:
-                first, second = _place(capsule, name), _place(capsule, later)
-                if None not in (first, second) and second <= first:  # type: ignore[operator]
-                    raise ConfigError(
-                        f'{source}: {shown_path(("blocking", name))}: "{later}" does not stand '
-                        f'after "{name}" in the capsule {capsule.name}, and only later queues can '
-                        "be made to wait: change the order of its queues, or leave it out here"
-                    )
+            capsule = next((one for one in capsules if not _in_order(one, name, later)), None)
+            if capsule is not None:
+                raise ConfigError(
+                    f'{given[shown_path(("blocking", name))]}: "{later}" does not stand after '
+                    f'"{name}" in the capsule {capsule.name}, and only later queues can be made '
+                    "to wait: change the order of its queues, or leave it out here"
+                )
+
+
+def _in_order(capsule: Capsule, name: str, later: str) -> bool:
+    """Whether the capsule has ``later`` after ``name``, or does not have both."""
+    first, second = _position(capsule, name), _position(capsule, later)
+    return first is None or second is None or first < second
 
 
 def _named(rules: Rules) -> list[str]:
-    """The single queues that it names; of a pattern, only those count that stand later."""
+    """The queues that it names. A pattern is left out: of its queues only later ones wait."""
     blocking = rules.blocking if isinstance(rules.blocking, tuple) else ()
     return [name for name in blocking if not is_pattern(name)]
 
 
-def _place(capsule: Capsule, name: str) -> int | None:
-    """Where a queue or pattern stands in a capsule: under its own name, or under a pattern."""
+def _position(capsule: Capsule, name: str) -> int | None:
+    """The position of a queue or pattern in a capsule: of its own name, or of a pattern for it."""
     names = capsule.queue_names
     if name in names:
         return names.index(name)
-    return next((at for at, listed in enumerate(names) if _meet(listed, name)), None)
+    return next((at for at, listed in enumerate(names) if _match(listed, name)), None)
 
 
-def _meet(listed: str, name: str) -> bool:
-    """Whether some queue may be meant by both: what a capsule lists, and what a rule is for."""
+def _match(listed: str, name: str) -> bool:
+    """Whether a queue can match both what a capsule lists and the name of a rule."""
     return (
         listed == name
         or (is_pattern(listed) and fnmatchcase(name, listed))
@@ -151,10 +159,10 @@ def _meet(listed: str, name: str) -> bool:
 
 
 def warnings(book: Rulebook, capsules: Sequence[Capsule]) -> list[str]:
-    """Rules that change nothing here: most likely a name is misspelt."""
+    """Rules that change nothing in these capsules: most likely a name is misspelt."""
     return [
         f"{shown_path((table, name))}: {problem}"
-        for table, rule in _RULES.items()
+        for table, rule in FIELDS.items()
         for name, rules in book.entries.items()
         if getattr(rules, rule) is not None
         for problem in _problems(table, name, rules, capsules)
@@ -163,22 +171,22 @@ def warnings(book: Rulebook, capsules: Sequence[Capsule]) -> list[str]:
 
 def _problems(table: str, name: str, rules: Rules, capsules: Sequence[Capsule]) -> Iterator[str]:
     listed = [queue for capsule in capsules for queue in capsule.queue_names]
-    if not any(_meet(queue, name) for queue in listed):
+    if not any(_match(queue, name) for queue in listed):
         yield f'no capsule works on "{name}"{_hint(name, listed)}'
-    elif table == "fair" and not any(_in_turn(queue, name) for queue in listed):
+    elif table == "fair" and not any(_takes_turns(queue, name) for queue in listed):
         yield f'"{name}" is not how any capsule writes its pattern{_hint(name, listed)}'
     elif table == "blocking" and isinstance(rules.blocking, tuple):
         for later in rules.blocking:
-            if not any(_both(capsule, name, later) for capsule in capsules):
+            if not any(_serves_both(capsule, name, later) for capsule in capsules):
                 yield f'no capsule works on both "{name}" and "{later}"{_hint(later, listed)}'
 
 
-def _in_turn(listed: str, name: str) -> bool:
+def _takes_turns(listed: str, name: str) -> bool:
     return is_pattern(listed) and (listed == name or fnmatchcase(listed, name))
 
 
-def _both(capsule: Capsule, name: str, later: str) -> bool:
-    return _place(capsule, name) is not None and _place(capsule, later) is not None
+def _serves_both(capsule: Capsule, name: str, later: str) -> bool:
+    return _position(capsule, name) is not None and _position(capsule, later) is not None
 
 
 def _hint(name: str, listed: list[str]) -> str:

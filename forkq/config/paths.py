@@ -1,7 +1,7 @@
-"""Where forkq's own files lie by default: the pidfile, what stands beside it, the state folder.
+"""The default paths of forkq's own files: the pidfile, the files beside it, the state folder.
 
-Called by ``config`` in every process that needs them, so that ``forkq stop`` in the same directory,
-with the same tag, looks exactly where ``forkq start`` wrote.
+``load`` calls this in every process, so that ``forkq stop`` in the same directory with the same tag
+looks exactly where ``forkq start`` wrote.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-_LONGEST_NAME = 64  # characters of a tag or folder in a file name; the digest tells the rest apart
+_LONGEST_NAME = 64  # characters of a tag or folder in a file name; the digest makes it unique
 
 
 def default_pidfile(environ: Mapping[str, str], cwd: Path, tag: str) -> Path:
@@ -35,7 +35,7 @@ def default_state_dir(environ: Mapping[str, str], cwd: Path, tag: str) -> Path:
 
 
 def beside(pidfile: Path, suffix: str) -> Path:
-    """``forkq.pid`` -> ``forkq.redis``; a pidfile of another ending keeps it: two never collide."""
+    """``forkq.pid`` -> ``forkq.redis``; another ending is kept, so that no two paths are equal."""
     if pidfile.suffix == ".pid":
         return pidfile.with_suffix(suffix)
     return pidfile.with_name(pidfile.name + suffix)
@@ -43,8 +43,8 @@ def beside(pidfile: Path, suffix: str) -> Path:
 
 def _runtime_dir(environ: Mapping[str, str]) -> Path:
     of_user = _absolute(environ.get("XDG_RUNTIME_DIR", ""))
-    # su and sudo carry the variable of another user along, whose folder root can write to as well.
-    if of_user is not None and _is_ours(of_user):
+    # su and sudo keep the variable of the other user, and root can write to that user's folder too.
+    if of_user is not None and _is_private(of_user):
         return of_user / "forkq"
     if os.getuid() == 0 and os.access("/run", os.W_OK):
         return Path("/run/forkq")
@@ -52,17 +52,17 @@ def _runtime_dir(environ: Mapping[str, str]) -> Path:
 
 
 def is_guessable(folder: Path) -> bool:
-    """Whether any user of this machine could have made this folder before us."""
+    """Whether any user of this machine could have made this folder before forkq did."""
     return folder == _guessable()
 
 
 def _guessable() -> Path:
-    # Not tempfile.gettempdir: that writes a file to see whether it may.
+    # Not tempfile.gettempdir: it writes a file to test the folder.
     return Path(os.environ.get("TMPDIR") or "/tmp") / f"forkq-{os.getuid()}"  # noqa: S108
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether this is a folder of this user's, to which nobody else writes."""
+def _is_private(folder: Path) -> bool:
+    """Whether this folder belongs to this user, and no other user may write to it."""
     try:
         found = folder.stat()
     except OSError:
@@ -71,7 +71,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _stem(cwd: Path, tag: str) -> str:
-    """A name to recognise and a digest to tell apart: ``shop-1f2e3d4c``."""
+    """A name for people and a digest that makes it unique: ``shop-1f2e3d4c``."""
     folder = cwd.resolve()
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", tag or folder.name)[:_LONGEST_NAME].strip(".-")
     seed = os.fsencode(folder) + (b"\0" + os.fsencode(tag) if tag else b"")
@@ -79,7 +79,7 @@ def _stem(cwd: Path, tag: str) -> str:
 
 
 def _first_of(folders: str) -> Path | None:
-    """systemd lists several folders with colons between them; the first is ours."""
+    """The first of several folders, which systemd separates with colons."""
     return _absolute(folders.split(":", maxsplit=1)[0])
 
 

@@ -1,7 +1,7 @@
 """Forkq's own files: the pidfile, the status file, the address of the embedded server.
 
-By default they may lie below the temporary folder, where any user can put a file of that name
-first. So no link is followed, and a file is neither read nor written before its owner is known.
+By default they may lie below the temporary folder, where any user can create a file of that name
+first. So no link is followed, and a file is neither read nor written before its owner is checked.
 Called by the master, by the commands that look for it, and by clients of the embedded server.
 """
 
@@ -24,8 +24,8 @@ _REMEDY: Final = "remove it, run this as its owner, or name another place with -
 
 
 def make_folder(folder: Path) -> None:
-    """Makes the pidfile's folder, for this user alone. One that any user could have made must be
-    ours. Raises ConfigError, or OSError."""
+    """Makes the pidfile's folder, closed to other users. If any user could have made it, it must
+    belong to this user. Raises ConfigError, or OSError."""
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700, parents=True)
     if is_guessable(folder):
@@ -33,7 +33,7 @@ def make_folder(folder: Path) -> None:
 
 
 def check_private(folder: Path, remedy: str) -> None:
-    """Raises ConfigError unless ``folder`` is a folder of this user's, closed to all others."""
+    """Raises ConfigError unless ``folder`` belongs to this user and is closed to all others."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         wrong = "is no folder, or a link to one"
@@ -47,7 +47,7 @@ def check_private(folder: Path, remedy: str) -> None:
 
 
 def open_own(path: Path, flags: int, mode: int) -> int:
-    """Opens a file of ours to write. Raises ConfigError if it is not ours, or OSError."""
+    """Opens a file to write. Raises ConfigError if it does not belong to this user, or OSError."""
     fd = _open(path, flags, mode)
     try:
         found = os.fstat(fd)
@@ -59,8 +59,9 @@ def open_own(path: Path, flags: int, mode: int) -> int:
 
 
 def open_trusted(path: Path) -> int:
-    """Opens a file to read that we may believe: ours, root's, or, for root, one in a folder that
-    only its owner writes to. Raises ConfigError if it is another's, or FileNotFoundError."""
+    """Opens a file to read if its owner is trusted: this user, root, or, if root reads it, any user
+    whose file lies in a folder that only its owner may write to. Raises ConfigError if the owner is
+    not trusted, or FileNotFoundError."""
     try:
         fd = _open(path, os.O_RDONLY, 0)
     except NotADirectoryError:
@@ -77,13 +78,13 @@ def open_trusted(path: Path) -> int:
 
 
 def read_trusted(path: Path) -> bytes:
-    """What such a file holds. Raises as ``open_trusted``."""
+    """The content of such a file. Raises as ``open_trusted``."""
     with os.fdopen(open_trusted(path), "rb") as file:
         return file.read()
 
 
 def replace_own(path: Path, content: bytes) -> None:
-    """Gives ``path`` this content in one step, readable for this user alone. Raises OSError."""
+    """Writes ``content`` to ``path`` in one step, readable for this user alone. Raises OSError."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY

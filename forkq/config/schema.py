@@ -1,10 +1,10 @@
-"""Checks plain data (a TOML file, variables, flags) against typed keys, and words what is wrong.
+"""Typed keys: what a table may hold, and how one value is checked and converted.
 
-Used by ``config`` only, before anything is started. It knows none of forkq's keys: a *table* maps
-each key to what is expected there: a type with its limits (``Annotated[int, Meta(ge=1)]``), another
-table, ``Each`` for a table whose keys are names, ``Rows`` for a list of tables, or ``Either`` for a
-value with a longer form. A function among
-the annotations of a type turns the converted value into the final one, or raises ConfigError.
+Used by ``config`` only. It knows none of forkq's keys: a *table* maps each key to what is expected
+there: a type with its limits (``Annotated[int, Meta(ge=1)]``), another table, ``Each`` for a table
+whose keys are names, ``Rows`` for a list of tables, or ``Either`` for a value with a longer form. A
+function among the annotations of a type turns the converted value into the final one, or raises
+ConfigError.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
 
@@ -22,7 +22,6 @@ from msgspec import Meta
 
 from ..errors import ConfigError
 from ..wire.redis_url import redacted_url
-from .expand import expanded, mentions_variable
 
 KeyPath = tuple[str | int, ...]
 Table = Mapping[str, object]
@@ -41,7 +40,7 @@ _NOUNS: dict[object, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """A table whose keys are names of the user's choice, with an ``item`` under each."""
+    """A table with names of the user's choice for keys, and an ``item`` under each."""
 
     item: object
     check_name: Callable[[str], None] = lambda name: None
@@ -49,8 +48,8 @@ class Each:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A list of tables, ``[[cron]]`` in TOML, each with the keys of ``item``: those in ``required``
-    and any others. ``name`` says what a row is called; no two may be called the same."""
+    """A list of tables, ``[[cron]]`` in TOML, each with keys of ``item``: all those in ``required``
+    and any others. No two may have the same ``name``."""
 
     item: Table
     required: tuple[str, ...]
@@ -71,117 +70,18 @@ def keys_of(owner: type, *, without: tuple[str, ...] = ()) -> dict[str, object]:
     return {key: hint for key, hint in hints.items() if key not in without}
 
 
-@dataclass(slots=True)
-class Checker:
-    """Walks a file's data once, keeps what is right and lists every problem it meets.
-
-    With ``variables`` the ``${VAR}`` in strings are expanded; without, such values are left out of
-    the result, and only their spelling is checked. ``locate`` says where the user wrote a key.
-    """
-
-    source: str
-    root: Table
-    variables: Mapping[str, str] | None = None
-    locate: Callable[[KeyPath], KeyPath] = lambda path: path
-    problems: list[str] = field(default_factory=list)
-
-    def check(self, found: object) -> dict[str, Any]:
-        """What is right in ``found``, in the shape of the root table."""
-        return self._table(self.root, found, ())
-
-    def report(self, path: KeyPath, text: str) -> None:
-        self.problems.append(f"{self.source}: {shown_path(self.locate(path))}: {text}")
-
-    def _table(self, table: Table, found: object, path: KeyPath) -> dict[str, Any]:
-        clean: dict[str, Any] = {}
-        for key, value in self._items(found, path):
-            if key in table:
-                self._put(clean, table[key], value, (*path, key))
-            else:
-                self.report((*path, key), self._unknown(table, key, path))
-        return clean
-
-    def _named(self, each: Each, found: object, path: KeyPath) -> dict[str, Any]:
-        clean: dict[str, Any] = {}
-        for name, value in self._items(found, path):
-            try:
-                each.check_name(name)
-            except ConfigError as error:
-                self.report((*path, name), str(error))
-            self._put(clean, each.item, value, (*path, name))
-        return clean
-
-    def _rows(self, rows: Rows, found: object, path: KeyPath) -> list[dict[str, Any]]:
-        if not isinstance(found, list):
-            self.report(
-                path, f"expected a list of tables, each [[{path[-1]}]], found {described(found)}"
-            )
-            return []
-        clean = [self._table(rows.item, row, (*path, index)) for index, row in enumerate(found)]
-        first: dict[object, int] = {}
-        for index, (row, written) in enumerate(zip(clean, found, strict=True)):
-            if isinstance(written, dict):
-                self._demand(rows, written, (*path, index))
-            if row and len(row) == len(written):  # wholly understood: its name is known
-                name = rows.name(row)
-                if first.setdefault(name, index) != index:
-                    self.report((*path, index), _taken(name, (*path, first[name])))
-        return clean
-
-    def _demand(self, rows: Rows, written: Mapping[str, object], path: KeyPath) -> None:
-        for key in rows.required:
-            if key not in written:
-                self.report((*path, key), f"missing, expected {expectation(rows.item[key])}")
-
-    def _items(self, found: object, path: KeyPath) -> list[tuple[str, object]]:
-        if isinstance(found, dict):
-            return list(found.items())
-        self.report(path, f"expected a table, found {described(found)}")
-        return []
-
-    def _put(self, clean: dict[str, Any], expected: object, found: object, path: KeyPath) -> None:
-        if isinstance(expected, Each):
-            clean[str(path[-1])] = self._named(expected, found, path)
-        elif isinstance(expected, Rows):
-            clean[str(path[-1])] = self._rows(expected, found, path)
-        elif isinstance(expected, Either):
-            form = expected.long if isinstance(found, dict) else expected.short
-            self._put(clean, form, found, path)
-        elif isinstance(expected, Mapping):
-            clean[str(path[-1])] = self._table(expected, found, path)
-        else:
-            self._put_value(clean, expected, found, path)
-
-    def _put_value(
-        self, clean: dict[str, Any], expected: object, found: object, path: KeyPath
-    ) -> None:
-        expands = mentions_variable(found)
-        try:
-            if expands:
-                found = expanded(found, self.variables)
-            if not expands or self.variables is not None:
-                clean[str(path[-1])] = converted(found, expected, from_text=expands)
-        except ConfigError as error:
-            self.report(path, str(error))
-
-    def _unknown(self, table: Table, key: str, path: KeyPath) -> str:
-        valid = f"valid here: {', '.join(map(_shown_key, table))}"
-        near = nearest(key, table)
-        if near is not None:
-            return f"unknown key, the nearest valid one is {shown_path((*path, near))} ({valid})"
-        elsewhere = next((place for place in _places(self.root) if place[-1] == key), None)
-        if elsewhere is not None:
-            return f"unknown key here, it belongs to {'.'.join(map(str, elsewhere))} ({valid})"
-        return f"unknown key ({valid})"
-
-
 def shown_path(path: KeyPath) -> str:
     """A path as people write it: ``cron[2].jitter``, counted from 0."""
-    keys = (f"[{key}]" if isinstance(key, int) else f".{_shown_key(key)}" for key in path)
+    keys = (f"[{key}]" if isinstance(key, int) else f".{shown_key(key)}" for key in path)
     return "".join(keys).removeprefix(".")
 
 
-def nearest(word: str, words: Table | list[str], cutoff: float = 0.6) -> str | None:
+def shown_key(key: str) -> str:
+    """A key as TOML writes it: quoted unless it is bare."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'"{key}"'
+
+
+def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The one of ``words`` that was probably meant."""
     return next(iter(difflib.get_close_matches(word.lower(), list(words), 1, cutoff)), None)
 
@@ -242,7 +142,7 @@ def _path(wanted: type, found: object) -> Path:
         raise ValueError("not a path")
     try:
         return Path(found).expanduser()
-    except RuntimeError as error:  # ~nobody
+    except RuntimeError as error:  # of ~name
         raise ValueError("no such user") from error
 
 
@@ -251,27 +151,3 @@ def _unwrapped(hint: object) -> tuple[object, tuple[object, ...]]:
         base, *notes = get_args(hint)
         return base, tuple(notes)
     return hint, ()
-
-
-def _places(table: Table, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Every key path that a file may have, NAME standing for names."""
-    for key, expected in table.items():
-        below = expected.item if isinstance(expected, Each | Rows) else expected
-        below = below.long if isinstance(below, Either) else below
-        here: KeyPath = (*path, key)
-        if isinstance(expected, Each):
-            here = (*here, "NAME")
-        elif isinstance(expected, Rows):
-            here = (*path, f"{key}[N]")
-        yield here
-        if isinstance(below, Mapping):
-            yield from _places(below, here)
-
-
-def _taken(name: object, path: KeyPath) -> str:
-    return f"{name!r} is the name of {shown_path(path)} too; give one of them another name"
-
-
-def _shown_key(key: str) -> str:
-    """A key as TOML writes it: quoted unless it is bare."""
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'"{key}"'

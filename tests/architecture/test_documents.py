@@ -18,7 +18,7 @@ import click
 import pytest
 
 from forkq.cli.main import cli
-from forkq.config.config import load
+from forkq.config.load import load
 from tests.support.documents import (
     ROOT,
     Snippet,

@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 from redis import Redis
 
-from forkq.config import config
+from forkq.config.load import load
 from forkq.demo import runner
 from forkq.demo.books import Account, Books
 from forkq.demo.plan import Pushed
@@ -242,7 +242,7 @@ def test_the_books_find_a_job_that_is_lost(
 ) -> None:
     """Nothing is assumed: a job that is neither in Redis nor on disk makes the demo fail."""
     flags = {"redis": redis_server.url, "queues": ["pictures"]}
-    settings = config.load(None, flags, {}, tmp_path)
+    settings = load(None, flags, {}, tmp_path)
     pushed = [Pushed(jid, "Thumbnail", "a.png", f"{jid}.jpg") for jid in ("a", "b", "c", "d")]
     (tmp_path / "a.jpg").touch()
     dead = {"class": "Thumbnail", "jid": "b", "error_class": "OSError", "error_message": "torn"}

@@ -69,7 +69,7 @@ def test_show_tells_what_is_in_force_and_what_was_changed(shell: ForkqTree, redi
     assert "* changed at run time; `forkq limits reset QUEUE`" in table
     assert "webhooks" not in told(shell, "limits", "show", "tenant-a")
     assert shown(shell)["webhooks"] == {
-        "name": "webhooks", "running": 0, "waiting": 1, "paused": False, "limit": 2,
+        "name": "webhooks", "busy": 0, "size": 1, "paused": False, "limit": 2,
         "process_limit": 1, "rate": "5/second", "burst": 9.0, "tokens": 9.0, "blocking": False,
         "changed": ["limit", "process_limit", "rate", "burst"],
     }  # fmt: skip
@@ -78,7 +78,7 @@ def test_show_tells_what_is_in_force_and_what_was_changed(shell: ForkqTree, redi
 def test_set_unset_and_reset(shell: ForkqTree) -> None:
     """Set wins over the file, unset lifts what the file has, reset goes back to it."""
     assert told(shell, "limits", "set", "webhooks", "2") == (
-        "webhooks: limit 2, 100/minute; 0 running, 0 waiting"
+        "webhooks: limit 2, 100/minute; busy 0, size 0"
     )
     assert told(shell, "limits", "set", "webhooks", "--process", "1").startswith(
         "webhooks: limit 2, 1 per child, 100/minute;"
@@ -104,8 +104,8 @@ def test_set_unset_and_reset(shell: ForkqTree) -> None:
 def test_pause_and_resume(shell: ForkqTree, redis: Redis) -> None:
     redis.rpush("queue:webhooks", "{}")
     assert told(shell, "pause", "webhooks", "critical").splitlines() == [
-        "webhooks is paused; 0 running, 1 waiting",
-        "critical is paused; 0 running, 0 waiting",
+        "webhooks is paused; busy 0, size 1",
+        "critical is paused; busy 0, size 0",
     ]
     assert redis.smembers("paused") == {b"webhooks", b"critical"}
     assert told(shell, "pause", "webhooks").startswith("webhooks was paused already")
@@ -116,7 +116,7 @@ def test_pause_and_resume(shell: ForkqTree, redis: Redis) -> None:
 
 def test_a_queue_that_nobody_knows_is_warned_of_and_obeyed(shell: ForkqTree, redis: Redis) -> None:
     """The queue may be about to come; and a misspelt one should not go unseen."""
-    warning = 'warning: nobody has pushed to "webhook" so far; the nearest is "webhooks"'
+    warning = 'warning: no job has been pushed to "webhook" so far; the nearest is "webhooks"'
     told(shell, "pause", "webhook", warned=warning)
     told(shell, "limits", "set", "webhook", "3", warned=warning)
     assert redis.sismember("paused", "webhook")

@@ -20,7 +20,7 @@ from forkq.child.heartbeat.record import Record, describe
 from forkq.child.heartbeat.stats import Totals
 from forkq.child.heartbeat.stats_flush import StatsFlusher
 from forkq.config.capsule import Capsule
-from forkq.config.config import load
+from forkq.config.load import load
 from forkq.runtime.liveness import process_ref
 from forkq.store.connection import RedisConnection
 from forkq.store.outage import Outage

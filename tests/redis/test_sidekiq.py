@@ -26,7 +26,7 @@ from forkq.child.heartbeat.stats import Totals
 from forkq.child.heartbeat.stats_flush import StatsFlusher
 from forkq.clock.due_jobs import DueJobMover
 from forkq.config.capsule import Capsule
-from forkq.config.config import load
+from forkq.config.load import load
 from forkq.store.connection import RedisConnection
 from forkq.store.outage import Outage
 from forkq.wire.keys import Keys

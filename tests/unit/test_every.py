@@ -12,7 +12,8 @@ import pytest
 
 import forkq
 from forkq import registry
-from forkq.config.config import Config, load
+from forkq.config.config import Config
+from forkq.config.load import load
 from forkq.cron.entry import Entry
 from forkq.errors import ForkqError, InvalidJob, InvalidSchedule
 from forkq.every import entries_by_origin, origin_of

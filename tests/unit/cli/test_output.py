@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from forkq.cli.output import as_json, table, tell
+from forkq.cli.output import as_json, echo, table
 
 ROWS = [("shop.jobs.refresh", "x" * 60, "a" * 24), ("b", "y" * 90, "b" * 24)]
 TITLES = ("NAME", "NOTE", "JID")
@@ -43,9 +43,9 @@ HOSTILE = "Job\x1b[2J\x9b31m\u202e\r\x00\x7f"
 
 
 def test_nothing_that_controls_a_terminal_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(table(TITLES, [(HOSTILE, HOSTILE, HOSTILE)]))
-    tell(as_json({HOSTILE: [HOSTILE]}))
-    tell(f"{HOSTILE} is paused", err=True)
+    echo(table(TITLES, [(HOSTILE, HOSTILE, HOSTILE)]))
+    echo(as_json({HOSTILE: [HOSTILE]}))
+    echo(f"{HOSTILE} is paused", err=True)
     said = capsys.readouterr()
     assert all(c.isprintable() or c == "\n" for c in said.out + said.err)
 

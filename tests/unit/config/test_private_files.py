@@ -1,4 +1,4 @@
-"""Files and folders that another user may have put in our way: never followed, never believed."""
+"""Files and folders that another user may have made: never followed, never trusted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forkq import client
-from forkq.config.config import load
+from forkq.config.load import load
 from forkq.config.private_files import make_folder, open_trusted, read_trusted, replace_own
 from forkq.errors import ConfigError
 from forkq.master.pidfile import Pidfile, running_master
@@ -30,7 +30,7 @@ def shared(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    """A file of ours that nobody must change."""
+    """A file of this user that no test may change."""
     path = tmp_path / "victim"
     path.write_text("precious")
     return path
@@ -70,7 +70,7 @@ def open_to_all(path: Path, victim: Path) -> None:
     path.chmod(0o666)
 
 
-def strangers(path: Path, victim: Path) -> None:
+def file_of_another_user(path: Path, victim: Path) -> None:
     del victim
     path.write_text("1\n")
     os.chown(path, STRANGER, STRANGER)
@@ -78,12 +78,12 @@ def strangers(path: Path, victim: Path) -> None:
 
 Trap = Callable[[Path, Path], None]
 TRAPS = [linked, dangling, hard_linked, pipe, listening, folder, open_to_all]
-TRAPS_OF_STRANGERS = [*TRAPS, pytest.param(strangers, marks=as_root)]
+TRAPS_OF_ANOTHER_USER = [*TRAPS, pytest.param(file_of_another_user, marks=as_root)]
 
 
-@pytest.mark.parametrize("trap", TRAPS_OF_STRANGERS)
+@pytest.mark.parametrize("trap", TRAPS_OF_ANOTHER_USER)
 def test_a_trap_in_the_pidfiles_place_is_refused(shared: Path, victim: Path, trap: Trap) -> None:
-    """By the master that would write it, and by the commands that would read it."""
+    """By the master, which would write it, and by the commands, which would read it."""
     path = shared / "forkq.pid"
     trap(path, victim)
     with pytest.raises(ConfigError, match=r"forkq\.pid.*--pidfile"):
@@ -94,7 +94,7 @@ def test_a_trap_in_the_pidfiles_place_is_refused(shared: Path, victim: Path, tra
     assert not victim.with_name("nowhere").exists()
 
 
-@pytest.mark.parametrize("trap", TRAPS_OF_STRANGERS)
+@pytest.mark.parametrize("trap", TRAPS_OF_ANOTHER_USER)
 def test_a_trap_in_the_address_files_place_sends_no_push_elsewhere(
     shared: Path, victim: Path, trap: Trap
 ) -> None:
@@ -109,7 +109,7 @@ def test_a_trap_in_the_address_files_place_sends_no_push_elsewhere(
 def test_a_trap_in_the_status_files_place_is_replaced(
     shared: Path, victim: Path, trap: Trap, place: str
 ) -> None:
-    """And so is one in the place of the file that becomes it."""
+    """So is one in the place of the temporary file that is renamed to it."""
     trap(shared / place, victim)
     replace_own(shared / "status.json", b"{}")
     assert victim.read_text() == "precious"
@@ -119,7 +119,7 @@ def test_a_trap_in_the_status_files_place_is_replaced(
 
 @pytest.fixture
 def guessable(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where forkq's files lie without XDG_RUNTIME_DIR."""
+    """The folder of forkq's files without XDG_RUNTIME_DIR."""
     monkeypatch.setenv("TMPDIR", str(shared))
     return shared / f"forkq-{os.getuid()}"
 
@@ -140,7 +140,7 @@ def open_folder(path: Path, victim: Path) -> None:
     path.chmod(0o755)
 
 
-def strangers_folder(path: Path, victim: Path) -> None:
+def folder_of_another_user(path: Path, victim: Path) -> None:
     del victim
     path.mkdir(mode=0o700)
     os.chown(path, STRANGER, STRANGER)
@@ -150,7 +150,7 @@ def strangers_folder(path: Path, victim: Path) -> None:
     "trap",
     [
         linked, dangling, linked_folder, open_folder,
-        pytest.param(strangers_folder, marks=as_root),
+        pytest.param(folder_of_another_user, marks=as_root),
     ],
 )  # fmt: skip
 def test_another_thing_in_its_place_is_refused(guessable: Path, victim: Path, trap: Trap) -> None:
@@ -162,7 +162,7 @@ def test_another_thing_in_its_place_is_refused(guessable: Path, victim: Path, tr
 
 
 @as_root
-def test_root_believes_a_file_of_a_user_where_only_that_user_writes(tmp_path: Path) -> None:
+def test_root_trusts_a_file_of_a_user_where_only_that_user_writes(tmp_path: Path) -> None:
     """As `forkq stop --pidfile /run/forkq/forkq.pid` does, for a service with a user of its own."""
     path = tmp_path / "forkq.pid"
     path.write_text("1\n")
@@ -176,7 +176,7 @@ def test_root_believes_a_file_of_a_user_where_only_that_user_writes(tmp_path: Pa
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
-def test_a_runtime_dir_that_others_write_to_is_passed_over(tmp_path: Path, mode: int) -> None:
+def test_a_runtime_dir_that_others_write_to_is_ignored(tmp_path: Path, mode: int) -> None:
     """As with XDG_RUNTIME_DIR=/tmp."""
     folder = tmp_path / "run"
     folder.mkdir()
@@ -187,8 +187,8 @@ def test_a_runtime_dir_that_others_write_to_is_passed_over(tmp_path: Path, mode:
 
 
 @as_root
-def test_the_runtime_dir_of_another_user_is_passed_over(tmp_path: Path) -> None:
-    """su and sudo carry it along, and root can write to it."""
+def test_the_runtime_dir_of_another_user_is_ignored(tmp_path: Path) -> None:
+    """su and sudo keep the variable, and root can write to the folder."""
     folder = tmp_path / "run"
     folder.mkdir(mode=0o700)
     os.chown(folder, STRANGER, STRANGER)

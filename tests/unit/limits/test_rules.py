@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from forkq.cli.config import config as config_command
-from forkq.config.config import Config, load
+from forkq.config.config import Config
 from forkq.config.limit_tables import warnings
+from forkq.config.load import load
 from forkq.errors import ConfigError
 from forkq.limits.rules import NO_RULES, Rate, Rulebook, Rules
 
@@ -154,7 +155,7 @@ def test_the_pattern_with_more_letters_counts_wherever_it_stands(loaded: Loader)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[limits]\nq = -1", "limits.q: expected a whole number from 0 to 1000000, found the who"),
         ("[limits]\nq = 2.5", "limits.q: expected a whole number from 0 to 1000000, found the num"),
@@ -164,7 +165,7 @@ def test_the_pattern_with_more_letters_counts_wherever_it_stands(loaded: Loader)
         ("limits = 3", "limits: expected a table, found the whole number 3"),
         ("[limit]\nq = 3", "limit: unknown key, the nearest valid one is limits "),
         ('[limits]\n"a b" = 3', 'limits."a b": "a b" is not a queue: expected NAME'),
-        ('[limits]\n"a,2" = 3', 'limits."a,2": "a,2" has a weight in it, which belongs into'),
+        ('[limits]\n"a,2" = 3', 'limits."a,2": "a,2" has a weight, which only queues take'),
         ('[limits]\n"tenant-[ab" = 3', 'limits."tenant-[ab": "tenant-[ab" is a bad pattern: its'),
         ('[limits]\n"t[]" = 3', 'limits."t[]": "t[]" is a bad pattern'),
         ('[capsules.default]\nqueues = ["t-["]', 'capsules.default.queues: "t-[" is a bad pattern'),
@@ -181,7 +182,7 @@ def test_the_pattern_with_more_letters_counts_wherever_it_stands(loaded: Loader)
         ('[blocking]\nq = "r"', "blocking.q: expected true, false or a list of the names of later"),
         ("[blocking]\nq = []", "blocking.q: names no queue that waits"),
         ('[blocking]\nq = ["x y"]', 'blocking.q: "x y" is not a queue'),
-        ("[fair]\nq = true", 'fair.q: "q" is one queue, and only those of a pattern can take'),
+        ("[fair]\nq = true", 'fair.q: "q" is one queue, and only queues of a pattern take'),
         ('[fair]\n"q*" = 1', 'fair."q*": expected true or false, found the whole number 1'),
         (
             "[environments.production.limits]\nq = -1",
@@ -190,12 +191,12 @@ def test_the_pattern_with_more_letters_counts_wherever_it_stands(loaded: Loader)
     ],
 )  # fmt: skip
 def test_what_no_rule_can_be_is_refused_with_its_place(
-    problems: Failer, text: str, told: str
+    problems: Failer, text: str, message: str
 ) -> None:
     """File, key path, what was expected and what was found: one line."""
     [problem] = problems(text)
     assert problem.startswith("FILE: ")
-    assert told in problem
+    assert message in problem
 
 
 @pytest.mark.parametrize(
@@ -214,6 +215,13 @@ def test_only_a_later_queue_can_be_made_to_wait(
     [problem] = problems(f'{QUEUES}\n[blocking]\n"{blocking}" = ["{waiting}"]')
     assert re.match(rf'FILE: blocking\.\S+: "{re.escape(waiting)}" does not stand after', problem)
     assert "the capsule default" in problem
+
+
+def test_a_wrong_order_is_reported_where_the_rule_stands(problems: Failer) -> None:
+    """In the environment's table, if that has it."""
+    table = '[environments.development.blocking]\nwebhooks = ["critical"]'
+    [problem] = problems(f"{QUEUES}\n{table}")
+    assert problem.startswith("FILE: environments.development.blocking.webhooks: ")
 
 
 # What is warned of

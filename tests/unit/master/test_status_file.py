@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forkq.config import config
+from forkq.config.load import load
 from forkq.master.status_file import StatusFile
 from tests.support.recorded_log import RecordedLog
 
@@ -33,7 +33,7 @@ def test_a_full_disk_leaves_no_half_written_file(
     """It is logged once. When there is room again, the file is written."""
     log = RecordedLog()
     flags = {"pidfile": str(tmp_path / "forkq.pid")}
-    settings = config.load(None, flags, {}, tmp_path)
+    settings = load(None, flags, {}, tmp_path)
     status = StatusFile(settings, log)
     status.write("running", [], ready=True, missing=[])
     status._next_write = 0.0

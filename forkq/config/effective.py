@@ -1,0 +1,95 @@
+"""Every value that is in force, and its origin: what ``forkq config show`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..cron.entry import Entry
+from ..limits.rate_text import rate_text
+from ..limits.rules import Rules
+from ..wire.redis_url import redacted_url
+from .config import PLAIN_TABLES, Config
+from .cron_tables import ROWS
+from .limit_tables import FIELDS
+from .schema import KeyPath, shown_path
+from .settings import DEFAULT, Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """One key of forkq.toml, its value, ready for JSON and without passwords, and its origin."""
+
+    key: str
+    value: Any
+    origin: Origin
+
+
+def effective(config: Config) -> Iterator[Effective]:
+    """Every value in force, in the order of docs/configuration.md."""
+    for path, value in _values(config):
+        key = shown_path(path)
+        yield Effective(key, _public(value), _origin(config, key, path))
+
+
+def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
+    owners = {"forkq": config, "redis": config.redis, "log": config.log}
+    for name, keys in PLAIN_TABLES.items():
+        yield from (((name, key), getattr(owners[name], key)) for key in keys)
+    for capsule in config.capsules:
+        yield ("capsules", capsule.name, "queues"), capsule.listed_queues
+        yield ("capsules", capsule.name, "concurrency"), capsule.concurrency
+        yield ("capsules", capsule.name, "workers"), capsule.workers
+    for index, entry in enumerate(config.cron):
+        row = _row(entry)
+        yield from ((("cron", index, key), row[key]) for key in ROWS.item)
+    for table in FIELDS:
+        for name, rules in config.rules.entries.items():
+            yield from _rule(table, name, rules)
+
+
+def _row(entry: Entry) -> dict[str, object]:
+    """A periodic job as forkq.toml has it. Its arguments may be secrets: they are counted only."""
+    return {
+        "name": entry.name,
+        "cron": entry.schedule.expression,
+        "tz": entry.schedule.tz,
+        "job": entry.job["class"],
+        "args": f"({len(entry.job['args'])}, not shown)",
+        "queue": entry.job.get("queue"),
+        "overlap": entry.overlap,
+        "missed": entry.missed,
+        "jitter": entry.jitter,
+        "enabled": entry.enabled,
+    }
+
+
+def _rule(table: str, name: str, rules: Rules) -> Iterator[tuple[KeyPath, object]]:
+    value = getattr(rules, FIELDS[table])
+    if value is None:
+        return
+    if table != "rates":
+        yield (table, name), value
+        return
+    yield (table, name, "rate"), rate_text(value)
+    if value.burst is not None:
+        yield (table, name, "burst"), value.burst
+
+
+def _origin(config: Config, key: str, path: KeyPath) -> Origin:
+    """A capsule without workers of its own has those of ``[forkq]``, and "rates.NAME" may be the
+    rate itself or a table."""
+    found = config.origins.get(key)
+    if found is None and path[0] == "capsules" and path[-1] == "workers":
+        found = config.origins.get("forkq.workers")
+    if found is None and path[0] == "rates":
+        found = config.origins.get(shown_path(path[:-1]))
+    return found or DEFAULT
+
+
+def _public(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_public(item) for item in value]
+    return redacted_url(str(value)) if isinstance(value, str | Path) else value

@@ -1,0 +1,157 @@
+"""What each key of forkq.toml is for, and which variables and flag set it.
+
+Read by ``load`` (flags and variables) and by the maker of docs/configuration.md; types and defaults
+are declared in ``config``, ``cron_tables`` and ``limit_tables``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_COMMAS: Final = r"\s*,\s*"
+_SPACES: Final = r"[\s;]+"  # queues already have a comma before the weight
+_PARAMETERS: Final = {"-r": "require", "-q": "queues"}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """``about`` is one sentence. The first of ``variables`` that is set counts; ``split`` is the
+    pattern that cuts its text into a list. ``default`` describes one that is no constant."""
+
+    about: str
+    variables: tuple[str, ...] = ()
+    flag: str = ""
+    split: str = ""
+    default: str = ""
+
+    @property
+    def parameter(self) -> str:
+        """The name of ``flag`` among the parsed flags."""
+        return _PARAMETERS.get(self.flag, self.flag.lstrip("-").replace("-", "_"))
+
+
+# NAME stands for a name of the user's choice, N for the number of a row.
+KEYS: Final[Mapping[str, Key]] = {
+    "forkq.app": Key(
+        "What the children import to find the jobs: a module, `module:attribute` or a file.",
+        ("FORKQ_REQUIRE",), "-r", _COMMAS,
+    ),
+    "forkq.timeout": Key(
+        "Seconds from TERM until a job that still runs is interrupted and returned to its queue.",
+        ("FORKQ_TIMEOUT",), "--timeout",
+    ),
+    "forkq.pidfile": Key(
+        "The file with the master's process id, in which `quiet`, `stop` and `status` find it.",
+        ("FORKQ_PIDFILE",), "--pidfile",
+        default="`forkq.pid` in systemd's RuntimeDirectory, else a name made of the tag or the "
+        "working directory, in `$XDG_RUNTIME_DIR/forkq`, `/run/forkq` (root) or `/tmp/forkq-UID`",
+    ),
+    "forkq.environment": Key(
+        "Which of the tables `[environments.NAME]` is laid over the rest.",
+        ("FORKQ_ENVIRONMENT",), "--environment",
+    ),
+    "forkq.tag": Key(
+        "A word for process titles, logs and Sidekiq's Web UI; two masters that run in the same "
+        "directory need different ones.",
+        ("FORKQ_TAG",), "--tag",
+    ),
+    "forkq.labels": Key("Further words that the Web UI shows beside each child."),
+    "forkq.preload": Key(
+        "Whether the master imports the app once, before it forks; otherwise every child does.",
+        ("FORKQ_PRELOAD",),
+    ),
+    "forkq.boot_timeout": Key(
+        "Seconds that a child may take to import the app and run its startup handlers; 0 is no "
+        "limit.",
+        ("FORKQ_BOOT_TIMEOUT",),
+    ),
+    "forkq.workers": Key(
+        "Children of each capsule without `workers` of its own.", ("FORKQ_WORKERS",), "--workers"
+    ),
+    "forkq.strict_args": Key(
+        "What a push does with an argument that JSON would change: refuses the job, logs a "
+        "warning, or pushes what JSON makes of it."
+    ),
+    "forkq.dead_max": Key("The most jobs that the dead set keeps."),
+    "forkq.dead_days": Key("The most days for which the dead set keeps a job."),
+    "forkq.silent_after": Key(
+        "Seconds without a sign of life after which a child, the clock or the master counts as "
+        "silent.",
+        ("FORKQ_SILENT_AFTER",),
+    ),
+    "forkq.state_dir": Key(
+        "The folder of the embedded server and its data.",
+        default="systemd's StateDirectory, else a folder named like the pidfile in "
+        "`$XDG_STATE_HOME/forkq` or `~/.local/state/forkq`",
+    ),
+    "redis.url": Key(
+        "The address of Redis ([forms and options](redis.md)), or `embedded`: a server that forkq "
+        "starts and stops itself.",
+        ("FORKQ_REDIS", "REDIS_URL"), "--redis",
+    ),
+    "redis.prefix": Key("Put before every key; with a prefix Sidekiq does not see the data."),
+    "redis.pool": Key("The most connections that the client of one process opens."),
+    "redis.connect_timeout": Key("Seconds to wait for a connection."),
+    "redis.timeout": Key("Seconds to wait for a reply."),
+    "log.level": Key("The lowest level that is logged.", ("FORKQ_LOG_LEVEL",), "--log-level"),
+    "log.format": Key(
+        "The format of log lines; `auto` is `console` at a terminal, otherwise `logfmt`.",
+        ("FORKQ_LOG_FORMAT",), "--log-format",
+    ),
+    "capsules.NAME.queues": Key(
+        "The queues and patterns that the capsule serves: strictly in this order, or with weights "
+        "by chance in these proportions.",
+        ("FORKQ_QUEUES",), "-q", _SPACES,
+        default="the queue `default` for the capsule `default`; required for others",
+    ),
+    "capsules.NAME.concurrency": Key(
+        "Jobs that one child runs at the same time, with a thread for each.",
+        ("FORKQ_CONCURRENCY",), "--concurrency",
+    ),
+    "capsules.NAME.workers": Key(
+        "Children of this capsule.", default="`workers` under `[forkq]`"
+    ),
+    "cron[N].name": Key(
+        "What `forkq cron` and the log call the periodic job.", default="the name of the job"
+    ),
+    "cron[N].cron": Key(
+        "When its ticks come: a cron expression of five or six fields, or a word such as `@daily`."
+    ),
+    "cron[N].tz": Key("The IANA time zone of the expression."),
+    "cron[N].job": Key("The registered name of the job to push at each tick."),
+    "cron[N].args": Key("The arguments of every run.", default="none"),
+    "cron[N].queue": Key("The queue to push to.", default="the job's own queue"),
+    "cron[N].overlap": Key(
+        "Whether a tick pushes (`allow`) or not (`skip`) while the job of an earlier tick has not "
+        "ended."
+    ),
+    "cron[N].missed": Key(
+        "How many missed ticks are enqueued late, newest first; `once` is one, `skip` none."
+    ),
+    "cron[N].jitter": Key("Each push is delayed by up to so many seconds, spread evenly."),
+    "cron[N].enabled": Key("Whether its ticks push anything."),
+    "limits.NAME": Key(
+        "The most jobs of the queue that are in progress on all hosts.", default="none"
+    ),
+    "process_limits.NAME": Key(
+        "The most jobs of the queue that are in progress in one child.", default="none"
+    ),
+    "rates.NAME": Key("How many jobs of the queue may start in a time.", default="none"),
+    "rates.NAME.rate": Key("The same, where the rate is a table.", default="required"),
+    "rates.NAME.burst": Key(
+        "How many jobs may start at once when none has started for a while.",
+        default="one job, and what the rate gives in a tenth of a second",
+    ),
+    "blocking.NAME": Key(
+        "Which later queues of the capsule wait while this queue has jobs in progress: `true` for "
+        "all of them.",
+        default="`false`",
+    ),
+    "fair.NAME": Key(
+        "Whether the queues of a pattern take turns, job by job, instead of coming in alphabetical "
+        "order.",
+        default="`false`",
+    ),
+}  # fmt: skip

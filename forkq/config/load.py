@@ -1,0 +1,163 @@
+"""From forkq.toml, variables and flags to the ``Config``: one fold over settings.
+
+Read and check the file, overlay its environment, overlay variables and flags, expand, build.
+Precedence: flags, variables, the environment's tables, the rest of the file, defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError
+from ..limits.rules import Rulebook
+from .capsule import DEFAULT_NAME, Capsule
+from .check import Checker, names_given_twice
+from .config import (
+    CAPSULE,
+    DEFAULT_ENVIRONMENT,
+    FILE,
+    PLAIN_TABLES,
+    QUEUE_LIST,
+    Config,
+    LogSettings,
+    RedisSettings,
+)
+from .cron_tables import ROWS, entry_of
+from .file import read_file
+from .flags import misspelt_variables, read_options
+from .limit_tables import check_blocking, rulebook
+from .paths import default_pidfile, default_state_dir
+from .schema import nearest
+from .settings import Problems, Setting, Settings, mapped, origins, overlaid, table_of
+
+
+def load(
+    path: Path | None, flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path
+) -> Config:
+    """The whole configuration; ConfigError lists everything that is wrong, one problem a line.
+
+    ``flags`` are the parsed flags by name (None or empty: not given), relative paths start at
+    ``cwd``, ``environ`` is the process's environment.
+    """
+    source, document = read_file(path or flags.get("config"), environ, cwd)
+    problems = Problems()
+    options, capsule = _options(flags, environ, problems)
+    checker = Checker(source, FILE, problems)
+    settings = checker.table(FILE, document)
+    problems += misspelt_variables(environ, checker.variables)
+    environment = _environment(settings, options, environ)
+    settings = _with_environment(settings, environment, source, problems)
+    settings = overlaid(settings, options)
+    settings = overlaid(settings, _for_capsule(settings, capsule, problems))
+    settings = _expanded(settings, environ, problems)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return _build(settings, source, environ, cwd)
+
+
+def _options(
+    flags: Mapping[str, Any], environ: Mapping[str, str], problems: Problems
+) -> tuple[Settings, Settings]:
+    """What flags and variables set: keys of whole tables, and keys of one capsule."""
+    options: Settings = {
+        name: read_options(keys, name, flags, environ, problems)
+        for name, keys in PLAIN_TABLES.items()
+    }
+    return options, read_options(CAPSULE, "capsules.NAME", flags, environ, problems)
+
+
+def _environment(settings: Settings, options: Settings, environ: Mapping[str, str]) -> str:
+    """The environment that is in force. A wrong name is reported when all settings are expanded."""
+    setting = table_of(overlaid(settings, options), "forkq").get("environment")
+    if isinstance(setting, Setting):
+        with suppress(ConfigError):
+            return str(setting.expanded(environ).value)
+    return DEFAULT_ENVIRONMENT
+
+
+def _with_environment(
+    settings: Settings, name: str, source: Path | None, problems: Problems
+) -> Settings:
+    """The file's settings, with its tables of the environment ``name`` laid over them."""
+    environments = table_of(settings, "environments")
+    near = None if name in environments else nearest(name, environments, 0.75)
+    if near is not None:
+        problems.append(
+            f"{source}: environments: there is none called {name}, the nearest one is {near}; if "
+            f"both exist, add an empty table [environments.{name}]"
+        )
+    base = {key: table for key, table in settings.items() if key != "environments"}
+    return overlaid(base, table_of(environments, name))
+
+
+def _for_capsule(settings: Settings, capsule: Settings, problems: Problems) -> Settings:
+    """The keys of -q and -c, for the capsule that they mean: ``default``, or the only one."""
+    names = list(table_of(settings, "capsules"))
+    if not capsule:
+        return {}
+    if len(names) == 1:
+        return {"capsules": {names[0]: capsule}}
+    if names and DEFAULT_NAME not in names and "queues" not in capsule:
+        problems.append(
+            f"--concurrency (FORKQ_CONCURRENCY): of which capsule? The file has {', '.join(names)} "
+            f"and none called {DEFAULT_NAME}; give it there, or add -q to run one more capsule"
+        )
+    return {"capsules": {DEFAULT_NAME: capsule}}
+
+
+def _expanded(settings: Settings, environ: Mapping[str, str], problems: Problems) -> Settings:
+    """All settings with their variables expanded; what is wrong joins ``problems``."""
+
+    def expand(setting: Setting) -> Setting:
+        try:
+            return setting.expanded(environ)
+        except ConfigError as error:
+            problems.append(f"{setting.origin}: {error}")
+            return setting
+
+    changed: Settings = mapped(settings, expand)
+    rows = changed.get("cron")
+    if not problems and isinstance(rows, list):
+        problems += names_given_twice(ROWS, rows)
+    return changed
+
+
+def _build(
+    settings: Settings, source: Path | None, environ: Mapping[str, str], cwd: Path
+) -> Config:
+    """The checked settings put together; a value that was not given is its dataclass's default."""
+    values = mapped(settings, lambda setting: setting.value)
+    forkq = values["forkq"]
+    tag = forkq.get("tag", "")
+    forkq["pidfile"] = cwd / (forkq.get("pidfile") or default_pidfile(environ, cwd, tag))
+    forkq["state_dir"] = cwd / (forkq.get("state_dir") or default_state_dir(environ, cwd, tag))
+    rules = rulebook(values, source)
+    capsules = _capsules(values.get("capsules"), forkq.get("workers", 1), rules, source)
+    given = dict(origins(settings))
+    check_blocking(rules, capsules, given)
+    return Config(
+        **forkq,
+        redis=RedisSettings(**values["redis"]),
+        log=LogSettings(**values["log"]),
+        capsules=capsules,
+        cron=tuple(map(entry_of, values.get("cron", ()))),
+        rules=rules,
+        source=source,
+        origins=given,
+    )
+
+
+def _capsules(
+    tables: dict[str, dict[str, Any]] | None, workers: int, rules: Rulebook, source: Path | None
+) -> tuple[Capsule, ...]:
+    tables = tables or {DEFAULT_NAME: {}}
+    for name, table in tables.items():
+        if "queues" not in table and name != DEFAULT_NAME:
+            raise ConfigError(f"{source}: capsules.{name}.queues: missing, expected {QUEUE_LIST}")
+    return tuple(
+        Capsule(name, **{"workers": workers, **table}, rules=rules)
+        for name, table in tables.items()
+    )

@@ -1,0 +1,60 @@
+"""``forkq status``: what it shows of the status file, and what a wrong configuration leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from forkq.cli import lifecycle
+from forkq.cli.lifecycle import quiet, status, stop
+from forkq.errors import ConfigError, NotRunning
+
+MISSING = "default.1: ended with exit code 3, ImportError: no module named shop; retry in 8 s"
+
+
+def found(**more: Any) -> dict[str, Any]:
+    """What the status file of a tree with one child says."""
+    child = {
+        "name": "default.0", "pid": 12, "state": "running", "busy": 2, "concurrency": 5,
+        "processed": 30, "failed": 1, "queues": ["mail", "low"],
+    }  # fmt: skip
+    return {
+        "pid": 11, "tag": "shop", "state": "running", "ready": True, "beat_age": 0.1,
+        "silent_after": 30.0, "children": [child], **more,
+    }  # fmt: skip
+
+
+def test_the_children_are_a_table() -> None:
+    head, empty, titles, row = lifecycle._shown(found()).splitlines()
+    assert (head, empty) == ("master 11 [shop]: running", "")
+    assert titles.split() == ["CHILD", "PID", "STATE", "BUSY", "DONE", "FAILED", "QUEUES"]
+    assert row.split() == ["default.0", "12", "running", "2", "of", "5", "30", "1", "mail", "low"]
+
+
+def test_a_degraded_tree_shows_which_child_is_missing_and_why(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    degraded = found(state="degraded", ready=False, missing=[MISSING])
+    assert lifecycle._shown(degraded).splitlines()[1] == f"missing: {MISSING}"
+    assert lifecycle._checked(degraded, ready=True) == 1
+    assert f"degraded (default.0 running, {MISSING})" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [stop, quiet, status])
+def test_a_typo_in_the_file_does_not_hide_the_pidfile(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "forkq.toml").write_text("[forkq]\ntimout = 1")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FORKQ_PIDFILE", raising=False)
+    assert isinstance(CliRunner().invoke(command, []).exception, ConfigError)
+    by_flag = CliRunner().invoke(command, ["--pidfile", "run.pid"])
+    monkeypatch.setenv("FORKQ_PIDFILE", "run.pid")
+    by_variable = CliRunner().invoke(command, [])
+    for result in (by_flag, by_variable):
+        assert "forkq.timout: unknown key" in result.output
+        assert isinstance(result.exception, NotRunning)
+        assert str(tmp_path / "run.pid") in str(result.exception)

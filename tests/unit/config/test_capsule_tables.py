@@ -1,0 +1,68 @@
+"""``[capsules]`` in forkq.toml, and the capsule that -q and -c mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from forkq.config.capsule import Capsule
+from tests.support.config_files import Failer, Loader
+
+
+class TestCapsules:
+    @pytest.mark.parametrize(
+        ("queues", "pairs", "mode"),
+        [
+            ('["a", "b"]', (("a", 0), ("b", 0)), "strict"),
+            ('["a,1", "b,1"]', (("a", 1), ("b", 1)), "random"),
+            ('["a,5", "b,1"]', (("a", 5), ("b", 1)), "weighted"),
+            ('[["a", 5], ["b", 1]]', (("a", 5), ("b", 1)), "weighted"),
+            ('["a,5", "b", ["c", 2]]', (("a", 5), ("b", 1), ("c", 2)), "weighted"),
+            ('"tenant-*"', (("tenant-*", 0),), "strict"),
+        ],
+    )
+    def test_spellings_of_queues(
+        self, loaded: Loader, queues: str, pairs: tuple[tuple[str, int], ...], mode: str
+    ) -> None:
+        (capsule,) = loaded(f"[capsules.x]\nqueues = {queues}").capsules
+        assert (capsule.queues, capsule.mode) == (pairs, mode)
+
+    def test_stay_in_the_order_of_the_file(self, loaded: Loader) -> None:
+        text = "".join(f"[capsules.{name}]\nqueues = ['{name}']\n" for name in "qzamb")
+        assert [capsule.name for capsule in loaded(text).capsules] == list("qzamb")
+
+    def test_their_own_workers_win_over_everything(self, loaded: Loader) -> None:
+        text = "[capsules.a]\nqueues='a'\nworkers=4\n[capsules.b]\nqueues='b'"
+        assert [c.workers for c in loaded(text, {"workers": 2}).capsules] == [4, 2]
+
+    def test_the_default_capsule_needs_no_queues(self, loaded: Loader) -> None:
+        (capsule,) = loaded("[capsules.default]\nconcurrency = 3").capsules
+        assert capsule == Capsule("default", (("default", 0),), 3, 1)
+
+    def test_any_other_does(self, problems: Failer) -> None:
+        (line,) = problems("[capsules.bulk]\nconcurrency = 3")
+        assert line.startswith("FILE: capsules.bulk.queues: missing, expected a list of queues")
+
+    @pytest.mark.parametrize("name", ["clock", '"a b"', '"x*"'])
+    def test_bad_names(self, problems: Failer, name: str) -> None:
+        (line,) = problems(f"[capsules.{name}]\nqueues = 'a'")
+        assert line.startswith(f"FILE: capsules.{name}: ")
+
+    def test_q_and_c_are_for_the_capsule_default(self, loaded: Loader) -> None:
+        text = "[capsules.default]\nqueues='a'\n[capsules.b]\nqueues='b'"
+        first, second = loaded(text, {"queues": ("x",), "concurrency": 9}).capsules
+        assert first == Capsule("default", (("x", 0),), 9, 1)
+        assert second == Capsule("b", (("b", 0),), 5, 1)
+
+    def test_or_for_the_only_one(self, loaded: Loader) -> None:
+        (capsule,) = loaded("[capsules.b]\nqueues='b'", {"concurrency": 9}).capsules
+        assert capsule == Capsule("b", (("b", 0),), 9, 1)
+
+    def test_or_q_adds_one(self, loaded: Loader) -> None:
+        text = "[capsules.a]\nqueues='a'\n[capsules.b]\nqueues='b'"
+        capsules = loaded(text, FORKQ_QUEUES="x,2", FORKQ_CONCURRENCY="9").capsules
+        assert capsules[2] == Capsule("default", (("x", 2),), 9, 1)
+
+    def test_c_alone_is_refused_where_it_could_mean_any(self, problems: Failer) -> None:
+        text = "[capsules.a]\nqueues='a'\n[capsules.b]\nqueues='b'"
+        (line,) = problems(text, {"concurrency": 9})
+        assert "of which capsule? The file has a, b" in line

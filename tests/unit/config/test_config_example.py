@@ -1,0 +1,65 @@
+"""deploy/forkq.toml is documentation that cannot rot."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from forkq.config.config import TABLES
+from forkq.config.cron_tables import ROWS
+from forkq.cron.entry import Entry
+from tests.support.config_files import Loader
+from tests.support.documents import ROOT
+
+EXAMPLE = ROOT / "deploy" / "forkq.toml"
+
+
+def _keys(table: object) -> list[str]:
+    assert isinstance(table, Mapping)
+    return list(table)
+
+
+class TestExample:
+    """deploy/forkq.toml is documentation that cannot rot."""
+
+    TEXT = EXAMPLE.read_text(encoding="utf-8")
+
+    def test_is_valid_and_shows_the_defaults(self, loaded: Loader) -> None:
+        defaults = loaded()
+        config = loaded(self.TEXT)
+        assert config.app == ("app.jobs",)
+        assert [capsule.name for capsule in config.capsules] == ["default", "serial"]
+        assert defaults == dataclasses.replace(
+            config, app=(), capsules=defaults.capsules, cron=(), rules=defaults.rules, source=None
+        )
+
+    def test_its_periodic_job_shows_the_defaults_too(self, loaded: Loader) -> None:
+        job = {"class": "app.jobs.cleanup", "args": [], "queue": "default"}
+        assert loaded(self.TEXT).cron == (Entry.make(name="cleanup", cron="30 2 * * *", job=job),)
+
+    def test_its_production_is_valid_too(self, loaded: Loader) -> None:
+        config = loaded(self.TEXT, {"environment": "production"}, WORKERS="3")
+        assert (config.log.level, config.log.format) == ("warning", "json")
+        assert (config.capsules[0].workers, config.capsules[0].concurrency) == (3, 10)
+
+    def test_what_is_commented_out_is_valid_too(self, loaded: Loader) -> None:
+        text = re.sub(r"^# (pidfile|state_dir) = ", r"\1 = ", self.TEXT, flags=re.MULTILINE)
+        config = loaded(text)
+        assert config.pidfile == Path("/run/forkq/forkq.pid")
+        assert config.state_dir == Path("/var/lib/forkq")
+
+    @pytest.mark.parametrize(
+        ("table", "key"),
+        [
+            *((name, key) for name in ("forkq", "redis", "log") for key in _keys(TABLES[name])),
+            *(("capsules.default", key) for key in ("queues", "concurrency", "workers")),
+            *(("[cron]", key) for key in _keys(ROWS.item)),
+        ],
+    )
+    def test_has_every_key_with_a_comment_above(self, table: str, key: str) -> None:
+        section = self.TEXT.split(f"\n[{table}]\n")[1].split("\n[")[0]
+        assert re.search(rf"^# .+\n(# )?{key} = ", section, re.MULTILINE)

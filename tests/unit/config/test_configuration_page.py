@@ -1,0 +1,32 @@
+"""docs/configuration.md is what the code says."""
+
+from __future__ import annotations
+
+from forkq.cli.start import start
+from forkq.config.check import key_paths
+from forkq.config.config import TABLES
+from forkq.config.keys import KEYS
+from tests.support.configuration_page import PAGE, page
+
+
+def test_the_page_is_up_to_date() -> None:
+    remedy = "run: python -m tests.support.configuration_page"
+    assert PAGE.read_text(encoding="utf-8") == page(), remedy
+
+
+def test_every_key_is_described_and_no_other() -> None:
+    tables = {*TABLES, "capsules.NAME", "cron[N]"}
+    assert set(KEYS) == {".".join(path) for path in key_paths(TABLES)} - tables
+
+
+def test_every_flag_exists() -> None:
+    """`forkq start` has it, and parses it under the name that the configuration reads."""
+    options = {option: parameter.name for parameter in start.params for option in parameter.opts}
+    for key in KEYS.values():
+        assert not key.flag or options[key.flag] == key.parameter
+
+
+def test_a_description_is_one_sentence() -> None:
+    for name, key in KEYS.items():
+        assert key.about.endswith("."), name
+        assert ". " not in key.about, name
