@@ -9,8 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import middleware
-from .client import Client, configure
+from .client import Client
 from .current_job import current_job, lease_lost
+from .default_client import configure
 from .errors import (
     CannotSave,
     ForkqError,

@@ -6,18 +6,12 @@ loaded with the first push (transport.py, docs/decisions/006).
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from . import middleware
-from .config.config import Config, load
-from .config.private_files import read_trusted
-from .errors import ConfigError, InvalidJob, ServerUnavailable, shown
-from .limits.rules import Rulebook
+from .errors import ConfigError, InvalidJob, shown
 from .store.transport import Transport, Write
 from .wire.keys import Keys
 from .wire.payload import DEFAULT_QUEUE, Payload, StrictArgs, dumps, new_jid, validate
@@ -25,6 +19,7 @@ from .wire.redis_url import EMBEDDED, checked_url
 from .wire.times import due, now
 
 if TYPE_CHECKING:
+    from .limits.rules import Rulebook
     from .store.connection import RedisConnection
 
 BATCH: Final = 1000
@@ -43,7 +38,7 @@ class _Encoded(NamedTuple):
 class Client:
     """Pushes jobs to one Redis. Thread-safe, and safe to use on both sides of a fork.
 
-    ``default()`` is the one that job classes push with.
+    Job classes push with the one of ``default_client.py``.
     """
 
     def __init__(
@@ -60,11 +55,20 @@ class Client:
         if url == EMBEDDED:
             raise ConfigError('for the embedded server call forkq.configure("embedded")')
         self.keys = Keys(prefix)
-        self.rules = rules or Rulebook()  # what this process knows of the queues' rules
+        self._rules = rules
         self._strict = strict_args
         self._transport = Transport(
             checked_url(url), size=pool, timeout=timeout, connect_timeout=connect_timeout
         )
+
+    @property
+    def rules(self) -> Rulebook:
+        """The rules of queues that this process's configuration has."""
+        if self._rules is None:
+            from .limits.rules import Rulebook  # noqa: PLC0415 - a push needs no rules
+
+            self._rules = Rulebook()
+        return self._rules
 
     def push(self, job: Payload) -> str | None:
         """Pushes ``{"class": ..., "args": [...], ...}`` and returns its jid.
@@ -177,92 +181,6 @@ def in_row(number: int) -> Iterator[None]:
         yield
     except InvalidJob as error:
         raise InvalidJob(f"row {number} (the first is 0): {error}") from None
-
-
-_default: Client | None = None
-_server: Config | None = None
-_default_lock = threading.Lock()
-
-
-def _after_fork_in_child() -> None:
-    global _default_lock  # noqa: PLW0603 - a thread of the parent may hold the old one
-    _default_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def configure(
-    url: str | None = None,
-    *,
-    prefix: str | None = None,
-    strict_args: StrictArgs | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> Client:
-    """Sets where job classes of this process push to, and returns that client.
-
-    What is not given here comes from the environment (``FORKQ_REDIS``, ``REDIS_URL``, ...), the
-    forkq.toml of the working directory, and the defaults, as for the server; in a child, it is as
-    the server has it. Raises ConfigError.
-    """
-    config = _server
-    if url is not None or config is None:
-        flags = {"redis": url} if url else {}
-        config = load(None, flags, os.environ if environ is None else environ, Path.cwd())
-    return use(config, prefix=prefix, strict_args=strict_args)
-
-
-def use(
-    config: Config, *, prefix: str | None = None, strict_args: StrictArgs | None = None
-) -> Client:
-    """Sets the process's client from a loaded configuration, and returns it."""
-    global _default  # noqa: PLW0603 - the one setting that a process has
-    settings = config.redis
-    client = Client(
-        address(config),
-        prefix=settings.prefix if prefix is None else prefix,
-        pool=settings.pool,
-        timeout=settings.timeout,
-        connect_timeout=settings.connect_timeout,
-        strict_args=strict_args or config.strict_args,
-        rules=config.rules,
-    )
-    _default = client
-    return client
-
-
-def serve(config: Config) -> None:
-    """In a child: jobs push where the server fetches, unless the app says otherwise."""
-    global _server  # noqa: PLW0603 - what the master has given this process
-    _server = config
-    use(config)
-
-
-def default() -> Client:
-    """The client that job classes push with; configured by itself when first needed."""
-    client = _default
-    if client is None:
-        with _default_lock:
-            client = _default or configure()
-    return client
-
-
-def address(config: Config) -> str:
-    """The URL to connect to: ``embedded`` stands for what the running master has noted.
-
-    Raises ServerUnavailable if no embedded server of this configuration is running, ConfigError if
-    what is noted was not noted by this user's master.
-    """
-    if config.redis.url != EMBEDDED:
-        return config.redis.url
-    note = config.url_file
-    try:
-        return read_trusted(note).decode().strip()
-    except FileNotFoundError:
-        raise ServerUnavailable(
-            f"the embedded server is not running: {note} does not exist; start it with "
-            "`forkq start --redis embedded` in the same working directory"
-        ) from None
 
 
 def _rows(job: Payload) -> tuple[list[Any], list[dict[str, Any]]]:

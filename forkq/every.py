@@ -12,9 +12,6 @@ from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from . import registry
-from .config.config import Config
-from .config.schema import nearest
-from .cron.entry import Entry, Missed, Overlap
 from .errors import InvalidJob, InvalidSchedule, UnknownJob
 from .job import OPTIONS, FunctionJob, Job
 from .registry import JobSpec, PeriodicSpec
@@ -22,6 +19,8 @@ from .wire.keys import Keys
 from .wire.payload import DEFAULT_QUEUE
 
 if TYPE_CHECKING:
+    from .config.config import Config
+    from .cron.entry import Entry, Missed, Overlap
     from .store.connection import RedisConnection
 
 Target = TypeVar("Target", bound="type[Job] | FunctionJob[..., Any]")
@@ -56,6 +55,8 @@ def every(
 
     Raises InvalidSchedule, or InvalidJob for arguments that the job could not take; both name it.
     """
+    from .cron.entry import Entry  # noqa: PLC0415 - only an app with periodic jobs needs it
+
     _refuse_bare(expression)
 
     def register(target: Target) -> Target:
@@ -157,6 +158,8 @@ def template_of(job: object, args: Sequence[Any], options: Mapping[str, Any]) ->
 
 def _refuse_misspelt(options: Mapping[str, Any]) -> None:
     """A payload may have keys of one's own; but one that looks like a keyword is that, misspelt."""
+    from .config.schema import nearest  # noqa: PLC0415 - only to add a periodic job at run time
+
     for key in options.keys() - OPTIONS:
         near = nearest(key, _KEYWORDS, 0.75)
         if near is not None:

@@ -10,7 +10,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, cast
 
-from .client import default, in_row
+from .client import in_row
+from .default_client import default
 from .errors import ForkqError, InvalidJob, shown
 from .wire.payload import validate
 from .wire.times import Moment, due

@@ -12,7 +12,7 @@ import click
 from ..api import cron as periodic_jobs
 from ..api.cron import Periodic
 from ..api.cron_runs import Run
-from ..client import use
+from ..default_client import use
 from .options import configuration, finds_redis
 from .output import as_json, length, moment, relative, show, tell
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import click
 
-from ..client import use
 from ..config.config import Config
+from ..default_client import use
 from ..errors import shown
 from ..limits.patterns import among
 from ..wire.payload import DEFAULT_QUEUE, Payload

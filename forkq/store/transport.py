@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 Command: TypeAlias = "tuple[Any, ...]"
 
 # The modules that forkq imports late, on first use.
-_LATE: Final = ("forkq.store.connection", "forkq.api")
+_LATE: Final = (
+    "forkq.store.connection",
+    "forkq.config.config",
+    "forkq.config.private_files",
+    "forkq.cron.entry",
+    "forkq.api",
+)
 _lock = threading.Lock()
 
 

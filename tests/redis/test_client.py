@@ -15,8 +15,7 @@ import pytest
 from redis import Redis
 
 import forkq
-from forkq import client as client_module
-from forkq import middleware, registry
+from forkq import default_client, middleware, registry
 from forkq.client import BATCH, Client
 from forkq.errors import InvalidJob, ServerFull, ServerReadOnly, ServerUnavailable, TooFewReplicas
 from tests.redis.proxy import Proxy
@@ -421,7 +420,7 @@ def test_a_job_class_pushes_with_the_configured_client(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "_jobs", {})
-    monkeypatch.setattr(client_module, "_default", None)
+    monkeypatch.setattr(default_client, "_default", None)
     client = forkq.configure(redis_server.url, environ={})
 
     class Thumbnail(forkq.Job, name="Thumb", queue="images", retry=5):

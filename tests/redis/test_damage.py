@@ -11,8 +11,7 @@ import pytest
 from redis import Redis, exceptions
 
 import forkq
-from forkq import client as client_module
-from forkq import middleware, registry
+from forkq import default_client, middleware, registry
 from forkq.cli.main import main
 from forkq.cron.entry import Entry
 from forkq.limits.rules import Rate, Rules
@@ -242,11 +241,11 @@ NOT_ASKED: Final = {"push": ("queues", "queue", "schedule")}
 
 @pytest.fixture
 def console(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(client_module, "_default", None)
+    monkeypatch.setattr(default_client, "_default", None)
     monkeypatch.setenv("FORKQ_REDIS", redis_server.url)
     yield
-    if client_module._default:
-        client_module._default.close()
+    if default_client._default:
+        default_client._default.close()
 
 
 @pytest.mark.usefixtures("console")
@@ -301,7 +300,7 @@ def test_a_damaged_dead_set_keeps_no_queue_from_being_steered(
 def test_on_a_full_server_a_periodic_job_can_be_paused(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "_default", None)
+    monkeypatch.setattr(default_client, "_default", None)
     monkeypatch.setenv("FORKQ_REDIS", own_server.url)
     entry = Entry.make(name="nightly", cron="0 3 * * *", job={"class": "Good", "args": []})
     own_server.cli("HSET", "forkq:cron", "nightly", entry.encode())

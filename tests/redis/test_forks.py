@@ -20,7 +20,7 @@ BEGINNING = """
 import importlib, os, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore")  # that a process with threads forks is the point
 import forkq
-from forkq import client as client_module
+from forkq import default_client
 URL = {url!r}
 
 def wait_for(condition):
@@ -83,11 +83,36 @@ thread.start()
 release = lambda: None
 wait_for(lambda: "forkq.api" in sys.modules)
 """
+LATE_CONFIG = """
+os.environ["FORKQ_REDIS"] = URL
+
+def push(who):
+    default_client.default().push({{"class": "MyJob", "args": [who]}})
+
+thread = threading.Thread(target=push, args=["parent"])
+thread.start()
+release = lambda: None
+wait_for(lambda: "forkq.config.schema" in sys.modules)  # and the import of config goes on
+"""
+LATE_CRON = """
+@forkq.job(name="MyJob")
+def job(who): ...
+
+def push(who):
+    forkq.every("* * * * *", name=who, args=[who])(job)
+    forkq.Client(URL).push({{"class": "MyJob", "args": [who]}})
+
+thread = threading.Thread(target=push, args=["parent"])
+thread.start()
+release = lambda: None
+wait_for(lambda: "forkq.cron" in sys.modules)
+"""
 DEFAULT_CLIENT = """
 os.environ["FORKQ_REDIS"] = URL
 go_on, inside = threading.Event(), threading.Event()
 release = go_on.set
-load = client_module.load
+from forkq.config import config
+load = config.load
 
 def slow_load(*arguments):
     inside.set()
@@ -95,10 +120,10 @@ def slow_load(*arguments):
         go_on.wait(20)
     return load(*arguments)
 
-client_module.load = slow_load
+config.load = slow_load
 
 def push(who):
-    client_module.default().push({{"class": "MyJob", "args": [who]}})
+    default_client.default().push({{"class": "MyJob", "args": [who]}})
 
 thread = threading.Thread(target=push, args=["parent"])
 thread.start()
@@ -114,6 +139,8 @@ inside.wait(20)  # the thread holds the lock of the default client
         pytest.param(SHARED_CLIENT, id="a client of both"),
         pytest.param(ANOTHER_IMPORT, id="redis is imported by the app"),
         pytest.param(LATE_API, id="the late api"),
+        pytest.param(LATE_CONFIG, id="the late config"),
+        pytest.param(LATE_CRON, id="the late schedules"),
         pytest.param(DEFAULT_CLIENT, id="the default client is being made"),
     ],
 )
@@ -155,6 +182,11 @@ from forkq.store import transport
 for name in transport._LATE:
     importlib.import_module(name)
 before = set(sys.modules)
+
+@forkq.every("*/5 * * * *", tz="Europe/Berlin", name="report")
+@forkq.job
+def report(): ...
+
 client = forkq.configure({url!r}, environ={{}})
 jid = client.push({{"class": "MyJob", "args": [1]}})
 client.push_bulk({{"class": "MyJob", "args": [[1]], "at": 60}})

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 import forkq
-from forkq import client, registry
+from forkq import default_client, registry
 from forkq.current_job import Running, begin, end, lease_lost
 from forkq.errors import ForkqError, InvalidJob
 from forkq.wire.lease import Progress, UnitOfWork
@@ -41,7 +41,7 @@ class Notebook:
 @pytest.fixture(autouse=True)
 def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
     notebook = Notebook()
-    monkeypatch.setattr(client, "_default", notebook)
+    monkeypatch.setattr(default_client, "_default", notebook)
     monkeypatch.setattr(registry, "_jobs", {})
     return notebook
 
