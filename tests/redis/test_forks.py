@@ -84,6 +84,7 @@ release = lambda: None
 wait_for(lambda: "forkq.api" in sys.modules)
 """
 LATE_CONFIG = """
+import forkq.store.connection  # a fork must wait for the import of config alone
 os.environ["FORKQ_REDIS"] = URL
 
 def push(who):
@@ -95,6 +96,7 @@ release = lambda: None
 wait_for(lambda: "forkq.config.schema" in sys.modules)  # and the import of config goes on
 """
 LATE_CRON = """
+import forkq.store.connection
 @forkq.job(name="MyJob")
 def job(who): ...
 
