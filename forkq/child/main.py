@@ -38,9 +38,10 @@ from ..runtime.pipe import (
     unbootable,
 )
 from ..runtime.stack_dump import dump_stacks
-from ..store.connection import RedisConnection, RedisPool
+from ..store.connection import RedisConnection
 from ..store.dead_set import DeadSet
 from ..store.outage import Outage
+from ..store.pool import RedisPool
 from ..wire.keys import Keys
 from .boot import BootWatch, start_threads, story
 from .cron.claim import Claim

@@ -6,8 +6,6 @@ import ssl
 from collections.abc import Iterator
 from typing import Final
 
-from redis import exceptions
-
 from ..errors import (
     CannotSave,
     NotPermitted,
@@ -20,6 +18,7 @@ from ..errors import (
     WrongType,
 )
 from ..wire.redis_url import redacted_url
+from .redis_py import exceptions
 
 RIGHTS: Final = "docs/redis.md of forkq lists the rights that it needs"
 
@@ -53,18 +52,18 @@ _REMEDY: Final[dict[type[ServerRefused], str]] = {
 }
 
 
-def failure(error: Exception, url: str, fate: str = "") -> ServerUnavailable:
+def failure(error: Exception, url: str, outcome: str = "") -> ServerUnavailable:
     """The error to raise for what redis-py raised: a ServerRefused of the fitting kind, or
-    ServerUnavailable. ``fate`` says what became of a push."""
-    told = f"; {fate}" if fate else ""
+    ServerUnavailable. ``outcome`` says which jobs of a push are in Redis."""
+    rest = f"; {outcome}" if outcome else ""
     shown, said = redacted_url(url), str(error).rstrip(".")
     kind = _kind(error)
     if kind is not None:
         remedy = f"; {_REMEDY[kind]}" if kind in _REMEDY else ""
-        return kind(f"Redis at {shown} refuses: {said}{remedy}{told}")
+        return kind(f"Redis at {shown} refuses: {said}{remedy}{rest}")
     if refuses(error):
         said += "; the two sides do not agree on TLS: see the options ssl_... in docs/redis.md"
-    return ServerUnavailable(f"Redis at {shown}: {said}{told}")
+    return ServerUnavailable(f"Redis at {shown}: {said}{rest}")
 
 
 def refuses(error: BaseException) -> bool:

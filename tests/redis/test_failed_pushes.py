@@ -86,15 +86,16 @@ def test_a_bulk_push_never_says_nothing_was_pushed_when_something_was(own_server
     """The server goes away between two batches, so that the third finds no connection at all."""
     client = Client(own_server.url)
     sent: list[object] = []
-    deliver = client._transport._attempt
+    delivery = client._transport._open()
+    send = delivery._attempt
 
     def attempt(*arguments: Any) -> Any:
         if len(sent) == 2:
             own_server.stop()
         sent.append(arguments)
-        return deliver(*arguments)
+        return send(*arguments)
 
-    client._transport._attempt = attempt  # type: ignore[method-assign, assignment]
+    delivery._attempt = attempt  # type: ignore[method-assign, assignment]
     with pytest.raises(ServerUnavailable, match="2,000 of 5,000 jobs were pushed") as caught:
         client.push_bulk({"class": "MyJob", "args": ROWS})
     client.close()
@@ -113,6 +114,20 @@ def test_a_bulk_push_that_is_refused_in_part_says_which_part(
     client.close()
     assert in_redis(redis) == set(caught.value.pushed)
     assert caught.value.unknown == ()
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_push_says_that_its_jobs_are_in_when_only_the_set_of_queues_is_damaged(
+    redis: Redis, redis_server: Server, rows: int
+) -> None:
+    redis.set("queues", "no set")
+    client = Client(redis_server.url)
+    said = "the job was pushed all the same" if rows == 1 else "3 of 3 jobs were pushed"
+    with pytest.raises(forkq.WrongType, match=f"RENAME queues damaged:queues.*{said}") as caught:
+        client.push_bulk({**JOB, "args": [[1]] * rows})
+    client.close()
+    assert in_redis(redis) == set(caught.value.pushed)
+    assert (len(caught.value.pushed), caught.value.unknown) == (rows, ())
 
 
 def _no_right(server: Server) -> str:
