@@ -5,8 +5,8 @@ runs twice. So forkq uses only redis-py's connections, with every retry off, and
 what may be sent again. This also costs a fraction of ``Redis.execute_command``, and keeps
 redis-py's TLS, ACL, Unix sockets and URL options.
 
-Some of these calls are private to redis-py. tests/redis/test_redis_py.py states what each of them
-must do, and pyproject.toml allows the versions that pass it.
+Some of these calls are private to redis-py. tests/unit/store/test_redis_py.py states what each of
+them must do, and pyproject.toml allows the versions that pass it.
 """
 
 from __future__ import annotations
