@@ -9,7 +9,8 @@ from __future__ import annotations
 import traceback
 from typing import Final
 
-from ..errors import Shutdown
+from ..errors import MalformedPayload, Shutdown
+from .payload import loads
 
 # How much of a name (a job's, a queue's, a jid) people are shown.
 NAME_LIMIT: Final = 200
@@ -35,6 +36,15 @@ def cut(text: str, limit: int = NAME_LIMIT) -> str:
 def shown_name(text: object) -> str:
     """A job's class, a jid or a queue's name for people: printable and not too long."""
     return printable(cut(str(text)))
+
+
+def named(payload: bytes) -> str:
+    """Class and jid of a job, for people."""
+    try:
+        job = loads(payload)
+    except MalformedPayload:
+        return "malformed payload"
+    return f"{shown_name(job['class'])} {shown_name(job.get('jid'))}"
 
 
 def message(error: BaseException, limit: int) -> str:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from forkq.store import recovery
-from forkq.store.recovery import DEADLY_CRASHES, Crash
+from forkq.store import crash_record
+from forkq.store.crash_record import DEADLY_CRASHES, Crash
 from forkq.wire.payload import dumps
+from forkq.wire.printable import named
 from forkq.wire.times import now
 
 HOUR = 3600.0
@@ -18,7 +19,7 @@ HOUR = 3600.0
 
 def stamped(payload: dict[str, Any] | bytes, crash: Crash | None = None) -> tuple[str, bytes]:
     raw = payload if isinstance(payload, bytes) else dumps(payload)
-    return recovery._stamped(raw, "mail", crash or Crash(signal=9))
+    return crash_record.stamped(raw, "mail", crash or Crash(signal=9))
 
 
 def job(**keys: Any) -> dict[str, Any]:
@@ -108,5 +109,5 @@ def test_milliseconds_are_read_as_such() -> None:
 
 @pytest.mark.parametrize("raw", [b"{nope", b"[]", b"\xff"])
 def test_a_job_is_named_by_class_and_jid_and_never_by_its_arguments(raw: bytes) -> None:
-    assert recovery.named(dumps(job(args=["secret"]))) == "J m1"
-    assert recovery.named(raw) == "malformed payload"
+    assert named(dumps(job(args=["secret"]))) == "J m1"
+    assert named(raw) == "malformed payload"
