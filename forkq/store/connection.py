@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ..wire.redis_url import redacted_url
 from .damage import DamagedKey as DamagedKey  # noqa: PLC0414 - callers catch it beside the others
-from .damage import damaged_among, named
+from .damage import damaged_among, with_key
 from .redis_py import Command as Command  # noqa: PLC0414 - as above
 from .redis_py import Connector, OnChange, RawConnection, exceptions
 from .scripts import Script
@@ -19,8 +19,8 @@ ResponseError = exceptions.ResponseError
 OutOfMemory = exceptions.OutOfMemoryError
 ConnectionLost = (exceptions.ConnectionError, exceptions.TimeoutError)
 
-# Seconds. A connection that was idle for so long may be ended by the server in good order (its
-# `timeout`).
+# Seconds. If a connection ends after it was idle for so long, that is no outage: redis.conf has a
+# `timeout` for idle clients.
 IDLE: Final = 1.0
 
 # The server refuses so before it writes anything: to send the command again cannot do it twice.
@@ -55,9 +55,9 @@ class RedisConnection:
     ``timeout`` bounds each read, in seconds. Every method raises redis-py's ConnectionError or
     TimeoutError (``ConnectionLost``) after closing the connection, and never connects by itself.
 
-    An exception from outside (a signal handler's, an asynchronous one) may land on any line here.
-    So the replies that are still to come are counted before the first byte is sent, and a
-    connection that owes replies takes no more commands: the next caller would read another's.
+    An exception from outside (a signal handler's, an asynchronous one) may strike on any line here.
+    So the replies to come are counted before the first byte is sent, and a connection with unread
+    replies takes no more commands: the next caller would read the reply to another command.
     """
 
     def __init__(
@@ -99,20 +99,20 @@ class RedisConnection:
             connection.close()
 
     def call(self, *command: Any) -> Any:
-        """One command, one reply. Raises what the server answers as an error."""
+        """One command and its reply. Raises the reply if it is an error."""
         self.send(command)
-        reply = named(self._read_reply(), command)
+        reply = with_key(self._read_reply(), command)
         if isinstance(reply, Exception):
             raise reply
         return reply
 
     def pipeline(self, commands: Sequence[Command]) -> list[Any]:
-        """Several commands in one round trip; an error reply stands in its place in the list."""
+        """Several commands in one round trip. A reply that is an error is returned in the list."""
         self.send(*commands)
-        return [named(self._read_reply(), command) for command in commands]
+        return [with_key(self._read_reply(), command) for command in commands]
 
     def script(self, script: Script, keys: Sequence[Any], arguments: Sequence[Any]) -> Any:
-        """Runs ``script``, telling the server its text if it does not know it."""
+        """Runs ``script``. Sends its text only if the server does not know it."""
         command = Call(script, keys, arguments).command
         try:
             return self._evaluate(script, command)
@@ -122,8 +122,8 @@ class RedisConnection:
             raise self._find_damaged([str(key) for key in keys], error) from error
 
     def exchange(self, commands: Sequence[Command | Call]) -> list[Any]:
-        """As ``pipeline``, with scripts among the commands. What failed because the server did not
-        know a script is sent again with its text: one round trip more."""
+        """As ``pipeline``, with scripts among the commands. If the server does not know some of the
+        scripts, these calls are sent again after the texts: one more round trip."""
         plain = [each.command if isinstance(each, Call) else each for each in commands]
         replies = self.pipeline(plain)
         unknown = {
@@ -140,7 +140,7 @@ class RedisConnection:
         return replies
 
     def limit(self, seconds: float) -> None:
-        """From now on no read waits for more than so many seconds, nor any step of a connect."""
+        """From now on no read, and no step of a connect, waits longer than so many seconds."""
         if seconds == self._timeout:
             return
         self._timeout = seconds
@@ -170,7 +170,7 @@ class RedisConnection:
                 raise
 
     def send(self, *commands: Command) -> None:
-        """Sends without waiting for the replies. All earlier ones must have been read."""
+        """Sends without waiting for the replies. All earlier replies must have been read."""
         connection = self._open()
         if self._unread:
             self.close()

@@ -1,4 +1,4 @@
-"""Crash records: what a job is told of the death of its owner, and what becomes of the job.
+"""Crash records: how a job's owner died, written into the job, and what becomes of the job.
 
 A job whose owner crashed carries a crash record from then on, and is buried when it has too many:
 a job that kills its process must not kill one process after the other for ever. Called by

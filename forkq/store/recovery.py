@@ -30,14 +30,14 @@ _NOTE_TTL: Final = 86_400  # seconds; a host that was cut off for longer counts 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a recovery did: how many jobs it moved, and which of them it buried."""
+    """The result of a recovery: how many jobs it moved, and which of them it buried."""
 
     moved: int
     buried: list[str]
 
     def tell(self, log: FilteringBoundLogger, event: str, **details: Any) -> None:
-        """One line for the jobs that go back, one for each that was buried. No death handler runs:
-        they are the app's, and neither master nor clock runs the app's code."""
+        """Logs one line for the jobs that went back, and one for each that was buried. No death
+        handler runs: neither the master nor the clock runs the app's code."""
         back = self.moved - len(self.buried)
         if back > 0:
             log.warning(event, jobs=back, **details)
@@ -68,7 +68,7 @@ class Recovery:
     _progress: dict[str, _Progress] = field(default_factory=dict, init=False, repr=False)
 
     def requeue(self, queues: Sequence[str], identity: str) -> Steps[Recovered]:
-        """Puts the owner's jobs back as they are: a graceful end is no crash."""
+        """Puts the owner's jobs back without a crash record: a graceful end is no crash."""
         keys, moved = self.dead_set.keys, 0
         arguments = (owner(identity), 0, _BYTES)
         for names in (yield from self._known(queues)):
@@ -84,9 +84,9 @@ class Recovery:
     ) -> Steps[Recovered]:
         """Puts the owner's jobs back with a crash record, or buries them.
 
-        An owner that ``may_return`` may only be cut off from Redis. It finds a note of what it
-        lost (child/fetch/lost_leases.py). After a lost reply the caller begins anew; what earlier
-        tries did is counted in.
+        An owner that ``may_return`` is perhaps only cut off from Redis. It finds a note of its
+        lost leases (child/fetch/lost_leases.py). After a failure the caller begins anew; the result
+        includes what its earlier tries did.
         """
         progress = self._progress.setdefault(identity, _Progress())
         yield from self._look_for_burials(progress)
@@ -118,13 +118,13 @@ class Recovery:
         progress.unconfirmed.clear()
 
     def _known(self, queues: Sequence[str]) -> Steps[list[list[str]]]:
-        """The queues by their names, a bounded number at a time: patterns stand for many."""
+        """The names of the queues, patterns resolved, in lists of bounded length."""
         names = {name: None for name in queues if not is_pattern(name)}
         patterns = [name for name in queues if is_pattern(name)]
         if patterns:
             keys = self.dead_set.keys
             replies = yield [("SMEMBERS", keys.queues), ("ZRANGE", keys.fetched, 0, -1)]
-            # Where one of the two keys is damaged, the other one names nearly all queues.
+            # If one of the two keys is damaged, the other one has nearly all names.
             known = [r for r in replies if not isinstance(r, DamagedKey)] or replies
             every = readable(name for reply in checked(known) for name in reply)
             names |= {name: None for pattern in patterns for name in matching(pattern, every)}
@@ -134,7 +134,7 @@ class Recovery:
     def _list(
         self, queues: Sequence[str], identity: str, at: Sequence[object]
     ) -> Steps[tuple[Sequence[object], list[Lease]]]:
-        """The next leases, and where to go on after them."""
+        """Where to go on, and the next leases."""
         hashes = [self.dead_set.keys.inflight(queue) for queue in queues]
         call = Call(LEASES_OF_OWNER, hashes, (owner(identity), *at, _BYTES, _LARGE))
         [found] = checked((yield [call]))
@@ -144,7 +144,7 @@ class Recovery:
     def _moves(
         self, queues: Sequence[str], leases: Sequence[Lease], crash: Crash
     ) -> Steps[list[Move]]:
-        """What to do with each of them. What cannot be judged by its ends is read."""
+        """What to do with each lease. A large payload whose ends do not tell is read as a whole."""
         moves = []
         for lease in leases:
             move = spliced(lease, crash)
@@ -179,22 +179,22 @@ class Recovery:
         del progress.unconfirmed[len(progress.unconfirmed) - len(burials) :]
 
     def forget(self, identity: str) -> Steps[None]:
-        """Takes all that a dead process said of itself away."""
+        """Deletes what a dead process wrote about itself."""
         keys = self.dead_set.keys
         yield [
             ("SREM", keys.processes, identity),
             ("DEL", keys.process(identity), keys.work(identity), keys.signals(identity)),
             ("DEL", keys.place(identity)),
-            # Not at once: the rescue may come later to count what was not flushed.
+            # Later: the rescue may still add the counts that the process did not flush.
             ("EXPIRE", keys.flushed(identity), _LAST_COUNTS),
         ]
 
     def strike(self, connection: RedisConnection, identity: str) -> None:
-        """Takes a process that seems lost off the list of processes. The rest of what it said of
-        itself expires, and is needed if it returns."""
+        """Removes a process that seems lost from the list of processes. Its other keys expire; it
+        needs them if it returns."""
         keys = self.dead_set.keys
         replies = connection.pipeline(
             [("SREM", keys.processes, identity), ("EXISTS", keys.process(identity))]
         )
-        if replies[1] == 1:  # it returned this very moment
+        if replies[1] == 1:  # it returned between the two
             connection.call("SADD", keys.processes, identity)

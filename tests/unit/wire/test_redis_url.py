@@ -27,7 +27,7 @@ def test_what_redis_py_and_forkq_understand_is_taken(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("redis://h?foo=1", '"foo": there are username, password'),
+        ("redis://h?foo=1", '"foo": use one of username, password'),
         ("redis://h?passwort=1", '"passwort": the nearest one is password'),
         ("redis://h?protocol=2", '"protocol" of a Redis URL must be 3, .*not "2"'),
         ("redis://h?db=ten", '"db" of a Redis URL must be a whole number'),
