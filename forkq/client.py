@@ -1,7 +1,7 @@
 """Pushing jobs. Any process: this module and what it imports must stay light.
 
-redis-py takes longer to import than the whole of forkq may (150 ms), so the connection module is
-loaded with the first push (transport.py, docs/decisions/006).
+redis-py takes longer to import than all of forkq may, so the first push imports it (transport.py,
+docs/decisions/006).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ BATCH: Final = 1000
 _BULK: Final = "a bulk push takes args=[[...], [...]], a list of argument lists"
 
 
-class _Encoded(NamedTuple):
-    """A job as it will be written; ``at`` is None if it goes to its queue now."""
+class _EncodedJob(NamedTuple):
+    """A job as it is written to Redis. ``at`` is None if it goes to its queue now."""
 
     jid: str
     queue: str
@@ -74,8 +74,8 @@ class Client:
         """Pushes ``{"class": ..., "args": [...], ...}`` and returns its jid.
 
         ``at`` (see times.Moment) schedules it. Returns None if a middleware vetoed it. Raises
-        InvalidJob for what could never run, ServerUnavailable if Redis cannot be reached (its text
-        says whether the job may have arrived), and its kind ServerRefused if Redis refuses it.
+        InvalidJob for a job that could never run, ServerUnavailable if Redis cannot be reached (the
+        text says whether the job may be in Redis), or ServerRefused if Redis refuses the push.
         """
         encoded = self._encoded(job, new_jid())
         if encoded is None:
@@ -88,12 +88,12 @@ class Client:
 
         ``at`` may be one moment for all, or a list with one for each. Returns the jids of those
         that no middleware vetoed. Everything is validated and encoded before anything is written.
-        If Redis fails on the way, the ServerUnavailable that is raised has the jids of the jobs
-        that are in (``pushed``) and of those that may be (``unknown``).
+        If Redis fails meanwhile, this raises ServerUnavailable with the jids of the jobs that are
+        in Redis (``pushed``) and of those that may be (``unknown``).
         """
         rows, moments = _rows(job)
         base = {key: value for key, value in job.items() if key not in ("args", "at", "jid")}
-        encoded: list[_Encoded] = []
+        encoded: list[_EncodedJob] = []
         for number, (args, moment) in enumerate(zip(rows, moments, strict=True)):
             with in_row(number):
                 one = self._encoded({**base, "args": args, **moment}, new_jid())
@@ -104,7 +104,7 @@ class Client:
 
     @contextmanager
     def connection(self) -> Iterator[RedisConnection]:
-        """A connected RedisConnection, for code that reads or steers Redis, as ``forkq.api`` does.
+        """A connected RedisConnection, for code that reads or changes Redis, as ``forkq.api`` does.
 
         Raises ServerUnavailable if Redis cannot be reached or refuses what is asked within.
         """
@@ -116,7 +116,7 @@ class Client:
         self._transport.close()
 
     def _prepare(self, job: Payload, jid: str) -> Payload | None:
-        """The job as it will be written, through the client middleware; None if vetoed."""
+        """The job with its defaults, after the client middleware; None if that vetoed it."""
         if type(job) is not dict:
             raise InvalidJob(
                 f'a job is a dict like {{"class": "Name", "args": []}}, not {shown(job)}'
@@ -129,7 +129,7 @@ class Client:
         return made
 
     def _checked(self, job: Payload) -> Payload:
-        """``job`` with ``at`` in epoch seconds, and only if that is to come. Raises InvalidJob."""
+        """``job`` with ``at`` in epoch seconds, or without a past one. Raises InvalidJob."""
         at = job.get("at")
         bare = {key: value for key, value in job.items() if key != "at"}
         validate(bare, self._strict)
@@ -138,25 +138,25 @@ class Client:
             bare["at"] = moment
         return bare
 
-    def _encoded(self, job: Payload, jid: str) -> _Encoded | None:
+    def _encoded(self, job: Payload, jid: str) -> _EncodedJob | None:
         made = self._prepare(job, jid)
         if made is None:
             return None
         at = made.pop("at", None)
         if at is None:
             made = {**made, "enqueued_at": now()}
-        return _Encoded(made["jid"], made["queue"], at, dumps(made))
+        return _EncodedJob(made["jid"], made["queue"], at, dumps(made))
 
-    def _write(self, jobs: Sequence[_Encoded]) -> None:
+    def _write(self, jobs: Sequence[_EncodedJob]) -> None:
         starts = range(0, len(jobs), BATCH)
         self._transport.push(
             (self._writes(jobs[start : start + BATCH]) for start in starts), len(jobs)
         )
 
-    def _writes(self, jobs: Sequence[_Encoded]) -> list[Write]:
+    def _writes(self, jobs: Sequence[_EncodedJob]) -> list[Write]:
         """The commands that push these jobs, in one round trip."""
-        scheduled: list[_Encoded] = []
-        queues: dict[str, list[_Encoded]] = {}
+        scheduled: list[_EncodedJob] = []
+        queues: dict[str, list[_EncodedJob]] = {}
         for job in jobs:
             (scheduled if job.at is not None else queues.setdefault(job.queue, [])).append(job)
         writes = []
@@ -170,13 +170,13 @@ class Client:
         return writes
 
 
-def _jids(jobs: Sequence[_Encoded]) -> list[str]:
+def _jids(jobs: Sequence[_EncodedJob]) -> list[str]:
     return [job.jid for job in jobs]
 
 
 @contextmanager
 def in_row(number: int) -> Iterator[None]:
-    """Says in an InvalidJob in which row of a bulk push it is wrong."""
+    """Adds to an InvalidJob the number of the row of a bulk push."""
     try:
         yield
     except InvalidJob as error:
@@ -184,7 +184,7 @@ def in_row(number: int) -> Iterator[None]:
 
 
 def _rows(job: Payload) -> tuple[list[Any], list[dict[str, Any]]]:
-    """The argument lists of a bulk push, and each one's share of ``at``."""
+    """The argument lists of a bulk push, and ``at`` for each of them."""
     rows = job.get("args")
     if not isinstance(rows, list | tuple):
         raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not {shown(rows)}")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..wire.redis_url import redacted_url
-from .damage import DamagedKey as DamagedKey  # noqa: PLC0414 - callers catch it beside the others
-from .damage import damaged_among, with_key
-from .redis_py import Command as Command  # noqa: PLC0414 - as above
+from .redis_py import Command as Command  # noqa: PLC0414 - for callers
 from .redis_py import Connector, OnChange, RawConnection, exceptions
 from .scripts import Script
+from .wrong_type import DamagedKey as DamagedKey  # noqa: PLC0414 - as above
+from .wrong_type import damaged_among, with_key
 
 RedisError = exceptions.RedisError
 ResponseError = exceptions.ResponseError

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
-
-from .redis_py import Command, exceptions
-
-_WRONG_TYPE: Final = "WRONGTYPE"
+from typing import Final
 
 # By the first pattern that is found in a key, under any prefix. A name may contain anything, so the
 # keys with a name at their end come before those that are known by their own end.
@@ -37,10 +33,6 @@ _BELONGS: Final = tuple(
     )
 )
 _IN_WORDS: Final = {"zset": "sorted set", "none": "nothing"}
-
-
-class DamagedKey(exceptions.ResponseError):
-    """The server's WRONGTYPE, with the key and what to do about it."""
 
 
 def kind(key: str) -> str | None:
@@ -76,27 +68,6 @@ def message(keys: Iterable[str]) -> str:
 def damaged(keys: Sequence[str], types: Sequence[str]) -> list[str]:
     """Those of ``keys`` that are damaged; ``types`` are the replies to TYPE."""
     return [key for key, found in zip(keys, types, strict=True) if is_damaged(key, found)]
-
-
-def damaged_among(keys: Sequence[str], types: Sequence[Any]) -> DamagedKey | None:
-    """The error that names those of a script's ``keys`` that are damaged, if there are any;
-    ``types`` are the replies to TYPE."""
-    found = [each.decode() if isinstance(each, bytes) else "none" for each in types]
-    wrong = damaged(keys, found)
-    return DamagedKey(f"{_WRONG_TYPE} {message(wrong)}") if wrong else None
-
-
-def with_key(reply: Any, command: Command) -> Any:
-    """``reply``; if it is a WRONGTYPE, a DamagedKey that names the key of its command."""
-    if not isinstance(reply, exceptions.ResponseError) or not str(reply).startswith(_WRONG_TYPE):
-        return reply
-    if command[0] != "EVALSHA":
-        return DamagedKey(f"{_WRONG_TYPE} {message([str(command[1])])}")
-    count = int(command[2])
-    if count == 1:
-        return DamagedKey(f"{_WRONG_TYPE} {message([str(command[3])])}")
-    keys = ", ".join(f'"{key}"' for key in command[3 : 3 + count])
-    return DamagedKey(f"{_WRONG_TYPE} one of the keys {keys} holds something else; see TYPE")
 
 
 def _in_words(kind: str | None) -> str:
