@@ -1,4 +1,4 @@
-"""A push that Redis refuses, or that is cut: what is raised, and what it says of the jobs."""
+"""A push that Redis refuses, or whose reply is lost: the error, and what it says of the jobs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_row_that_does_not_fit_is_named(
     assert redis.dbsize() == 0
 
 
-def test_a_bulk_push_that_is_cut_says_which_jobs_are_in_and_of_which_it_is_not_known(
+def test_a_bulk_push_with_a_lost_reply_says_which_jobs_are_in_and_which_may_be(
     redis: Redis, redis_server: Server
 ) -> None:
     """The reply to the third batch is lost, and then the server is away."""
@@ -202,7 +202,7 @@ def test_each_refusal_of_a_push_is_an_error_of_its_own_with_the_remedy(
         server.close()
 
 
-def test_a_server_that_cannot_save_is_told_as_such() -> None:
+def test_a_server_that_cannot_save_raises_cannot_save() -> None:
     """What Redis answers then; a disk that is really full is not for a test."""
     error = ResponseError("MISCONF Redis is configured to save RDB snapshots, but ...")
     assert type(failure(error, "redis://h")) is forkq.CannotSave

@@ -1,4 +1,4 @@
-"""A process forks while another of its threads pushes for the first time: the child can push.
+"""A process forks while another thread pushes for the first time: the child can push, too.
 
 Each program runs in an interpreter of its own, since what is imported once stays so.
 """
@@ -155,7 +155,9 @@ def test_a_child_forked_during_the_first_push_of_another_thread_can_push(
     assert sorted(json.loads(job)["args"] for job in jobs) == [["child"], ["parent"]]
 
 
-def test_a_connection_lent_at_a_fork_stays_the_parents(redis: Redis, redis_server: Server) -> None:
+def test_after_a_fork_the_child_does_not_use_the_parents_connection(
+    redis: Redis, redis_server: Server
+) -> None:
     source = f"""
 import os, sys, forkq
 client = forkq.Client({redis_server.url!r})
@@ -174,7 +176,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 @pytest.mark.parametrize("kind", ["tcp", "unix"])
 def test_nothing_is_imported_later_than_a_fork_waits_for(redis_server: Server, kind: str) -> None:
-    """A module that a push or a question imports would be one that a fork may find half way."""
+    """A fork could happen while a push or a question imports a module."""
     url = redis_server.unix_url
     if kind == "tcp":
         url = redis_server.url.replace("127.0.0.1", "localhost")
