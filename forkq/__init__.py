@@ -1,6 +1,6 @@
 """forkq: Sidekiq's job model for Python, run by a pre-forking supervisor.
 
-What stands here is all that an app needs, and none of it loads server code.
+This is the public API of an app. Importing it loads no server code.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import middleware
-from .client import Client, configure
+from .client import Client
 from .current_job import current_job, lease_lost
+from .default_client import configure
 from .errors import (
     CannotSave,
     ForkqError,
@@ -73,7 +74,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """``api`` and what comes of it look into Redis: all that is loaded when one is first used."""
+    """Loads ``api`` when it is first used: it needs a Redis library."""
     if name == "api":
         return importlib.import_module(".api", __name__)
     if name in {"Queue", "is_alive"}:

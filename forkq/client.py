@@ -1,24 +1,17 @@
 """Pushing jobs. Any process: this module and what it imports must stay light.
 
-redis-py takes longer to import than the whole of forkq may (150 ms), so the connection module is
-loaded with the first push (transport.py, docs/decisions/006).
+redis-py takes longer to import than all of forkq may, so the first push imports it (transport.py,
+docs/decisions/006).
 """
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from . import middleware
-from .config.config import Config
-from .config.load import load
-from .config.private_files import read_trusted
-from .errors import ConfigError, InvalidJob, ServerUnavailable, shown
-from .limits.rules import Rulebook
+from .errors import ConfigError, InvalidJob, shown
 from .store.transport import Transport, Write
 from .wire.keys import Keys
 from .wire.payload import DEFAULT_QUEUE, Payload, StrictArgs, dumps, new_jid, validate
@@ -26,14 +19,15 @@ from .wire.redis_url import EMBEDDED, checked_url
 from .wire.times import due, now
 
 if TYPE_CHECKING:
+    from .limits.rules import Rulebook
     from .store.connection import RedisConnection
 
 BATCH: Final = 1000
 _BULK: Final = "a bulk push takes args=[[...], [...]], a list of argument lists"
 
 
-class _Encoded(NamedTuple):
-    """A job as it will be written; ``at`` is None if it goes to its queue now."""
+class _EncodedJob(NamedTuple):
+    """A job as it is written to Redis. ``at`` is None if it goes to its queue now."""
 
     jid: str
     queue: str
@@ -44,7 +38,7 @@ class _Encoded(NamedTuple):
 class Client:
     """Pushes jobs to one Redis. Thread-safe, and safe to use on both sides of a fork.
 
-    ``default()`` is the one that job classes push with.
+    Job classes push with the one of ``default_client.py``.
     """
 
     def __init__(
@@ -61,18 +55,27 @@ class Client:
         if url == EMBEDDED:
             raise ConfigError('for the embedded server call forkq.configure("embedded")')
         self.keys = Keys(prefix)
-        self.rules = rules or Rulebook()  # what this process knows of the queues' rules
+        self._rules = rules
         self._strict = strict_args
         self._transport = Transport(
             checked_url(url), size=pool, timeout=timeout, connect_timeout=connect_timeout
         )
 
+    @property
+    def rules(self) -> Rulebook:
+        """The rules of queues that this process's configuration has."""
+        if self._rules is None:
+            from .limits.rules import Rulebook  # noqa: PLC0415 - a push needs no rules
+
+            self._rules = Rulebook()
+        return self._rules
+
     def push(self, job: Payload) -> str | None:
         """Pushes ``{"class": ..., "args": [...], ...}`` and returns its jid.
 
         ``at`` (see times.Moment) schedules it. Returns None if a middleware vetoed it. Raises
-        InvalidJob for what could never run, ServerUnavailable if Redis cannot be reached (its text
-        says whether the job may have arrived), and its kind ServerRefused if Redis refuses it.
+        InvalidJob for a job that could never run, ServerUnavailable if Redis cannot be reached (the
+        text says whether the job may be in Redis), or ServerRefused if Redis refuses the push.
         """
         encoded = self._encoded(job, new_jid())
         if encoded is None:
@@ -85,12 +88,12 @@ class Client:
 
         ``at`` may be one moment for all, or a list with one for each. Returns the jids of those
         that no middleware vetoed. Everything is validated and encoded before anything is written.
-        If Redis fails on the way, the ServerUnavailable that is raised has the jids of the jobs
-        that are in (``pushed``) and of those that may be (``unknown``).
+        If Redis fails meanwhile, this raises ServerUnavailable with the jids of the jobs that are
+        in Redis (``pushed``) and of those that may be (``unknown``).
         """
         rows, moments = _rows(job)
         base = {key: value for key, value in job.items() if key not in ("args", "at", "jid")}
-        encoded: list[_Encoded] = []
+        encoded: list[_EncodedJob] = []
         for number, (args, moment) in enumerate(zip(rows, moments, strict=True)):
             with in_row(number):
                 one = self._encoded({**base, "args": args, **moment}, new_jid())
@@ -101,7 +104,7 @@ class Client:
 
     @contextmanager
     def connection(self) -> Iterator[RedisConnection]:
-        """A connected RedisConnection, for code that reads or steers Redis, as ``forkq.api`` does.
+        """A connected RedisConnection, for code that reads or changes Redis, as ``forkq.api`` does.
 
         Raises ServerUnavailable if Redis cannot be reached or refuses what is asked within.
         """
@@ -113,7 +116,7 @@ class Client:
         self._transport.close()
 
     def _prepare(self, job: Payload, jid: str) -> Payload | None:
-        """The job as it will be written, through the client middleware; None if vetoed."""
+        """The job with its defaults, after the client middleware; None if that vetoed it."""
         if type(job) is not dict:
             raise InvalidJob(
                 f'a job is a dict like {{"class": "Name", "args": []}}, not {shown(job)}'
@@ -126,7 +129,7 @@ class Client:
         return made
 
     def _checked(self, job: Payload) -> Payload:
-        """``job`` with ``at`` in epoch seconds, and only if that is to come. Raises InvalidJob."""
+        """``job`` with ``at`` in epoch seconds, or without a past one. Raises InvalidJob."""
         at = job.get("at")
         bare = {key: value for key, value in job.items() if key != "at"}
         validate(bare, self._strict)
@@ -135,25 +138,25 @@ class Client:
             bare["at"] = moment
         return bare
 
-    def _encoded(self, job: Payload, jid: str) -> _Encoded | None:
+    def _encoded(self, job: Payload, jid: str) -> _EncodedJob | None:
         made = self._prepare(job, jid)
         if made is None:
             return None
         at = made.pop("at", None)
         if at is None:
             made = {**made, "enqueued_at": now()}
-        return _Encoded(made["jid"], made["queue"], at, dumps(made))
+        return _EncodedJob(made["jid"], made["queue"], at, dumps(made))
 
-    def _write(self, jobs: Sequence[_Encoded]) -> None:
+    def _write(self, jobs: Sequence[_EncodedJob]) -> None:
         starts = range(0, len(jobs), BATCH)
         self._transport.push(
             (self._writes(jobs[start : start + BATCH]) for start in starts), len(jobs)
         )
 
-    def _writes(self, jobs: Sequence[_Encoded]) -> list[Write]:
+    def _writes(self, jobs: Sequence[_EncodedJob]) -> list[Write]:
         """The commands that push these jobs, in one round trip."""
-        scheduled: list[_Encoded] = []
-        queues: dict[str, list[_Encoded]] = {}
+        scheduled: list[_EncodedJob] = []
+        queues: dict[str, list[_EncodedJob]] = {}
         for job in jobs:
             (scheduled if job.at is not None else queues.setdefault(job.queue, [])).append(job)
         writes = []
@@ -167,107 +170,21 @@ class Client:
         return writes
 
 
-def _jids(jobs: Sequence[_Encoded]) -> list[str]:
+def _jids(jobs: Sequence[_EncodedJob]) -> list[str]:
     return [job.jid for job in jobs]
 
 
 @contextmanager
 def in_row(number: int) -> Iterator[None]:
-    """Says in an InvalidJob in which row of a bulk push it is wrong."""
+    """Adds to an InvalidJob the number of the row of a bulk push."""
     try:
         yield
     except InvalidJob as error:
         raise InvalidJob(f"row {number} (the first is 0): {error}") from None
 
 
-_default: Client | None = None
-_server: Config | None = None
-_default_lock = threading.Lock()
-
-
-def _after_fork_in_child() -> None:
-    global _default_lock  # noqa: PLW0603 - a thread of the parent may hold the old one
-    _default_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def configure(
-    url: str | None = None,
-    *,
-    prefix: str | None = None,
-    strict_args: StrictArgs | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> Client:
-    """Sets where job classes of this process push to, and returns that client.
-
-    What is not given here comes from the environment (``FORKQ_REDIS``, ``REDIS_URL``, ...), the
-    forkq.toml of the working directory, and the defaults, as for the server; in a child, it is as
-    the server has it. Raises ConfigError.
-    """
-    config = _server
-    if url is not None or config is None:
-        flags = {"redis": url} if url else {}
-        config = load(None, flags, os.environ if environ is None else environ, Path.cwd())
-    return use(config, prefix=prefix, strict_args=strict_args)
-
-
-def use(
-    config: Config, *, prefix: str | None = None, strict_args: StrictArgs | None = None
-) -> Client:
-    """Sets the process's client from a loaded configuration, and returns it."""
-    global _default  # noqa: PLW0603 - the one setting that a process has
-    settings = config.redis
-    client = Client(
-        address(config),
-        prefix=settings.prefix if prefix is None else prefix,
-        pool=settings.pool,
-        timeout=settings.timeout,
-        connect_timeout=settings.connect_timeout,
-        strict_args=strict_args or config.strict_args,
-        rules=config.rules,
-    )
-    _default = client
-    return client
-
-
-def serve(config: Config) -> None:
-    """In a child: jobs push where the server fetches, unless the app says otherwise."""
-    global _server  # noqa: PLW0603 - what the master has given this process
-    _server = config
-    use(config)
-
-
-def default() -> Client:
-    """The client that job classes push with; configured by itself when first needed."""
-    client = _default
-    if client is None:
-        with _default_lock:
-            client = _default or configure()
-    return client
-
-
-def address(config: Config) -> str:
-    """The URL to connect to: ``embedded`` stands for what the running master has noted.
-
-    Raises ServerUnavailable if no embedded server of this configuration is running, ConfigError if
-    what is noted was not noted by this user's master.
-    """
-    if config.redis.url != EMBEDDED:
-        return config.redis.url
-    note = config.url_file
-    try:
-        return read_trusted(note).decode().strip()
-    except FileNotFoundError:
-        raise ServerUnavailable(
-            f"the embedded server is not running: {note} does not exist; start it with "
-            "`forkq start --redis embedded` in the same working directory"
-        ) from None
-
-
 def _rows(job: Payload) -> tuple[list[Any], list[dict[str, Any]]]:
-    """The argument lists of a bulk push, and each one's share of ``at``."""
+    """The argument lists of a bulk push, and ``at`` for each of them."""
     rows = job.get("args")
     if not isinstance(rows, list | tuple):
         raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not {shown(rows)}")

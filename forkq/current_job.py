@@ -1,6 +1,6 @@
-"""The job that a thread performs: what it may know and tell of itself while it runs.
+"""The job that a thread performs: its data, its progress, and whether its lease is lost.
 
-The processor sets it, the job's own code asks it. Nothing here talks to Redis.
+The processor sets it; the job's own code reads it. No Redis: the heartbeat sends the progress.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LONGEST_NOTE: Final = 200
 _CEILING: Final = 1e18
 
 
-class Running:
+class RunningJob:
     """The job that this thread performs: what ``forkq.current_job()`` returns.
 
     It may be handed to the job's own threads, which have no current job themselves.
@@ -49,50 +49,50 @@ class Running:
 
     @property
     def lease_lost(self) -> bool:
-        """Whether this job was given to others, because this host seemed lost: see
+        """Whether another host got this job, because this host seemed lost: see
         ``forkq.lease_lost()``."""
         return self._unit is not None and self._unit.lost
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Tells how far this job is: ``done`` of ``total``, and a word on it.
+        """Reports the progress of this job: ``done`` of ``total``, and a note.
 
-        Costs about a microsecond, so call it as often as you like: the next heartbeat (10 s)
-        carries what was told last, and ``forkq running`` and ``forkq stuck`` show it. It never
-        fails a running job: what is no finite number counts as not given (and ``done`` stays what
-        it was), and a note is cut to 200 characters. Any call is a sign of life.
+        A call takes about a microsecond. The next heartbeat sends the latest report to Redis, and
+        ``forkq running`` and ``forkq stuck`` show it. A wrong value never fails the job: what is no
+        finite number counts as not given (``done`` stays as it was), and a long note is cut. Each
+        call shows that the job is not stuck.
         """
         unit = self._unit
         if unit is None:
             return
         if not (_is_number(done) and (total is None or _is_number(total))):
             before = unit.progress.done if unit.progress is not None else 0
-            told = _number(done)
-            done, total = before if told is None else told, _number(total)
+            given = _number(done)
+            done, total = before if given is None else given, _number(total)
         if type(note) is not str or note:
             note = _text(note)
         unit.progress = Progress(done, total, note, now())
 
 
-_running: ContextVar[Running | None] = ContextVar("forkq_running", default=None)
+_running: ContextVar[RunningJob | None] = ContextVar("forkq_running", default=None)
 
 
-def begin(payload: Payload, unit: UnitOfWork | None = None) -> Running:
-    """Makes ``payload`` this thread's current job; called by the processor, and by it alone.
+def begin(payload: Payload, unit: UnitOfWork | None = None) -> RunningJob:
+    """Makes ``payload`` this thread's current job. Only the processor calls it.
 
-    ``unit`` is where its progress is kept and its lease is known to be lost; without one, as in
-    tests, progress goes nowhere.
+    ``unit`` keeps the progress, and knows whether the lease is lost. Without one, as in tests,
+    progress is dropped.
     """
-    view = Running(payload, unit)
+    view = RunningJob(payload, unit)
     _running.set(view)
     return view
 
 
 def end() -> None:
-    """This thread performs no job any more."""
+    """The thread has no current job any more. Only the processor calls it."""
     _running.set(None)
 
 
-def current_job() -> Running:
+def current_job() -> RunningJob:
     """The job that this thread performs. Raises ForkqError outside of one."""
     found = _running.get()
     if found is None:
@@ -101,36 +101,36 @@ def current_job() -> Running:
 
 
 def lease_lost() -> bool:
-    """Whether the job that this thread performs was given to others, because this host seemed lost.
+    """Whether another host got the job that this thread performs, because this host seemed lost.
 
-    It runs, or has run, elsewhere: a job that sees this should stop before it does harm; what it
-    returns changes nothing any more. Like ``forkq.stopping()`` it may be asked anywhere: outside of
-    a job, and in the threads that a job has started, it is False.
+    The job runs, or has run, on that host. A job that sees this should stop before it does harm;
+    its result changes nothing any more. May be called anywhere, like ``forkq.stopping()``: outside
+    of a job, and in the threads that a job has started, it is False.
     """
     found = _running.get()
     return found is not None and found.lease_lost
 
 
 def _is_number(value: Any) -> bool:
-    """Whether ``value`` is a number that every reader of JSON can hold."""
+    """Whether ``value`` is a number that every JSON parser can read."""
     return (type(value) is int or type(value) is float) and -_CEILING < value < _CEILING
 
 
 def _number(value: Any) -> float | None:
-    """The number in ``value`` (a Decimal, numpy's, True), or None if there is none to show."""
+    """``value`` (a Decimal, a number of numpy, True) as a number; None if it is none."""
     if _is_number(value):
         return cast("float", value)
     try:
         number = float(value)
-    except Exception:  # noqa: BLE001 - nothing that a value does must fail the job that tells of it
+    except Exception:  # noqa: BLE001 - a value must not fail the job that reports it
         return None
     return number if _is_number(number) else None
 
 
 def _text(note: Any) -> str:
-    """``note`` as text that UTF-8 can carry, cut."""
+    """``note`` as text that UTF-8 can carry, not too long."""
     try:
         text = "" if note is None else str(note)[:_LONGEST_NOTE]
-    except Exception:  # noqa: BLE001 - a broken __str__ must not fail the job for a note's sake
+    except Exception:  # noqa: BLE001 - a broken __str__ must not fail the job
         return ""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -1,7 +1,7 @@
-"""Every error that forkq raises on purpose, and the exit code the command line gives it.
+"""Every error that forkq raises on purpose, and its exit code on the command line.
 
-The text of an error is the whole message for the person who meets it: it names the thing, the
-place and the remedy, so that nobody needs a traceback for a mistake of their own.
+The text of an error names the thing, the place and the remedy: users need no traceback to
+correct their own mistakes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class ForkqError(Exception):
 
 
 class ConfigError(ForkqError):
-    """A file, flag or variable says something that forkq cannot use."""
+    """A file, flag or variable has a value that forkq cannot use."""
 
     exit_code = 2
 
 
 class InvalidRule(ConfigError, ValueError):
-    """A limit, a rate or a name of a queue that no rule can have, wherever it was given."""
+    """A limit, a rate or a queue name that no rule can have, in a file, a command or a call."""
 
 
 class CannotBoot(ForkqError):
@@ -35,13 +35,13 @@ class CannotBoot(ForkqError):
 
 
 class NotRunning(ForkqError):
-    """A command looked for a running master and found none."""
+    """A command found no running master."""
 
     exit_code = 4
 
 
 class AlreadyRunning(ForkqError):
-    """A second ``start`` found a live master behind its pidfile."""
+    """``start`` found a live master behind its pidfile."""
 
     exit_code = 5
 
@@ -49,8 +49,8 @@ class AlreadyRunning(ForkqError):
 class ServerUnavailable(ForkqError):
     """Redis cannot be reached, refuses us, or is too old.
 
-    Raised by a push, it says what became of the jobs: those with the jids ``pushed`` are surely in
-    Redis, those with ``unknown`` may be, all others surely are not.
+    Raised by a push, it has the jids of the jobs: those in ``pushed`` are in Redis, those in
+    ``unknown`` may be, all others are not.
     """
 
     exit_code = 6
@@ -60,7 +60,7 @@ class ServerUnavailable(ForkqError):
 
 
 class ServerRefused(ServerUnavailable):
-    """Redis answered, and refused the command. What it refused was not done."""
+    """Redis refused the command and did nothing of it."""
 
 
 class ServerFull(ServerRefused):
@@ -68,8 +68,8 @@ class ServerFull(ServerRefused):
 
 
 class ServerReadOnly(ServerRefused):
-    """Redis is a replica, which takes no writes. A failover may end that, so the code is one with
-    which a service manager tries again."""
+    """Redis is a replica, which takes no writes. A failover may end that, so a service manager
+    should start forkq again after this exit code."""
 
     exit_code = 7
 
@@ -79,11 +79,11 @@ class NotPermitted(ServerRefused):
 
 
 class WrongPassword(ServerRefused):
-    """Redis wants a password, or another one or another user than the URL gives."""
+    """Redis refused the login: the URL has no password, or a wrong one, or a wrong user."""
 
 
 class WrongType(ServerRefused):
-    """Under a key of forkq's stands a value of another type."""
+    """A key of forkq holds a value of another type."""
 
 
 class TooFewReplicas(ServerRefused):
@@ -95,32 +95,32 @@ class CannotSave(ServerRefused):
 
 
 class InvalidJob(ForkqError, ValueError):
-    """A job that could never run: refused when it is pushed, not 25 retries later."""
+    """A job that could never run. The push refuses it, not the last of many retries."""
 
 
 class InvalidSchedule(ForkqError, ValueError):
-    """A periodic job that could never run, or not as it was meant: a cron expression, a time zone
-    or a policy that cannot be read, or a name that is taken."""
+    """A periodic job that could never run, or not as intended: a wrong cron expression, time zone
+    or policy, or a name that another one has."""
 
     exit_code = 2
 
 
 class MalformedPayload(ForkqError):
-    """Bytes in Redis that are no job: not JSON, not an object, or without a usable class."""
+    """Bytes in Redis that are no job: no JSON, no object, or without a class that is a string."""
 
 
 class UnknownJob(ForkqError):
-    """A payload names a job that this app has not registered. It is retried: a deploy may be
-    rolling, and the class may arrive with the next child."""
+    """A payload names a job that this app has not registered. It is retried: during a rolling
+    deploy another child may have the class already."""
 
 
 class Crashed(ForkqError):
-    """Stands in a buried payload as the reason when its children died under it too often."""
+    """The reason in the payload of a job that was buried because its children died too often."""
 
 
 class Unsettled(ForkqError):
-    """Stands in a payload as the reason when forkq itself failed on the way of the job, or an
-    exception of the app's struck there."""
+    """The reason in the payload of a job that failed outside of ``perform``: by an error of forkq,
+    or by an exception of the app that struck there."""
 
 
 class Shutdown(BaseException):
@@ -132,7 +132,7 @@ class Shutdown(BaseException):
 
 
 def shown(value: object) -> str:
-    """``value`` as the text of an error shows it: cut, and without a traceback of its own."""
+    """``value`` for the text of an error: cut, and never an exception of its own."""
     try:
         text = repr(value)
     except ValueError:  # str() of an integer with more digits than Python writes

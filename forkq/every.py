@@ -1,7 +1,7 @@
-"""Periodic jobs: how an app says them, and all that a child publishes of them. Any process.
+"""Periodic jobs: how an app defines them, and what a child publishes. Any process.
 
-``every`` only notes a definition; a child publishes those of the code and of the file when it has
-loaded the app, and the leader's clock, which runs no app code, works from what stands in Redis.
+``every`` only registers a definition. A child that has loaded the app publishes the definitions of
+the code and of the file in Redis. The leader's clock runs no app code; it reads them from Redis.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from . import registry
-from .config.config import Config
-from .config.schema import nearest
-from .cron.entry import Entry, Missed, Overlap
 from .errors import InvalidJob, InvalidSchedule, UnknownJob
 from .job import OPTIONS, FunctionJob, Job
 from .registry import JobSpec, PeriodicSpec
@@ -22,13 +19,15 @@ from .wire.keys import Keys
 from .wire.payload import DEFAULT_QUEUE
 
 if TYPE_CHECKING:
+    from .config.config import Config
+    from .cron.entry import Entry, Missed, Overlap
     from .store.connection import RedisConnection
 
 Target = TypeVar("Target", bound="type[Job] | FunctionJob[..., Any]")
 
-# What a payload says where neither its job nor the definition says it.
+# The payload keys that neither the job nor the definition sets.
 DEFAULTS: Final[Mapping[str, Any]] = {"retry": True, "queue": DEFAULT_QUEUE}
-# What ``api.cron.add`` may be told by keyword, but for payload keys of one's own.
+# The keywords of ``api.cron.add``, except payload keys of the user's own.
 _KEYWORDS: Final = [*OPTIONS, "args", "tz", "overlap", "missed", "jitter", "enabled"]
 
 
@@ -45,46 +44,54 @@ def every(
     enabled: bool = True,
 ) -> Callable[[Target], Target]:
     """Decorator: pushes the job at each tick of the cron ``expression`` (schedule.Schedule), once
-    in the whole cluster. It stands above ``@forkq.job`` or on a Job class, and more than once with
-    several names; without ``name`` the periodic job has the job's.
+    in the whole cluster. Use it above ``@forkq.job`` or on a Job class, also several times with
+    several names; without ``name`` the periodic job has the name of the job.
 
-    ``args``: what every run gets. ``queue``: instead of the job's own. ``overlap="skip"`` leaves a
-    tick out while the job of an earlier one is queued or runs. ``missed``: of the ticks that passed
-    while no clock was there, ``"skip"`` makes up for none, ``"once"`` for the latest, a number for
-    so many. ``jitter``: seconds by which a push may come later, spread evenly. A clock pushes these
-    jobs, so client middleware does not see them.
+    ``args``: the arguments of every run. ``queue``: instead of the job's own. ``overlap="skip"``
+    skips a tick while the job of an earlier one is queued or runs. ``missed``: how many of the
+    ticks that passed while no clock ran to push late, newest first: ``"skip"`` none, ``"once"``
+    one, or a number. ``jitter``: a push is late by up to so many seconds, spread evenly. The clock
+    pushes these jobs, so client middleware does not see them.
 
     Raises InvalidSchedule, or InvalidJob for arguments that the job could not take; both name it.
     """
     _refuse_bare(expression)
+    policy = {"tz": tz, "overlap": overlap, "missed": missed, "jitter": jitter, "enabled": enabled}
 
     def register(target: Target) -> Target:
         spec = _spec_of(target)
-        try:
-            entry = Entry.make(
-                name=spec.name if name is None else name,
-                cron=expression,
-                tz=tz,
-                job=template(spec, args, {} if queue is None else {"queue": queue}),
-                overlap=overlap,
-                missed=missed,
-                jitter=jitter,
-                enabled=enabled,
-            )
-        except (InvalidSchedule, InvalidJob) as error:
-            raise type(error)(f"@forkq.every on {spec.where}: {error}") from None
+        entry = _entry(spec, name, expression, args, queue, policy)
         registry.add_periodic(PeriodicSpec(entry.name, entry, spec.where, target))
         return target
 
     return register
 
 
-def entries_by_origin(config: Config) -> dict[str, list[Entry]]:
-    """What this app publishes: the entries of its code and those of its file. An origin without any
-    is there too: what it published before is to go.
+def _entry(
+    spec: JobSpec,
+    name: str | None,
+    expression: str,
+    args: Sequence[Any],
+    queue: str | None,
+    policy: Mapping[str, Any],
+) -> Entry:
+    from .cron.entry import Entry  # noqa: PLC0415 - only an app with periodic jobs needs it
 
-    Called when the app is loaded. Raises InvalidSchedule if a name is in both, InvalidJob if the
-    file gives a job arguments that do not fit.
+    try:
+        job = template(spec, args, {} if queue is None else {"queue": queue})
+        return Entry.make(
+            name=spec.name if name is None else name, cron=expression, job=job, **policy
+        )
+    except (InvalidSchedule, InvalidJob) as error:
+        raise type(error)(f"@forkq.every on {spec.where}: {error}") from None
+
+
+def entries_by_origin(config: Config) -> dict[str, list[Entry]]:
+    """What this app publishes: the entries of its code and those of its file. An origin without
+    entries is included: Redis then deletes what it published before.
+
+    A child calls it when it has loaded the app. Raises InvalidSchedule if a name is in both,
+    InvalidJob if the file gives a job arguments that do not fit.
     """
     code = [spec.entry for spec in registry.periodic.values()]
     file = [_completed(entry, config) for entry in config.cron]
@@ -99,18 +106,18 @@ def entries_by_origin(config: Config) -> dict[str, list[Entry]]:
 
 
 def origin_of(kind: str, config: Config) -> str:
-    """Who publishes: ``code:shop``, ``file:shop``."""
+    """The name of an origin, such as ``code:shop`` or ``file:shop``."""
     return f"{kind}:{service_of(config)}"
 
 
 def service_of(config: Config) -> str:
-    """Which service a tree belongs to: its tag, or without one its app. Two services on one Redis
-    must not remove each other's entries; and those of one that does not run sleep."""
+    """The service of this master: its tag, or without one its app. A service on the same Redis must
+    not delete the entries of another one; entries of a service that does not run do not tick."""
     return config.tag or ",".join(config.app)
 
 
 def running(connection: RedisConnection, keys: Keys, services: Iterable[str]) -> set[str]:
-    """Which of these services run, as their clocks say (clock/cron/services.py).
+    """Which of these services run, as their clocks announce (clock/cron/services.py).
 
     Raises ConnectionLost or RedisError.
     """
@@ -122,7 +129,7 @@ def running(connection: RedisConnection, keys: Keys, services: Iterable[str]) ->
 
 
 def template(spec: JobSpec, args: object, own: Mapping[str, Any]) -> dict[str, Any]:
-    """The payload that a tick pushes: the job's options under what the definition says itself.
+    """The payload that a tick pushes: the job's options, overridden by those of the definition.
     Raises InvalidJob for arguments that do not fit the job."""
     if not isinstance(args, list | tuple):
         raise InvalidJob(f"periodic job {spec.name!r}: args is {args!r}; pass a list")
@@ -136,8 +143,9 @@ def template(spec: JobSpec, args: object, own: Mapping[str, Any]) -> dict[str, A
 
 
 def template_of(job: object, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """As ``template``, for a job class or function, or a registered name; any name, if the job is
-    another app's. Raises InvalidJob also for what is no job, and for a misspelt option."""
+    """As ``template``, for a job class, a job function or a name. A name that is not registered is
+    another app's job. Raises InvalidJob also for an object that is no job, and for a misspelt
+    option."""
     _refuse_misspelt(options)
     if isinstance(job, str):
         name = job
@@ -156,7 +164,9 @@ def template_of(job: object, args: Sequence[Any], options: Mapping[str, Any]) ->
 
 
 def _refuse_misspelt(options: Mapping[str, Any]) -> None:
-    """A payload may have keys of one's own; but one that looks like a keyword is that, misspelt."""
+    """Refuses a key that resembles a keyword. Other unknown keys are the user's own."""
+    from .config.schema import nearest  # noqa: PLC0415 - only to add a periodic job at run time
+
     for key in options.keys() - OPTIONS:
         near = nearest(key, _KEYWORDS, 0.75)
         if near is not None:
@@ -186,8 +196,8 @@ def _spec_of(target: object) -> JobSpec:
 
 
 def _completed(entry: Entry, config: Config) -> Entry:
-    """A file's entry with the options of its job, if this app has that job; one that it has not may
-    be another app's, or a Ruby class."""
+    """An entry of the file with the options of its job, if this app has that job. It may also be
+    the job of another app, or a Ruby class."""
     try:
         spec = registry.lookup(entry.job["class"])
     except UnknownJob:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, Generic, ParamSpec, TypeVar, overload
 
 from . import registry
-from .current_job import Running
+from .current_job import RunningJob
 from .errors import ForkqError, InvalidJob
 from .push import PerformAsync, PerformBulk, PerformLater, Pusher, SetOptions
 from .registry import JobSpec
@@ -16,7 +16,7 @@ from .wire.payload import validate
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# What a job may say of its payloads; anything else in a definition is a typo.
+# The payload keys that a definition may set; another one is a typo.
 OPTIONS: Final = frozenset(
     {"queue", "retry", "dead", "backtrace", "retry_queue", "retry_for", "tags", "log_level"}
 )
@@ -41,14 +41,17 @@ class Job:
     perform_bulk = PerformBulk()
     set = SetOptions()
 
-    _running: Running | None = None
+    _running: RunningJob | None = None
     _options: ClassVar[Mapping[str, Any]] = {}
 
     @property
-    def job(self) -> Running:
-        """The job being performed. Raises ForkqError on an instance that forkq did not make."""
+    def job(self) -> RunningJob:
+        """The job being performed. Raises ForkqError on an instance that no worker made."""
         if self._running is None:
-            raise ForkqError(f"this {type(self).__qualname__} performs no job; forkq gives it one")
+            raise ForkqError(
+                f"{type(self).__qualname__}: self.job, self.jid and the like are only set while "
+                "a worker runs the job"
+            )
         return self._running
 
     @property
@@ -67,9 +70,9 @@ class Job:
         return self.job.retry_count
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Tells how far this job is (``Running.progress``): cheap, and shown by ``forkq running``.
+        """Reports the progress of this job (``RunningJob.progress``), for ``forkq running``.
 
-        Does nothing on an instance that forkq did not make, so that tests may call ``perform``.
+        Does nothing on an instance that no worker made, so that tests may call ``perform``.
         """
         if self._running is not None:
             self._running.progress(done, total, note)
@@ -146,7 +149,7 @@ def job(
 
 
 def _spec_of_class(cls: type[Job], name: str, arity: tuple[int, float]) -> JobSpec:
-    def make(view: Running) -> Callable[..., Any]:
+    def make(view: RunningJob) -> Callable[..., Any]:
         instance = cls()
         instance._running = view
         return instance.perform
@@ -184,8 +187,8 @@ def _checked(options: Mapping[str, Any], thing: Any) -> dict[str, Any]:
 
 
 def _refuse_lazy(function: Callable[..., Any]) -> None:
-    """Calling a coroutine or generator function runs nothing of it: the job would be done without
-    having begun."""
+    """Refuses coroutine and generator functions: a call of one runs no line of it, and the job
+    would seem done."""
     for test, kind in (
         (inspect.iscoroutinefunction, "async"),
         (inspect.isasyncgenfunction, "an async generator"),
@@ -193,7 +196,7 @@ def _refuse_lazy(function: Callable[..., Any]) -> None:
     ):
         if test(function):
             raise InvalidJob(
-                f"{function.__qualname__} is {kind}: forkq would call it, and nothing would run; "
+                f"{function.__qualname__} is {kind}: a call of it runs nothing; "
                 "make it a plain function (with asyncio.run(...) inside, if it needs async code)"
             )
 
@@ -206,7 +209,7 @@ def _signature(function: Callable[..., Any], *, skip_self: bool) -> inspect.Sign
 
 
 def _arity(signature: inspect.Signature) -> tuple[int, float]:
-    """The fewest and the most positional arguments that fit."""
+    """The smallest and the largest number of positional arguments."""
     parameters = signature.parameters.values()
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     open_ended = any(p.kind == p.VAR_POSITIONAL for p in parameters)

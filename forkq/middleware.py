@@ -1,8 +1,8 @@
-"""Middleware: one protocol for both sides, ``(job, call) -> whatever call() returned``.
+"""Middleware: one protocol for both sides, ``(job, call) -> the result of call()``.
 
-On the client side ``call()`` goes on towards Redis and returns the job to push; returning None
-instead vetoes the push. On the server side ``call()`` goes on towards ``perform``; an exception
-that passes through is the job's failure.
+On the client side ``call()`` runs the inner middleware and returns the job to push; a middleware
+that returns None vetoes the push. On the server side ``call()`` runs the inner middleware and
+``perform``; an exception that leaves the chain is the job's failure.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Chain:
         return member
 
     def remove(self, member: Middleware) -> None:
-        """Takes ``member`` out."""
+        """Removes ``member``."""
         del self._members[self._index(member)]
 
     def clear(self) -> None:
-        """Takes all out."""
+        """Removes all middleware."""
         self._members.clear()
 
     def run(self, job: dict[str, Any], core: Callable[[], Any]) -> Any:

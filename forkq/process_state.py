@@ -1,6 +1,6 @@
-"""What this process has been told of its standing: is it stopping, does it lead.
+"""The state of this child: is it stopping, does it hold the leadership.
 
-Written by the child's main thread, read by every job.
+The child's main thread writes it; every job may read it.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ _leads_until = 0.0
 
 
 def stopping() -> bool:
-    """Whether this child has been told to quiet or stop: a long job should come to its end."""
+    """Whether this child was ordered to quiet or stop: a long job should end soon."""
     return _stopping
 
 
 def announce_stopping() -> None:
-    """Makes ``stopping()`` true, and ``is_leader()`` false. Called by the child, once, for good."""
+    """Makes ``stopping()`` true and ``is_leader()`` false, for good. The child calls it once."""
     global _stopping  # noqa: PLW0603 - one flag for the whole process, read by every job
     _stopping = True
 
 
 def is_leader() -> bool:
-    """Whether this process is the one of the whole cluster that leads.
+    """Whether this process is the leader of the cluster.
 
-    The clock of one host holds the leader's lease; one child of that host leads in its name. True
-    in at most one process at a time, as long as hosts' clocks run at the same speed and no host is
-    suspended: when the lease cannot be renewed, it ends here before anybody else may take it. Ask
-    each time; an answer is good for this moment. False outside of a child, and in one that has been
-    told to quiet or stop.
+    The clock process of one host holds the leader's lease, and one child of that host is the leader
+    for it. True in at most one process at a time, if the hosts' clocks run at the same speed and no
+    host is suspended: a lease that cannot be renewed ends here before another clock may take it.
+    Call it each time: the answer holds for this moment. False outside of a child, and in a child
+    that was ordered to quiet or stop.
     """
     return not _stopping and time.monotonic() < _leads_until
 
 
 def lead(until: float) -> bool:
-    """Leads until then (monotonic seconds); 0 ends it. Returns whether that is news to the app.
-    Called by the child."""
+    """Makes this process the leader until then (monotonic seconds); 0 ends it. Returns whether it
+    has become the leader. The child calls it."""
     global _leads_until
     led, _leads_until = is_leader(), until
     return is_leader() and not led

@@ -1,7 +1,7 @@
-"""Pushing a job that is defined in code: its arguments are checked, its options sent. Client side.
+"""Pushing a job that is defined in code: checks its arguments and adds its options. Client side.
 
 The parameters of ``perform`` reach the callers: type checkers see ``perform_async("a.png", 200)``
-with the types that the job declares, and a call that does not fit is refused when it is pushed.
+with the types that the job declares, and a push whose arguments do not fit raises InvalidJob.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, cast
 
-from .client import default, in_row
+from .client import in_row
+from .default_client import default
 from .errors import ForkqError, InvalidJob, shown
 from .wire.payload import validate
 from .wire.times import Moment, due
@@ -21,7 +22,7 @@ _NAMED: Final = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 
 
 class Performs(Protocol[P]):
-    """Whatever has a ``perform``: the shape by which type checkers carry its parameters."""
+    """A class with ``perform``: by this shape type checkers know its parameters."""
 
     def perform(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
 
@@ -53,8 +54,8 @@ class Pusher(Generic[P]):
     ) -> list[str]:
         """Pushes one job per argument list, 1,000 a round trip. Returns their jids.
 
-        Nothing is pushed if a row is wrong. If Redis fails on the way, the error's ``pushed`` and
-        ``unknown`` have the jids of the jobs that are in, and of those that may be.
+        Nothing is pushed if a row is wrong. If Redis fails meanwhile, the error has the jids of the
+        jobs that are in Redis (``pushed``) and of those that may be (``unknown``).
         """
         checked = []
         for number, row in enumerate(rows):
@@ -66,7 +67,7 @@ class Pusher(Generic[P]):
     def set(self, **options: Any) -> Pusher[P]:
         """The same job with other options (``queue``, ``retry``, ``tags``, ...) for this push.
 
-        Keys that forkq does not know travel in the payload, as they do in Sidekiq.
+        Keys that forkq does not know stay in the payload, as they do in Sidekiq.
         """
         changed = {**self._options, **options}
         validate({**changed, "class": self.name, "args": []}, "off")
@@ -79,7 +80,7 @@ class Pusher(Generic[P]):
         return default().push({**self._options, "class": self.name, "args": bound, **extra}) or ""
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The positional arguments as they will travel. Raises InvalidJob if they do not fit."""
+        """The positional arguments for the payload. Raises InvalidJob if they do not fit."""
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -92,7 +93,7 @@ class Pusher(Generic[P]):
                 f"job {self.name!r} takes {self._signature}: {', '.join(named)} can only be "
                 "given by name, but a payload carries positions; make it a positional parameter"
             )
-        if bound.kwargs:  # given by name behind one that was not given at all
+        if bound.kwargs:  # one was given by name, after one that was not given
             bound.apply_defaults()
         return list(bound.args)
 
@@ -130,7 +131,7 @@ def _pusher(owner: Any) -> Pusher[Any]:
 
 
 def _moment(moment: Moment) -> Moment:
-    """``moment`` itself. Raises InvalidJob if it is none: None must not mean now."""
+    """``moment``. Raises InvalidJob if it is no time: None must not mean now."""
     due(moment)
     return moment
 

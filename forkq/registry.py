@@ -1,6 +1,6 @@
-"""What the app has told forkq: its jobs by name, its hooks, its handlers.
+"""The jobs, hooks and handlers that the app has registered.
 
-Only what stands here ever runs. A name in a payload is looked up, never imported.
+Only registered jobs run. A name in a payload is looked up here and never imported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EVENTS: Final = ("startup", "quiet", "shutdown", "exit", "fork", "leader")
 
 
 class Verdict(str):
-    """What a hook may return instead of a delay."""
+    """The type of DISCARD and KILL, which a hook may return instead of a delay."""
 
     __slots__ = ()
 
@@ -33,9 +33,9 @@ KILL: Final = Verdict("KILL")
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """One registered job. ``make`` takes the running job's view and returns what to call with its
-    arguments; ``options`` is what its payloads carry by default; ``where`` is who defined it;
-    ``arity`` is the fewest and the most arguments that fit."""
+    """One registered job. ``make`` takes a RunningJob and returns the function to call with the
+    arguments; ``options`` are the default keys of its payloads; ``where`` is the full name of its
+    definition; ``arity`` is the smallest and the largest number of arguments."""
 
     name: str
     make: Callable[[Any], Callable[..., Any]]
@@ -48,8 +48,9 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class PeriodicSpec:
-    """One periodic job of the app: ``entry`` is its cron.Entry, which stands a layer above this
-    one; ``where`` is who defined it, ``target`` the job class or function that it stands on."""
+    """One periodic job of the app: ``entry`` is its Entry (cron/entry.py, not imported here: it is
+    not light); ``where`` is the full name of its definition, ``target`` the decorated job class or
+    function."""
 
     name: str
     entry: Any
@@ -67,8 +68,8 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 def add(spec: JobSpec) -> None:
-    """Registers ``spec``. Two different definitions under one name are an error: which of them
-    would run must not depend on the order of imports. A reloaded module replaces its own."""
+    """Registers ``spec``. Two different definitions under one name are an error: the order of
+    imports must not decide which one runs. A reloaded module replaces its own definition."""
     known = _jobs.get(spec.name)
     if known is not None and known.where != spec.where:
         raise ForkqError(
@@ -80,7 +81,7 @@ def add(spec: JobSpec) -> None:
 
 def add_periodic(spec: PeriodicSpec) -> None:
     """Registers ``spec``. Two different definitions under one name are an error, even on the same
-    job; a reloaded module, whose jobs are new objects, replaces its own."""
+    job. A reloaded module makes new job objects, and so replaces its own definition."""
     known = periodic.get(spec.name)
     reloaded = known is None or (known.where == spec.where and known.target is not spec.target)
     if known is not None and not reloaded and known.entry != spec.entry:
@@ -120,12 +121,12 @@ def on(event: Event) -> Callable[[Handler], Handler]:
 
 
 def handlers(event: Event) -> tuple[Callable[[], Any], ...]:
-    """What the app wants called at ``event``, in order of registration."""
+    """The app's functions to call at ``event``, in order of registration."""
     return tuple(_events[event])
 
 
 def on_death(handler: Handler) -> Handler:
-    """Decorator: calls ``handler(job, exception)`` when a job will never be retried again."""
+    """Decorator: calls ``handler(job, exception)`` when a job will not be retried any more."""
     death_handlers.append(handler)
     return handler
 

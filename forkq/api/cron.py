@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import Any, Final
 
-from ..client import default
 from ..cron import history as lines
 from ..cron.entry import ASTRAY, Entry, Missed, Overlap
+from ..default_client import default
 from ..errors import ForkqError, InvalidSchedule, ServerUnavailable
 from ..every import running, template_of
 from ..store.scripts import CRON_PUBLISH, CRON_REBASE, SET_ADD

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..client import default
+from ..default_client import default
 from ..store.find_job import ALIVE, Found
 from ..store.find_job import find as look_up
 

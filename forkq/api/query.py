@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..client import default
+from ..default_client import default
 from ..limits.patterns import readable
 from ..store.transport import Command
 from ..wire.keys import Keys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ..client import default
+from ..default_client import default
 from ..errors import InvalidRule
 from ..limits.overrides import FORGET_ALL, Fields, in_force, limit_to, process_limit_to, rate_to
 from ..limits.patterns import is_pattern

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..client import default
+from ..default_client import default
 from ..limits.overrides import in_force
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import capacity, rate_text

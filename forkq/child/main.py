@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from setproctitle import setproctitle
 
-from .. import client, registry
+from .. import default_client, registry
 from ..config.capsule import Capsule
 from ..config.config import Config
 from ..errors import ForkqError
@@ -38,9 +38,10 @@ from ..runtime.pipe import (
     unbootable,
 )
 from ..runtime.stack_dump import dump_stacks
-from ..store.connection import RedisConnection, RedisPool
+from ..store.connection import RedisConnection
 from ..store.dead_set import DeadSet
 from ..store.outage import Outage
+from ..store.pool import RedisPool
 from ..wire.keys import Keys
 from .boot import BootWatch, start_threads, story
 from .cron.claim import Claim
@@ -77,7 +78,7 @@ def main(config: Config, assignment: Assignment) -> int:
     try:
         watch.start()
         call_handlers("fork", log.logger())
-        client.serve(config)  # before the app, which may have its own say
+        default_client.serve(config)  # before the app, which may have its own say
         load_app(config.app)
         if not registry.names():
             log.logger().warning("the app has registered no job", app=list(config.app))
@@ -329,7 +330,7 @@ def _publisher(config: Config, keys: Keys, assignment: Assignment, logger: Any) 
 def _connecting(config: Config) -> dict[str, Any]:
     """How this child's connections are made."""
     return {
-        "url": client.address(config),
+        "url": default_client.address(config),
         "timeout": config.redis.timeout,
         "connect_timeout": config.redis.connect_timeout,
     }

@@ -12,7 +12,7 @@ import click
 from ..api import cron as periodic_jobs
 from ..api.cron import Periodic
 from ..api.cron_runs import Run
-from ..client import use
+from ..default_client import use
 from .options import configuration, finds_redis, json_option
 from .output import as_json, duration, echo, echo_table, relative_time, timestamp
 

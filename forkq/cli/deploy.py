@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..client import use
+from ..default_client import use
 from ..errors import ForkqError
 from ..store.deploys import mark
 from .options import configuration, finds_redis

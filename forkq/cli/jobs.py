@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from .. import api
-from ..client import use
+from ..default_client import use
 from ..errors import MalformedPayload
 from ..store.find_job import Found
 from ..wire.lease import Progress

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from .. import api
-from ..client import use
+from ..default_client import use
 from ..limits.overrides import Fields, limit_to, process_limit_to, rate_to
 from ..limits.rules import MOST
 from .options import configuration, finds_redis, json_option

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from .. import api
-from ..client import use
+from ..default_client import use
 from .options import configuration, finds_redis
 from .output import echo
 from .queues import warn_of_unknown_queues

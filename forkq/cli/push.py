@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from ..client import use
+from ..default_client import use
 from ..errors import shown
 from ..wire.payload import DEFAULT_QUEUE, Payload
 from .options import configuration, finds_redis

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from .. import api
-from ..client import use
+from ..default_client import use
 from ..limits.patterns import is_pattern
 from ..store.damage import about
 from .options import configuration, finds_redis, json_option

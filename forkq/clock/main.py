@@ -16,7 +16,7 @@ from typing import Final
 
 from setproctitle import setproctitle
 
-from .. import client
+from .. import default_client
 from ..config.config import Config
 from ..errors import ForkqError
 from ..every import service_of
@@ -92,7 +92,7 @@ class Clock:
         """Makes the parts; all share one wire."""
         settings, keys = config.redis, Keys(config.redis.prefix)
         self._connection = connection = TrackingConnection(
-            client.address(config),
+            default_client.address(config),
             timeout=settings.timeout,
             connect_timeout=settings.connect_timeout,
         )

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..runtime.liveness import liveness_of, pid_scope, pid_scope_of
 from ..store.connection import ConnectionLost, DamagedKey, OutOfMemory, RedisConnection, RedisError
-from ..store.recovery import Crash, Recovery
+from ..store.crash_record import Crash
+from ..store.recovery import Recovery
 from ..store.steps import carry_out
 from ..wire.keys import Keys
 from ..wire.times import now

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ..client import address
 from ..config.config import Config
+from ..default_client import address
 from ..store.connection import ConnectionLost, RedisConnection
 from ..wire.keys import Keys
 from ..wire.payload import Payload, loads

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from ..client import configure
+from ..default_client import configure
 from ..errors import ForkqError
 from ..wire.times import now
 from .books import Account, Books, Depths

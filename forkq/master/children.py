@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..config.config import Config
 from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import Order, Stop
-from ..store.recovery import Crash
+from ..store.crash_record import Crash
 from .child_handle import CLOCK, ChildHandle, Slot
 from .exits import Death, ExitStatus, log_death
 from .oom import OomKills

@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ..store.recovery import Crash
+from ..store.crash_record import Crash
 from .child_handle import ChildHandle
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from ..store.connection import (
     RedisError,
     ResponseError,
 )
-from ..store.recovery import Crash, Recovery
+from ..store.crash_record import Crash
+from ..store.recovery import Recovery
 from ..store.scripts import COUNTERS_ADD_MISSING, LEASES_OF_OWNER, RECOVER, REQUEUE
 from ..store.steps import Steps, resume
 

@@ -8,8 +8,8 @@ import traceback
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..store.recovery import named
 from ..wire.lease import UnitOfWork
+from ..wire.printable import named
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger

@@ -1,4 +1,4 @@
-"""The counters of processed and failed jobs: their names by day, and the last word of the dead."""
+"""The counters of processed and failed jobs: their days, and the counts of a dead child."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def day(moment: datetime) -> str:
 
 
 def add_missing(keys: Keys, identity: str, processed: int, failed: int, moment: datetime) -> Call:
-    """The call that adds what a dead child had told its master and not flushed. It may be made
-    again. It returns how many processed jobs were missing.
+    """The call that adds the counts that a dead child reported to its master but did not flush. It
+    may be repeated. It returns how many processed jobs were missing.
 
-    For the master's rescue, with the child's last Beat, before what is flushed is forgotten.
+    The master's rescue makes it with the child's last Beat, before Redis forgets what was flushed.
     """
     names = [keys.flushed(identity)]
     for name in ("processed", "failed"):

@@ -1,6 +1,7 @@
-"""Damaged keys: they hold another type than forkq keeps there, because another program wrote them.
+"""Damaged keys: another program wrote them, and they hold another type than forkq keeps there.
 
-Only what such a key belongs to stops: one queue, one set. Whatever meets one names it and goes on.
+A damaged key stops only the queue or set that it belongs to. A process that meets one logs the key
+and the remedy once, and goes on.
 """
 
 from __future__ import annotations
@@ -35,27 +36,28 @@ _IN_WORDS: Final = {"zset": "sorted set", "none": "nothing"}
 
 
 def kind(key: str) -> str | None:
-    """The type of what forkq keeps at ``key``, as Redis's TYPE says it; None: it is not ours."""
+    """The type of what forkq keeps at ``key``, in the words of Redis's TYPE; None if the key is not
+    forkq's."""
     return next((kind for pattern, kind in _BELONGS if pattern.search(key)), None)
 
 
 def is_damaged(key: str, found: str) -> bool:
-    """Whether ``found``, TYPE's answer, is not what belongs there."""
+    """Whether ``found``, the reply to TYPE, is another type than forkq keeps at ``key``."""
     return found not in ("none", kind(key))
 
 
 def about(key: str) -> dict[str, str]:
-    """What a log line says of a damaged key."""
+    """The fields of a log line about a damaged key."""
     return {"key": key, "belongs": _in_words(kind(key)), "remedy": remedy(key)}
 
 
 def remedy(key: str) -> str:
-    """What an operator does about it; nothing is deleted."""
+    """The command that repairs it. It deletes nothing."""
     return f"RENAME {key} damaged:{key}"
 
 
 def message(keys: Iterable[str]) -> str:
-    """The same as a sentence, for an error."""
+    """The text of an error about damaged keys."""
     return "; ".join(
         f'the key "{key}" holds something else than a {_in_words(kind(key))}: move it away with '
         f"`{remedy(key)}`"
@@ -64,7 +66,7 @@ def message(keys: Iterable[str]) -> str:
 
 
 def damaged(keys: Sequence[str], types: Sequence[str]) -> list[str]:
-    """Those of ``keys`` whose ``types`` are not what belongs there."""
+    """Those of ``keys`` that are damaged; ``types`` are the replies to TYPE."""
     return [key for key, found in zip(keys, types, strict=True) if is_damaged(key, found)]
 
 

@@ -1,4 +1,4 @@
-"""The dead set: how a job is buried. Every burial of forkq goes through here."""
+"""The dead set: every burial of a job goes through this module."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DeadSet:
         self, queues: Sequence[str], identity: str, moves: Sequence[object], note_for: int
     ) -> Call:
         """The call of recover.lua that gives back or buries the jobs of a dead owner; it returns
-        how many. With ``note_for`` seconds, the owner finds a note of what was taken from it."""
+        how many. The owner finds a note of its lost leases for ``note_for`` seconds."""
         at, keys = now(), self.keys
         lists = keys.lists_and_leases(queues)
         limits = (at, at - self.days * _DAY, self.size)

@@ -1,6 +1,6 @@
 """Finding one job by its jid, wherever it is: in flight, in a queue, or in one of the sets.
 
-Any process: the clock looks before it skips a tick, ``forkq.is_alive`` for an app.
+Any process. The clock calls it before it skips a tick, an app by ``forkq.is_alive``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Location: TypeAlias = Literal["running", "queued", "scheduled", "retrying", "dead"]
 
 ALL: Final[tuple[Location, ...]] = ("running", "queued", "scheduled", "retrying", "dead")
-# Where a job is that will still run, or does so now.
+# The locations of a job that runs, or will run.
 ALIVE: Final[tuple[Location, ...]] = ("running", "queued", "scheduled", "retrying")
 
 _SETS: Final[tuple[Location, ...]] = ("scheduled", "retrying", "dead")
@@ -58,17 +58,17 @@ def find(
 ) -> Found | None:
     """Where the job ``jid`` is, or None if it is in none of ``places``.
 
-    ``queues`` narrows the search to these; the default is all that were ever pushed to. What is no
-    queue (a key of another type, a name that is no UTF-8) is left out. Raises ConnectionLost.
+    ``queues`` narrows the search to these; the default is all that were ever pushed to. A
+    damaged key, and a name that is no UTF-8, are left out. Raises ConnectionLost.
 
-    A job that moves while we look must not slip by. One script looks at everything in the same
-    moment, if it is not too much: on most servers that is all, and exact. A server with very many
-    queues is looked at in parts, twice. Where more waits, we
-    walk in the direction in which jobs move: the sets, then each list from the left, where jobs
-    enter it; then that first look again, which begins with what is in flight and with both ends of
-    the lists, where jobs come and go back to. So a walk misses a job only if that runs and fails
-    in the course of it; and there are two walks. No script keeps the server for more than a few
-    milliseconds, but a walk reads all that waits: ask for one job, not for thousands.
+    The search must not miss a job that moves meanwhile. On most servers one script reads everything
+    at one moment, and its result is exact. A server with very many queues is read in parts, twice.
+    If too many jobs wait for that, the search walks in the direction in which jobs move: the sets,
+    then each list from the left, where jobs enter. Then it repeats the first look, which begins
+    with the in-flight jobs and both ends of the lists, where jobs arrive and return. So a walk
+    misses a job only if the job runs and fails during the walk; and there are two walks. No script
+    blocks the server for more than a few milliseconds, but a walk reads all waiting jobs: search
+    for one job, not for thousands.
     """
     search = _Search(connection, keys, jid, places, queues)
     found, complete = search.look()
@@ -82,8 +82,8 @@ def find(
 
 
 class _Search:
-    """One job, one server. What the server names is a candidate; whether it is the job is seen by
-    loading it, since a jid may stand anywhere in a payload."""
+    """The search for one job on one server. The scripts return candidates, since a jid may stand
+    anywhere in a payload; each candidate is loaded to see whether it is the job."""
 
     def __init__(
         self,
@@ -103,8 +103,8 @@ class _Search:
         self._sets: dict[Location, str] = {p: named[p] for p in _SETS if p in places}
 
     def look(self) -> tuple[Found | None, bool]:
-        """What is to be seen now, and whether that was everything. Few queues are looked at in one
-        moment, many in several, and so twice."""
+        """The job, if this look finds it, and whether the look was complete. Few queues are read at
+        one moment; many are read in parts, twice."""
         queues = self._queues()
         if len(queues) <= _CHUNK:
             return self._look(queues, self._sets)
@@ -113,8 +113,8 @@ class _Search:
         return self._look_at_parts(parts) if complete and not found else (found, complete)
 
     def _look_at_parts(self, parts: Sequence[Sequence[str]]) -> tuple[Found | None, bool]:
-        """The sets come first and last: so a job is missed only if it fails and is due again while
-        we look."""
+        """The sets come first and last: so a job is missed only if it fails and is due again
+        meanwhile."""
         everything = True
         for part in ((), *parts, ()):
             found, complete = self._look(part, {} if part else self._sets)
@@ -143,11 +143,11 @@ class _Search:
         return _first(self._found(*candidate) for candidate in candidates), bool(complete)
 
     def walk(self) -> Found | None:
-        """Everything but what is in flight, stretch by stretch."""
+        """The job, if it is in a set or in a list; reads both a bounded part at a time."""
         return _first(self._in_sets()) or _first(self._in_lists())
 
     def _in_sets(self) -> Iterator[Found | None]:
-        pattern = b"*" + _literally(self._text) + b"*"
+        pattern = b"*" + _escaped_glob(self._text) + b"*"
         for place, key in self._sets.items():
             cursor: Any = b"0"
             while True:
@@ -172,7 +172,7 @@ class _Search:
                     yield self._found("queued", queue, b"", payload)
 
     def _found(self, place: Location, queue: str, mark: Any, payload: bytes) -> Found | None:
-        """A candidate, if it is the job; ``mark`` is its lease or its score."""
+        """The candidate, if it is the job; ``mark`` is its lease or its score."""
         try:
             job = loads(payload)
         except MalformedPayload:
@@ -201,6 +201,6 @@ def _first(candidates: Iterable[Found | None]) -> Found | None:
     return next((found for found in candidates if found is not None), None)
 
 
-def _literally(text: bytes) -> bytes:
+def _escaped_glob(text: bytes) -> bytes:
     """``text`` as a glob pattern that matches nothing else."""
     return b"".join(b"\\" + bytes([c]) if c in b"*?[]^-\\" else bytes([c]) for c in text)

@@ -1,4 +1,4 @@
-"""Redis gone and back: one log line for each, per process, whoever notices first."""
+"""Outages of Redis: a process logs one line when Redis goes, and one when it is back."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _LONGEST_PAUSE = 10.0
 
 
 class Outage:
-    """Shared by everything in one process that talks to Redis. ``lost`` and ``back`` are the lines
-    that it writes."""
+    """Shared by all parts of a process that talk to Redis. ``lost`` and ``back`` are its two log
+    events."""
 
     def __init__(
         self, log: FilteringBoundLogger, lost: str = "redis lost", back: str = "redis is back"
@@ -30,7 +30,7 @@ class Outage:
         self._since: float | None = None
 
     def begin(self, error: BaseException) -> None:
-        """Redis failed somebody. Logged only if it had not failed already."""
+        """A part of the process has lost Redis. Only the first call of an outage logs it."""
         with self._lock:
             if self._since is not None:
                 return
@@ -38,7 +38,7 @@ class Outage:
         self._log.error(self._lost, error=str(error) or type(error).__name__)
 
     def end(self) -> None:
-        """Redis answered somebody."""
+        """A part of the process has had a reply. Ends the outage, if there is one."""
         if self._since is None:
             return
         with self._lock:
@@ -47,30 +47,31 @@ class Outage:
             self._log.info(self._back, downtime=round(time.monotonic() - since, 1))
 
     def part(self, refused: str, accepted: str) -> Reach:
-        """How one part of this process reaches Redis; two lines for what the server refuses it."""
+        """The access of one part of this process, with two log events of its own for refusals."""
         return Reach(self, Outage(self._log, refused, accepted))
 
 
 class Reach:
-    """How one part of a process reaches Redis. A lost connection is told by the outage that all
-    parts share. A refusal is this part's own: the server is there, and other parts may go on."""
+    """The access of one part of a process to Redis. The outage that all parts share logs a lost
+    connection. A refusal is logged for this part alone: the server is there, and the other parts
+    may go on."""
 
     def __init__(self, outage: Outage, refusal: Outage) -> None:
         self._outage = outage
         self._refusal = refusal
 
     def begin(self, error: BaseException) -> None:
-        """Redis failed this part."""
+        """This part has lost Redis, or Redis has refused what it asked for."""
         (self._outage if isinstance(error, ConnectionLost) else self._refusal).begin(error)
 
     def end(self) -> None:
-        """Redis did what this part asked for."""
+        """Redis has done what this part asked for."""
         self._outage.end()
         self._refusal.end()
 
 
 class Backoff:
-    """Growing pauses with jitter, so that a thousand children do not come back as one."""
+    """Growing pauses with jitter, so that a thousand children do not reconnect at once."""
 
     def __init__(self, first: float = _FIRST_PAUSE, longest: float = _LONGEST_PAUSE) -> None:
         self._first = first
@@ -84,5 +85,5 @@ class Backoff:
         return float(ceiling * random.uniform(0.5, 1.0))
 
     def reset(self) -> None:
-        """It worked."""
+        """The last try has succeeded."""
         self._failures = 0

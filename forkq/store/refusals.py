@@ -1,12 +1,10 @@
-"""What Redis refuses, as an error of forkq's with its remedy. Any process that talks to Redis."""
+"""Turns what redis-py raises into an error of forkq, with its remedy. Any process."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
 from typing import Final
-
-from redis import exceptions
 
 from ..errors import (
     CannotSave,
@@ -20,6 +18,7 @@ from ..errors import (
     WrongType,
 )
 from ..wire.redis_url import redacted_url
+from .redis_py import exceptions
 
 RIGHTS: Final = "docs/redis.md of forkq lists the rights that it needs"
 
@@ -43,34 +42,34 @@ _BY_WORD: Final[dict[str, type[ServerRefused]]] = {
     "MISCONF": CannotSave,
 }
 _REMEDY: Final[dict[type[ServerRefused], str]] = {
-    ServerFull: "raise maxmemory, or let jobs run or delete some; deleting is still allowed",
+    ServerFull: "raise maxmemory, let jobs run, or delete some (Redis still allows that)",
     ServerReadOnly: "it is a replica: give the address of the master",
     NotPermitted: RIGHTS,
-    WrongPassword: "the password belongs into the URL: redis://:PASSWORD@HOST",
-    WrongType: "a key of forkq's holds something else: see it with TYPE, and rename or delete it",
-    TooFewReplicas: "its min-replicas-to-write replicas are not connected",
-    CannotSave: "it cannot write its snapshot to disk: its own log says why",
+    WrongPassword: "put the password into the URL: redis://:PASSWORD@HOST",
+    WrongType: "a key holds another type than forkq keeps there: check it with TYPE, and rename it",
+    TooFewReplicas: "connect the replicas that min-replicas-to-write asks for, or lower it",
+    CannotSave: "it cannot write its snapshot to disk: see the log of Redis",
 }
 
 
-def failure(error: Exception, url: str, fate: str = "") -> ServerUnavailable:
+def failure(error: Exception, url: str, outcome: str = "") -> ServerUnavailable:
     """The error to raise for what redis-py raised: a ServerRefused of the fitting kind, or
-    ServerUnavailable. ``fate`` says what became of a push."""
-    told = f"; {fate}" if fate else ""
+    ServerUnavailable. ``outcome`` says which jobs of a push are in Redis."""
+    rest = f"; {outcome}" if outcome else ""
     shown, said = redacted_url(url), str(error).rstrip(".")
     kind = _kind(error)
     if kind is not None:
         remedy = f"; {_REMEDY[kind]}" if kind in _REMEDY else ""
-        return kind(f"Redis at {shown} refuses: {said}{remedy}{told}")
+        return kind(f"Redis at {shown} refuses: {said}{remedy}{rest}")
     if refuses(error):
-        said += "; the two sides do not agree on TLS: see the options ssl_... in docs/redis.md"
-    return ServerUnavailable(f"Redis at {shown}: {said}{told}")
+        said += "; Redis and forkq do not agree on TLS: see the options ssl_... in docs/redis.md"
+    return ServerUnavailable(f"Redis at {shown}: {said}{rest}")
 
 
 def refuses(error: BaseException) -> bool:
-    """Whether the server is there and does not let us in: to wait will not help.
+    """Whether the server is there but refuses the login or TLS: to wait will not help.
 
-    redis-py makes an authentication error a kind of connection error, and so a failure of TLS.
+    redis-py makes a failed login, and a failure of TLS, a kind of connection error.
     """
     if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
         return True
@@ -95,6 +94,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _breaks_tls(cause: BaseException) -> bool:
-    """Whether the two sides do not agree on TLS. A connection that merely ends is none of that."""
+    """Whether TLS itself failed. An ended connection is an outage instead."""
     gone = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
     return isinstance(cause, ssl.SSLError) and not isinstance(cause, gone)

@@ -1,6 +1,6 @@
-"""Whether the Redis user may do what a tree does: asked by ``forkq start`` before the first fork.
+"""The rights (ACL) of the Redis user: ``forkq start`` checks them before the first fork.
 
-docs/redis.md has the same list for the person who makes that user.
+docs/redis.md has the same list for the person who creates that user.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ..wire.redis_url import redacted_url
 from .connection import Command, RedisConnection
 from .refusals import RIGHTS
 
-# Each in a form whose arguments Redis takes; `k` stands for a key. CLIENT is not among them: where
-# tracking is refused, forkq polls; and WATCH, EXEC and the like are for commands, not for a tree.
+# Each with arguments that Redis accepts; `k` is a key. CLIENT is left out: where the server
+# refuses tracking, forkq polls. WATCH and EXEC are left out: only commands and the API use them.
 _COMMANDS: Final = (
     "bitfield k get u8 0,del k,evalsha 0 0,exists k,expire k 1,get k,getex k,hdel k f,hexists k f,"
     "hget k f,hgetall k,hincrby k f 1,hkeys k,hlen k,hmget k f,hset k f v,incr k,incrby k 1,"
@@ -28,10 +28,12 @@ _COMMANDS: Final = (
 
 
 def check_rights(connection: RedisConnection, keys: Keys) -> None:
-    """Raises NotPermitted, with all that is missing, unless the user may do what a tree does.
+    """Raises NotPermitted, with all missing rights, unless master, children and clock may do all
+    that they do.
 
-    Redis checks a command's rights when a transaction takes it in. This transaction is never
-    executed: its connection is closed. A server that begins none now (it is full) goes unchecked.
+    Redis checks the rights for a command when it queues it in a transaction. This transaction is
+    never executed: its connection is closed. Where MULTI fails for another reason (a full server),
+    nothing is checked.
     """
     commands = [command.split() for command in _COMMANDS.split(",")]
     named = _keys(keys)
@@ -63,7 +65,7 @@ def check_rights(connection: RedisConnection, keys: Keys) -> None:
 
 
 def _keys(keys: Keys) -> dict[str, str]:
-    """A key of each kind that a tree uses, by the pattern that gives the right to them."""
+    """One key of each kind, by the pattern that gives the right to all of that kind."""
     identity = f"{socket.gethostname()}:1:0"
     prefix, host = keys.prefix, socket.gethostname()
     return {

@@ -1,4 +1,4 @@
-"""Whether forkq can work with this server: looked at by ``forkq start`` before the first fork."""
+"""Checks of the server: ``forkq start`` makes them before the first fork."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MINIMUM_VERSION: Final = (6, 2)
 
 
 def check_server(connection: RedisConnection) -> list[str]:
-    """What a careful operator should know of this server. Raises ServerUnavailable if
-    it is too old, or no server that forkq can work with."""
+    """Warnings for the operator about this server. Raises ServerUnavailable if it is too old, or of
+    a kind that forkq cannot work with."""
     info = _info(connection)
     version = info.get("redis_version", "0")
     if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM_VERSION:
@@ -28,8 +28,7 @@ def check_server(connection: RedisConnection) -> list[str]:
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         warnings.append(
-            f"maxmemory-policy is {policy}: a full server would throw jobs away; "
-            "set it to noeviction"
+            f"maxmemory-policy is {policy}: a full server would delete jobs; set it to noeviction"
         )
     if info.get("aof_enabled") == "0" and not info.get("rdb_saves_configured"):
         warnings.append(
@@ -54,7 +53,7 @@ def _info(connection: RedisConnection) -> dict[str, str]:
 
 
 def _check_role(info: Mapping[str, str], shown: str) -> None:
-    """Raises ServerUnavailable for a server on which no job could ever run."""
+    """Raises ServerUnavailable for a server on which forkq can run no job."""
     if info.get("redis_mode") == "sentinel":
         raise ServerUnavailable(
             f"Redis at {shown} is a Sentinel, which has no jobs; forkq does not ask Sentinels: "

@@ -1,8 +1,8 @@
 """Keeping a process's time in step with Redis's: what is due is decided by the server's clock.
 
-Hosts' clocks differ, and one may be wrong by hours; the server's is one for all. Used by the clock
-with each renewal of the leader's lease, and by a child when it connects and once a minute.
-docs/decisions/012.
+The clocks of hosts differ, and one may be wrong by hours; all processes see the same server. The
+clock process measures with each renewal of the leader's lease, a child when it connects and once a
+minute. docs/decisions/012.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ _UNKNOWN: Final = "redis does not tell its time; what is due goes by this host's
 class ServerTime:
     """Measures how far this host's clock is ahead of the server's, and sets ``times.now`` right.
 
-    From one measurement to the next time goes by a steady clock: a wall clock that is set
-    meanwhile moves nothing. ``log``, if there is one, is told once when the clocks differ, and once
-    when they agree.
+    Between two measurements a steady clock counts on: to set the wall clock changes nothing.
+    ``log``, if given, gets one line when the clocks differ, and one when they agree again.
     """
 
     def __init__(self, log: FilteringBoundLogger | None = None) -> None:
@@ -44,7 +43,7 @@ class ServerTime:
         sent = times.steady()
         try:
             seconds, microseconds = connection.call("TIME")
-        except ResponseError as error:  # a user that may not ask
+        except ResponseError as error:  # the user has no right to TIME
             self._go_by_host(error)
             return
         received, here = times.steady(), time.time()
@@ -55,7 +54,7 @@ class ServerTime:
         times.follow(here - self._ahead, received)
 
     def _note(self, ahead: float, trip: float) -> None:
-        """Takes the difference over, unless it is small, or a long round trip makes it doubtful."""
+        """Adopts the difference, unless it is small, or a long round trip makes it uncertain."""
         if abs(ahead - self._ahead) <= TOLERANCE + trip:
             return
         self._ahead = ahead if abs(ahead) > TOLERANCE else 0.0

@@ -1,7 +1,7 @@
 """Work with Redis that takes several round trips, written once for two kinds of callers.
 
-One waits for all answers (``carry_out``). The master waits for one answer at a time, and looks
-after its children in between (master/rescue.py).
+``carry_out`` waits for all replies. The master waits for one reply at a time, and runs its loop
+between two of them (master/rescue.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Steps: TypeAlias = "Generator[Sequence[Command | Call], list[Any], T]"
 
 
 def carry_out(connection: RedisConnection, steps: Steps[T]) -> T:
-    """Does all of it now. Raises ConnectionLost, and what ``steps`` raises."""
+    """Does all the steps now. Raises ConnectionLost, and what ``steps`` raises."""
     try:
         commands = next(steps)
         while True:
@@ -29,7 +29,7 @@ def carry_out(connection: RedisConnection, steps: Steps[T]) -> T:
 
 
 def resume(steps: Steps[T], replies: list[Any]) -> Steps[T]:
-    """The rest of ``steps`` that have begun, from the replies to their last commands on."""
+    """The rest of ``steps`` that have begun; ``replies`` answer their last commands."""
     while True:
         try:
             commands = steps.send(replies)

@@ -1,1 +1,1 @@
-"""The format shared with Sidekiq: payloads, keys, leases, times. No Redis library."""
+"""The format that forkq shares with Sidekiq: payloads, keys, leases, times. No Redis library."""

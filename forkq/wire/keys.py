@@ -1,7 +1,7 @@
-"""The names of everything forkq keeps in Redis. No other module spells a key.
+"""The names of all keys that forkq has in Redis. No other module spells a key.
 
-Names without ``forkq`` in them are Sidekiq's, to the letter. Per-queue keys of our own carry the
-queue in braces, so that in Redis Cluster they share a slot with the list they belong to.
+Names without ``forkq`` in them are Sidekiq's, to the letter. forkq's own keys of a queue have the
+queue in braces, so that in Redis Cluster they share a slot with the list of that queue.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Keys:
-    """Key names under one prefix. An empty prefix is the data that Sidekiq shares."""
+    """Key names under one prefix. Sidekiq shares the data under the empty prefix."""
 
     prefix: str = ""
 
     @property
     def queues(self) -> str:
-        """Set: names of all queues ever pushed to."""
+        """Set: names of all queues that a job was ever pushed to."""
         return f"{self.prefix}queues"
 
     @property
     def fetched(self) -> str:
-        """Sorted set: names of all queues that children take from, by when they last said so. A
-        queue that was deleted, in Sidekiq's UI say, is no longer in ``queues``, and what is in
-        flight of it must be found all the same. Children write it before they lease anything
-        (child/fetch/fetch_connection.py), and with each beat for what is in flight
-        (child/heartbeat/record.py);
-        the sweep forgets names after a day."""
+        """Sorted set by time: names of the queues that children fetch from.
+
+        A queue that was deleted, for example in Sidekiq's UI, is no longer in ``queues``, but the
+        sweep must find its in-flight jobs. A child writes the names before it leases a job
+        (child/fetch/fetch_connection.py), and with each beat those of its in-flight jobs
+        (child/heartbeat/record.py). The sweep removes names after a day."""
         return f"{self.prefix}forkq:fetched"
 
     @property
@@ -52,56 +52,57 @@ class Keys:
         return f"{self.prefix}processes"
 
     def shared(self) -> list[str]:
-        """The keys that belong to no single queue, process or day."""
+        """The keys that do not belong to one queue, process or day."""
         sets = [self.queues, self.schedule, self.retry, self.dead, self.processes, self.paused]
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
         return [*sets, *counts, *cron, self.controlled, self.leader, self.leader_left]
 
     def queue(self, name: str) -> str:
-        """List: LPUSH in, taken from the right."""
+        """List: jobs enter on the left and are fetched from the right."""
         return f"{self.prefix}queue:{name}"
 
     def inflight(self, name: str) -> str:
-        """Hash lease -> payload: everything fetched from that queue and not yet acknowledged."""
-        return self._beside(name, "inflight")
+        """Hash lease -> payload: the jobs of that queue that are fetched and not acknowledged."""
+        return self._key_of_queue(name, "inflight")
 
     @property
     def paused(self) -> str:
-        """Set: names of the queues that nobody fetches from. Sidekiq Pro's."""
+        """Set: names of the paused queues; children do not fetch from them. Sidekiq Pro's."""
         return f"{self.prefix}paused"
 
     @property
     def controlled(self) -> str:
-        """Hash: name -> a count, of the queues whose rules were changed at run time. Whoever
-        changes one counts it up: that wakes the children which wait."""
+        """Hash: queue -> how often its rules were changed at run time. Each change counts up, which
+        wakes the waiting children."""
         return f"{self.prefix}forkq:controlled"
 
     def control(self, name: str) -> str:
-        """Hash: the rules of that queue that were changed at run time; they win over the config.
+        """Hash: the rules of that queue that were changed at run time; they override the config.
 
         ``limit`` and ``process_limit`` whole numbers, ``rate`` as ``COUNT/SECONDS``, ``burst``;
         ``none`` lifts what the config says."""
-        return self._beside(name, "control")
+        return self._key_of_queue(name, "control")
 
     def bucket(self, name: str) -> str:
         """String, expiring once it is full: tokens left, and when they were counted (microseconds
         of the epoch)."""
-        return self._beside(name, "bucket")
+        return self._key_of_queue(name, "bucket")
 
     def full(self, name: str) -> str:
-        """String, expiring: children wait for a slot of that queue (fetch.lua)."""
-        return self._beside(name, "full")
+        """String, expiring: it exists while children wait for a slot of that queue (fetch.lua)."""
+        return self._key_of_queue(name, "full")
 
     def busy(self, name: str) -> str:
-        """String, expiring: children wait for jobs of that blocking queue to end (fetch.lua)."""
-        return self._beside(name, "busy")
+        """String, expiring: it exists while children wait for jobs of that blocking queue to end
+        (fetch.lua)."""
+        return self._key_of_queue(name, "busy")
 
-    def _beside(self, name: str, what: str) -> str:
+    def _key_of_queue(self, name: str, what: str) -> str:
         return f"{self.prefix}{{queue:{name}}}:{what}"
 
     def concerns(self, key: str) -> str | None:
-        """The queue that ``key`` belongs to; None if it is nobody's, or everybody's."""
+        """The queue that ``key`` belongs to; None if it belongs to no single queue."""
         key = key.removeprefix(self.prefix)
         if key.startswith("queue:"):
             return key.removeprefix("queue:")
@@ -110,8 +111,8 @@ class Keys:
         return None
 
     def lists_and_leases(self, queues: Iterable[str]) -> list[str]:
-        """Each queue's list and in-flight hash in turn: the KEYS of every script that moves jobs
-        between the two."""
+        """The list and the in-flight hash of each queue in turn: the KEYS of the scripts that move
+        jobs between the two."""
         return [key for name in queues for key in (self.queue(name), self.inflight(name))]
 
     def process(self, identity: str) -> str:
@@ -119,12 +120,13 @@ class Keys:
         return f"{self.prefix}{identity}"
 
     def place(self, identity: str) -> str:
-        """String, expiring after a day: where that child lives (whereabouts.py). It outlasts the
-        record, so that a child that cannot beat is not taken for dead by those who see it live."""
+        """String, expiring after a day: boot, pid namespace, pid and start time of that child
+        (runtime/liveness.py). It outlasts the record: so a clock on the child's host sees that a
+        child lives which cannot beat."""
         return f"{self.prefix}forkq:place:{identity}"
 
     def work(self, identity: str) -> str:
-        """Hash, expiring: thread id -> what that processor runs."""
+        """Hash, expiring: thread id -> the job that this processor runs."""
         return f"{self.prefix}{identity}:work"
 
     def signals(self, identity: str) -> str:
@@ -141,11 +143,11 @@ class Keys:
 
     @property
     def ran_twice(self) -> str:
-        """Counter: jobs that ended here after another host had been given them."""
+        """Counter: jobs that ended on their host after they had been given to another host."""
         return f"{self.prefix}forkq:stat:ran_twice"
 
     def flushed(self, identity: str) -> str:
-        """Hash, expiring after a day: what of that child's counts has been added already."""
+        """Hash, expiring after a day: the counts of that child that the counters include."""
         return f"{self.prefix}forkq:flushed:{identity}"
 
     def lost(self, identity: str) -> str:
@@ -154,41 +156,42 @@ class Keys:
         return f"{self.prefix}forkq:lost:{identity}"
 
     def host(self, view: str) -> str:
-        """String, expiring: a clock watches over the processes of that host or container."""
+        """String, expiring: it exists while a clock watches the processes of that host or
+        container."""
         return f"{self.prefix}forkq:host:{view}"
 
     @property
     def leader(self) -> str:
-        """String, expiring: the identity and the place of the clock that leads."""
+        """String, expiring: the identity and the process of the leader."""
         return f"{self.prefix}forkq:leader"
 
     @property
     def leader_left(self) -> str:
-        """Counter, expiring: changes when a leader stops in good order, and so wakes the others."""
+        """Counter, expiring: a leader that stops counts it up, which wakes the other clocks."""
         return f"{self.prefix}forkq:leader:left"
 
     @property
     def cron(self) -> str:
-        """Hash: name -> definition of a periodic job (cron.Entry as JSON)."""
+        """Hash: name -> definition of a periodic job (cron/entry.py, as JSON)."""
         return f"{self.prefix}forkq:cron"
 
     @property
     def cron_paused(self) -> str:
-        """Set: names of the periodic jobs that somebody has paused."""
+        """Set: names of the paused periodic jobs."""
         return f"{self.prefix}forkq:cron:paused"
 
     @property
     def cron_last(self) -> str:
-        """Hash: name -> the last tick that was dealt with, whole epoch seconds."""
+        """Hash: name -> the last tick that was handled, whole epoch seconds."""
         return f"{self.prefix}forkq:cron:last"
 
     @property
     def cron_pending(self) -> str:
-        """Hash: name -> jid of its latest job, until that has ended."""
+        """Hash: name -> jid of its latest job, until that job has ended."""
         return f"{self.prefix}forkq:cron:pending"
 
     def cron_origin(self, service: str) -> str:
-        """String, expiring after a minute: a tree of that service runs (periodic.service_of)."""
+        """String, expiring after a minute: it exists while a master of that service runs."""
         return f"{self.prefix}forkq:cron:origin:{service}"
 
     def cron_claim(self, service: str) -> str:
@@ -197,7 +200,7 @@ class Keys:
         return f"{self.prefix}forkq:cron:claim:{service}"
 
     def cron_runs(self, name: str) -> str:
-        """List, newest first, expiring: what became of that periodic job's last ticks."""
+        """List, newest first, expiring: the results of the last ticks of that periodic job."""
         return f"{self.prefix}forkq:cron:runs:{name}"
 
     def metrics(self, minute: str) -> str:
@@ -214,5 +217,5 @@ class Keys:
         return f"{self.prefix}{day}-marks"
 
     def deploy_lock(self, label: str) -> str:
-        """String, expiring: this deploy has just been marked, by another host perhaps."""
+        """String, expiring: this deploy has just been marked, perhaps by another host."""
         return f"{self.prefix}deploylock-{label}"

@@ -1,4 +1,4 @@
-"""The unit of work: one payload that this child holds the lease of."""
+"""The unit of work: a payload that this child has leased."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ RECORD_TTL: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job says it is: ``done`` of ``total`` (None: it does not know), ``at`` epoch
-    seconds."""
+    """What a job reports of itself: ``done`` of ``total`` (None: unknown), at the epoch second
+    ``at``."""
 
     done: float
     total: float | None
@@ -24,11 +24,11 @@ class Progress:
 class UnitOfWork:
     """A fetched job. Its payload stays in the in-flight hash until the unit is settled.
 
-    ``queue`` is the queue's number in the capsule, from 1 as the scripts count; ``sequence`` and
-    the owner make the lease. ``taken`` (monotonic), ``thread`` and ``started`` (epoch seconds) are
-    set for the processor that performs it; a unit still waiting for one has none of them.
-    ``lost``: the lease was taken from us, and the job given to others, because this host seemed
-    lost; ``progress`` is what the job last said of itself.
+    ``queue`` is the number of its queue in the fetch, from 1 as the scripts count. The owner and
+    ``sequence`` make the lease. ``taken`` (monotonic), ``thread`` and ``started`` (epoch seconds)
+    are set for the processor that performs the unit, and unset before that. ``lost``: another host
+    took the lease, and gave the job back to its queue, because this host seemed lost. ``progress``
+    is the latest report of the job.
     """
 
     queue: int
@@ -42,22 +42,22 @@ class UnitOfWork:
     progress: Progress | None = None
 
     def begin(self, thread: int, started: float) -> None:
-        """Notes who performs this unit, since when."""
+        """Notes the thread that performs this unit, and since when."""
         self.thread = thread
         self.started = started
 
 
 def identity(host: str, pid: int, nonce: str) -> str:
-    """Who a child is. The master chooses ``nonce`` (12 hex digits) before the fork, so that it
-    knows whose leases to rescue even if the child never says a word."""
+    """The identity of a child. The master chooses ``nonce`` (12 hex digits) before the fork, so it
+    can rescue the leases of a child that dies before its first message."""
     return f"{host}:{pid}:{nonce}"
 
 
 def owner(identity: str) -> str:
-    """The part of a lease that says whose it is."""
+    """The part of a lease that names its owner."""
     return f"{identity}/"
 
 
 def lease(identity: str, sequence: int) -> str:
-    """The in-flight id of one unit."""
+    """The lease of one unit: its field in the in-flight hash."""
     return f"{identity}/{sequence}"

@@ -1,9 +1,8 @@
 """The payload: a job as JSON text, in and out. The only module that knows the JSON library.
 
-msgspec, because it is the one fast library that keeps what it cannot represent from passing
-silently: orjson turns an integer beyond 64 bits into a float (docs/decisions/002-json.md).
-Validation is ours: msgspec would write a tuple, a datetime or NaN without a word, and the job
-would then find something else than was pushed.
+msgspec is the one fast library that does not silently change a value: orjson turns an integer
+beyond 64 bits into a float (docs/decisions/002-json.md). forkq validates by itself: msgspec would
+write a tuple, a datetime or NaN, and the job would get another value than was pushed.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ Payload: TypeAlias = "dict[str, Any]"
 StrictArgs: TypeAlias = Literal["raise", "warn", "off"]
 
 DEFAULT_QUEUE = "default"
-# The class of what was no object (docs/wire.md).
+# The class of a buried payload that was JSON but no object (docs/wire.md).
 MALFORMED = "forkq.malformed"
 _BEGINS_JSON = '["-0123456789tfn/'
-# Longer than this, `retry_for` is surely a time stamp, and the job would be retried for ever.
+# A larger `retry_for` is a time stamp by mistake: the job would be retried for ever.
 _RETRY_FOR_CEILING = 1e9
 
 _decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 
-# What the encoder raises: RecursionError for nesting, the others as _why_unwritable says.
+# What the encoder raises: RecursionError for nesting, the others for the values in _why_unwritable.
 _UNWRITABLE = (TypeError, ValueError, RecursionError, msgspec.MsgspecError)
 
 _REMEDY = {
@@ -54,7 +53,7 @@ _REMEDY = {
 
 
 def loads(raw: bytes) -> Payload:
-    """The job in ``raw``. Raises MalformedPayload if there is none that could ever run."""
+    """The job in ``raw``. Raises MalformedPayload if no job in it can run."""
     try:
         job = _decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -67,7 +66,7 @@ def loads(raw: bytes) -> Payload:
 
 
 def dumps(job: Payload) -> bytes:
-    """``job`` as JSON. Raises InvalidJob, with the place, for what JSON cannot carry."""
+    """``job`` as JSON. Raises InvalidJob, naming the value, for what JSON cannot carry."""
     try:
         return _encode(job)
     except _UNWRITABLE as error:
@@ -76,8 +75,8 @@ def dumps(job: Payload) -> bytes:
 
 
 def legible(raw: bytes, queue: str, error: ForkqError) -> bytes:
-    """What to bury of a payload that is no job, because of ``error``: JSON that is no object would
-    make Sidekiq's Dead page fail for all, so it becomes an object's argument; the rest stays."""
+    """What to bury of a payload that is no job, because of ``error``. JSON that is no object would
+    break Sidekiq's Dead page, so it becomes the argument of an object; others stay as they are."""
     if not _is_foreign_json(raw):
         return raw
     moment = now()
@@ -97,8 +96,9 @@ def legible(raw: bytes, queue: str, error: ForkqError) -> bytes:
 
 
 def _is_foreign_json(raw: bytes) -> bool:
-    """Whether a JSON parser may read it as something else than an object. The standard library's
-    takes more than ours (1e400, odd UTF-8), and Ruby's takes comments and odd escapes too."""
+    """Whether a JSON parser may read it as another value than an object. The standard library's
+    parser accepts more than msgspec (1e400, odd UTF-8); Ruby's also accepts comments and odd
+    escapes."""
     text = raw.decode("utf-8", "replace").lstrip()
     if text[:1] in ("", "{"):
         return False
@@ -121,9 +121,9 @@ def new_jid() -> str:
 
 
 def validate(job: Payload, strict: StrictArgs = "raise") -> None:
-    """Raises InvalidJob, naming the job and the place, for a job that should not be pushed.
+    """Raises InvalidJob, naming the job and the value, for a job that should not be pushed.
 
-    ``strict`` rules only the types inside ``args``; the shape of the job itself is always checked.
+    ``strict`` applies only to the types inside ``args``; the shape of the job is always checked.
     """
     _check_shape(job)
     if strict == "off":
@@ -163,7 +163,7 @@ def _require(ok: bool, job: str, key: str, found: Any, expected: str) -> None:
 
 
 def _first_foreign_value(value: Any, path: str = "args") -> str | None:
-    """Why ``value`` would not come out of Redis as it went in, or None if it would."""
+    """Why a job would not get ``value`` as it was pushed, or None if it would."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:
         return None
@@ -185,7 +185,7 @@ def _first_foreign(items: Any) -> str | None:
 
 
 def _first_unwritable(job: Payload) -> str | None:
-    """Which value of ``job`` the encoder refuses, and why; None if it is none by itself."""
+    """Which value of ``job`` the encoder refuses, and why; None if it refuses no single value."""
     try:
         return next((p for key in job if (p := _unwritable(job[key], str(key)))), None)
     except RecursionError:

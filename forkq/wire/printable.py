@@ -1,7 +1,7 @@
-"""Text that others wrote, made fit for a log line, a table and a terminal.
+"""Makes text of the app and of payloads fit for a log line, a table and a terminal.
 
-Job names, ids and messages come from payloads and from the app's code. They may hold anything: ESC,
-100,000 characters, or code of their own that fails when it is asked for a text.
+Job names, ids and messages may contain anything: ESC, 100,000 characters, or code that raises when
+it is converted to text.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import traceback
 from typing import Final
 
-from ..errors import Shutdown
+from ..errors import MalformedPayload, Shutdown
+from .payload import loads
 
-# How much of a name (a job's, a queue's, a jid) people are shown.
+# How many characters of a name (a job's, a queue's, a jid) forkq shows.
 NAME_LIMIT: Final = 200
 _ELLIPSIS: Final = "…"
 
 
 def printable(text: str, keep: str = "") -> str:
     """``text`` with each character that could control a terminal written as an escape such as
-    ``\\x1b``, but for those in ``keep``."""
+    ``\\x1b``, except those in ``keep``."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
@@ -33,12 +34,21 @@ def cut(text: str, limit: int = NAME_LIMIT) -> str:
 
 
 def shown_name(text: object) -> str:
-    """A job's class, a jid or a queue's name for people: printable and not too long."""
+    """A job's class, a jid or a queue's name to show: printable and not too long."""
     return printable(cut(str(text)))
 
 
+def named(payload: bytes) -> str:
+    """Class and jid of a job, to show."""
+    try:
+        job = loads(payload)
+    except MalformedPayload:
+        return "malformed payload"
+    return f"{shown_name(job['class'])} {shown_name(job.get('jid'))}"
+
+
 def message(error: BaseException, limit: int) -> str:
-    """What ``error`` says, in at most ``limit`` characters that UTF-8 can carry."""
+    """The message of ``error``, in at most ``limit`` characters that UTF-8 can carry."""
     try:
         return str(error)[:limit].encode("utf-8", "replace").decode()
     except Shutdown:
@@ -48,7 +58,7 @@ def message(error: BaseException, limit: int) -> str:
 
 
 def class_name(kind: type[BaseException]) -> str:
-    """As it is stored and shown: with its module, unless it is a builtin."""
+    """The name of a class as forkq stores and shows it: with its module, unless it is a builtin."""
     try:
         module, own = kind.__module__, kind.__qualname__
     except Exception:  # noqa: BLE001 - the app's own metaclass
@@ -57,7 +67,7 @@ def class_name(kind: type[BaseException]) -> str:
 
 
 def frames(error: BaseException) -> list[str]:
-    """Where ``error`` was raised, outermost first: ``file:line:in `function'``. Reads no source."""
+    """Where ``error`` was raised, outermost first: ``file:line:in `function'``. Reads no files."""
     return [
         printable(f"{frame.f_code.co_filename}:{line}:in `{frame.f_code.co_name}'")
         for frame, line in traceback.walk_tb(error.__traceback__)
@@ -65,8 +75,8 @@ def frames(error: BaseException) -> list[str]:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Its traceback. Python's own formatter fails on some errors: a SyntaxError of bytes, notes
-    that raise. Those are told by frames and class alone."""
+    """The traceback of ``error``. Python's formatter fails on some errors (a SyntaxError of bytes,
+    notes that raise): for those it is the frames and the class alone."""
     try:
         return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
     except Shutdown:

@@ -1,4 +1,4 @@
-"""The address of Redis as text: is it one, and how to show it without its password. Any process."""
+"""The URL of Redis: its check, and its form without the password. Any process."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ FORMS = (
 _TRUTH: Final = frozenset({"true", "false", "yes", "no", "1", "0"})
 _CHECKS: Final[dict[str, tuple[str, Callable[[str], bool]]]] = {
     "db": ("a whole number", str.isdecimal),
-    "protocol": ("3, since forkq needs what the server tells by RESP3", "3".__eq__),
+    "protocol": ("3, since forkq needs the messages of RESP3", "3".__eq__),
     "ssl_cert_reqs": ("required, optional or none", ("required", "optional", "none").__contains__),
     "ssl_check_hostname": ("true or false", lambda text: text.lower() in _TRUTH),
     "ssl_min_version": ("771 (TLS 1.2) or 772 (TLS 1.3)", ("771", "772").__contains__),
 }
 _FILES: Final = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 _TLS: Final = (*_FILES, "ssl_ca_data", "ssl_password", "ssl_ciphers")
-# What a URL may say behind its "?". redis-py has more, but they would undo what forkq relies on.
+# The options after the "?" of a URL. redis-py has more; forkq cannot work with those.
 OPTIONS: Final = tuple(dict.fromkeys(("username", "password", "client_name", *_CHECKS, *_TLS)))
 _INSTEAD: Final = {
     "timeout": "set `timeout` under [redis] instead",
@@ -38,21 +38,21 @@ _INSTEAD: Final = {
     "decode_responses": "payloads are bytes",
 }
 
-# Up to the last @: a password with an unescaped / or @ in it makes no valid URL, but it is still a
-# password, and this is the very URL that an error message is about to show.
+# Up to the last @: a password with an unescaped / or @ makes no valid URL, but the error that shows
+# the URL must hide it all the same.
 _CREDENTIALS = re.compile(r"(?is)^([a-z+]+://|(?![a-z+]+://))([^:]*?):.*@")
 _PASSWORD_PARAMETER = re.compile(r"([?&](?:ssl_)?password=)[^&#]*", re.IGNORECASE)
 
 
 def redacted_url(url: str) -> str:
-    """``redis://user:secret@host`` -> ``redis://user:***@host``: the only form that is printed."""
+    """``redis://user:secret@host`` -> ``redis://user:***@host``: forkq prints no other form."""
     return _PASSWORD_PARAMETER.sub(r"\1***", _CREDENTIALS.sub(r"\1\2:***@", url))
 
 
 def checked_url(url: str) -> str:
     """``url`` if it is an address that forkq can connect to, else ConfigError.
 
-    redis-py takes database 0 for one that it cannot read (``redis://host/ten``): refused here.
+    For a database that it cannot read (``redis://host/ten``) redis-py takes 0; this refuses it.
     """
     if url != EMBEDDED:
         if not _is_address(url):
@@ -69,12 +69,12 @@ def files_of(url: str) -> dict[str, str]:
 
 
 def _wrong_options(url: str) -> Iterator[str]:
-    """redis-py makes a TypeError of an option that it does not know, at the first connection."""
+    """The problems of the options. redis-py would raise a TypeError at the first connection."""
     parts = urlsplit(url)
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in OPTIONS:
             near = difflib.get_close_matches(name, OPTIONS, 1, 0.75)
-            hint = f"the nearest one is {near[0]}" if near else f"there are {', '.join(OPTIONS)}"
+            hint = f"the nearest one is {near[0]}" if near else f"use one of {', '.join(OPTIONS)}"
             yield f'a Redis URL has no option "{name}": {_INSTEAD.get(name, hint)}'
         elif not value:
             yield f'the option "{name}" of a Redis URL has no value'

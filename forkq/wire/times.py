@@ -1,4 +1,4 @@
-"""Wall-clock stamps as they stand in payloads. Everything that *waits* uses time.monotonic."""
+"""Wall-clock times, as payloads have them. Code that *waits* uses time.monotonic instead."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", None)  # Linux only
 
 
 class _Reading(NamedTuple):
-    """What the time was, in epoch seconds, when ``steady`` was ``at``."""
+    """The time was ``stamp``, in epoch seconds, when ``steady`` was ``at``."""
 
     stamp: float
     at: float
 
 
 class _Pace:
-    """What this process's time goes by: the last reading, or the host's clock."""
+    """The source of this process's time: the last reading, or without one the host's clock."""
 
     reading: _Reading | None = None
 
@@ -39,30 +39,30 @@ _pace = _Pace()
 def now() -> float:
     """Epoch seconds, always with a fraction: Sidekiq 8 takes a whole number for milliseconds.
 
-    In a child and in the clock it is what the server's clock says (server_time.py)."""
+    In a child and in the clock process it follows the clock of Redis (store/server_time.py)."""
     reading = _pace.reading
     stamp = time.time() if reading is None else reading.stamp + (steady() - reading.at)
     return stamp if stamp % 1 else stamp + 1e-6
 
 
 def steady() -> float:
-    """Seconds of a clock that nobody sets, and that goes on while the host is suspended."""
+    """Seconds of a clock that cannot be set, and that runs while the host is suspended."""
     return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
 
 
 def follow(stamp: float, at: float) -> None:
-    """From now on ``now`` counts on from ``stamp``: the time when ``steady`` was ``at``."""
+    """Makes ``now`` count on from ``stamp``, the time when ``steady`` was ``at``."""
     _pace.reading = _Reading(stamp, at)
 
 
 def follow_host() -> None:
-    """``now`` is what the host's clock says."""
+    """Makes ``now`` the time of the host's clock."""
     _pace.reading = None
 
 
 def seconds(stamp: float) -> float:
     """Epoch seconds of a stamp read from a payload; Sidekiq 8 writes integer milliseconds."""
-    # A payload may hold an integer that no float can: it must not end the process that reads it.
+    # A payload may hold an integer too large for a float: its reader must survive that.
     stamp = max(0, min(stamp, sys.float_info.max))
     return stamp / 1000 if stamp >= _MILLISECONDS_FLOOR else float(stamp)
 
@@ -76,7 +76,7 @@ def due(moment: Moment, at: float | None = None) -> float:
     """
     epoch = _epoch(moment, now() if at is None else at)
     if epoch >= _MILLISECONDS_FLOOR:
-        # Every reader of ours would take it for milliseconds, and who wrote it meant them.
+        # forkq would read it as milliseconds later, and milliseconds were most likely meant.
         raise InvalidJob(
             f"the time {shown(moment)} lies beyond the year 5138; a number of that size is most "
             "likely milliseconds: divide it by 1000"

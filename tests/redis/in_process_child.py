@@ -16,9 +16,10 @@ from forkq.child.manager import Manager
 from forkq.child.processor import Processor
 from forkq.config.capsule import Capsule, weigh
 from forkq.limits.rules import Rulebook, Rules
-from forkq.store.connection import RedisConnection, RedisPool
+from forkq.store.connection import RedisConnection
 from forkq.store.dead_set import DeadSet
 from forkq.store.outage import Outage
+from forkq.store.pool import RedisPool
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
 from tests.support.recorded_log import RecordedLog

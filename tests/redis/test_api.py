@@ -16,8 +16,7 @@ import pytest
 from redis import Redis
 
 import forkq
-from forkq import api, middleware, registry
-from forkq import client as client_module
+from forkq import api, default_client, middleware, registry
 from forkq.api.cron_runs import Run
 from forkq.cron.entry import Entry
 from forkq.cron.history import line
@@ -37,7 +36,7 @@ def client(
     """The process's client, on an empty server, with no job registered."""
     monkeypatch.setattr(registry, "_jobs", {})
     monkeypatch.setattr(middleware, "client", middleware.Chain())
-    monkeypatch.setattr(client_module, "_default", None)
+    monkeypatch.setattr(default_client, "_default", None)
     client = forkq.configure(redis_server.url, environ={})
     yield client
     client.close()

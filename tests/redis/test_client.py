@@ -1,4 +1,4 @@
-"""Pushing: Sidekiq's formats to the letter, and what a lost or refusing server does to a push."""
+"""Pushing: exactly Sidekiq's formats, and pushes to a server that is away or refuses them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import pytest
 from redis import Redis
 
 import forkq
-from forkq import client as client_module
-from forkq import middleware, registry
+from forkq import default_client, middleware, registry
 from forkq.client import BATCH, Client
 from forkq.errors import InvalidJob, ServerFull, ServerReadOnly, ServerUnavailable, TooFewReplicas
 from tests.redis.proxy import Proxy
@@ -116,7 +115,7 @@ def test_a_time_that_is_not_in_the_future_means_now(
 
 
 @pytest.mark.parametrize("created_at", [1795216257296, 1.5])
-def test_a_future_time_is_kept_whatever_created_at_says(
+def test_a_future_time_is_kept_with_any_created_at(
     client: Client, redis: Redis, created_at: float
 ) -> None:
     """A job taken over from Sidekiq 8 has milliseconds there."""
@@ -249,7 +248,7 @@ def test_middleware_vetoes_by_returning_none(client: Client, redis: Redis) -> No
 
 def test_what_middleware_makes_of_a_job_is_validated_again(client: Client, redis: Redis) -> None:
     @middleware.client.append
-    def vandal(job: dict[str, Any], call: Callable[[], Any]) -> Any:
+    def spoil(job: dict[str, Any], call: Callable[[], Any]) -> Any:
         job["args"] = [object()]
         return call()
 
@@ -258,13 +257,13 @@ def test_what_middleware_makes_of_a_job_is_validated_again(client: Client, redis
     assert redis.dbsize() == 0
 
 
-# A server that refuses, goes away, or cuts the line
+# A server that refuses, is away, or closes the connection
 
 
 def test_a_push_after_a_failover_is_sent_again_once_on_a_fresh_connection(
     own_server: Server,
 ) -> None:
-    """The old master has become a replica; whoever connects anew reaches the new one."""
+    """The old master has become a replica; a new connection reaches the new master."""
     new_master = Server(tcp=True).start()
     try:
         with Proxy(own_server.port) as proxy:
@@ -382,10 +381,12 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     assert (args.count("before"), args.count("parent"), args.count("child")) == (1, 50, 50)
 
 
-# A wire of the client's, for those who look
+# The client's connection, for other code
 
 
-def test_a_client_lends_a_wire_and_takes_it_back(redis: Redis, redis_server: Server) -> None:
+def test_the_client_lends_a_connection_and_takes_it_back(
+    redis: Redis, redis_server: Server
+) -> None:
     client = Client(redis_server.url)
     others = len(redis.client_list())
     for _ in range(3):
@@ -395,7 +396,7 @@ def test_a_client_lends_a_wire_and_takes_it_back(redis: Redis, redis_server: Ser
     client.close()
 
 
-def test_what_goes_wrong_on_a_lent_wire_names_the_server_and_not_the_password(
+def test_an_error_on_a_lent_connection_names_the_server_and_not_the_password(
     redis: Redis, redis_server: Server
 ) -> None:
     redis.set("queue:default", "no list")
@@ -421,7 +422,7 @@ def test_a_job_class_pushes_with_the_configured_client(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "_jobs", {})
-    monkeypatch.setattr(client_module, "_default", None)
+    monkeypatch.setattr(default_client, "_default", None)
     client = forkq.configure(redis_server.url, environ={})
 
     class Thumbnail(forkq.Job, name="Thumb", queue="images", retry=5):

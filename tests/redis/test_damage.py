@@ -1,4 +1,4 @@
-"""Each key that forkq uses, holding each wrong type: only what belongs to it stops."""
+"""Each key that forkq uses, with each wrong type: it stops only its own queue or set."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 from redis import Redis, exceptions
 
 import forkq
-from forkq import client as client_module
-from forkq import middleware, registry
+from forkq import default_client, middleware, registry
 from forkq.cli.main import main
 from forkq.cron.entry import Entry
 from forkq.limits.rules import Rate, Rules
@@ -70,7 +69,7 @@ def test_every_key_is_in_the_table_and_has_a_type() -> None:
     assert [member for member in EVERY if damage.kind(key_of(member)) is None] == []
     assert damage.kind("app:queue:retry") == "list"
     assert damage.kind("app:retry") == "zset"
-    assert damage.kind("a stranger's") is None
+    assert damage.kind("another program's") is None
 
 
 # A child
@@ -99,10 +98,10 @@ SHAPES: Final[dict[str, dict[str, Any]]] = {
 def test_a_child_goes_on_with_all_other_queues(
     redis: Redis, redis_server: Server, member: str, shape: str
 ) -> None:
-    """Also while a job of the damaged queue is in progress, which is acknowledged all the same."""
+    """Also while a job of the damaged queue is in progress; that job is acknowledged, too."""
     key = key_of(member)
     redis.sadd("queues", "x", "other")
-    with ProcessorThreads(redis_server.url, **SHAPES[shape]) as crew:
+    with ProcessorThreads(redis_server.url, **SHAPES[shape]) as child:
         for turn, wrong in enumerate(wrong_types(member)):
             push(redis, "x", turn)
             wait_until(lambda: redis.llen("queue:x") == 0, what="a job of x before the damage")
@@ -117,28 +116,28 @@ def test_a_child_goes_on_with_all_other_queues(
             wait_until(lambda: redis.llen("queue:other") == 0, what=f"{key} as {wrong}")
             redis.delete(key)
             wait_until(lambda: redis.llen("queue:x") == 0, what=f"x once {key} is mended")
-    assert "redis lost" not in crew.log.events()
-    told = [values for _, event, values in crew.log.lines if event.startswith("damaged key")]
-    assert [values["key"] for values in told] in ([key], [])
-    assert told or member in ("full", "busy", "bucket", "control")
+    assert "redis lost" not in child.log.events()
+    damaged = [values for _, event, values in child.log.lines if event.startswith("damaged key")]
+    assert [values["key"] for values in damaged] in ([key], [])
+    assert damaged or member in ("full", "busy", "bucket", "control")
 
 
 def test_a_damaged_set_of_queues_stops_only_what_is_new_to_a_pattern(
     redis: Redis, redis_server: Server
 ) -> None:
     redis.sadd("queues", "tenant-a")
-    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0, "other": 0}) as crew:
+    with ProcessorThreads(redis_server.url, queues={"tenant-*": 0, "other": 0}) as child:
         push(redis, "tenant-a", 1)
-        crew.wait_runs(1)
+        child.wait_runs(1)
         redis.set("queues", "x")
         push(redis, "tenant-a", 2)
         push(redis, "other", 3)
-        crew.wait_runs(3)
+        child.wait_runs(3)
         redis.delete("queues")
         redis.sadd("queues", "tenant-b")
         push(redis, "tenant-b", 4)
-        crew.wait_runs(4)
-    assert crew.log.events().count("damaged key; left out until it is mended") == 1
+        child.wait_runs(4)
+    assert child.log.events().count("damaged key; left out until it is mended") == 1
 
 
 def test_what_was_in_flight_of_a_damaged_queue_goes_back_once_it_is_mended(
@@ -147,28 +146,28 @@ def test_what_was_in_flight_of_a_damaged_queue_goes_back_once_it_is_mended(
     redis.hset(KEYS.inflight("x"), f"{IDENTITY}/7", "1")
     redis.hset(KEYS.inflight("other"), f"{IDENTITY}/8", "2")
     redis.set("queue:x", "x")
-    crew = ProcessorThreads(redis_server.url, queues={"x": 0, "other": 0})
-    crew.fetcher._line._sequence = 9
-    assert not crew.fetcher.give_back()
+    child = ProcessorThreads(redis_server.url, queues={"x": 0, "other": 0})
+    child.fetcher._line._sequence = 9
+    assert not child.fetcher.give_back()
     assert redis.lrange("queue:other", 0, -1) == [b"2"]
     redis.delete("queue:x")
-    assert crew.fetcher.give_back()
+    assert child.fetcher.give_back()
     assert redis.lrange("queue:x", 0, -1) == [b"1"]
 
 
-def test_a_refusal_is_told_as_one_and_not_as_a_lost_server(own_server: Server) -> None:
+def test_a_refusal_is_logged_as_one_and_not_as_an_outage(own_server: Server) -> None:
     redis = own_server.client()
     own_server.cli("ACL", "SETUSER", "default", "-evalsha")
-    with ProcessorThreads(own_server.url) as crew:
+    with ProcessorThreads(own_server.url) as child:
         push(redis, "q", 1)
-        wait_until(lambda: "redis gives no jobs" in crew.log.events(), what="the line")
+        wait_until(lambda: "redis gives no jobs" in child.log.events(), what="the line")
         own_server.cli("ACL", "SETUSER", "default", "+evalsha")
-        crew.wait_runs(1)
-    assert crew.log.events()[-1] == "redis gives jobs again"
-    assert "redis lost" not in crew.log.events()
+        child.wait_runs(1)
+    assert child.log.events()[-1] == "redis gives jobs again"
+    assert "redis lost" not in child.log.events()
 
 
-def test_a_server_that_does_not_answer_in_time_is_told_in_words(own_server: Server) -> None:
+def test_a_late_reply_raises_an_error_with_a_message(own_server: Server) -> None:
     connection = RedisConnection(own_server.url, timeout=0.2)
     connection.connect()
     own_server.pause()
@@ -196,7 +195,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     @forkq.job(name="Bad", queue="other")
     def bad() -> None:
-        raise ValueError("as it shall")
+        raise ValueError("on purpose")
 
     return done
 
@@ -241,15 +240,15 @@ NOT_ASKED: Final = {"push": ("queues", "queue", "schedule")}
 
 
 @pytest.fixture
-def console(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(client_module, "_default", None)
+def default_server(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(default_client, "_default", None)
     monkeypatch.setenv("FORKQ_REDIS", redis_server.url)
     yield
-    if client_module._default:
-        client_module._default.close()
+    if default_client._default:
+        default_client._default.close()
 
 
-@pytest.mark.usefixtures("console")
+@pytest.mark.usefixtures("default_server")
 @pytest.mark.parametrize("member", EVERY)
 def test_a_command_works_or_names_the_key_and_the_remedy(
     redis: Redis, capsys: pytest.CaptureFixture[str], member: str
@@ -271,7 +270,7 @@ def test_a_command_works_or_names_the_key_and_the_remedy(
             assert ended.value.code == 6
 
 
-@pytest.mark.usefixtures("console")
+@pytest.mark.usefixtures("default_server")
 def test_stats_list_what_is_damaged(redis: Redis, capsys: pytest.CaptureFixture[str]) -> None:
     redis.sadd("queues", "x")
     for member in ("inflight", "dead", "processes"):
@@ -287,9 +286,9 @@ def test_stats_list_what_is_damaged(redis: Redis, capsys: pytest.CaptureFixture[
     ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("console")
+@pytest.mark.usefixtures("default_server")
 @pytest.mark.parametrize("command", [["pause", "other"], ["limits", "set", "other", "3"]])
-def test_a_damaged_dead_set_keeps_no_queue_from_being_steered(
+def test_a_queue_can_be_paused_while_the_dead_set_is_damaged(
     redis: Redis, command: list[str]
 ) -> None:
     redis.set("dead", "x")
@@ -301,7 +300,7 @@ def test_a_damaged_dead_set_keeps_no_queue_from_being_steered(
 def test_on_a_full_server_a_periodic_job_can_be_paused(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "_default", None)
+    monkeypatch.setattr(default_client, "_default", None)
     monkeypatch.setenv("FORKQ_REDIS", own_server.url)
     entry = Entry.make(name="nightly", cron="0 3 * * *", job={"class": "Good", "args": []})
     own_server.cli("HSET", "forkq:cron", "nightly", entry.encode())

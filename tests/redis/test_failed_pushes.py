@@ -1,4 +1,4 @@
-"""A push that Redis refuses, or that is cut: what is raised, and what it says of the jobs."""
+"""A push that Redis refuses, or whose reply is lost: the error, and what it says of the jobs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_row_that_does_not_fit_is_named(
     assert redis.dbsize() == 0
 
 
-def test_a_bulk_push_that_is_cut_says_which_jobs_are_in_and_of_which_it_is_not_known(
+def test_a_bulk_push_with_a_lost_reply_says_which_jobs_are_in_and_which_may_be(
     redis: Redis, redis_server: Server
 ) -> None:
     """The reply to the third batch is lost, and then the server is away."""
@@ -86,15 +86,16 @@ def test_a_bulk_push_never_says_nothing_was_pushed_when_something_was(own_server
     """The server goes away between two batches, so that the third finds no connection at all."""
     client = Client(own_server.url)
     sent: list[object] = []
-    deliver = client._transport._attempt
+    delivery = client._transport._open()
+    send = delivery._attempt
 
     def attempt(*arguments: Any) -> Any:
         if len(sent) == 2:
             own_server.stop()
         sent.append(arguments)
-        return deliver(*arguments)
+        return send(*arguments)
 
-    client._transport._attempt = attempt  # type: ignore[method-assign, assignment]
+    delivery._attempt = attempt  # type: ignore[method-assign, assignment]
     with pytest.raises(ServerUnavailable, match="2,000 of 5,000 jobs were pushed") as caught:
         client.push_bulk({"class": "MyJob", "args": ROWS})
     client.close()
@@ -113,6 +114,20 @@ def test_a_bulk_push_that_is_refused_in_part_says_which_part(
     client.close()
     assert in_redis(redis) == set(caught.value.pushed)
     assert caught.value.unknown == ()
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_push_says_that_its_jobs_are_in_when_only_the_set_of_queues_is_damaged(
+    redis: Redis, redis_server: Server, rows: int
+) -> None:
+    redis.set("queues", "no set")
+    client = Client(redis_server.url)
+    said = "the job was pushed all the same" if rows == 1 else "3 of 3 jobs were pushed"
+    with pytest.raises(forkq.WrongType, match=f"RENAME queues damaged:queues.*{said}") as caught:
+        client.push_bulk({**JOB, "args": [[1]] * rows})
+    client.close()
+    assert in_redis(redis) == set(caught.value.pushed)
+    assert (len(caught.value.pushed), caught.value.unknown) == (rows, ())
 
 
 def _no_right(server: Server) -> str:
@@ -164,8 +179,8 @@ def _no_password(server: Server) -> str:
         (_replica, forkq.ServerReadOnly, "address of the master"),
         (_too_few, forkq.TooFewReplicas, "min-replicas-to-write"),
         (_wrong_type, forkq.WrongType, "TYPE"),
-        (_wrong_password, forkq.WrongPassword, "the password belongs into the URL"),
-        (_no_password, forkq.WrongPassword, "the password belongs into the URL"),
+        (_wrong_password, forkq.WrongPassword, "put the password into the URL"),
+        (_no_password, forkq.WrongPassword, "put the password into the URL"),
     ],
 )
 def test_each_refusal_of_a_push_is_an_error_of_its_own_with_the_remedy(
@@ -187,7 +202,7 @@ def test_each_refusal_of_a_push_is_an_error_of_its_own_with_the_remedy(
         server.close()
 
 
-def test_a_server_that_cannot_save_is_told_as_such() -> None:
+def test_a_server_that_cannot_save_raises_cannot_save() -> None:
     """What Redis answers then; a disk that is really full is not for a test."""
     error = ResponseError("MISCONF Redis is configured to save RDB snapshots, but ...")
     assert type(failure(error, "redis://h")) is forkq.CannotSave

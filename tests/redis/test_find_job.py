@@ -1,4 +1,4 @@
-"""Finding a job by its jid: in each place, nowhere else, and never missed while it moves."""
+"""Finding a job by its jid: in each location, and also while it moves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def payload(jid: str = JID, **more: Any) -> bytes:
 
 
 def place(redis: Redis, where: str) -> None:
-    """Puts the job where it is to be found."""
+    """Puts the job into that location."""
     if where == "running":
         redis.hset(INFLIGHT, LEASE, payload())
     elif where == "queued":
@@ -49,8 +49,8 @@ def place(redis: Redis, where: str) -> None:
         redis.zadd(key, {payload(): 1700000000.25})
 
 
-def crowd(redis: Redis, size: int) -> None:
-    """Other jobs, everywhere, in which the jid stands as an argument."""
+def add_others(redis: Redis, size: int) -> None:
+    """Adds other jobs to each location; some have the jid as an argument."""
     for start in range(0, size, 10_000):
         others = [
             payload(f"{number:024x}", args=["x" * 150, f"{number:024x}"])
@@ -75,15 +75,15 @@ def test_a_running_job_of_a_queue_that_was_deleted_is_found(
     assert find(connection, Keys(), JID) is None
 
 
-@pytest.mark.parametrize("size", [0, 20_000], ids=["alone", "in a crowd"])
+@pytest.mark.parametrize("size", [0, 20_000], ids=["alone", "among many"])
 @pytest.mark.parametrize("where", ["running", "queued", "scheduled", "retrying", "dead"])
 def test_a_job_is_found_where_it_is(
     redis: Redis, connection: RedisConnection, where: str, size: int
 ) -> None:
-    """With what is known of it there: the owner of its lease, its score."""
-    crowd(redis, size // 2)
+    """With the owner of its lease, or its score."""
+    add_others(redis, size // 2)
     place(redis, where)
-    crowd(redis, size - size // 2)
+    add_others(redis, size - size // 2)
     owner = "host:17:0123456789ab" if where == "running" else ""
     at = 1700000000.25 if where in ("scheduled", "retrying", "dead") else 0.0
     assert find(connection, Keys(), JID) == Found(where, "mail", payload(), owner, at)  # type: ignore[arg-type]
@@ -93,14 +93,14 @@ def test_a_job_is_found_where_it_is(
 def test_a_job_that_is_nowhere_is_not_found(
     redis: Redis, connection: RedisConnection, size: int
 ) -> None:
-    crowd(redis, size)
+    add_others(redis, size)
     assert find(connection, Keys(), JID) is None
 
 
 def test_a_jid_inside_another_job_is_not_that_job(
     redis: Redis, connection: RedisConnection
 ) -> None:
-    """As a value, as a part of another jid, as the jid of something in its arguments."""
+    """As a value, as a part of another jid, as a jid inside its arguments."""
     for other in (
         payload("a" * 24, args=[JID]),
         payload("b" * 24, args=[{"jid": JID}]),
@@ -113,7 +113,7 @@ def test_a_jid_inside_another_job_is_not_that_job(
         redis.hset(INFLIGHT, LEASE, other)
         redis.zadd("retry", {other: 1})
     assert find(connection, Keys(), JID) is None
-    crowd(redis, 20_000)
+    add_others(redis, 20_000)
     assert find(connection, Keys(), JID) is None
     place(redis, "queued")
     found = find(connection, Keys(), JID)
@@ -131,14 +131,14 @@ def test_how_a_client_writes_its_json_does_not_matter(
     assert found.payload == written
 
 
-def test_a_jid_of_ones_own_may_contain_anything(redis: Redis, connection: RedisConnection) -> None:
-    """Nothing in it is a pattern, neither to Redis nor to Lua."""
+def test_a_jid_of_the_user_may_contain_any_text(redis: Redis, connection: RedisConnection) -> None:
+    """Neither Redis nor Lua takes a part of it for a pattern."""
     for odd in ('a"b\\c', "50%.*[x]-+?", "*", "["):
         written = payload(odd)
         redis.flushall()
         redis.sadd("queues", "mail")
         redis.zadd("retry", {written: 1, payload("x" * 24): 2})
-        crowd(redis, 20_000)
+        add_others(redis, 20_000)
         found = find(connection, Keys(), odd)
         assert found is not None
         assert found.payload == written
@@ -157,7 +157,7 @@ def test_only_the_places_and_queues_that_were_asked_for_are_searched(
     assert found.place == "queued"
 
 
-def test_a_prefix_is_a_world_of_its_own(redis: Redis, connection: RedisConnection) -> None:
+def test_a_prefix_keeps_searches_apart(redis: Redis, connection: RedisConnection) -> None:
     place(redis, "queued")
     assert find(connection, Keys("app:"), JID) is None
     redis.sadd("app:queues", "mail")
@@ -166,11 +166,13 @@ def test_a_prefix_is_a_world_of_its_own(redis: Redis, connection: RedisConnectio
 
 
 @pytest.mark.parametrize("size", [0, 20_000])
-def test_what_is_no_queue_is_left_out(redis: Redis, connection: RedisConnection, size: int) -> None:
+def test_damaged_queues_and_odd_names_are_left_out(
+    redis: Redis, connection: RedisConnection, size: int
+) -> None:
     redis.sadd("queues", "wrong", b"\xff\xfe")
     redis.set("queue:wrong", "text")
     redis.set("{queue:wrong}:inflight", "text")
-    crowd(redis, size)
+    add_others(redis, size)
     redis.lpush("queue:mail", b"\xff not JSON " + JID.encode())
     place(redis, "queued")
     found = find(connection, Keys(), JID)
@@ -180,13 +182,13 @@ def test_what_is_no_queue_is_left_out(redis: Redis, connection: RedisConnection,
 
 @pytest.mark.parametrize("size", [0, 20_000])
 @pytest.mark.parametrize("command", ["lrange", "hgetall", "zrange"])
-def test_a_server_that_refuses_to_tell_does_not_look_like_an_empty_one(
+def test_a_refused_command_raises_instead_of_finding_nothing(
     own_server: Server, command: str, size: int
 ) -> None:
-    """Whoever takes a job for gone because he may not look would do harm."""
+    """A caller that takes the job for gone would do harm."""
     redis = own_server.client()
     redis.sadd("queues", "mail")
-    crowd(redis, size)
+    add_others(redis, size)
     own_server.cli("ACL", "SETUSER", "short", "on", ">sighted", "~*", "+@all", f"-{command}")
     connection = RedisConnection(f"redis://short:sighted@127.0.0.1:{own_server.port}/0")
     connection.connect()
@@ -198,7 +200,7 @@ def test_a_server_that_refuses_to_tell_does_not_look_like_an_empty_one(
 
 
 class Mover(threading.Thread):
-    """Moves the job from place to place, each time in one transaction, until it is stopped."""
+    """Moves the job between locations, each time in one transaction, until ``end``."""
 
     def __init__(self, server: Server, ways: list[str]) -> None:
         super().__init__(daemon=True)
@@ -210,13 +212,13 @@ class Mover(threading.Thread):
         self._redis.lpush("queue:mail", payload())
 
     def run(self) -> None:
-        """Round and round."""
+        """Repeats the moves."""
         while not self._ended.is_set():
             for way in self._ways:
                 self.move(way)
 
     def move(self, way: str) -> None:
-        """One step, ``here>there``."""
+        """One move, ``here>there``."""
         pipe = self._redis.pipeline(transaction=True)
         here, there = way.split(">")
         for key, leaves in ((here, True), (there, False)):
@@ -240,19 +242,19 @@ class Mover(threading.Thread):
         self.moves += 1
 
     def end(self) -> None:
-        """Stops it."""
+        """Stops the thread."""
         self._ended.set()
         self.join(10)
 
 
 def look_while_it_moves(connection: RedisConnection, mover: Mover, times: int) -> None:
-    """So many looks and so many moves at least, at the same time."""
-    looks = 0
+    """Searches while the job moves: at least so many searches, and so many moves."""
+    searches = 0
     try:
-        while looks < times or mover.moves < times:
+        while searches < times or mover.moves < times:
             assert mover.is_alive(), "a move failed"
             assert find(connection, Keys(), JID) is not None
-            looks += 1
+            searches += 1
     finally:
         mover.end()
 
@@ -260,7 +262,7 @@ def look_while_it_moves(connection: RedisConnection, mover: Mover, times: int) -
 def test_a_job_that_moves_while_we_look_is_never_missed(
     redis: Redis, redis_server: Server, connection: RedisConnection
 ) -> None:
-    """The whole way round, as fast as it goes: fetched, given back, fetched, failed, due again."""
+    """All moves without a pause: fetched, given back, fetched, failed, due again."""
     mover = Mover(
         redis_server,
         [
@@ -276,11 +278,11 @@ def test_a_job_that_moves_while_we_look_is_never_missed(
     look_while_it_moves(connection, mover, 500)
 
 
-def test_a_job_that_moves_through_a_crowd_is_not_missed(
+def test_a_job_that_moves_among_many_others_is_not_missed(
     redis: Redis, redis_server: Server, connection: RedisConnection
 ) -> None:
-    """More than one script may look at: fetched and given back, and come anew, again and again."""
-    crowd(redis, 20_000)
+    """More jobs than one script reads; the job is fetched, given back and pushed again."""
+    add_others(redis, 20_000)
     mover = Mover(redis_server, ["tail>lease", "lease>head", "head>lease", "lease>tail"])
     mover.start()
     look_while_it_moves(connection, mover, 30)
@@ -293,8 +295,8 @@ def test_a_job_that_moves_through_a_crowd_is_not_missed(
 def test_a_job_that_takes_a_step_while_we_walk_is_not_missed(
     redis: Redis, redis_server: Server, connection: RedisConnection, way: str
 ) -> None:
-    """Whenever that is: before the first look, between two stretches, after the last."""
-    crowd(redis, 20_000)
+    """At any time: before the first look, between two parts, after the last."""
+    add_others(redis, 20_000)
     mover = Mover(redis_server, [way])
     redis.lrem("queue:mail", 1, payload().decode())
     here, there = way.split(">")
@@ -353,8 +355,8 @@ def test_no_script_looks_at_more_than_a_part_of_many_queues(
 
 
 def test_no_script_keeps_the_server_for_long(redis: Redis, connection: RedisConnection) -> None:
-    """A deep queue is read in many short stretches, a big payload by itself."""
-    crowd(redis, DEEP)
+    """Many short scripts read a deep queue; a big payload has a script of its own."""
+    add_others(redis, DEEP)
     redis.config_set("slowlog-log-slower-than", 0)
     redis.config_set("slowlog-max-len", 20_000)
     redis.config_resetstat()

@@ -1,4 +1,4 @@
-"""A process forks while another of its threads pushes for the first time: the child can push.
+"""A process forks while another thread pushes for the first time: the child can push, too.
 
 Each program runs in an interpreter of its own, since what is imported once stays so.
 """
@@ -20,7 +20,7 @@ BEGINNING = """
 import importlib, os, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore")  # that a process with threads forks is the point
 import forkq
-from forkq import client as client_module
+from forkq import default_client
 URL = {url!r}
 
 def wait_for(condition):
@@ -83,11 +83,38 @@ thread.start()
 release = lambda: None
 wait_for(lambda: "forkq.api" in sys.modules)
 """
+LATE_CONFIG = """
+import forkq.store.connection  # a fork must wait for the import of config alone
+os.environ["FORKQ_REDIS"] = URL
+
+def push(who):
+    default_client.default().push({{"class": "MyJob", "args": [who]}})
+
+thread = threading.Thread(target=push, args=["parent"])
+thread.start()
+release = lambda: None
+wait_for(lambda: "forkq.config.schema" in sys.modules)  # and the import of config goes on
+"""
+LATE_CRON = """
+import forkq.store.connection
+@forkq.job(name="MyJob")
+def job(who): ...
+
+def push(who):
+    forkq.every("* * * * *", name=who, args=[who])(job)
+    forkq.Client(URL).push({{"class": "MyJob", "args": [who]}})
+
+thread = threading.Thread(target=push, args=["parent"])
+thread.start()
+release = lambda: None
+wait_for(lambda: "forkq.cron" in sys.modules)
+"""
 DEFAULT_CLIENT = """
 os.environ["FORKQ_REDIS"] = URL
 go_on, inside = threading.Event(), threading.Event()
 release = go_on.set
-load = client_module.load
+from forkq.config import load as loader
+load = loader.load
 
 def slow_load(*arguments):
     inside.set()
@@ -95,10 +122,10 @@ def slow_load(*arguments):
         go_on.wait(20)
     return load(*arguments)
 
-client_module.load = slow_load
+loader.load = slow_load
 
 def push(who):
-    client_module.default().push({{"class": "MyJob", "args": [who]}})
+    default_client.default().push({{"class": "MyJob", "args": [who]}})
 
 thread = threading.Thread(target=push, args=["parent"])
 thread.start()
@@ -114,6 +141,8 @@ inside.wait(20)  # the thread holds the lock of the default client
         pytest.param(SHARED_CLIENT, id="a client of both"),
         pytest.param(ANOTHER_IMPORT, id="redis is imported by the app"),
         pytest.param(LATE_API, id="the late api"),
+        pytest.param(LATE_CONFIG, id="the late config"),
+        pytest.param(LATE_CRON, id="the late schedules"),
         pytest.param(DEFAULT_CLIENT, id="the default client is being made"),
     ],
 )
@@ -126,7 +155,9 @@ def test_a_child_forked_during_the_first_push_of_another_thread_can_push(
     assert sorted(json.loads(job)["args"] for job in jobs) == [["child"], ["parent"]]
 
 
-def test_a_connection_lent_at_a_fork_stays_the_parents(redis: Redis, redis_server: Server) -> None:
+def test_after_a_fork_the_child_does_not_use_the_parents_connection(
+    redis: Redis, redis_server: Server
+) -> None:
     source = f"""
 import os, sys, forkq
 client = forkq.Client({redis_server.url!r})
@@ -145,7 +176,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 @pytest.mark.parametrize("kind", ["tcp", "unix"])
 def test_nothing_is_imported_later_than_a_fork_waits_for(redis_server: Server, kind: str) -> None:
-    """A module that a push or a question imports would be one that a fork may find half way."""
+    """A fork could happen while a push or a question imports a module."""
     url = redis_server.unix_url
     if kind == "tcp":
         url = redis_server.url.replace("127.0.0.1", "localhost")
@@ -155,6 +186,11 @@ from forkq.store import transport
 for name in transport._LATE:
     importlib.import_module(name)
 before = set(sys.modules)
+
+@forkq.every("*/5 * * * *", tz="Europe/Berlin", name="report")
+@forkq.job
+def report(): ...
+
 client = forkq.configure({url!r}, environ={{}})
 jid = client.push({{"class": "MyJob", "args": [1]}})
 client.push_bulk({{"class": "MyJob", "args": [[1]], "at": 60}})

@@ -41,6 +41,9 @@ pytestmark = [
 # An exception in these may leave a reply unread. While redis-py connects, nobody waits for replies.
 FILES = (
     "forkq/store/connection.py",
+    "forkq/store/delivery.py",
+    "forkq/store/pool.py",
+    "forkq/store/redis_py.py",
     "forkq/store/transport.py",
     "contextlib.py",
     "child/fetch/fetch_connection.py",

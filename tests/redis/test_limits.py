@@ -15,8 +15,9 @@ from redis.exceptions import OutOfMemoryError
 
 from forkq.limits.rules import Rate, Rules
 from forkq.store.connection import RedisConnection
+from forkq.store.crash_record import Crash
 from forkq.store.dead_set import DeadSet
-from forkq.store.recovery import Crash, Recovery
+from forkq.store.recovery import Recovery
 from forkq.store.scripts import BURY, REQUEUE, RETRY, Script
 from forkq.store.steps import carry_out
 from forkq.wire.keys import Keys

@@ -14,10 +14,12 @@ from redis import Redis
 from forkq.child.failure.retry import Bury, Decision, Retry
 from forkq.child.failure.settle import Settler
 from forkq.child.fetch.lost_leases import LostLeases
-from forkq.store.connection import RedisConnection, RedisPool
+from forkq.store.connection import RedisConnection
+from forkq.store.crash_record import Crash
 from forkq.store.dead_set import DeadSet
 from forkq.store.outage import Outage
-from forkq.store.recovery import Crash, Recovery
+from forkq.store.pool import RedisPool
+from forkq.store.recovery import Recovery
 from forkq.store.steps import carry_out
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork

@@ -14,8 +14,7 @@ from redis import Redis
 from redis.exceptions import WatchError
 
 import forkq
-from forkq import api
-from forkq import client as client_module
+from forkq import api, default_client
 from forkq.api.queues import QueueState
 from forkq.errors import InvalidRule, ServerUnavailable
 from tests.support.server import Server
@@ -43,7 +42,7 @@ def client(
     """The process's client, on an empty server, in a folder with a forkq.toml."""
     (tmp_path / "forkq.toml").write_text(CONFIG)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(client_module, "_default", None)
+    monkeypatch.setattr(default_client, "_default", None)
     client = forkq.configure(redis_server.url, environ={})
     yield client
     client.close()

@@ -1,4 +1,4 @@
-"""What `forkq start` finds out about a server before it forks."""
+"""What `forkq start` checks of a server before it forks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOT_ASKED_FOR = {
 
 
 def documented(user: str) -> list[str]:
-    """The rules of the docs for that user, ready for ACL SETUSER; for this host."""
+    """The rules for that user in the docs, for ACL SETUSER on this host."""
     found = re.search(rf"ACL SETUSER {user} (on [^`]*)```", DOCUMENT)
     assert found is not None
     return found[1].replace("PASSWORD", "x").replace("HOSTNAME", socket.gethostname()).split()
@@ -77,7 +77,7 @@ def test_each_right_that_is_missing_is_named(least: str, redis_server: Server, r
     assert ":x@" not in str(caught.value)
 
 
-def test_all_that_is_missing_is_told_at_once_with_the_prefix(redis_server: Server) -> None:
+def test_one_error_names_all_missing_rights_with_the_prefix(redis_server: Server) -> None:
     rules = [rule for rule in LEAST if rule not in ("+zadd", "+ltrim", "~queue:*")]
     redis_server.cli("ACL", "SETUSER", "least", "reset", *rules)
     url = redis_server.url.replace("redis://", "redis://least:x@")

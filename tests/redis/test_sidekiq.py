@@ -18,8 +18,7 @@ import pytest
 from redis import Redis
 
 import forkq
-from forkq import client as client_module
-from forkq import middleware, registry
+from forkq import default_client, middleware, registry
 from forkq.child.heartbeat.beat import Heartbeat, HeartbeatHooks, Snapshot
 from forkq.child.heartbeat.record import Record, describe
 from forkq.child.heartbeat.stats import Totals
@@ -161,7 +160,7 @@ def jobs(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict
     monkeypatch.setattr(registry, "_jobs", {})
     monkeypatch.setattr(middleware, "client", middleware.Chain())
     monkeypatch.setattr(middleware, "server", middleware.Chain())
-    monkeypatch.setattr(client_module, "_default", None)
+    monkeypatch.setattr(default_client, "_default", None)
     monkeypatch.setenv("NOTES_URL", redis_server.url)
     client = forkq.configure(redis_server.url, environ={})
     names: dict[str, Any] = {"__name__": "jobs"}
@@ -278,7 +277,7 @@ def test_what_forkq_pushes_is_listed_and_read_by_sidekiqs_api(
     first = hard.set(tags=["t"], custom={"x": 1}).perform_async(1, "é", None, {"k": []})
     bulk = hard.perform_bulk([("a",), ("b",)])
     later = hard.set(queue="low").perform_in(3600, "later")
-    client_module.default().push({"class": "Some::RubyJob", "args": [], "queue": "ruby"})
+    default_client.default().push({"class": "Some::RubyJob", "args": [], "queue": "ruby"})
     seen = ruby("""
       queue = Sidekiq::Queue.new("default")
       job = queue.to_a.last

@@ -17,8 +17,9 @@ from forkq.clock.sweep import Sweep
 from forkq.runtime import liveness
 from forkq.runtime.liveness import liveness_of, pid_scope, pid_scope_of, process_ref
 from forkq.store.connection import RedisConnection, ResponseError
+from forkq.store.crash_record import Crash
 from forkq.store.dead_set import DeadSet
-from forkq.store.recovery import Crash, Recovered, Recovery
+from forkq.store.recovery import Recovered, Recovery
 from forkq.store.steps import carry_out
 from forkq.wire.keys import Keys
 from forkq.wire.times import now

@@ -24,7 +24,8 @@ from forkq.clock.cron.services import RunningServices
 from forkq.cron.entry import Entry
 from forkq.cron.schedule import Schedule
 from forkq.store import find_job
-from forkq.store.connection import ConnectionLost, RedisConnection, RedisPool
+from forkq.store.connection import ConnectionLost, RedisConnection
+from forkq.store.pool import RedisPool
 from forkq.wire.keys import Keys
 from tests.redis.proxy import Proxy
 from tests.support.recorded_log import RecordedLog

@@ -1,4 +1,4 @@
-"""@forkq.every and [[cron]]: what an app says of its periodic jobs, and what it publishes."""
+"""@forkq.every and [[cron]]: how an app defines periodic jobs, and what it publishes."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class TestEvery:
         assert noted("Report").schedule.expression == "0 2 * * *"
 
     @pytest.mark.parametrize("thing", [lambda: None, int, object(), "Report", None])
-    def test_on_what_is_no_job_it_says_where_it_belongs(self, thing: Any) -> None:
+    def test_on_an_object_that_is_no_job_the_error_says_where_it_belongs(self, thing: Any) -> None:
         with pytest.raises(InvalidJob, match=r"no job: put it above @forkq\.job, or on a class"):
             forkq.every("@daily")(thing)
 
@@ -176,9 +176,7 @@ class TestEvery:
     @pytest.mark.parametrize(
         "wrong", [{"expression": "61 * * * *"}, {"tz": "Berlin"}, {"args": []}, {"jitter": -1}]
     )
-    def test_what_is_wrong_is_told_with_the_job_that_it_stands_on(
-        self, wrong: dict[str, Any]
-    ) -> None:
+    def test_an_error_names_the_decorated_job(self, wrong: dict[str, Any]) -> None:
         report = define()
         where = rf"@forkq\.every on {__name__}\.define\.<locals>\.Report: "
         with pytest.raises(ForkqError, match=where) as caught:
@@ -197,7 +195,9 @@ class TestEvery:
 class TestPublished:
     ROW = '[[cron]]\njob = "Report"\ncron = "@daily"\nargs = ["sales"]\n'
 
-    def test_code_and_file_are_told_apart(self, configured: Callable[..., Config]) -> None:
+    def test_code_and_file_have_origins_of_their_own(
+        self, configured: Callable[..., Config]
+    ) -> None:
         forkq.every("@hourly", name="by code", args=["x"])(define())
         published = entries_by_origin(configured(self.ROW))
         assert {origin: [e.name for e in entries] for origin, entries in published.items()} == {
@@ -267,7 +267,7 @@ class TestPublished:
             ("other:shop", None),
         ],
     )
-    def test_an_entry_knows_whose_it_is(self, origin: str, service: str | None) -> None:
-        """That of nobody (the API's, a stranger's) ticks whoever runs."""
+    def test_an_entry_knows_its_service(self, origin: str, service: str | None) -> None:
+        """An entry without a service (the API's, another program's) always ticks."""
         entry = Entry.make(name="a", cron="@daily", job={"class": "A", "args": []}, origin=origin)
         assert entry.service == service

@@ -1,4 +1,4 @@
-"""Defining jobs: names, options, hooks, and calls that do not fit refused when they are pushed."""
+"""Defining jobs: names, options, hooks; a push with arguments that do not fit is refused."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any, cast
 import pytest
 
 import forkq
-from forkq import client, registry
-from forkq.current_job import Running, begin, end, lease_lost
+from forkq import default_client, registry
+from forkq.current_job import RunningJob, begin, end, lease_lost
 from forkq.errors import ForkqError, InvalidJob
 from forkq.wire.lease import Progress, UnitOfWork
 from forkq.wire.times import Moment
 
 
-class Notebook:
-    """Stands in for the process's client; keeps what is pushed."""
+class FakeClient:
+    """The process's client; it keeps what is pushed."""
 
     def __init__(self) -> None:
         self.pushed: list[dict[str, Any]] = []
@@ -39,14 +39,14 @@ class Notebook:
 
 
 @pytest.fixture(autouse=True)
-def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
-    notebook = Notebook()
-    monkeypatch.setattr(client, "_default", notebook)
+def pushed(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
+    pushed = FakeClient()
+    monkeypatch.setattr(default_client, "_default", pushed)
     monkeypatch.setattr(registry, "_jobs", {})
-    return notebook
+    return pushed
 
 
-def running(**keys: Any) -> Running:
+def running(**keys: Any) -> RunningJob:
     return begin({"class": "X", "args": [], **keys})
 
 
@@ -60,12 +60,12 @@ def test_a_class_is_registered_as_module_and_qualname_unless_named() -> None:
     assert registry.names() == ["HardJob", f"{__name__}.{Plain.__qualname__}"]
 
 
-def test_a_push_carries_class_arguments_and_options(notebook: Notebook) -> None:
+def test_a_push_carries_class_arguments_and_options(pushed: FakeClient) -> None:
     class Thumbnail(forkq.Job, name="T", queue="images", retry=5, tags=["a"]):
         def perform(self, path: str, width: int) -> None: ...
 
     assert Thumbnail.perform_async("a.png", width=200) == "j" * 24
-    assert notebook.last == {
+    assert pushed.last == {
         "class": "T",
         "args": ["a.png", 200],
         "queue": "images",
@@ -74,36 +74,36 @@ def test_a_push_carries_class_arguments_and_options(notebook: Notebook) -> None:
     }
 
 
-def test_later_means_at(notebook: Notebook) -> None:
+def test_later_means_at(pushed: FakeClient) -> None:
     class Late(forkq.Job, name="L"):
         def perform(self, n: int) -> None: ...
 
     Late.perform_in(60, 1)
-    assert (notebook.last["at"], notebook.last["args"]) == (60, [1])
+    assert (pushed.last["at"], pushed.last["args"]) == (60, [1])
     Late.perform_at(2e9, 2)
-    assert (notebook.last["at"], notebook.last["args"]) == (2e9, [2])
+    assert (pushed.last["at"], pushed.last["args"]) == (2e9, [2])
 
 
-def test_bulk_pushes_rows_in_one_go(notebook: Notebook) -> None:
+def test_bulk_pushes_rows_in_one_go(pushed: FakeClient) -> None:
     class Bulk(forkq.Job, name="B", queue="q"):
         def perform(self, a: str, b: int = 0) -> None: ...
 
     assert Bulk.perform_bulk([("a", 1), ["b"]]) == ["j", "j"]
-    assert notebook.last == {"class": "B", "queue": "q", "args": [["a", 1], ["b"]]}
+    assert pushed.last == {"class": "B", "queue": "q", "args": [["a", 1], ["b"]]}
     Bulk.perform_bulk([("a", 1)], at=60)
-    assert notebook.last["at"] == 60
+    assert pushed.last["at"] == 60
 
 
-def test_set_changes_this_push_only_and_takes_foreign_keys(notebook: Notebook) -> None:
+def test_set_changes_this_push_only_and_takes_foreign_keys(pushed: FakeClient) -> None:
     class Set(forkq.Job, name="S", queue="q"):
         def perform(self, n: int) -> None: ...
 
     Set.set(queue="low", retry=False).set(custom="x").perform_async(1)
-    assert notebook.last == {
+    assert pushed.last == {
         "class": "S", "args": [1], "queue": "low", "retry": False, "custom": "x"
     }  # fmt: skip
     Set.perform_async(2)
-    assert notebook.last == {"class": "S", "args": [2], "queue": "q"}
+    assert pushed.last == {"class": "S", "args": [2], "queue": "q"}
 
 
 def test_set_refuses_an_impossible_value_at_once() -> None:
@@ -114,7 +114,7 @@ def test_set_refuses_an_impossible_value_at_once() -> None:
         Set.set(retry="3")
 
 
-def test_options_are_inherited_and_overridden(notebook: Notebook) -> None:
+def test_options_are_inherited_and_overridden(pushed: FakeClient) -> None:
     class Base(forkq.Job, queue="low", retry=3):
         """No perform: a base for others."""
 
@@ -122,7 +122,7 @@ def test_options_are_inherited_and_overridden(notebook: Notebook) -> None:
         def perform(self) -> None: ...
 
     Derived.perform_async()
-    assert (notebook.last["queue"], notebook.last["retry"]) == ("low", 7)
+    assert (pushed.last["queue"], pushed.last["retry"]) == ("low", 7)
     assert registry.names() == ["D"]
 
 
@@ -150,14 +150,14 @@ def test_a_wrong_option_is_refused_in_the_definition(options: dict[str, Any], me
         forkq.job(**options)(lambda: None)
 
 
-def test_a_function_stays_callable_and_is_a_job(notebook: Notebook) -> None:
+def test_a_function_stays_callable_and_is_a_job(pushed: FakeClient) -> None:
     @forkq.job(queue="mail", name="WelcomeMail", retry=2)
     def welcome(user_id: int) -> int:
         return user_id + 1
 
     assert welcome(7) == 8
     assert welcome.perform_async(7) == "j" * 24
-    assert notebook.last == {"class": "WelcomeMail", "args": [7], "queue": "mail", "retry": 2}
+    assert pushed.last == {"class": "WelcomeMail", "args": [7], "queue": "mail", "retry": 2}
     assert registry.lookup("WelcomeMail").make(running())(1) == 2
     assert "WelcomeMail" in repr(welcome)
 
@@ -183,11 +183,11 @@ def push(request: pytest.FixtureRequest) -> Any:
     [((), {}), ((1, 2, 3, 4), {}), ((), {"b": 1}), ((1,), {"a": 1}), ((1,), {"d": 1})],
 )
 def test_a_call_that_does_not_fit_is_refused_when_pushed(
-    push: Callable[..., str], notebook: Notebook, args: Any, kwargs: Any
+    push: Callable[..., str], pushed: FakeClient, args: Any, kwargs: Any
 ) -> None:
     with pytest.raises(InvalidJob, match=r"job 'F' takes \(a: 'int', b: 'int' = 1"):
         push(*args, **kwargs)
-    assert notebook.pushed == []
+    assert pushed.pushed == []
 
 
 @pytest.mark.parametrize(
@@ -202,13 +202,13 @@ def test_a_call_that_does_not_fit_is_refused_when_pushed(
     ],
 )
 def test_arguments_given_by_name_travel_by_position(
-    push: Callable[..., str], notebook: Notebook, args: Any, kwargs: Any, sent: list[int]
+    push: Callable[..., str], pushed: FakeClient, args: Any, kwargs: Any, sent: list[int]
 ) -> None:
     push(*args, **kwargs)
-    assert notebook.last["args"] == sent
+    assert pushed.last["args"] == sent
 
 
-def test_bulk_and_later_pushes_are_checked_too(notebook: Notebook) -> None:
+def test_bulk_and_later_pushes_are_checked_too(pushed: FakeClient) -> None:
     class Job(forkq.Job, name="J"):
         def perform(self, n: int) -> None: ...
 
@@ -218,37 +218,37 @@ def test_bulk_and_later_pushes_are_checked_too(notebook: Notebook) -> None:
         cast("Any", Job.perform_in)(60)
     with pytest.raises(InvalidJob, match="'J' takes"):
         cast("Any", Job.set(queue="x").perform_async)()
-    assert notebook.pushed == []
+    assert pushed.pushed == []
 
 
-def test_a_parameter_that_only_has_a_name_cannot_travel(notebook: Notebook) -> None:
+def test_a_parameter_that_only_has_a_name_cannot_travel(pushed: FakeClient) -> None:
     @forkq.job(name="K")
     def job(a: int, *, loud: bool = False) -> None: ...
 
     job.perform_async(1)
-    assert notebook.last["args"] == [1]
+    assert pushed.last["args"] == [1]
     with pytest.raises(InvalidJob, match="loud can only be given by name"):
         job.perform_async(1, loud=True)
 
 
-def test_any_number_of_positions_travels(notebook: Notebook) -> None:
+def test_any_number_of_positions_travels(pushed: FakeClient) -> None:
     @forkq.job(name="V")
     def job(*numbers: int) -> None: ...
 
     job.perform_async(1, 2, 3)
-    assert notebook.last["args"] == [1, 2, 3]
+    assert pushed.last["args"] == [1, 2, 3]
     assert registry.lookup("V").arity == (0, float("inf"))
 
 
-def test_a_parameter_may_be_called_moment(notebook: Notebook) -> None:
+def test_a_parameter_may_be_called_moment(pushed: FakeClient) -> None:
     @forkq.job(name="M")
     def remind(moment: str) -> None: ...
 
     remind.perform_in(60, moment="noon")
-    assert (notebook.last["at"], notebook.last["args"]) == (60, ["noon"])
+    assert (pushed.last["at"], pushed.last["args"]) == (60, ["noon"])
 
 
-def test_static_and_class_methods_can_perform(notebook: Notebook) -> None:
+def test_static_and_class_methods_can_perform(pushed: FakeClient) -> None:
     class Static(forkq.Job, name="static"):
         @staticmethod
         def perform(n: int) -> None: ...
@@ -259,7 +259,7 @@ def test_static_and_class_methods_can_perform(notebook: Notebook) -> None:
 
     for job in (Static, Class):
         cast("Any", job).perform_async(1)
-        assert notebook.last["args"] == [1]
+        assert pushed.last["args"] == [1]
         with pytest.raises(InvalidJob):
             cast("Any", job).perform_async()
 
@@ -267,7 +267,7 @@ def test_static_and_class_methods_can_perform(notebook: Notebook) -> None:
 def test_inside_perform_a_job_knows_itself() -> None:
     seen: list[Any] = []
 
-    class Curious(forkq.Job, name="C"):
+    class Asking(forkq.Job, name="C"):
         def perform(self) -> None:
             seen.extend([self.jid, self.queue, self.retry_count, forkq.current_job().jid])
 
@@ -285,7 +285,7 @@ def test_outside_of_a_job_there_is_no_current_job() -> None:
         forkq.current_job()
 
 
-def test_a_job_is_not_told_to_stop_unless_it_is() -> None:
+def test_a_job_need_not_stop_before_the_order_comes() -> None:
     assert forkq.stopping() is False
 
 
@@ -329,21 +329,21 @@ def test_hooks_of_a_class_and_of_a_function_reach_the_registry() -> None:
 
 
 def test_a_vetoed_push_returns_the_empty_string(
-    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+    pushed: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @forkq.job(name="V")
     def job() -> None: ...
 
-    monkeypatch.setattr(notebook, "push", lambda job: None)
+    monkeypatch.setattr(pushed, "push", lambda job: None)
     assert job.perform_async() == ""
 
 
-def test_what_is_pushed_is_json(notebook: Notebook) -> None:
+def test_what_is_pushed_is_json(pushed: FakeClient) -> None:
     class Default(forkq.Job, name="D"):
         def perform(self, a: int = 1) -> None: ...
 
     Default.perform_async()
-    assert json.loads(json.dumps(notebook.last)) == {"class": "D", "args": []}
+    assert json.loads(json.dumps(pushed.last)) == {"class": "D", "args": []}
 
 
 # What a running job tells and asks
@@ -358,25 +358,25 @@ def unit() -> Iterator[UnitOfWork]:
     end()
 
 
-def told(unit: UnitOfWork) -> tuple[float, float | None, str]:
+def progress_of(unit: UnitOfWork) -> tuple[float, float | None, str]:
     assert unit.progress is not None
     return unit.progress.done, unit.progress.total, unit.progress.note
 
 
-def test_a_job_tells_its_progress_with_the_time(unit: UnitOfWork) -> None:
-    """A function by its current job, a class by itself; the last word counts."""
+def test_a_job_reports_its_progress_with_the_time(unit: UnitOfWork) -> None:
+    """A function by its current job, a class by itself; the latest report counts."""
     before = time.time()
     forkq.current_job().progress(3, 10, "pages")
     assert unit.progress == Progress(3, 10, "pages", unit.progress.at if unit.progress else 0)
     assert unit.progress is not None
     assert before <= unit.progress.at <= time.time()
 
-    class Told(forkq.Job, name="T"):
+    class Reporting(forkq.Job, name="T"):
         def perform(self) -> None:
             self.progress(4.5)
 
     registry.lookup("T").make(forkq.current_job())()
-    assert told(unit) == (4.5, None, "")
+    assert progress_of(unit) == (4.5, None, "")
 
 
 @pytest.mark.parametrize(
@@ -397,34 +397,34 @@ def test_a_job_tells_its_progress_with_the_time(unit: UnitOfWork) -> None:
 def test_progress_that_makes_no_sense_never_fails_the_job(
     unit: UnitOfWork, given: tuple[Any, ...], kept: tuple[float, float | None, str]
 ) -> None:
-    """What is no number leaves ``done`` as it was; it is a sign of life all the same, and always
-    something that JSON can carry."""
+    """What is no number leaves ``done`` as it was. The report still has a new time, and JSON can
+    carry it."""
     job = forkq.current_job()
     job.progress(1)
     first = unit.progress
     job.progress(*given)
-    assert told(unit) == kept
+    assert progress_of(unit) == kept
     assert unit.progress is not first
-    json.dumps(told(unit), allow_nan=False).encode()
+    json.dumps(progress_of(unit), allow_nan=False).encode()
 
 
 def test_a_note_whose_text_fails_is_left_out(unit: UnitOfWork) -> None:
-    class Rude:
+    class Unprintable:
         def __str__(self) -> str:
             raise ValueError("no")
 
-    forkq.current_job().progress(1, 2, cast("Any", Rude()))
-    assert told(unit) == (1, 2, "")
+    forkq.current_job().progress(1, 2, cast("Any", Unprintable()))
+    assert progress_of(unit) == (1, 2, "")
 
 
 def test_without_a_unit_progress_goes_nowhere() -> None:
     """In a test that calls perform itself, and where jobs run inline."""
 
-    class Lonely(forkq.Job, name="L"):
+    class Alone(forkq.Job, name="L"):
         def perform(self) -> None:
             self.progress(1, 2)
 
-    Lonely().perform()
+    Alone().perform()
     running().progress(1, 2)
     registry.lookup("L").make(forkq.current_job())()
     end()
@@ -437,7 +437,7 @@ def test_a_job_learns_that_its_lease_was_lost(unit: UnitOfWork) -> None:
 
 
 def test_outside_of_a_job_no_lease_is_lost(unit: UnitOfWork) -> None:
-    """And in a thread of the job's own, which may be given the job itself to ask."""
+    """Nor in a thread that the job has started, unless that thread gets the job itself."""
     unit.lost = True
     job = forkq.current_job()
     answers: list[bool] = []

@@ -1,4 +1,4 @@
-"""Middleware: one order, outermost first, and what passes through it."""
+"""Middleware: its order, outermost first, and what passes through it."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ def test_a_chain_without_members_just_calls() -> None:
     assert Chain().run({}, lambda: 7) == 7
 
 
-def test_a_place_beside_a_stranger_is_refused() -> None:
+def test_a_place_next_to_an_unknown_member_is_refused() -> None:
     chain = Chain()
-    stranger = named("x", [])
-    for act in (lambda: chain.before(stranger, stranger), lambda: chain.after(stranger, stranger),
-                lambda: chain.remove(stranger)):  # fmt: skip
+    unknown = named("x", [])
+    for act in (lambda: chain.before(unknown, unknown), lambda: chain.after(unknown, unknown),
+                lambda: chain.remove(unknown)):  # fmt: skip
         with pytest.raises(ForkqError, match="not in this middleware chain"):
             act()

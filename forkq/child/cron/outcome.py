@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ...cron import history
-from ...store.connection import ConnectionLost, RedisError, RedisPool
+from ...store.connection import ConnectionLost, RedisError
+from ...store.pool import RedisPool
 from ...store.scripts import CRON_ENDED
 from ...wire.keys import Keys
 from ...wire.payload import Payload

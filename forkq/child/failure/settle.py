@@ -11,11 +11,11 @@ from ...store.connection import (
     ConnectionLost,
     RedisConnection,
     RedisError,
-    RedisPool,
     ResponseError,
 )
 from ...store.dead_set import DeadSet
 from ...store.outage import Backoff, Outage
+from ...store.pool import RedisPool
 from ...store.scripts import RETRY
 from ...wire import lease
 from ...wire.keys import Keys

@@ -10,9 +10,9 @@ import threading
 from typing import TYPE_CHECKING
 
 from ...store.connection import RedisConnection, ResponseError
-from ...store.recovery import named
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
+from ...wire.printable import named
 from .fetcher import Fetcher
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forkq import client
+from forkq import default_client
 from forkq.config.load import load
 from forkq.config.private_files import make_folder, open_trusted, read_trusted, replace_own
 from forkq.errors import ConfigError
@@ -101,7 +101,7 @@ def test_a_trap_in_the_address_files_place_sends_no_push_elsewhere(
     config = load(None, {"redis": "embedded", "pidfile": str(shared / "f.pid")}, {}, shared)
     trap(config.url_file, victim)
     with pytest.raises(ConfigError, match=r"f\.redis"):
-        client.address(config)
+        default_client.address(config)
 
 
 @pytest.mark.parametrize("place", ["status.json", ".status.json.new"])

@@ -1,4 +1,4 @@
-"""Connection helpers: what may be tried again, what a wire says, what a server should be."""
+"""Connections: what may be sent again, what an unconnected one says, what a server should be."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def test_what_the_server_refused_may_be_sent_again(error: Exception) -> None:
         ValueError("READONLY"),
     ],
 )
-def test_what_may_have_been_done_is_not(error: Exception) -> None:
+def test_a_command_that_may_have_been_done_may_not_be_sent_again(error: Exception) -> None:
     assert not refused(error)
 
 
-def test_a_server_that_does_not_let_us_in_is_told_from_one_that_is_away() -> None:
+def test_a_refused_login_is_not_a_lost_connection() -> None:
     assert refuses(exceptions.AuthenticationError("invalid password"))
     assert refuses(exceptions.AuthorizationError("no"))
     assert not refuses(exceptions.ConnectionError("refused"))
@@ -58,7 +58,7 @@ def test_a_url_of_another_kind_is_refused_without_its_password(url: str) -> None
     assert "secret" not in str(caught.value)
 
 
-def test_a_wire_never_connects_by_itself_and_keeps_the_password_to_itself() -> None:
+def test_a_connection_never_connects_by_itself_and_never_shows_the_password() -> None:
     connection = RedisConnection(URL)
     assert not connection.connected
     assert connection.descriptors() == []
@@ -80,8 +80,8 @@ def test_a_server_that_is_not_there_is_a_lost_connection() -> None:
     assert not connection.connected
 
 
-class Told:
-    """Stands in for a wire to a server with this INFO."""
+class FakeConnection:
+    """A connection to a server with this INFO."""
 
     url = URL
 
@@ -101,8 +101,8 @@ GOOD = {"redis_version": "7.0.15", "maxmemory_policy": "noeviction", "aof_enable
 
 
 def check(save: Any = None, **info: str) -> list[str]:
-    told: Any = Told({**GOOD, **info}, {b"save": b""} if save is None else save)
-    return check_server(told)
+    connection: Any = FakeConnection({**GOOD, **info}, {b"save": b""} if save is None else save)
+    return check_server(connection)
 
 
 @pytest.mark.parametrize("version", ["6.2.0", "6.2.14", "7.0.15", "7.2.4", "10.0.0"])
@@ -116,14 +116,14 @@ def test_a_server_that_is_too_old_is_refused_with_its_version(version: str) -> N
         check(redis_version=version)
 
 
-def test_a_policy_that_throws_jobs_away_is_warned_of() -> None:
+def test_a_policy_that_deletes_jobs_gives_a_warning() -> None:
     [warning] = check(maxmemory_policy="allkeys-lru")
     assert "allkeys-lru" in warning
     assert "noeviction" in warning
 
 
 @pytest.mark.parametrize("save", [{b"save": b""}, [b"save", b""]])
-def test_missing_persistence_is_warned_of(save: Any) -> None:
+def test_missing_persistence_gives_a_warning(save: Any) -> None:
     [warning] = check(save, aof_enabled="0")
     assert "appendonly yes" in warning
 
@@ -135,8 +135,8 @@ def test_snapshots_or_a_managed_server_are_good_enough(save: Any) -> None:
     assert check(save, aof_enabled="0") == []
 
 
-def test_a_wire_may_connect_anew_as_often_as_an_outage_makes_it() -> None:
-    """redis-py's pool gives out a hundred connections by default, and counts those that failed."""
+def test_a_connection_may_reconnect_without_limit() -> None:
+    """A pool of redis-py makes a hundred connections by default, and counts those that failed."""
     connection = RedisConnection(URL, connect_timeout=1)
     for _ in range(300):
         with pytest.raises(ConnectionLost, match="refused"):

@@ -1,4 +1,4 @@
-"""Redis gone and back: one line each, however many notice; pauses that grow."""
+"""An outage of Redis: one line when it begins and one when it ends; pauses that grow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_one_line_when_it_goes_and_one_with_the_downtime_when_it_returns() -> No
     assert lines.lines[1][2]["downtime"] >= 0
 
 
-def test_an_error_without_words_is_named_by_its_kind() -> None:
+def test_an_error_without_a_message_is_logged_by_its_class() -> None:
     lines = RecordedLog()
     Outage(lines).begin(TimeoutError())
     assert lines.lines == [("error", "redis lost", {"error": "TimeoutError"})]

@@ -1,4 +1,4 @@
-"""What is due goes by the server's clock, whatever the host's clock says."""
+"""What is due goes by the server's clock, even if the host's clock is wrong."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.support.recorded_log import RecordedLog
 TRUE = 1_795_216_000.25
 
 
-class World:
+class FakeClocks:
     """A server whose clock is right, and a host whose wall clock is ``wrong`` by so many seconds.
 
-    It is the wire to that server as well; each round trip takes ``trip`` seconds."""
+    It is also the connection to that server; each round trip takes ``trip`` seconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.passed = 0.0
@@ -54,71 +54,71 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
+def clocks(monkeypatch: pytest.MonkeyPatch) -> FakeClocks:
+    return FakeClocks(monkeypatch)
 
 
 @pytest.mark.parametrize("wrong", [3600.0, -3600.0, 5.0, -1e9])
-def test_a_wrong_clock_is_set_right_and_that_is_told_once(world: World, wrong: float) -> None:
-    world.wrong = wrong
+def test_a_wrong_clock_is_corrected_and_logged_once(clocks: FakeClocks, wrong: float) -> None:
+    clocks.wrong = wrong
     for _ in range(3):
-        world.measure()
-        world.passed += 5
-        assert world.off == pytest.approx(0, abs=0.001)
-    [(level, event, values)] = world.log.lines
+        clocks.measure()
+        clocks.passed += 5
+        assert clocks.off == pytest.approx(0, abs=0.001)
+    [(level, event, values)] = clocks.log.lines
     assert (level, values) == ("warning", {"seconds_ahead": wrong})
     assert "redis" in event
 
 
-def test_a_clock_that_is_right_again_is_believed_again(world: World) -> None:
-    world.wrong = 3600
-    world.measure()
-    world.wrong = 0.2
-    world.measure()
-    assert world.off == pytest.approx(0.2, abs=0.001)
-    assert [level for level, _, _ in world.log.lines] == ["warning", "info"]
+def test_a_host_whose_clock_is_right_again_is_followed_again(clocks: FakeClocks) -> None:
+    clocks.wrong = 3600
+    clocks.measure()
+    clocks.wrong = 0.2
+    clocks.measure()
+    assert clocks.off == pytest.approx(0.2, abs=0.001)
+    assert [level for level, _, _ in clocks.log.lines] == ["warning", "info"]
 
 
-def test_small_differences_are_left_to_the_host(world: World) -> None:
-    """A measurement is no better than the network: none shall make a job early."""
+def test_a_small_difference_is_not_corrected(clocks: FakeClocks) -> None:
+    """A measurement is only as exact as the network: it must not make a job early."""
     for wrong in (0.5, -0.9, 0.0):
-        world.wrong = wrong
-        world.measure()
-        assert world.off == pytest.approx(wrong, abs=0.001)
-    assert world.log.lines == []
+        clocks.wrong = wrong
+        clocks.measure()
+        assert clocks.off == pytest.approx(wrong, abs=0.001)
+    assert clocks.log.lines == []
 
 
-def test_a_clock_that_is_set_between_two_measurements_moves_nothing(world: World) -> None:
-    world.measure()
-    world.wrong = 3600
-    world.passed += 4
-    assert world.off == pytest.approx(0, abs=0.001)
-    world.measure()
-    assert world.off == pytest.approx(0, abs=0.001)
+def test_a_clock_that_is_set_between_two_measurements_moves_nothing(clocks: FakeClocks) -> None:
+    clocks.measure()
+    clocks.wrong = 3600
+    clocks.passed += 4
+    assert clocks.off == pytest.approx(0, abs=0.001)
+    clocks.measure()
+    assert clocks.off == pytest.approx(0, abs=0.001)
 
 
-def test_a_long_round_trip_proves_nothing(world: World) -> None:
-    """This process, or the server, stood still in the middle of it."""
-    world.measure()
-    world.trip = 60.0
-    world.wrong = 20.0
-    world.measure()
-    assert world.log.lines == []
-    world.trip = 0.001
-    world.measure()
-    assert world.off == pytest.approx(0, abs=0.001)
-    assert len(world.log.lines) == 1
+def test_a_measurement_with_a_long_round_trip_is_ignored(clocks: FakeClocks) -> None:
+    """The process or the server was suspended meanwhile."""
+    clocks.measure()
+    clocks.trip = 60.0
+    clocks.wrong = 20.0
+    clocks.measure()
+    assert clocks.log.lines == []
+    clocks.trip = 0.001
+    clocks.measure()
+    assert clocks.off == pytest.approx(0, abs=0.001)
+    assert len(clocks.log.lines) == 1
 
 
-def test_where_the_server_does_not_tell_its_time_the_host_does(world: World) -> None:
-    world.wrong = 3600
-    world.measure()
-    world.error = NoPermissionError("this user has no permissions to run the 'time' command")
-    world.measure()
-    world.measure()
-    assert world.off == pytest.approx(3600, abs=0.001)
-    assert [level for level, _, _ in world.log.lines] == ["warning", "warning"]
-    assert "no permissions" in world.log.lines[1][2]["error"]
-    world.error = None
-    world.measure()
-    assert world.off == pytest.approx(0, abs=0.001)
+def test_without_a_right_to_time_the_hosts_clock_counts(clocks: FakeClocks) -> None:
+    clocks.wrong = 3600
+    clocks.measure()
+    clocks.error = NoPermissionError("this user has no permissions to run the 'time' command")
+    clocks.measure()
+    clocks.measure()
+    assert clocks.off == pytest.approx(3600, abs=0.001)
+    assert [level for level, _, _ in clocks.log.lines] == ["warning", "warning"]
+    assert "no permissions" in clocks.log.lines[1][2]["error"]
+    clocks.error = None
+    clocks.measure()
+    assert clocks.off == pytest.approx(0, abs=0.001)

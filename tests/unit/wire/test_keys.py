@@ -1,4 +1,4 @@
-"""Key names: Sidekiq's to the letter, and our own beside them."""
+"""Key names: exactly Sidekiq's, and forkq's own."""
 
 from __future__ import annotations
 

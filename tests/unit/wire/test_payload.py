@@ -1,4 +1,4 @@
-"""The payload: all that JSON can say survives; what it cannot is refused by name and place."""
+"""The payload: JSON values survive; other values are refused, with job and place."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_bytes_that_are_no_job_are_malformed_and_nothing_worse(raw: bytes) -> No
 
 
 @given(st.binary())
-def test_no_bytes_whatever_raise_anything_but_malformed(raw: bytes) -> None:
+def test_random_bytes_raise_only_malformed_payload(raw: bytes) -> None:
     try:
         found = loads(raw)
     except MalformedPayload:
@@ -130,7 +130,7 @@ def test_a_jid_is_24_lowercase_hex_digits_and_new_each_time() -> None:
 
 
 class Money(int):
-    """An int that is more than an int."""
+    """A subclass of int."""
 
 
 @pytest.mark.parametrize(

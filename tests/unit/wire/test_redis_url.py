@@ -1,4 +1,4 @@
-"""The options of a Redis URL: what would be a traceback, or wait for ever, is refused."""
+"""The options of a Redis URL: forkq refuses those that would raise a traceback or hang."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_what_redis_py_and_forkq_understand_is_taken(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("redis://h?foo=1", '"foo": there are username, password'),
+        ("redis://h?foo=1", '"foo": use one of username, password'),
         ("redis://h?passwort=1", '"passwort": the nearest one is password'),
         ("redis://h?protocol=2", '"protocol" of a Redis URL must be 3, .*not "2"'),
         ("redis://h?db=ten", '"db" of a Redis URL must be a whole number'),
@@ -56,6 +56,6 @@ def test_a_refusal_never_shows_a_password() -> None:
 
 @pytest.mark.parametrize("host", ["db..internal", ".internal", "a" * 70, "caf\udce9"])
 def test_a_name_that_cannot_be_looked_up_is_refused(host: str) -> None:
-    """Else the first connection would end in a UnicodeError."""
+    """Otherwise the first connection would raise a UnicodeError."""
     with pytest.raises(ConfigError, match="expected redis://"):
         checked_url(f"redis://{host}:6379/0")

@@ -1,4 +1,4 @@
-"""Stamps: always with a fraction when written, seconds and milliseconds when read."""
+"""Times: written with a fraction, read as seconds or milliseconds."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_is_no_time_is_refused(moment: Any) -> None:
      datetime.max.replace(tzinfo=timezone.utc)],
 )  # fmt: skip
 def test_milliseconds_are_refused_with_the_remedy(moment: Any) -> None:
-    """They mean the year 58,857, and every reader takes them for another time."""
+    """As seconds they would mean the year 58,857."""
     with pytest.raises(InvalidJob, match="milliseconds: divide it by 1000"):
         due(moment, AT)
 

@@ -1,4 +1,4 @@
-"""Crash records: stamped on every job of a dead owner, and the end of a job that has too many."""
+"""Crash records: each job of a dead owner gets one; a job with too many is buried."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from forkq.store import recovery
-from forkq.store.recovery import DEADLY_CRASHES, Crash
+from forkq.store import crash_record
+from forkq.store.crash_record import DEADLY_CRASHES, Crash
 from forkq.wire.payload import dumps
+from forkq.wire.printable import named
 from forkq.wire.times import now
 
 HOUR = 3600.0
@@ -18,7 +19,7 @@ HOUR = 3600.0
 
 def stamped(payload: dict[str, Any] | bytes, crash: Crash | None = None) -> tuple[str, bytes]:
     raw = payload if isinstance(payload, bytes) else dumps(payload)
-    return recovery._stamped(raw, "mail", crash or Crash(signal=9))
+    return crash_record.stamped(raw, "mail", crash or Crash(signal=9))
 
 
 def job(**keys: Any) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def job(**keys: Any) -> dict[str, Any]:
 
 
 def crashes(*ages: float) -> dict[str, Any]:
-    """The key that a job has after it saw its process die that long ago."""
+    """The key of a job whose process died so many seconds ago."""
     return {"crashes": [{"at": now() - age, "signal": 9} for age in ages]}
 
 
@@ -70,7 +71,7 @@ def test_crashes_of_long_ago_do_not_count() -> None:
     assert stamped(job(forkq=crashes(73 * HOUR, 100 * HOUR, HOUR)))[0] == "requeue"
 
 
-def test_the_first_failure_of_a_condemned_job_stays_on_record() -> None:
+def test_a_buried_job_keeps_the_time_of_its_first_failure() -> None:
     _, payload = stamped(job(forkq=crashes(1, 2), failed_at=1795216066.5))
     assert json.loads(payload)["failed_at"] == 1795216066.5
 
@@ -79,13 +80,13 @@ def test_the_first_failure_of_a_condemned_job_stays_on_record() -> None:
     ("crash", "words"),
     [(Crash(signal=6), "signal 6"), (Crash(exit=1), "exit code 1"), (Crash(reason="lost"), "lost")],
 )
-def test_a_condemned_job_says_how_the_last_one_died(crash: Crash, words: str) -> None:
+def test_a_buried_job_says_how_its_last_process_died(crash: Crash, words: str) -> None:
     _, payload = stamped(job(forkq=crashes(1, 2)), crash)
     assert json.loads(payload)["error_message"].endswith(f"last by {words}")
 
 
 @pytest.mark.parametrize("raw", [b"{nope", b"[1]", b"", b'{"class":"A","args":["\xff"]}'])
-def test_what_is_no_job_goes_back_as_it_came(raw: bytes) -> None:
+def test_bytes_that_are_no_job_go_back_unchanged(raw: bytes) -> None:
     assert stamped(raw) == ("requeue", raw)
 
 
@@ -95,7 +96,7 @@ def test_what_is_no_job_goes_back_as_it_came(raw: bytes) -> None:
      {"crashes": [{"at": 10**400}]}, {"crashes": [{"at": True}]}, {"crashes": [{}]}],
     ids=lambda found: repr(found)[:30],
 )  # fmt: skip
-def test_what_a_stranger_wrote_there_does_no_harm(found: Any) -> None:
+def test_other_values_under_the_key_forkq_do_no_harm(found: Any) -> None:
     verdict, payload = stamped(job(forkq=found))
     assert verdict == "requeue"
     assert json.loads(payload)["forkq"]["crashes"][-1]["signal"] == 9
@@ -108,5 +109,5 @@ def test_milliseconds_are_read_as_such() -> None:
 
 @pytest.mark.parametrize("raw", [b"{nope", b"[]", b"\xff"])
 def test_a_job_is_named_by_class_and_jid_and_never_by_its_arguments(raw: bytes) -> None:
-    assert recovery.named(dumps(job(args=["secret"]))) == "J m1"
-    assert recovery.named(raw) == "malformed payload"
+    assert named(dumps(job(args=["secret"]))) == "J m1"
+    assert named(raw) == "malformed payload"

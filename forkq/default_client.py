@@ -1,0 +1,114 @@
+"""The client that job classes push with, and its configuration. Any process.
+
+``config`` takes longer to import than a program that only pushes should wait for, so it is loaded
+when the first address is looked up. A fork waits for that import (``_LATE`` in store/transport.py).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .client import Client
+from .errors import ServerUnavailable
+from .wire.redis_url import EMBEDDED
+
+if TYPE_CHECKING:
+    from .config.config import Config
+    from .wire.payload import StrictArgs
+
+_default: Client | None = None
+_server_config: Config | None = None
+_lock = threading.Lock()
+
+
+def configure(
+    url: str | None = None,
+    *,
+    prefix: str | None = None,
+    strict_args: StrictArgs | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Client:
+    """Sets where job classes of this process push to, and returns that client.
+
+    What is not given here comes from the environment (``FORKQ_REDIS``, ``REDIS_URL``, ...), the
+    forkq.toml of the working directory, and the defaults, as for the server. In a child it comes
+    from the server's configuration. Raises ConfigError.
+    """
+    config = _server_config
+    if url is not None or config is None:
+        config = _load_config(url, os.environ if environ is None else environ)
+    return use(config, prefix=prefix, strict_args=strict_args)
+
+
+def use(
+    config: Config, *, prefix: str | None = None, strict_args: StrictArgs | None = None
+) -> Client:
+    """Sets the process's client from a loaded configuration, and returns it."""
+    global _default  # noqa: PLW0603 - a process has one default client
+    settings = config.redis
+    client = Client(
+        address(config),
+        prefix=settings.prefix if prefix is None else prefix,
+        pool=settings.pool,
+        timeout=settings.timeout,
+        connect_timeout=settings.connect_timeout,
+        strict_args=strict_args or config.strict_args,
+        rules=config.rules,
+    )
+    _default = client
+    return client
+
+
+def serve(config: Config) -> None:
+    """In a child: job classes push to the server that it fetches from, unless the app calls
+    ``configure`` with another URL."""
+    global _server_config  # noqa: PLW0603 - the master gives it to this process once
+    _server_config = config
+    use(config)
+
+
+def default() -> Client:
+    """The client that job classes push with. The first call configures it if the app has not."""
+    client = _default
+    if client is None:
+        with _lock:
+            client = _default or configure()
+    return client
+
+
+def address(config: Config) -> str:
+    """The URL to connect to. For ``embedded`` it is the one that the running master has noted.
+
+    Raises ServerUnavailable if no embedded server of this configuration is running, ConfigError if
+    another user wrote the note.
+    """
+    if config.redis.url != EMBEDDED:
+        return config.redis.url
+    from .config.private_files import read_trusted  # noqa: PLC0415 - see the module's docstring
+
+    note = config.url_file
+    try:
+        return read_trusted(note).decode().strip()
+    except FileNotFoundError:
+        raise ServerUnavailable(
+            f"the embedded server is not running: {note} does not exist; start it with "
+            "`forkq start --redis embedded` in the same working directory"
+        ) from None
+
+
+def _load_config(url: str | None, environ: Mapping[str, str]) -> Config:
+    from .config.load import load  # noqa: PLC0415 - see the module's docstring
+
+    return load(None, {"redis": url} if url else {}, environ, Path.cwd())
+
+
+def _after_fork_in_child() -> None:
+    global _lock  # noqa: PLW0603 - another thread of the parent may have held the old one
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

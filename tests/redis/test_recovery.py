@@ -1,0 +1,92 @@
+"""Recovery when a reply of Redis is lost: each burial is reported once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+
+from forkq.store.connection import ConnectionLost, RedisConnection, RedisError
+from forkq.store.crash_record import Crash
+from forkq.store.dead_set import DeadSet
+from forkq.store.recovery import Recovered, Recovery
+from forkq.store.scripts import RECOVER
+from forkq.store.steps import carry_out
+from forkq.wire.keys import Keys
+from forkq.wire.times import now
+from tests.redis.proxy import Proxy
+from tests.support.server import Server
+
+OWNER = "vm:1:aaaaaaaaaaaa"
+
+
+@pytest.fixture
+def proxy(redis: Redis, redis_server: Server) -> Iterator[Proxy]:
+    with Proxy(redis_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def connection(proxy: Proxy) -> Iterator[RedisConnection]:
+    connection = RedisConnection(proxy.url)
+    connection.connect()
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def recovery() -> Recovery:
+    return Recovery(DeadSet(Keys()))
+
+
+def recover(recovery: Recovery, connection: RedisConnection) -> Recovered:
+    connection.connect()
+    return carry_out(connection, recovery.recover(["q"], OWNER, Crash(signal=9)))
+
+
+def lease(redis: Redis, *jids: str, crashes: int) -> None:
+    """The owner holds these jobs, each of which has that many crash records."""
+    records = [{"at": now(), "signal": 9}] * crashes
+    for jid in jids:
+        job = {"class": "J", "args": [], "jid": jid, "forkq": {"crashes": records}}
+        redis.hset("{queue:q}:inflight", f"{OWNER}/{jid}", json.dumps(job))
+
+
+def test_a_burial_whose_reply_is_lost_is_reported_by_the_next_try(
+    recovery: Recovery, connection: RedisConnection, proxy: Proxy, redis: Redis
+) -> None:
+    lease(redis, "1", crashes=2)
+    connection.call("SCRIPT", "LOAD", RECOVER.text)
+    proxy.cut(RECOVER.sha)
+    with pytest.raises(ConnectionLost):
+        recover(recovery, connection)
+    assert redis.zcard("dead") == 1
+    assert recover(recovery, connection) == Recovered(1, ["J 1"])
+    assert recover(recovery, connection) == Recovered(0, [])
+
+
+def test_a_burial_that_did_not_happen_is_not_reported(
+    recovery: Recovery, connection: RedisConnection, proxy: Proxy, redis: Redis
+) -> None:
+    lease(redis, "1", crashes=2)
+    connection.call("SCRIPT", "LOAD", RECOVER.text)
+    proxy.cut(RECOVER.sha)
+    with pytest.raises(ConnectionLost):
+        recover(recovery, connection)
+    redis.delete("dead")
+    assert recover(recovery, connection) == Recovered(0, [])
+
+
+def test_what_was_buried_before_an_error_is_reported_when_all_is_done(
+    recovery: Recovery, connection: RedisConnection, redis: Redis
+) -> None:
+    lease(redis, "1", crashes=2)
+    lease(redis, "2", crashes=0)
+    redis.set("queue:q", "no list")
+    with pytest.raises(RedisError):
+        recover(recovery, connection)
+    assert redis.zcard("dead") == 1
+    redis.delete("queue:q")
+    assert recover(recovery, connection) == Recovered(2, ["J 1"])
