@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 from . import registry
 from .config.config import Config
 from .config.schema import nearest
 from .cron.entry import Entry, Missed, Overlap
+from .cron.service import origin_of, service_name
 from .errors import InvalidJob, InvalidSchedule, UnknownJob
 from .job import OPTIONS, FunctionJob, Job
 from .registry import JobSpec, PeriodicSpec
-from .wire.keys import Keys
 from .wire.payload import DEFAULT_QUEUE
-
-if TYPE_CHECKING:
-    from .store.connection import RedisConnection
 
 Target = TypeVar("Target", bound="type[Job] | FunctionJob[..., Any]")
 
@@ -89,36 +86,14 @@ def entries_by_origin(config: Config) -> dict[str, list[Entry]]:
     code = [spec.entry for spec in registry.periodic.values()]
     file = [_completed(entry, config) for entry in config.cron]
     _refuse_doubles(file, config)
+    service = service_name(config.tag, config.app)
     return {
         origin: [replace(entry, origin=origin) for entry in entries]
         for origin, entries in (
-            (origin_of("code", config), code),
-            (origin_of("file", config), file),
+            (origin_of("code", service), code),
+            (origin_of("file", service), file),
         )
     }
-
-
-def origin_of(kind: str, config: Config) -> str:
-    """Who publishes: ``code:shop``, ``file:shop``."""
-    return f"{kind}:{service_of(config)}"
-
-
-def service_of(config: Config) -> str:
-    """Which service a tree belongs to: its tag, or without one its app. Two services on one Redis
-    must not remove each other's entries; and those of one that does not run sleep."""
-    return config.tag or ",".join(config.app)
-
-
-def running(connection: RedisConnection, keys: Keys, services: Iterable[str]) -> set[str]:
-    """Which of these services run, as their clocks say (clock/cron/services.py).
-
-    Raises ConnectionLost or RedisError.
-    """
-    names = sorted(services)
-    if not names:
-        return set()
-    found = connection.call("MGET", *map(keys.cron_origin, names))
-    return {name for name, value in zip(names, found, strict=True) if value is not None}
 
 
 def template(spec: JobSpec, args: object, own: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from ..client import default
 from ..cron import history as lines
 from ..cron.entry import ASTRAY, Entry, Missed, Overlap
 from ..errors import ForkqError, InvalidSchedule, ServerUnavailable
-from ..every import running, template_of
+from ..every import template_of
 from ..store.scripts import CRON_PUBLISH, CRON_REBASE, SET_ADD
+from ..store.services import running_services
 from ..wire.payload import Payload
 from .cron_runs import Run, merged
 from .query import ask, ask_leniently, keys, server_now
@@ -200,12 +201,12 @@ def _looked_after(found: builtins.list[Periodic]) -> builtins.list[Periodic]:
     ]
 
 
-def _running(services: Collection[str]) -> set[str]:
+def _running(services: Collection[str]) -> frozenset[str]:
     """Which of these services run, as their clocks say."""
     if not services:
-        return set()
+        return frozenset()
     with default().connection() as connection:
-        return running(connection, keys(), services)
+        return running_services(connection, keys(), services)
 
 
 def _run(raw: bytes | None) -> Run | None:

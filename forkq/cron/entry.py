@@ -13,6 +13,7 @@ import msgspec
 from ..errors import InvalidJob, InvalidSchedule
 from ..wire.payload import dumps, validate
 from .schedule import Schedule
+from .service import service_of
 from .zones import zone_name
 
 __all__ = ["Entry", "Missed", "Overlap", "Schedule", "check_name", "missed_ticks"]
@@ -20,8 +21,6 @@ __all__ = ["Entry", "Missed", "Overlap", "Schedule", "check_name", "missed_ticks
 Overlap: TypeAlias = Literal["skip", "allow"]
 Missed: TypeAlias = Literal["skip", "once"] | int
 
-# Where a tree's entries are defined; an origin is one of these and the service: ``code:shop``.
-ORIGIN_KINDS: Final = ("code", "file")
 MOST_MISSED: Final = 1000
 LONGEST_JITTER: Final = 86400
 LONGEST_NAME: Final = 128
@@ -80,10 +79,8 @@ class Entry:
 
     @property
     def service(self) -> str | None:
-        """Whose trees it belongs to: it ticks only while one of them runs. None if to nobody's: it
-        was added at run time."""
-        kind, colon, service = self.origin.partition(":")
-        return service if colon and kind in ORIGIN_KINDS else None
+        """The service that published it; None if it was added at run time."""
+        return service_of(self.origin)
 
     def due(self, tick: int) -> float:
         """When the job of ``tick`` is to be pushed: up to ``jitter`` seconds later, by a hash of

@@ -216,7 +216,7 @@ def test_without_tracking_it_polls(own_server: Server) -> None:
 def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep and what goes with it, every fifth of a second."""
     monkeypatch.setattr(sweep, "_PERIOD", 0.2)
-    monkeypatch.setattr(services, "_APART", 0.1)
+    monkeypatch.setattr(services, "_SHORTEST_INTERVAL", 0.1)
 
 
 @pytest.mark.usefixtures("frequent")

@@ -179,7 +179,7 @@ def test_huge_jobs_are_moved_one_by_one(mover: DueJobMover, redis: Redis) -> Non
     mover.load(watch=False)
     while (due := mover.next_due()) is not None and due <= now():
         mover.work()
-        most = max(most, len(mover.sources[0].ripe))
+        most = max(most, len(mover.sets[0].batch))
     assert most == 2
     assert [found["jid"] for found in queued(redis)] == [str(n) for n in range(6)]
 
@@ -189,7 +189,7 @@ def test_a_job_is_moved_only_if_it_is_still_there(mover: DueJobMover, redis: Red
     redis.zadd("schedule", {job(jid="gone"): 1, job(jid="there"): 2})
     mover.load(watch=False)
     mover.work()
-    assert len(mover.sources[0].ripe) == 2
+    assert len(mover.sets[0].batch) == 2
     redis.zrem("schedule", job(jid="gone"))
     mover.work()
     assert [found["jid"] for found in queued(redis)] == ["there"]
@@ -200,7 +200,7 @@ def test_a_job_whose_queue_is_no_list_waits_and_holds_up_no_other(
 ) -> None:
     """It is tried again every minute, until the key is moved away."""
     told: list[str] = []
-    mover.on_put_off = told.extend
+    mover.on_damaged_queues = told.extend
     redis.set("queue:odd", "no list")
     redis.zadd("schedule", {job(jid="1", queue="odd"): 1, job(jid="2"): 2})
     move_all(mover)

@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from forkq.clock import leader as module
-from forkq.clock.leader import HANDOVER, MARGIN, RENEW, TTL, Leader
+from forkq.clock.leader import HANDOVER, MARGIN, RENEW, TTL, LeaderLease
 from forkq.clock.tracking import TrackingConnection
 from forkq.runtime.liveness import process_ref
 from forkq.store.connection import ConnectionLost
@@ -31,7 +31,7 @@ linux = pytest.mark.skipif(
 
 
 class Candidate:
-    """One clock's Leader with a wire of its own; ``told`` is what it has reported."""
+    """One clock's LeaderLease with a wire of its own; ``told`` is what it has reported."""
 
     def __init__(self, number: int, url: str, keys: Keys) -> None:
         self.identity = f"vm:{number}:aaaaaaaaaaaa"
@@ -40,18 +40,18 @@ class Candidate:
         self.connection = TrackingConnection(url)
         self.connection.connect()
         self.connection.track()
-        self.leader = Leader(self.identity, keys, self.connection, self.told.append, self.log)
+        self.lease = LeaderLease(self.identity, keys, self.connection, self.told.append, self.log)
 
     def attend(self, *, watch: bool = True) -> bool:
         """Attends; returns whether it leads."""
-        self.leader.attend(watch)
-        return self.leader.leads
+        self.lease.attend(watch)
+        return self.lease.leads
 
     def wait(self) -> None:
         """As the clock does: until there is something to attend to, or the server speaks."""
-        self.connection.wait(max(0.0, self.leader.pause()))
-        if self.connection.news().of(LEFT):
-            self.leader.look_again()
+        self.connection.wait(max(0.0, self.lease.pause()))
+        if self.connection.take_changes().include(LEFT):
+            self.lease.try_now()
 
     def lead_soon(self, deadline: float) -> float:
         """Waits and attends until it leads; returns how many seconds that took."""
@@ -125,7 +125,7 @@ def test_the_second_stands_by_and_asks_nothing_until_the_lease_could_run_out(
     redis.set(LEASE, ELSEWHERE, px=10_000)
     assert not second.attend()
     assert second.told == []
-    assert 9 < second.leader.pause() <= 10
+    assert 9 < second.lease.pause() <= 10
     before = commands(redis)
     for _ in range(5):
         assert not second.attend()
@@ -139,7 +139,7 @@ def test_a_renewal_is_one_command_and_a_look_at_the_time_and_not_before_its_time
     assert first.attend()
     redis.config_resetstat()
     assert first.attend()
-    wait_until(lambda: first.leader.pause() <= 0, what="the time to renew", every=0.01)
+    wait_until(lambda: first.lease.pause() <= 0, what="the time to renew", every=0.01)
     assert first.attend()
     stats: Any = redis.info("commandstats")
     calls = {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()}
@@ -154,9 +154,9 @@ def test_a_leader_that_cannot_renew_stops_before_another_may_start(
 ) -> None:
     first = make()
     assert first.attend()
-    wait_until(lambda: not first.leader.leads, what="the end of its leadership", every=0.005)
+    wait_until(lambda: not first.lease.leads, what="the end of its leadership", every=0.005)
     assert redis.pttl(LEASE) > 0
-    assert not first.leader.acts
+    assert not first.lease.does_the_work
 
 
 def test_a_leader_whose_lease_somebody_else_has_leads_no_more(
@@ -165,7 +165,7 @@ def test_a_leader_whose_lease_somebody_else_has_leads_no_more(
     first = make()
     assert first.attend()
     redis.set(LEASE, ELSEWHERE, px=5000)
-    wait_until(lambda: first.leader.pause() <= 0, what="the time to renew", every=0.01)
+    wait_until(lambda: first.lease.pause() <= 0, what="the time to renew", every=0.01)
     assert not first.attend()
     assert first.told[-1] == 0.0
     assert redis.get(LEASE) == ELSEWHERE.encode()
@@ -177,7 +177,7 @@ def test_a_leader_whose_lease_was_flushed_takes_it_again(
     first = make()
     assert first.attend()
     redis.flushall()
-    wait_until(lambda: first.leader.pause() <= 0, what="the time to renew", every=0.01)
+    wait_until(lambda: first.lease.pause() <= 0, what="the time to renew", every=0.01)
     assert first.attend()
     assert 0.0 not in first.told
 
@@ -218,7 +218,7 @@ def test_a_standby_sees_the_leader_die_without_asking_redis(make: Make, redis: R
         assert not second.attend()
         before = commands(redis)
         assert not second.attend()
-        assert 0 < second.leader.pause() <= 1
+        assert 0 < second.lease.pause() <= 1
         assert commands(redis) - before == 1
     finally:
         process.communicate()
@@ -229,9 +229,9 @@ def test_a_standby_sees_the_leader_die_without_asking_redis(make: Make, redis: R
 def test_only_the_lease_of_the_dead_itself_is_taken_over(make: Make, redis: Redis) -> None:
     """Somebody else may have been quicker, between the look and the taking."""
     second = make()
-    assert second.leader._claim(b"")[0] == f"{second.identity} {process_ref()}".encode()
+    assert second.lease._claim(b"")[0] == f"{second.identity} {process_ref()}".encode()
     redis.set(LEASE, ELSEWHERE, px=10_000)
-    holder, left = second.leader._claim(b"vm:7:dddddddddddd a-place-of-the-dead")
+    holder, left = second.lease._claim(b"vm:7:dddddddddddd a-place-of-the-dead")
     assert holder == ELSEWHERE.encode()
     assert left > 5
 
@@ -241,25 +241,25 @@ def test_one_that_resigns_is_followed_as_soon_as_its_app_has_heard(make: Make) -
     assert first.attend()
     assert not second.attend()
     resigned = time.monotonic()
-    first.leader.retire()
+    first.lease.resign()
     assert first.told[-1] == 0.0
-    assert not first.leader.leads
+    assert not first.lease.leads
     second.lead_soon(deadline=5)
     took = time.monotonic() - resigned
     assert took >= HANDOVER * 0.9
     assert not first.attend()
-    assert first.leader.pause() > 1
+    assert first.lease.pause() > 1
 
 
 def test_a_resignation_wakes_a_standby_that_has_woken_before(make: Make) -> None:
     first, second, third = make(), make(), make()
     assert first.attend()
     assert not any(each.attend() for each in (second, third))
-    first.leader.retire()
+    first.lease.resign()
     second.lead_soon(deadline=5)
     third.wait()
     assert not third.attend()
-    second.leader.retire()
+    second.lease.resign()
     third.lead_soon(deadline=5)
 
 
@@ -267,7 +267,7 @@ def test_to_resign_a_lease_that_another_has_changes_nothing(make: Make, redis: R
     first = make()
     assert first.attend()
     redis.set(LEASE, ELSEWHERE, px=10_000)
-    first.leader.retire()
+    first.lease.resign()
     assert redis.get(LEASE) == ELSEWHERE.encode()
     assert not redis.exists(LEFT)
 
@@ -275,7 +275,7 @@ def test_to_resign_a_lease_that_another_has_changes_nothing(make: Make, redis: R
 def test_the_counter_of_resignations_does_not_stay_for_ever(make: Make, redis: Redis) -> None:
     first = make()
     assert first.attend()
-    first.leader.retire()
+    first.lease.resign()
     assert 0 < redis.ttl(LEFT) <= 86_400
 
 
@@ -285,9 +285,9 @@ def test_where_the_server_does_not_tell_a_standby_asks_every_second(
     first, second = make(), make()
     redis.set(LEASE, ELSEWHERE, px=12_000)
     assert not second.attend(watch=False)
-    assert 0.9 < second.leader.pause() <= 1
+    assert 0.9 < second.lease.pause() <= 1
     assert not first.attend(watch=True)
-    assert first.leader.pause() > 10
+    assert first.lease.pause() > 10
 
 
 def test_a_lost_reply_to_the_taking_loses_no_time(make: Make, redis_server: Server) -> None:
@@ -297,9 +297,9 @@ def test_a_lost_reply_to_the_taking_loses_no_time(make: Make, redis_server: Serv
         proxy.cut(LEADER_CLAIM.sha)
         with pytest.raises(ConnectionLost):
             first.attend()
-        assert not first.leader.leads
+        assert not first.lease.leads
         first.connection.connect()
-        first.leader.look_again()
+        first.lease.try_now()
         assert first.attend()
 
 
@@ -307,12 +307,12 @@ def test_a_full_server_is_led_all_the_same(own_server: Server, make: Make, hasty
     first, second = make(own_server.url), make(own_server.url)
     own_server.cli("CONFIG", "SET", "maxmemory", 1)
     assert first.attend()
-    wait_until(lambda: first.leader.pause() <= 0, what="the time to renew", every=0.01)
+    wait_until(lambda: first.lease.pause() <= 0, what="the time to renew", every=0.01)
     assert first.attend()
     assert not second.attend()
-    first.leader.retire()
+    first.lease.resign()
     second.lead_soon(deadline=5)
-    assert first.log.events() == ["this clock leads", "this clock leads no more"]
+    assert first.log.events() == ["this clock leads", "this clock no longer leads"]
 
 
 def test_where_nobody_can_have_the_lease_all_act_and_none_leads(
@@ -324,12 +324,12 @@ def test_where_nobody_can_have_the_lease_all_act_and_none_leads(
     both = [make(), make()]
     for _ in range(3):
         assert not any(each.attend() for each in both)
-        assert all(each.leader.acts for each in both)
-        wait_until(lambda: both[1].leader.pause() <= 0, what="the next try", every=0.01)
+        assert all(each.lease.does_the_work for each in both)
+        wait_until(lambda: both[1].lease.pause() <= 0, what="the next try", every=0.01)
     assert [len(each.log.lines) for each in both] == [1, 1]
     redis.delete(LEASE)
     assert [each.attend() for each in both] == [True, False]
-    assert not both[1].leader.acts
+    assert not both[1].lease.does_the_work
     assert [len(each.log.lines) for each in both] == [3, 2]
 
 
@@ -340,10 +340,10 @@ def test_a_leader_whose_lease_cannot_be_read_any_more_says_so_to_its_app(
     assert first.attend()
     redis.delete(LEASE)
     redis.lpush(LEASE, "no lease")
-    wait_until(lambda: first.leader.pause() <= 0, what="the time to renew", every=0.01)
+    wait_until(lambda: first.lease.pause() <= 0, what="the time to renew", every=0.01)
     assert not first.attend()
     assert first.told[-1] == 0.0
-    assert first.leader.acts
+    assert first.lease.does_the_work
 
 
 def test_under_a_prefix_there_is_a_leader_of_its_own(make: Make, redis: Redis) -> None:
@@ -362,5 +362,5 @@ def test_a_lease_that_lasts_longer_than_any_of_ours_is_nobodys(make: Make, redis
     """The server's wall clock was set back: Redis keeps the moment of expiry, not the time left."""
     redis.set(LEASE, ELSEWHERE, px=3_600_000)
     second = make()
-    second.leader.attend(watch=False)
-    assert second.leader.leads
+    second.lease.attend(watch=False)
+    assert second.lease.leads

@@ -268,9 +268,9 @@ from tests.support.recorded_log import RecordedLog
 
 url, name, start, end, began, speed = *sys.argv[1:3], *map(float, sys.argv[3:])
 wire = RedisConnection(url)
-origins = RunningServices(Keys(), wire, "ours", RecordedLog())
+services = RunningServices(Keys(), wire, "ours", RecordedLog())
 wall = lambda: min(end, start + (time.time() - began) * speed)
-ticker = CronEnqueuer(Keys(), wire, origins, RecordedLog(), clock=wall)
+ticker = CronEnqueuer(Keys(), wire, services, RecordedLog(), clock=wall)
 while True:
     try:
         wire.connect()
@@ -656,22 +656,22 @@ def test_an_announcement_lasts_a_minute_and_is_renewed_with_one_command(
     scene: Scene, redis_server: Server
 ) -> None:
     at = 100.0
-    origins = RunningServices(Keys(), scene.connection, "ours", scene.log, lambda: at)
-    assert origins.announce() is True
+    services = RunningServices(Keys(), scene.connection, "ours", scene.log, lambda: at)
+    assert services.announce() is True
     assert 55 <= scene.redis.ttl("forkq:cron:origin:ours") <= 60
     scene.redis.expire("forkq:cron:origin:ours", 5)
     scene.redis.config_resetstat()
-    assert origins.announce() is False
+    assert services.announce() is False
     assert scene.redis.ttl("forkq:cron:origin:ours") <= 5
     at += 15
-    assert origins.announce() is True
+    assert services.announce() is True
     assert scene.redis.ttl("forkq:cron:origin:ours") >= 55
     stats: Any = scene.redis.info("commandstats")
     assert stats.pop("cmdstat_getex")["calls"] == 1
     assert not {"cmdstat_set", "cmdstat_evalsha", "cmdstat_mget"} & set(stats)
     scene.redis.delete("forkq:cron:origin:ours")
-    origins.forget()  # a new connection: the server may have lost it
-    assert origins.announce() is True
+    services.announce_again()  # a new connection: the server may have lost it
+    assert services.announce() is True
     assert scene.redis.exists("forkq:cron:origin:ours")
 
 
@@ -701,9 +701,9 @@ def test_a_refused_announcement_or_question_stops_nothing_and_is_told_once(
     scene = Scene(own_server.url, own_server.client())
     own_server.cli("ACL", "SETUSER", "default", "-getex", "-mget")
     at = 100.0
-    origins = RunningServices(Keys(), scene.connection, "ours", scene.log, lambda: at)
+    services = RunningServices(Keys(), scene.connection, "ours", scene.log, lambda: at)
     for _ in range(3):
-        assert origins.announce() is True
+        assert services.announce() is True
         at += 15
     scene.define(entry(origin="code:theirs"), entry(name="b", origin="code:ours", queue="b"))
     scene.pass_to(START + 2 * MINUTE, by=MINUTE)

@@ -76,10 +76,10 @@ def test_it_looks_once_and_then_only_when_there_is_news(
     for _ in range(3):
         task.attend(watch=True)
         clocks.go(60)
-        task.hear(ChangedKeys(frozenset([b"c"])))
+        task.note(ChangedKeys(frozenset([b"c"])))
     assert work.done == ["watch"]
     assert task.pause() == float("inf")
-    task.hear(CHANGED)
+    task.note(CHANGED)
     assert task.pause() == 0
     task.attend(watch=True)
     assert work.done == ["watch", "watch"]
@@ -117,7 +117,7 @@ def test_a_flood_of_news_makes_it_look_often_and_not_always(
     task: ScheduledTask, work: Work, clocks: Clocks
 ) -> None:
     for _ in range(1000):
-        task.hear(CHANGED)
+        task.note(CHANGED)
         task.attend(watch=True)
         clocks.go(0.001)
     assert 80 <= len(work.done) <= 110
@@ -128,7 +128,7 @@ def test_a_flood_of_news_does_not_keep_it_from_working(
 ) -> None:
     task.attend(watch=True)
     work.due = clocks.wall
-    task.hear(CHANGED)
+    task.note(CHANGED)
     task.attend(watch=True)
     assert work.done == ["watch", "work"]
 
@@ -148,7 +148,7 @@ def test_what_another_clock_does_meanwhile_is_looked_at_first(
     task: ScheduledTask, work: Work, clocks: Clocks
 ) -> None:
     task.attend(watch=True)
-    task.forget()
+    task.reload()
     task.attend(watch=True)
     assert work.done == ["watch", "watch"]
 
@@ -161,11 +161,11 @@ def test_what_redis_refuses_is_told_once_and_tried_again_without_haste(
         task.attend(watch=True)
         clocks.go(max(0.01, min(1.0, task.pause())))
     assert 10 < len(work.done) < 1000
-    assert log.events() == ["letters are held up"]
+    assert log.events() == ["letters are delayed by an error"]
     work.error = None
     clocks.go(10)
     task.attend(watch=True)
-    assert log.events() == ["letters are held up", "letters go on again"]
+    assert log.events() == ["letters are delayed by an error", "letters are on time again"]
 
 
 @pytest.mark.parametrize("error", [Lost("gone"), ReadOnlyError("a replica")])
@@ -182,8 +182,8 @@ def test_what_nobody_foresaw_holds_up_one_piece_and_does_not_end_the_clock(
 ) -> None:
     work.error = ValueError("year -3166904 is out of range")
     task.attend(watch=True)
-    assert log.events() == ["letters are held up"]
+    assert log.events() == ["letters are delayed by an error"]
     work.error = None
     clocks.go(11)
     task.attend(watch=True)
-    assert log.events() == ["letters are held up", "letters go on again"]
+    assert log.events() == ["letters are delayed by an error", "letters are on time again"]
