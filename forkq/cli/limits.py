@@ -127,12 +127,12 @@ def _changed() -> Sequence[str]:
 def _row(state: api.QueueState) -> tuple[str, ...]:
     return (
         state.name,
-        f"{state.running:,}",
+        f"{state.busy:,}",
         _cell(state, "limit", state.limit),
         _cell(state, "process_limit", state.process_limit),
         _cell(state, "rate", _rate(state)),
         "-" if state.tokens is None else f"{state.tokens:.1f}",
-        f"{state.waiting:,}",
+        f"{state.size:,}",
         ", ".join(_marks(state)),
     )
 
@@ -158,4 +158,4 @@ def _told(state: api.QueueState) -> str:
     limit = "no limit" if state.limit is None else f"limit {state.limit}"
     process = "" if state.process_limit is None else f", {state.process_limit} per child"
     rate = "" if state.rate is None else f", {_rate(state)}"
-    return f"{limit}{process}{rate}; {state.running} running, {state.waiting} waiting"
+    return f"{limit}{process}{rate}; {state.busy} running, {state.size} waiting"
