@@ -128,7 +128,7 @@ class TestRefusals:
             ("* * * 11-2/2 *", "a range must ascend: for 11-2/2 write 11-12,1-2$"),
             ("* * * oct-Feb *", "a range must ascend: for oct-Feb write oct-DEC,JAN-Feb$"),
             ("70-2 * * * *", r'"1-5", "\*/2"\)$'),
-            ("*/90 * * * *", "minute is '\\*/90': a step of 90 never comes to a second tick"),
+            ("*/90 * * * *", "minute is '\\*/90': a step of 90 never reaches a second value"),
             ("0 1,0-23/24 * * *", "hour is '1,0-23/24': a step of 24"),
             ("0 0 */31 * *", "day-of-month .* within 1 to 31"),
             ("0 0 * * */7", "day-of-week .* within 0 to 6"),
