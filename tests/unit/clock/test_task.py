@@ -1,4 +1,4 @@
-"""When the clock loads at Redis for its work, and when it does it."""
+"""When a task of the clock reads Redis, and when it does its work."""
 
 from __future__ import annotations
 
