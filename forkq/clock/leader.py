@@ -32,8 +32,8 @@ RENEW: Final = 5.0
 # How much earlier than the lease the leadership ends: hosts' clocks run at slightly different
 # speeds, and the child hears of the end through a pipe.
 MARGIN: Final = 1.0
-# How long the lease stays free after a resignation: a child whose jobs compute needs that long
-# until its main thread gets the interpreter and hears of the end.
+# How long no clock can take the lease after a resignation: a child whose jobs compute needs that
+# long until its main thread gets the interpreter and hears of the end.
 HANDOVER: Final = 1.0
 # How often a standby checks whether the leader's process, if it runs on this host, still lives.
 # That costs no command.

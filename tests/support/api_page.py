@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -107,7 +108,7 @@ def _constant_doc(name: str) -> str | None:
     constant = name.rpartition(".")[2]
     body = ast.parse(inspect.getsource(registry)).body
     for node, following in pairwise(body):
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == constant:
+        if isinstance(node, ast.AnnAssign) and _source(node.target) == constant:
             assert isinstance(following, ast.Expr)
             return str(ast.literal_eval(following.value))
     return None
@@ -117,11 +118,12 @@ def _class_source(kind: type) -> list[str]:
     """A class as its user sees it: the fields of a dataclass, or the parameters of ``__init__``."""
     name, body = kind.__name__, _class(kind).body
     if dataclasses.is_dataclass(kind):
-        fields = (ast.unparse(node) for node in body if isinstance(node, ast.AnnAssign))
+        fields = (_source(node) for node in body if isinstance(node, ast.AnnAssign))
         return [f"class {name}:", *(f"    {field}" for field in fields)]
     for node in body:
         if isinstance(node, ast.FunctionDef) and node.name == "__init__" and kind is not Running:
             parameters = _signature(node, _WIDTH).removeprefix("__init__").removesuffix(" -> None")
+            parameters = parameters.removesuffix("()")
             return [f"class {name}{parameters}: ..."]
     return [f"class {name}: ..."]
 
@@ -184,26 +186,31 @@ def _parameters(arguments: ast.arguments) -> list[str]:
     if arguments.posonlyargs:
         shown.insert(len(arguments.posonlyargs), "/")
     if arguments.vararg is not None:
-        shown.append(f"*{ast.unparse(arguments.vararg)}")
+        shown.append(f"*{_source(arguments.vararg)}")
     elif arguments.kwonlyargs:
         shown.append("*")
     named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     shown += [_with_default(*pair) for pair in named]
     if arguments.kwarg is not None:
-        shown.append(f"**{ast.unparse(arguments.kwarg)}")
+        shown.append(f"**{_source(arguments.kwarg)}")
     return [one for one in shown if one not in ("self", "cls")]
 
 
 def _with_default(argument: ast.arg, default: ast.expr | None) -> str:
     if default is None:
-        return ast.unparse(argument)
+        return _source(argument)
     equals = " = " if argument.annotation is not None else "="
-    return f"{ast.unparse(argument)}{equals}{ast.unparse(default)}"
+    return f"{_source(argument)}{equals}{_source(default)}"
 
 
 def _result(node: ast.FunctionDef) -> str:
     assert node.returns is not None
-    return ast.unparse(node.returns)
+    return _source(node.returns)
+
+
+def _source(node: ast.AST) -> str:
+    """As the formatter writes it, with double quotes."""
+    return re.sub(r"'([^'\"\\\\]*)'", r'"\1"', ast.unparse(node))
 
 
 def _class(kind: type) -> ast.ClassDef:
