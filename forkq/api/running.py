@@ -80,15 +80,8 @@ def running(longer_than: float | timedelta | None = None) -> list[RunningJob]:
     """
     leases = _leases()
     owners = {lease.owner for lease in leases}
-    names = sorted({*identities(), *owners})
     at = server_now()
-    work = ask_leniently(*(("HGETALL", keys().work(name)) for name in names))
-    jobs = [
-        job
-        for name, threads in zip(names, work, strict=True)
-        for thread, raw in _pairs(threads)
-        if (job := _running_job(name, thread, raw, at)) is not None
-    ]
+    jobs = _reported(sorted({*identities(), *owners}), at)
     jobs = _with_silent(jobs, leases, at)
     floor = _in_seconds(longer_than)
     return sorted((job for job in jobs if job.elapsed > floor), key=lambda job: -job.elapsed)
@@ -100,6 +93,17 @@ def stuck(minutes: float = 10) -> list[RunningJob]:
     ServerUnavailable."""
     silent = [j for j in running() if not j.heartbeat or j.silent_for > minutes * 60]
     return sorted(silent, key=lambda job: -job.silent_for)
+
+
+def _reported(names: list[str], at: float) -> list[RunningJob]:
+    """The jobs in the last heartbeats of the processes with these identities."""
+    work = ask_leniently(*(("HGETALL", keys().work(name)) for name in names))
+    return [
+        job
+        for name, threads in zip(names, work, strict=True)
+        for thread, raw in _pairs(threads)
+        if (job := _running_job(name, thread, raw, at)) is not None
+    ]
 
 
 def _leases() -> list[_Lease]:

@@ -88,23 +88,29 @@ class DueJobMover:
             self.load(self._watch)
 
     def _move(self, due_set: DueSet, at: float) -> None:
-        key_numbers: dict[str, int] = {}
-        moves: list[Any] = []
-        for member in due_set.batch:
-            queue, payload = _stamped(member, at)
-            if queue is None:
-                moves += (_DEAD_KEY, "", member, payload)
-            else:
-                number = key_numbers.setdefault(queue, _FIXED_KEYS + 1 + len(key_numbers))
-                moves += (number, queue, member, payload)
-        queues = map(self.keys.queue, key_numbers)
-        keys = (due_set.name, self.keys.queues, self.keys.dead, *queues)
+        queues, moves = _moves(due_set.batch, at)
+        lists = map(self.keys.queue, queues)
+        keys = (due_set.name, self.keys.queues, self.keys.dead, *lists)
         later, damaged, *due_set.batch = self.connection.script(
             DUE_JOBS, keys, (at, _BATCH, _BYTES, *moves)
         )
         if damaged:
             self.on_damaged_queues([queue.decode("utf-8", "replace") for queue in damaged])
         due_set.later = float(later) if later else None
+
+
+def _moves(batch: Sequence[bytes], at: float) -> tuple[list[str], list[Any]]:
+    """The queues that the jobs of a batch go to, and due_jobs.lua's arguments for the moves."""
+    key_numbers: dict[str, int] = {}
+    moves: list[Any] = []
+    for member in batch:
+        queue, payload = _stamped(member, at)
+        if queue is None:
+            moves += (_DEAD_KEY, "", member, payload)
+        else:
+            number = key_numbers.setdefault(queue, _FIXED_KEYS + 1 + len(key_numbers))
+            moves += (number, queue, member, payload)
+    return list(key_numbers), moves
 
 
 def _stamped(member: bytes, at: float) -> tuple[str | None, bytes]:

@@ -102,16 +102,16 @@ class LeaderLease:
             return
         self._server_time.measure(self._connection)  # before the clock looks for due jobs
         try:
-            if not (self.leads and self._renew()):
-                self._take(watch)
-            self._refused = False
-            self._refusal.end()
+            self._renew_or_take(watch)
         except ResponseError as error:
             if refused(error):
                 raise
             self._stand_by(RENEW)
             self._refused = True
             self._refusal.begin(error)
+        else:
+            self._refused = False
+            self._refusal.end()
 
     def try_now(self) -> None:
         """Makes ``attend`` due at once: a leader has resigned, or the connection is new."""
@@ -127,6 +127,10 @@ class LeaderLease:
                 LEADER_RESIGN, keys, (self._name, int(HANDOVER * 1000), _COUNTER_TTL)
             )
 
+    def _renew_or_take(self, watch: bool) -> None:
+        if not (self.leads and self._renew()):
+            self._take(watch)
+
     def _renew(self) -> bool:
         """False if this clock has lost the lease: another clock holds it, or none does."""
         sent = time.monotonic()
@@ -138,11 +142,8 @@ class LeaderLease:
 
     def _take(self, watch: bool) -> None:
         """Takes the lease if it is free, or if the process of its holder is dead."""
-        if watch and not self._watches_resignations:
-            self._connection.pipeline(
-                [("CLIENT", "CACHING", "YES"), ("GET", self._keys.leader_left)]
-            )
-            self._watches_resignations = True
+        if watch:
+            self._watch_resignations()
         sent = time.monotonic()
         holder, left = self._claim(b"")
         ref = _ref_of(holder)
@@ -154,6 +155,12 @@ class LeaderLease:
         else:
             self._leader_ref = ref
             self._stand_by(left if watch else min(left, _POLL))
+
+    def _watch_resignations(self) -> None:
+        if not self._watches_resignations:
+            key = self._keys.leader_left
+            self._connection.pipeline([("CLIENT", "CACHING", "YES"), ("GET", key)])
+            self._watches_resignations = True
 
     def _claim(self, dead_holder: bytes) -> tuple[bytes, float]:
         """Claims the lease if it is free or held by ``dead_holder``. Returns who holds it then, and

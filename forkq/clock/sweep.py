@@ -9,7 +9,7 @@ see the process watches over it. A record expires when its owner sends no heartb
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +34,7 @@ _PERIOD: Final = 15.0
 # between. Shorter than the period, so that a lost host is found soon after its record expired.
 _SECOND_LOOK: Final = 12.0
 _SHORTEST_PAUSE: Final = 0.1
-# A host that is back later than this, and fetches, notes its queues anew.
+# A host that is back later than this, and fetches, notes its queues again.
 _FORGET_QUEUES_AFTER: Final = 86_400.0
 # The master of a child that died tries to rescue it once a second, and knows how it died.
 _RESCUE_TIME: Final = 3.0
@@ -173,19 +173,24 @@ class Sweep:
     def _queues_by_owner(self) -> dict[str, list[str]]:
         """The identities that hold leases, each with the queues that the leases belong to."""
         queues, old = self._queue_names()
-        commands = [("HKEYS", self._keys.inflight(queue)) for queue in queues]
         owners: dict[str, list[str]] = {}
-        replies = self._connection.pipeline(commands) if commands else []
-        for queue, leases in zip(queues, replies, strict=True):
-            if isinstance(leases, Exception):
-                self._log_problem("queue left out of the sweep", queue, leases)
-                continue
+        for queue, leases in self._leases(queues):
             identities = {lease.decode("utf-8", "replace").rpartition("/")[0] for lease in leases}
             for identity in identities - {""}:
                 owners.setdefault(identity, []).append(queue)
         if forgotten := old.difference(*owners.values()):
             self._connection.call("ZREM", self._keys.fetched, *sorted(forgotten))
         return owners
+
+    def _leases(self, queues: Sequence[str]) -> Iterator[tuple[str, Sequence[bytes]]]:
+        """The leases of each queue. A queue whose leases cannot be read is left out."""
+        commands = [("HKEYS", self._keys.inflight(queue)) for queue in queues]
+        replies = self._connection.pipeline(commands) if commands else []
+        for queue, leases in zip(queues, replies, strict=True):
+            if isinstance(leases, Exception):
+                self._log_problem("queue left out of the sweep", queue, leases)
+            else:
+                yield queue, leases
 
     def _queue_names(self) -> tuple[list[str], set[str]]:
         """All queues; then those of them from which children have fetched last long ago.
@@ -201,17 +206,22 @@ class Sweep:
                 ("ZRANGE", key, "-inf", until, "BYSCORE", "LIMIT", 0, _MOST_FORGOTTEN),
             ]
         )
-        if isinstance(pushed, DamagedKey):
-            event = "queues from which no child takes are left out of the sweep"
-            self._log_problem(event, self._keys.queues, pushed)
-            pushed = ()
-        elif isinstance(pushed, Exception):
-            raise pushed
         if isinstance(fetched, Exception):
             self._log_problem("deleted queues are left out of the sweep", key, fetched)
             fetched = old = ()
-        names = readable({*pushed, *fetched}, self._log_unreadable)
+        names = readable({*self._pushed(pushed), *fetched}, self._log_unreadable)
         return sorted(names), readable(old, self._log_unreadable)
+
+    def _pushed(self, reply: Any) -> Collection[bytes]:
+        """The names in the set of all queues; none if its key holds another type."""
+        if isinstance(reply, DamagedKey):
+            event = "queues from which no child takes are left out of the sweep"
+            self._log_problem(event, self._keys.queues, reply)
+            return ()
+        if isinstance(reply, Exception):
+            raise reply
+        names: Collection[bytes] = reply
+        return names
 
     def _with_state(self, owners: Mapping[str, list[str]]) -> list[Owner]:
         """The owners with the state of each; one round trip for all."""

@@ -67,19 +67,16 @@ class ScheduledTask:
             return
         try:
             self._load_if_stale(watch)
-            due = self._work.next_due()
-            if due is not None and due <= now():
-                self._work.work()
-            self._failure.end()
-            self._backoff.reset()
+            self._work_if_due()
         except ConnectionLost:
             raise
         except Exception as error:
             if isinstance(error, RedisError) and refused(error):
                 raise
-            self._failure.begin(error)
-            self.reload()
-            self._retry_at = time.monotonic() + self._backoff.pause()
+            self._put_off(error)
+        else:
+            self._failure.end()
+            self._backoff.reset()
 
     def pause(self) -> float:
         """Seconds until it has something to do, as far as it knows; infinite if never."""
@@ -89,6 +86,16 @@ class ScheduledTask:
         work = due - now() if due is not None else math.inf
         load = self._next_load - time.monotonic() if self._stale else math.inf
         return max(0.0, min(work, load))
+
+    def _work_if_due(self) -> None:
+        due = self._work.next_due()
+        if due is not None and due <= now():
+            self._work.work()
+
+    def _put_off(self, error: Exception) -> None:
+        self._failure.begin(error)
+        self.reload()
+        self._retry_at = time.monotonic() + self._backoff.pause()
 
     def _load_if_stale(self, watch: bool) -> None:
         if self._stale and time.monotonic() >= self._next_load:

@@ -113,6 +113,10 @@ class CronEnqueuer:
                 raise
             self._set_aside(ticks.entry.name, str(error))
             return False
+        return self._done(ticks, step, outcome, detail)
+
+    def _done(self, ticks: EntryTicks, step: Step, outcome: bytes, detail: bytes) -> bool:
+        """Notes what cron_tick.lua has done. Returns as ``_do``."""
         if outcome == b"gone":
             self._entries.remove(ticks)
         if outcome in (b"gone", b"pending"):

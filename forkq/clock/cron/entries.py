@@ -129,9 +129,8 @@ class CronEntries:
             if last is None or self._starts_now(entry.name, last, now):
                 rebased += (entry.name, stored, now)
                 last = now
-            if last > now + _LOGGED_AHEAD:
-                self._log_ahead(entry.name, last - now)
             ticking[entry.name] = self._ticks_of(entry, last)
+            self._log_if_ahead(entry.name, last - now)
         if rebased:
             self._connection.script(CRON_REBASE, (self._keys.cron_last,), rebased)
         return ticking
@@ -143,8 +142,11 @@ class CronEntries:
             return known
         return EntryTicks(entry, last)
 
-    def _log_ahead(self, name: str, seconds: int) -> None:
-        """The entry stays silent until its last tick has passed: no tick may come twice."""
+    def _log_if_ahead(self, name: str, seconds: int) -> None:
+        """Logs a last tick that lies far in the future. The entry stays silent until that time: no
+        tick may come twice."""
+        if seconds <= _LOGGED_AHEAD:
+            return
         self._log_once.warning(
             ("ahead", name),
             "a clock was wrong: it has enqueued ticks of the future; this periodic job ticks again "
