@@ -15,13 +15,11 @@ from . import registry
 from .errors import InvalidJob, InvalidSchedule, UnknownJob
 from .job import OPTIONS, FunctionJob, Job
 from .registry import JobSpec, PeriodicSpec
-from .wire.keys import Keys
 from .wire.payload import DEFAULT_QUEUE
 
 if TYPE_CHECKING:
     from .config.config import Config
     from .cron.entry import Entry, Missed, Overlap
-    from .store.connection import RedisConnection
 
 Target = TypeVar("Target", bound="type[Job] | FunctionJob[..., Any]")
 
@@ -93,39 +91,19 @@ def entries_by_origin(config: Config) -> dict[str, list[Entry]]:
     A child calls it when it has loaded the app. Raises InvalidSchedule if a name is in both,
     InvalidJob if the file gives a job arguments that do not fit.
     """
+    from .cron.service import origin_of, service_name  # noqa: PLC0415 - only a child needs it
+
     code = [spec.entry for spec in registry.periodic.values()]
     file = [_completed(entry, config) for entry in config.cron]
     _refuse_doubles(file, config)
+    service = service_name(config.tag, config.app)
     return {
         origin: [replace(entry, origin=origin) for entry in entries]
         for origin, entries in (
-            (origin_of("code", config), code),
-            (origin_of("file", config), file),
+            (origin_of("code", service), code),
+            (origin_of("file", service), file),
         )
     }
-
-
-def origin_of(kind: str, config: Config) -> str:
-    """The name of an origin, such as ``code:shop`` or ``file:shop``."""
-    return f"{kind}:{service_of(config)}"
-
-
-def service_of(config: Config) -> str:
-    """The service of this master: its tag, or without one its app. A service on the same Redis must
-    not delete the entries of another one; entries of a service that does not run do not tick."""
-    return config.tag or ",".join(config.app)
-
-
-def running(connection: RedisConnection, keys: Keys, services: Iterable[str]) -> set[str]:
-    """Which of these services run, as their clocks announce (clock/cron/services.py).
-
-    Raises ConnectionLost or RedisError.
-    """
-    names = sorted(services)
-    if not names:
-        return set()
-    found = connection.call("MGET", *map(keys.cron_origin, names))
-    return {name for name, value in zip(names, found, strict=True) if value is not None}
 
 
 def template(spec: JobSpec, args: object, own: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,9 @@ class Verdict(str):
 
 
 DISCARD: Final = Verdict("DISCARD")
+"""Returned by ``retry_in`` or ``retries_exhausted``: the job is dropped, and not kept as dead."""
 KILL: Final = Verdict("KILL")
+"""Returned by ``retry_in``: the job is not retried, and goes to the dead set at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""Looking in from outside: what runs, what waits, where a job is, what periodic jobs do.
+"""Looking in from any process: what runs, what is queued, where a job is, what periodic jobs do.
 
-For an app's own pages, scripts and checks, and for the command line. It talks to Redis on the
-connections with which this process pushes (``forkq.configure``), and raises ServerUnavailable if
-Redis cannot be reached. What stands in Redis is as old as the last heartbeat: up to ten seconds.
+For an app's own pages, scripts and checks; forkq's commands use it, too. It uses the connections
+with which this process pushes (``forkq.configure``). Every function asks Redis, and raises
+ServerUnavailable if Redis cannot be reached, ServerRefused if it refuses. What processes report is
+as old as their last heartbeat: up to ten seconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What became of a periodic job's ticks: its lines in Redis, those of one job put together."""
+"""The outcomes of a periodic job's ticks: its lines in Redis, merged to one run for each job."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _BEGINNINGS: Final = ("enqueued", "run by hand")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One tick and its job. ``event`` is the last that is known of it (cron/history.py): a job of
-    which no more than "enqueued" is known waits or runs.
+    """One tick and its job. ``event`` is the last event that is known of it: a job whose event is
+    "enqueued" is queued or runs.
 
-    ``at``: epoch seconds of the first that is known of it. ``tick``: the whole epoch second that it
-    was for, None if it was run by hand. ``ended_at`` and ``elapsed``: of its last run, when that
-    has ended. ``count``: how many ticks were missed together. ``why``: what kept a tick from being
-    enqueued, or the jid that stood in its way.
+    ``at``: epoch seconds of its first event. ``tick``: the whole epoch second of the tick; None if
+    the job was run by hand. ``ended_at`` (epoch seconds) and ``elapsed`` (seconds): the end and the
+    duration of its last run, if one has ended. ``count``: how many ticks were missed together; None
+    if they were too many to count. ``why``: what kept a tick from being enqueued; for a skipped
+    tick, the jid of the job that still ran.
     """
 
     event: Event
@@ -48,15 +49,15 @@ class _Line(msgspec.Struct):
 
 
 def merged(lines: Iterable[bytes]) -> list[Run]:
-    """The runs that ``lines``, newest first, tell of; newest first. A line that nobody can read is
-    left out; a job whose beginning has been trimmed away has what is left."""
+    """The runs in ``lines``; both newest first. A line that cannot be read is left out. Of a job
+    whose first line has been trimmed, the run has what the other lines say."""
     runs: dict[object, Run] = {}
     for number, raw in enumerate(reversed(list(lines))):
         line = _read(raw)
         if line is None:
             continue
         key = line.jid or number
-        runs[key] = _ended(runs[key], line) if key in runs else _begun(line)
+        runs[key] = _updated(runs[key], line) if key in runs else _new(line)
     return list(reversed(runs.values()))
 
 
@@ -69,7 +70,7 @@ def _read(raw: bytes) -> _Line | None:
     return line
 
 
-def _begun(line: _Line) -> Run:
+def _new(line: _Line) -> Run:
     run = Run(
         event=line.event,
         at=line.at,
@@ -79,12 +80,12 @@ def _begun(line: _Line) -> Run:
         count=line.count,
         why=line.why or line.running,
     )
-    return run if not line.jid or line.event in _BEGINNINGS else _ended(run, line)
+    return run if not line.jid or line.event in _BEGINNINGS else _updated(run, line)
 
 
-def _ended(run: Run, line: _Line) -> Run:
-    """A run of which one thing more is known. A job that is so quick that its end is told before
-    its beginning keeps its end."""
+def _updated(run: Run, line: _Line) -> Run:
+    """The run with what ``line`` adds. The line of a quick job's end may come before the line of
+    its beginning; then the run keeps its end."""
     if line.event in _BEGINNINGS:
         by_hand = line.event == "run by hand"
         return replace(run, at=line.at, tick=line.tick, by_hand=by_hand)

@@ -1,4 +1,4 @@
-"""The processes that work on the queues: forkq's children, and Sidekiq's processes beside them."""
+"""The processes that run jobs: forkq's children, and Sidekiq's processes on the same Redis."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ _FIELDS: Final = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One child, as of its last heartbeat: ``started_at`` and ``beat`` in epoch seconds, ``rss``
-    in KiB, ``rtt_us`` its last round trip to Redis in microseconds."""
+    """One child of forkq, or one process of Sidekiq, as of its last heartbeat.
+
+    ``identity`` is its name in Redis. It has ``concurrency`` threads, of which ``busy`` run a job;
+    ``quiet``: it fetches no more. ``started_at`` and ``beat``, its last heartbeat, are epoch
+    seconds. ``rss`` is its resident memory in KiB, ``rtt_us`` its last round trip to Redis in
+    microseconds. ``version`` is that of forkq or Sidekiq.
+    """
 
     identity: str
     hostname: str
@@ -39,8 +44,8 @@ class _Capsule(msgspec.Struct):
 
 
 class _Info(msgspec.Struct):
-    """What Sidekiq and forkq write under ``info``. Sidekiq 8.1.2 writes ``concurrency`` beside it
-    instead, and means to drop ``queues`` from 9.0 on."""
+    """What Sidekiq and forkq write under ``info``. Sidekiq 8.1.2 writes ``concurrency`` as a field
+    of the record instead, and plans to drop ``queues`` in 9.0."""
 
     hostname: str
     pid: int
@@ -54,12 +59,12 @@ class _Info(msgspec.Struct):
 
 
 def processes() -> list[Process]:
-    """Every process with a live record, by host and age. Raises ServerUnavailable."""
+    """Every process whose record has not expired, by host and age. Raises ServerUnavailable."""
     return living(identities())
 
 
 def living(names: list[str]) -> list[Process]:
-    """Those of these identities that have a live record."""
+    """Those of these identities that have a record that can be read."""
     records = ask_leniently(*(("HMGET", keys().process(name), *_FIELDS) for name in names))
     found = [_process(name, record) for name, record in zip(names, records, strict=True)]
     return sorted(
@@ -69,13 +74,13 @@ def living(names: list[str]) -> list[Process]:
 
 
 def identities() -> list[str]:
-    """Who has announced itself; a process that was killed may be among them for a minute."""
+    """The identities in Redis. A process that was killed is among them for up to a minute."""
     [names] = ask(("SMEMBERS", keys().processes))
     return texts(names)
 
 
 def _process(identity: str, record: Any) -> Process | None:
-    """The record of one process; None if there is none that can be read."""
+    """The record of one process; None if it is missing or cannot be read."""
     try:
         raw, concurrency, busy, beat, quiet, rss, rtt = record
         info = msgspec.json.decode(raw, type=_Info)

@@ -1,4 +1,4 @@
-"""Asking Redis: the one way in which the API talks to it."""
+"""Asking Redis: all of the API sends its commands through this module."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def ask(*commands: Command) -> list[Any]:
 
 
 def ask_leniently(*commands: Command) -> list[Any]:
-    """As ``ask``, with None for each key of another type. Any other refusal is raised: where a
-    right is missing, a zero would be a lie."""
+    """As ``ask``, with None for each key of another type. Any other refusal is raised: without the
+    right to read a key, zero would be a wrong answer."""
     if not commands:
         return []
     with default().connection() as connection:
@@ -42,12 +42,12 @@ def ask_leniently(*commands: Command) -> list[Any]:
 
 
 def server_now() -> float:
-    """Epoch seconds by the server's clock, which children and clocks go by. Raises
+    """Epoch seconds by the server's clock, which children and clocks follow. Raises
     ServerUnavailable."""
     [(seconds, microseconds)] = ask(("TIME",))
     return int(seconds) + int(microseconds) / 1e6
 
 
 def texts(values: Iterable[bytes]) -> list[str]:
-    """Names, sorted; what is no UTF-8 was written by nobody we know, and is left out."""
+    """Names as text, sorted. Names that are not UTF-8 are left out."""
     return sorted(readable(values))

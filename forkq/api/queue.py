@@ -1,4 +1,4 @@
-"""A queue, looked at and steered from any process."""
+"""A queue, read and controlled from any process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from .stats import latency
 class Queue:
     """The queue of that name, whether it has jobs or not.
 
-    Every attribute asks Redis. ``limit``, ``process_limit`` and ``rate`` are what is in force: what
-    was changed at run time, else what this process's configuration says. A change counts on all
-    hosts at once and outlives restarts; None lifts the rule, ``reset`` goes back to the
-    configuration. All raise ServerUnavailable; what no rule can be, InvalidRule.
+    Each attribute is read from Redis when it is used. ``limit``, ``process_limit`` and ``rate`` are
+    the rules in force: those set at run time, else those of this process's configuration. Setting
+    one takes effect on all hosts at once, and lasts beyond restarts. None lifts the rule; ``reset``
+    returns to the configuration.
+
+    Raises InvalidRule for a name that is not one queue's or a value that is not a rule, and
+    ServerUnavailable.
     """
 
     __slots__ = ("name",)
@@ -33,7 +36,7 @@ class Queue:
             raise InvalidRule(f'"{name}" has a comma, as NAME,WEIGHT has: name the queue alone')
         if is_pattern(name):
             raise InvalidRule(
-                f'"{name}" is a pattern, and at run time each queue is steered by itself: name '
+                f'"{name}" is a pattern, and at run time each queue has rules of its own: name '
                 "one, or write the pattern's rules into forkq.toml"
             )
         self.name: Final = name
@@ -43,7 +46,7 @@ class Queue:
 
     @property
     def size(self) -> int:
-        """How many jobs wait in it."""
+        """How many jobs are queued in it."""
         return int(self._ask("LLEN", keys().queue(self.name)))
 
     @property
@@ -53,17 +56,17 @@ class Queue:
 
     @property
     def latency(self) -> float:
-        """For how many seconds its next job has waited; 0 if none waits."""
+        """For how many seconds its next job has been queued; 0 if it is empty."""
         return latency(self._ask("LINDEX", keys().queue(self.name), -1))
 
     @property
     def paused(self) -> bool:
-        """Whether nobody fetches from it because somebody paused it."""
+        """Whether it is paused: no child fetches from it."""
         return bool(self._ask("SISMEMBER", keys().paused, self.name))
 
     def pause(self) -> bool:
-        """Stops fetching from it, on all hosts; running jobs go on. Returns whether it was not
-        paused before."""
+        """Stops all children on all hosts from fetching from it; its running jobs go on. Returns
+        whether it was not paused before."""
         with default().connection() as connection:
             return bool(connection.script(SET_ADD, (keys().paused,), (self.name,)))
 
@@ -91,7 +94,7 @@ class Queue:
 
     @property
     def rate(self) -> str | None:
-        """How many of its jobs may start in a time, such as "100/minute"; None: any number."""
+        """How many of its jobs may start in a period, such as "100/minute"; None: any number."""
         rate = self._rules().rate
         return None if rate is None else rate_text(rate)
 
@@ -101,21 +104,24 @@ class Queue:
 
     @property
     def burst(self) -> float | None:
-        """How many may start at once, as far as somebody has said so; see ``set_rate``."""
+        """How many of its jobs may start at once, if ``set_rate`` or the configuration says so;
+        else None."""
         rate = self._rules().rate
         return None if rate is None else rate.burst
 
     def set_rate(self, rate: str, *, burst: int | None = None) -> None:
-        """As ``queue.rate = rate``, and lets up to ``burst`` jobs start at once. Without it that is
-        one job, and what the rate gives in a tenth of a second."""
+        """Sets the rate, and lets up to ``burst`` jobs start at once. Without ``burst``, that is
+        one job plus what the rate allows in a tenth of a second."""
         self.change(rate_to(rate, burst))
 
     def reset(self) -> None:
-        """Forgets what was changed at run time: the configuration counts again. A pause stays."""
+        """Removes all rules that were set at run time; those of the configuration are in force
+        again. A pause stays."""
         self.change(FORGET_ALL)
 
     def change(self, fields: Fields) -> None:
-        """Changes several rules in one step, each made by a function of ``forkq.control``."""
+        """Changes several rules in one step; for ``forkq limits``. ``fields`` come from the
+        functions of forkq/limits/overrides.py."""
         written = [part for field in fields.items() for part in field]
         lists = (keys().controlled, keys().control(self.name))
         with default().connection() as connection:

@@ -1,4 +1,4 @@
-"""All queues side by side: how full they are, their rules, and where each rule comes from."""
+"""All queues: how many jobs they have, their rules, and where each rule comes from."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ from .query import ask, ask_leniently, keys, texts
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """One queue as it stands. ``running`` and ``waiting`` are jobs, ``tokens`` how many may start
-    at once by its rate. ``changed`` are the rules that were set at run time; the others are what
-    this process's configuration says, None or False if it says nothing."""
+    """One queue and its rules.
+
+    ``size`` jobs are queued, ``busy`` jobs are in progress on all hosts. ``tokens`` is how many
+    jobs may start now by the rate. A rule that is not set is None (``blocking``: False). ``rate``
+    is text such as "100/minute". ``blocking`` is True if all later queues wait while this one has
+    jobs in progress, or the names of those that wait. ``changed`` names the rules that were set at
+    run time; the others are those of this process's configuration.
+    """
 
     name: str
-    running: int
-    waiting: int
+    size: int
+    busy: int
     paused: bool
     limit: int | None
     process_limit: int | None
@@ -34,10 +39,8 @@ class QueueState:
 
 
 def queues(*names: str) -> list[QueueState]:
-    """These queues; without names all that were ever pushed to, have a rule or are paused.
-
-    Raises ServerUnavailable.
-    """
+    """The state of these queues. Without names: of every queue that was ever pushed to, has a rule
+    or is paused, by name. Raises ServerUnavailable."""
     paused, controlled, pushed, time = ask(
         ("SMEMBERS", keys().paused),
         ("HKEYS", keys().controlled),
@@ -62,22 +65,22 @@ def _known(names: list[str]) -> list[str]:
 
 def _questions(name: str) -> list[tuple[str, str]]:
     return [
-        ("HLEN", keys().inflight(name)),
         ("LLEN", keys().queue(name)),
+        ("HLEN", keys().inflight(name)),
         ("HGETALL", keys().control(name)),
         ("GET", keys().bucket(name)),
     ]
 
 
 def _state(name: str, paused: bool, replies: list[Any], now: int) -> QueueState:
-    running, waiting, control, bucket = replies
+    size, busy, control, bucket = replies
     found: Mapping[bytes, bytes] = control or {}
     rules = in_force(default().rules.of(name), found)
     rate = rules.rate
     return QueueState(
         name=name,
-        running=running or 0,
-        waiting=waiting or 0,
+        size=size or 0,
+        busy=busy or 0,
         paused=paused,
         limit=rules.limit,
         process_limit=rules.process_limit,
@@ -92,7 +95,7 @@ def _state(name: str, paused: bool, replies: list[Any], now: int) -> QueueState:
 
 
 def _tokens(rate: Rate, bucket: bytes | None, now: int) -> float:
-    """As fetch.lua counts them at the moment ``now``, in microseconds of the epoch."""
+    """The tokens at ``now`` (epoch microseconds), counted as fetch.lua does."""
     most = capacity(rate)
     try:
         left, counted = map(float, (bucket or b"").split())

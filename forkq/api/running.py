@@ -1,4 +1,4 @@
-"""The jobs that run now, and those of which nothing has been heard for long."""
+"""The jobs that run now, and those that have reported nothing for long."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from ..wire.times import seconds
 from .processes import identities
 from .query import ask, ask_leniently, keys, server_now, texts
 
-# Milliseconds that a record has left when its owner has missed two heartbeats of ten seconds.
+# A record with fewer milliseconds left belongs to an owner that has missed two heartbeats.
 _FRESH: Final = (RECORD_TTL - 30) * 1000
 _SECOND_LOOK: Final = 0.2  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job in the making; its arguments are other people's data, and not here.
+    """A job in progress, without its arguments: they are the users' data.
 
-    ``job`` is the name of its class, ``identity`` and ``thread`` who runs it, ``started_at`` epoch
-    seconds (a Ruby process's by the clock of its host), ``elapsed`` seconds from then to now,
-    ``progress`` what it last said of itself.
+    ``job`` is the name of its class; ``identity`` and ``thread`` tell which process and thread run
+    it. ``started_at`` is in epoch seconds (of a Ruby process: by the clock of its host),
+    ``elapsed`` in seconds from then to now. ``progress`` is what it last reported: ``done`` of
+    ``total`` (None: unknown), a ``note``, and ``at`` (epoch seconds).
 
-    ``heartbeat`` is False for a job in flight whose process sends none: it is stopped, it hangs, it
-    has died, or it cannot reach Redis. Where nothing else is known of such a job, ``thread`` is
-    empty, and ``started_at`` is when it was enqueued: it has begun since.
+    ``heartbeat`` is False if its process sends none: the process is stopped, hangs, has died, or
+    cannot reach Redis. If nothing else is known of such a job, ``thread`` is empty, and
+    ``started_at`` is when it was enqueued; it has started later.
     """
 
     jid: str
@@ -47,14 +48,14 @@ class RunningJob:
 
     @property
     def silent_for(self) -> float:
-        """Seconds since it last told of progress, or since it began."""
+        """Seconds since it last reported progress; if it never did, since it started."""
         if self.progress is None:
             return self.elapsed
         return max(0.0, self.elapsed - (self.progress.at - self.started_at))
 
 
 class _Lease(NamedTuple):
-    """One field of a queue's in-flight hash, and who holds it."""
+    """One field of a queue's in-flight hash, and the identity that holds it."""
 
     queue: str
     field: bytes
@@ -62,7 +63,7 @@ class _Lease(NamedTuple):
 
 
 class _Work(msgspec.Struct):
-    """What stands in IDENTITY:work for each thread. Sidekiq 6 writes the payload as an object."""
+    """The value of IDENTITY:work for one thread. Sidekiq 6 writes the payload as an object."""
 
     queue: str
     payload: str | dict[str, Any]
@@ -71,33 +72,38 @@ class _Work(msgspec.Struct):
 
 
 def running(longer_than: float | timedelta | None = None) -> list[RunningJob]:
-    """What runs now, the longest first; only what has run for more than ``longer_than`` seconds.
+    """The jobs that run now, the longest first; with ``longer_than`` (seconds or a timedelta) only
+    those that have run for longer.
 
-    As of each process's last heartbeat; and every lease whose owner sends no heartbeat. Raises
-    ServerUnavailable.
+    These are the jobs in each process's last heartbeat, and those of every lease whose owner sends
+    no heartbeat. Raises ServerUnavailable.
     """
     leases = _leases()
     owners = {lease.owner for lease in leases}
-    names = sorted({*identities(), *owners})
     at = server_now()
-    work = ask_leniently(*(("HGETALL", keys().work(name)) for name in names))
-    jobs = [
-        job
-        for name, threads in zip(names, work, strict=True)
-        for thread, raw in _pairs(threads)
-        if (job := _running_job(name, thread, raw, at)) is not None
-    ]
-    jobs = _with_uncovered(jobs, leases, at)
+    jobs = _reported(sorted({*identities(), *owners}), at)
+    jobs = _with_silent(jobs, leases, at)
     floor = _in_seconds(longer_than)
     return sorted((job for job in jobs if job.elapsed > floor), key=lambda job: -job.elapsed)
 
 
 def stuck(minutes: float = 10) -> list[RunningJob]:
-    """The running jobs that have told of no progress for ``minutes`` (nor begun since), and those
-    without a heartbeat; those that are silent for longest first. A job that never tells of any
-    counts from its beginning."""
+    """The running jobs that have reported no progress for ``minutes``, and those without a
+    heartbeat; the longest silent first. For a job that never reports, its start counts. Raises
+    ServerUnavailable."""
     silent = [j for j in running() if not j.heartbeat or j.silent_for > minutes * 60]
     return sorted(silent, key=lambda job: -job.silent_for)
+
+
+def _reported(names: list[str], at: float) -> list[RunningJob]:
+    """The jobs in the last heartbeats of the processes with these identities."""
+    work = ask_leniently(*(("HGETALL", keys().work(name)) for name in names))
+    return [
+        job
+        for name, threads in zip(names, work, strict=True)
+        for thread, raw in _pairs(threads)
+        if (job := _running_job(name, thread, raw, at)) is not None
+    ]
 
 
 def _leases() -> list[_Lease]:
@@ -112,17 +118,17 @@ def _leases() -> list[_Lease]:
     ]
 
 
-def _with_uncovered(jobs: list[RunningJob], leases: list[_Lease], at: float) -> list[RunningJob]:
-    """``jobs``, and those that hold one of the ``leases`` while their owner sends no heartbeat."""
-    uncovered = _uncovered(leases)
-    if uncovered:
-        # A child that starts writes its record, and one that ends gives its leases back.
+def _with_silent(jobs: list[RunningJob], leases: list[_Lease], at: float) -> list[RunningJob]:
+    """``jobs``, and the jobs of those ``leases`` whose owner sends no heartbeat."""
+    silent_leases = _without_heartbeat(leases)
+    if silent_leases:
+        # Meanwhile a child that starts writes its record, and one that ends returns its leases.
         time.sleep(_SECOND_LOOK)
-        uncovered = _uncovered(uncovered)
-    payloads = ask_leniently(*(("HGET", keys().inflight(i.queue), i.field) for i in uncovered))
+        silent_leases = _without_heartbeat(silent_leases)
+    payloads = ask_leniently(*(("HGET", keys().inflight(i.queue), i.field) for i in silent_leases))
     leased = [
         _leased_job(lease, payload, at)
-        for lease, payload in zip(uncovered, payloads, strict=True)
+        for lease, payload in zip(silent_leases, payloads, strict=True)
         if payload is not None
     ]
     silent = {(job.identity, job.jid) for job in leased}
@@ -133,17 +139,17 @@ def _with_uncovered(jobs: list[RunningJob], leases: list[_Lease], at: float) -> 
     ]
 
 
-def _uncovered(leases: list[_Lease]) -> list[_Lease]:
-    """Those whose owner's record is missing, or was not renewed for long."""
+def _without_heartbeat(leases: list[_Lease]) -> list[_Lease]:
+    """Those whose owner's record is missing, or was not renewed in time."""
     owners = sorted({lease.owner for lease in leases})
     left = ask_leniently(*(("PTTL", keys().process(owner)) for owner in owners))
-    # -1: a record that does not expire; None: another type, so no record.
+    # -1: a record that does not expire; None: a key of another type.
     beating = {o for o, ms in zip(owners, left, strict=True) if ms == -1 or (ms or 0) > _FRESH}
     return [lease for lease in leases if lease.owner not in beating]
 
 
 def _leased_job(lease: _Lease, payload: bytes, at: float) -> RunningJob:
-    """A job of which no more is known than its payload and its lease."""
+    """A job of which only its payload and its lease are known."""
     try:
         job = loads(payload)
     except MalformedPayload:
@@ -163,7 +169,8 @@ def _leased_job(lease: _Lease, payload: bytes, at: float) -> RunningJob:
 
 
 def _running_job(identity: str, thread: bytes, raw: bytes, at: float) -> RunningJob | None:
-    """One thread's entry; None for what nobody can read, such as a payload that is no job."""
+    """The job in one field of IDENTITY:work; None if it cannot be read, such as a payload that is
+    not a job."""
     try:
         work = msgspec.json.decode(raw, type=_Work)
         job = loads(work.payload.encode()) if isinstance(work.payload, str) else work.payload
@@ -183,12 +190,12 @@ def _running_job(identity: str, thread: bytes, raw: bytes, at: float) -> Running
 
 
 def _pairs(reply: Any) -> Iterator[tuple[bytes, bytes]]:
-    """A hash as RESP3 gives it; nothing where there is none."""
+    """The fields of a hash as RESP3 returns it; none if the reply is None."""
     yield from (reply or {}).items()
 
 
 def _in_seconds(length: float | timedelta | None) -> float:
-    """-1 for no bound: what began in this very second is running too."""
+    """-1 without a bound, so that a job that started in this second is included."""
     if length is None:
         return -1.0
     return length.total_seconds() if isinstance(length, timedelta) else length

@@ -1,4 +1,4 @@
-"""Counts: what has been done, what waits, and how it was on the days before."""
+"""Counts: jobs done, queued, scheduled and dead, and those of the days before."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_DAYS: Final = 5 * 365
 
 @dataclass(frozen=True, slots=True)
 class QueueFigures:
-    """How many jobs wait in a queue, and for how many seconds the next one has."""
+    """A queue: ``size`` jobs are queued; the next one has been queued for ``latency`` seconds."""
 
     name: str
     size: int
@@ -29,8 +29,13 @@ class QueueFigures:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """``processed`` (failures too), ``failed`` and ``ran_twice`` since the beginning; the rest as
-    of now: jobs that run (``busy``), wait for their time, for a retry, or are dead."""
+    """All figures.
+
+    Since the first job: ``processed`` (failed ones included), ``failed``, and ``ran_twice`` (jobs
+    that ran again elsewhere because their host was cut off). As of now: ``processes``, jobs that
+    run (``busy``), that are ``scheduled``, that wait for a ``retry``, and that are ``dead``.
+    ``busy`` and ``processes`` are as of the last heartbeats.
+    """
 
     processed: int
     failed: int
@@ -44,13 +49,13 @@ class Stats:
 
     @property
     def enqueued(self) -> int:
-        """Jobs that wait in any queue."""
+        """How many jobs are queued in all queues."""
         return sum(queue.size for queue in self.queues)
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """What was done on one day, UTC."""
+    """How many jobs were processed on one day (UTC), failed ones included, and how many failed."""
 
     date: date
     processed: int
@@ -58,7 +63,8 @@ class Day:
 
 
 def stats() -> Stats:
-    """All figures of now; 0 where a key is damaged (``damaged_keys``). Raises ServerUnavailable."""
+    """All figures of now; 0 for a key that holds another type (``damaged_keys``). Raises
+    ServerUnavailable."""
     names = keys()
     *counters, scheduled, retry, dead, identities = ask_leniently(
         ("GET", names.stat("processed")),
@@ -85,29 +91,31 @@ def stats() -> Stats:
 
 
 def queue_names() -> list[str]:
-    """Every queue that was ever pushed to. Raises ServerUnavailable."""
+    """The names of all queues that were ever pushed to, sorted. Raises ServerUnavailable."""
     [names] = ask_leniently(("SMEMBERS", keys().queues))
     return texts(names or ())
 
 
 def damaged_keys(queues: Iterable[str] = ()) -> list[str]:
-    """The keys that hold another type than forkq keeps there: nothing that belongs to them works.
+    """The keys that hold another type than forkq stores there, so that their queue or set does not
+    work.
 
-    Those of ``queues`` and of all that were ever pushed to are looked at, and those that all share.
-    Raises ServerUnavailable.
+    Checks the keys of ``queues`` and of all queues that were ever pushed to, and the keys that all
+    queues share. Raises ServerUnavailable.
     """
     shared = keys().shared()
     names = sorted({*queue_names(), *queues})
     own = (
         key for name in names for key in (*keys().lists_and_leases([name]), keys().control(name))
     )
-    looked_at = [*shared, *own]
-    types = ask_leniently(*(("TYPE", key) for key in looked_at))
-    return damaged(looked_at, [str(found or b"none", "ascii") for found in types])
+    checked = [*shared, *own]
+    types = ask_leniently(*(("TYPE", key) for key in checked))
+    return damaged(checked, [str(found or b"none", "ascii") for found in types])
 
 
 def history(days: int = 7) -> list[Day]:
-    """The last ``days`` days, today first. Raises ServerUnavailable."""
+    """The counts of the last ``days`` days (UTC), today first. Raises ForkqError for more days than
+    counts are kept, and ServerUnavailable."""
     if not 1 <= days <= _MOST_DAYS:
         raise ForkqError(f"a history of {days} days: counts are kept for 1 to {_MOST_DAYS} days")
     today = datetime.now(timezone.utc).date()
@@ -123,7 +131,7 @@ def history(days: int = 7) -> list[Day]:
 
 
 def _queues(names: list[str]) -> tuple[QueueFigures, ...]:
-    """In order of their names; what is no list is no queue."""
+    """The figures of those names that are lists, in the order of ``names``."""
     lists = [keys().queue(name) for name in names]
     replies = ask_leniently(*(c for key in lists for c in (("LLEN", key), ("LINDEX", key, -1))))
     rows = zip(names, replies[::2], replies[1::2], strict=True)
@@ -133,7 +141,8 @@ def _queues(names: list[str]) -> tuple[QueueFigures, ...]:
 
 
 def latency(oldest: bytes | None) -> float:
-    """How long the next job of a queue has waited, in seconds; 0 if there is none that can tell."""
+    """For how many seconds ``oldest``, the next job of a queue, has been queued; 0 if there is
+    none, or if it does not say."""
     if oldest is None:
         return 0.0
     try:
@@ -144,5 +153,5 @@ def latency(oldest: bytes | None) -> float:
 
 
 def _count(found: bytes | None) -> int:
-    """A counter; 0 if it is not there, or holds something else."""
+    """A counter; 0 if it is missing, or not a number."""
     return int(found) if found and found.removeprefix(b"-").isdigit() else 0

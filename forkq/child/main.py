@@ -17,8 +17,9 @@ from setproctitle import setproctitle
 from .. import default_client, registry
 from ..config.capsule import Capsule
 from ..config.config import Config
+from ..cron.service import service_name
 from ..errors import ForkqError
-from ..every import entries_by_origin, service_of
+from ..every import entries_by_origin
 from ..process_state import announce_stopping, lead
 from ..runtime import log
 from ..runtime.app_loader import load_app
@@ -321,7 +322,7 @@ class Child:
 
 def _publisher(config: Config, keys: Keys, assignment: Assignment, logger: Any) -> Publisher:
     """Publishes the app's periodic jobs. Raises ForkqError if they contradict each other."""
-    claim = Claim(keys, service_of(config), assignment, logger)
+    claim = Claim(keys, service_name(config.tag, config.app), assignment, logger)
     return Publisher(
         keys, entries_by_origin(config), logger, worked_on=config.queue_names, newest=claim.holds
     )

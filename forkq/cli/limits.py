@@ -21,7 +21,6 @@ _NO_QUEUES: Final = "no job has been pushed to any queue, and no queue has a rul
 _CHANGED_NOTE: Final = (
     "* changed at run time; `forkq limits reset QUEUE` goes back to the configuration"
 )
-_FIGURES: Final = ("running", "waiting")
 _COUNT: Final = click.IntRange(0, MOST)
 
 
@@ -44,7 +43,7 @@ def show_(queues: tuple[str, ...], wants_json: bool, **flags: Any) -> int:
         api.Queue(name)  # raises on a pattern
     states = api.queues(*queues)
     if wants_json:
-        click.echo(as_json([_facts(state) for state in states]))
+        click.echo(as_json([asdict(state) for state in states]))
         return 0
     echo_table([_row(state) for state in states], _TITLES, _NO_QUEUES)
     if any(state.changed for state in states):
@@ -127,22 +126,15 @@ def _changed() -> Sequence[str]:
     return [state.name for state in api.queues() if state.changed]
 
 
-def _facts(state: api.QueueState) -> dict[str, Any]:
-    """For programs."""
-    figures = {"size": state.waiting, "busy": state.running}
-    others = {key: value for key, value in asdict(state).items() if key not in _FIGURES}
-    return {"name": state.name, **figures, **others}
-
-
 def _row(state: api.QueueState) -> tuple[str, ...]:
     return (
         state.name,
-        f"{state.running:,}",
+        f"{state.busy:,}",
         _cell(state, "limit", state.limit),
         _cell(state, "process_limit", state.process_limit),
         _cell(state, "rate", _rate(state)),
         "-" if state.tokens is None else f"{state.tokens:.1f}",
-        f"{state.waiting:,}",
+        f"{state.size:,}",
         ", ".join(_marks(state)),
     )
 
@@ -168,4 +160,4 @@ def _summary(state: api.QueueState) -> str:
     limit = "no limit" if state.limit is None else f"limit {state.limit}"
     process = "" if state.process_limit is None else f", {state.process_limit} per child"
     rate = "" if state.rate is None else f", {_rate(state)}"
-    return f"{limit}{process}{rate}; busy {state.running}, size {state.waiting}"
+    return f"{limit}{process}{rate}; busy {state.busy}, size {state.size}"

@@ -1,13 +1,13 @@
-"""The leader's lease: of all the clocks of a cluster one leads, the others stand by.
+"""The leader's lease: one clock of a cluster holds it and leads, the others stand by.
 
-Only the leader moves due jobs and enqueues periodic ones. Two that do so at once are harmless:
-every move is atomic. What must be right is the moment until which an app may believe that it
-leads. So the leader counts from before it asked for the lease, by its own monotonic clock, and ends
-a little early.
+Only the leader moves due jobs and enqueues periodic ones. Two clocks that do so at once do no harm:
+every move is atomic. But ``forkq.is_leader()`` may be true on one host at most. So the leader
+counts the lease from before it asked Redis, by its own monotonic clock, and ends its leadership a
+little before the lease expires.
 
-A server that gives nobody the lease (another type at its key, a user that may not touch it) must
-not keep due jobs waiting: then every clock acts, and nobody leads. A full server is no such case:
-it lets the lease be taken and renewed.
+If Redis refuses the lease to every clock (a key of another type, a user without the right), due
+jobs must not wait: then every clock does the leader's work, and no clock leads. A full server is
+not such a case: it lets a clock take and renew the lease.
 """
 
 from __future__ import annotations
@@ -26,24 +26,29 @@ from ..wire.keys import Keys
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
+# All in seconds.
 TTL: Final = 12.0
 RENEW: Final = 5.0
-# How much earlier than the lease our leadership ends: hosts' clocks run at slightly different
-# speed, and our child hears of the end by pipe.
+# How much earlier than the lease the leadership ends: hosts' clocks run at slightly different
+# speeds, and the child hears of the end through a pipe.
 MARGIN: Final = 1.0
-# How long nobody has the lease after a resignation: in a child whose jobs compute, it takes that
-# long until its main thread has had the interpreter often enough to hear of it.
+# How long no clock can take the lease after a resignation: a child whose jobs compute needs that
+# long until its main thread gets the interpreter and hears of the end.
 HANDOVER: Final = 1.0
-# How often a standby looks whether the leader, a process that it can see, still lives: no command.
-_GLANCE: Final = 1.0
-# How often a standby asks a server that does not tell of a resignation.
+# How often a standby checks whether the leader's process, if it runs on this host, still lives.
+# That costs no command.
+_LIVENESS_CHECK: Final = 1.0
+# How often a standby asks a server that sends no invalidation at a resignation.
 _POLL: Final = 1.0
 _COUNTER_TTL: Final = 86_400
 
 
-class Leader:
-    """This clock's claim to the lease, on the clock's wire. ``report`` is called with the time
-    until which this clock leads (monotonic) whenever that changes; 0: it no longer does."""
+class LeaderLease:
+    """This clock's part in the leader's lease, on the clock's connection.
+
+    ``report`` is called whenever the time changes until which this clock leads (monotonic seconds;
+    0: it no longer leads).
+    """
 
     def __init__(
         self,
@@ -60,71 +65,74 @@ class Leader:
         self._log = log
         self._refusal = Outage(
             log,
-            "redis gives nobody the leader's lease; every clock moves due jobs, and nobody leads",
-            "redis gives the leader's lease again",
+            "redis refuses the leader's lease; every clock moves due jobs, and no clock leads",
+            "redis grants the leader's lease again",
         )
         self._server_time = ServerTime(log)
-        self._until = 0.0
-        self._due = 0.0
-        self._place = ""  # of the leader, if that is somebody else
-        self._watching = False
+        self._leads_until = 0.0
+        self._next_try = 0.0
+        self._leader_ref = ""  # the process_ref of the leader, if another clock leads
+        self._watches_resignations = False
         self._refused = False
-        self._retired = False
+        self._resigned = False
 
     @property
     def leads(self) -> bool:
-        """Whether this clock holds the lease, for all it knows."""
-        return time.monotonic() < self._until
+        """Whether this clock holds the lease, as far as it knows."""
+        return time.monotonic() < self._leads_until
 
     @property
-    def acts(self) -> bool:
-        """Whether this clock does the leader's work: it leads, or nobody can."""
+    def does_the_work(self) -> bool:
+        """Whether this clock does the leader's work: it leads, or Redis refuses the lease to every
+        clock."""
         return self.leads or self._refused
 
     def pause(self) -> float:
-        """Seconds until ``attend`` wants to be called again."""
-        if self._retired:
+        """Seconds until ``attend`` is due again."""
+        if self._resigned:
             return TTL
-        left = self._due - time.monotonic()
-        return min(left, _GLANCE) if liveness_of(self._place) == "alive" else left
+        left = self._next_try - time.monotonic()
+        return min(left, _LIVENESS_CHECK) if liveness_of(self._leader_ref) == "alive" else left
 
     def attend(self, watch: bool) -> None:
-        """Takes or renews the lease, when it is time for that. With ``watch``, the server tells
-        the wire when a leader resigns. Raises ConnectionLost, and what a failover makes of a
-        command."""
-        waiting = time.monotonic() < self._due and liveness_of(self._place) != "dead"
-        if waiting or self._retired:
+        """Takes or renews the lease when that is due. With ``watch``, the server sends an
+        invalidation when a leader resigns. Raises ConnectionLost, and the errors of a failover."""
+        waiting = time.monotonic() < self._next_try and liveness_of(self._leader_ref) != "dead"
+        if waiting or self._resigned:
             return
-        self._server_time.measure(self._connection)  # before what is due is looked for
+        self._server_time.measure(self._connection)  # before the clock looks for due jobs
         try:
-            if not (self.leads and self._renew()):
-                self._take(watch)
-            self._refused = False
-            self._refusal.end()
+            self._renew_or_take(watch)
         except ResponseError as error:
             if refused(error):
                 raise
-            self._stand_down(RENEW)
+            self._stand_by(RENEW)
             self._refused = True
             self._refusal.begin(error)
+        else:
+            self._refused = False
+            self._refusal.end()
 
-    def look_again(self) -> None:
-        """A leader has resigned, or the connection is new: it is time to attend, whatever was
-        known."""
-        self._due, self._watching = 0.0, False
+    def try_now(self) -> None:
+        """Makes ``attend`` due at once: a leader has resigned, or the connection is new."""
+        self._next_try, self._watches_resignations = 0.0, False
 
-    def retire(self) -> None:
-        """Gives up the lease for good: this clock is stopping, or its children fetch no more."""
-        self._retired, self._refused = True, False
+    def resign(self) -> None:
+        """Gives up the lease for good: this clock stops, or the children of its tree are quiet."""
+        self._resigned, self._refused = True, False
         if self.leads:
-            self._stand_down(TTL)  # first the app, then the others
+            self._stand_by(TTL)  # the app hears of it before another clock can lead
             keys = (self._keys.leader, self._keys.leader_left)
             self._connection.script(
                 LEADER_RESIGN, keys, (self._name, int(HANDOVER * 1000), _COUNTER_TTL)
             )
 
+    def _renew_or_take(self, watch: bool) -> None:
+        if not (self.leads and self._renew()):
+            self._take(watch)
+
     def _renew(self) -> bool:
-        """False if somebody else has the lease: it was lost in spite of us."""
+        """False if this clock has lost the lease: another clock holds it, or none does."""
         sent = time.monotonic()
         milliseconds = int(TTL * 1000)
         if self._connection.call("GETEX", self._keys.leader, "PX", milliseconds) != self._name:
@@ -133,50 +141,55 @@ class Leader:
         return True
 
     def _take(self, watch: bool) -> None:
-        if watch and not self._watching:
-            self._connection.pipeline(
-                [("CLIENT", "CACHING", "YES"), ("GET", self._keys.leader_left)]
-            )
-            self._watching = True
+        """Takes the lease if it is free, or if the process of its holder is dead."""
+        if watch:
+            self._watch_resignations()
         sent = time.monotonic()
         holder, left = self._claim(b"")
-        place = _place(holder)
-        if holder != self._name and liveness_of(place) == "dead":
+        ref = _ref_of(holder)
+        if holder != self._name and liveness_of(ref) == "dead":
             holder, left = self._claim(holder)
-            place = _place(holder)
+            ref = _ref_of(holder)
         if holder == self._name:
             self._lead(sent)
         else:
-            self._place = place
-            self._stand_down(left if watch else min(left, _POLL))
+            self._leader_ref = ref
+            self._stand_by(left if watch else min(left, _POLL))
 
-    def _claim(self, dead: bytes) -> tuple[bytes, float]:
-        """Who has the lease now, and for how many seconds."""
-        arguments = (self._name, int(TTL * 1000), dead)
+    def _watch_resignations(self) -> None:
+        if not self._watches_resignations:
+            key = self._keys.leader_left
+            self._connection.pipeline([("CLIENT", "CACHING", "YES"), ("GET", key)])
+            self._watches_resignations = True
+
+    def _claim(self, dead_holder: bytes) -> tuple[bytes, float]:
+        """Claims the lease if it is free or held by ``dead_holder``. Returns who holds it then, and
+        for how many seconds."""
+        arguments = (self._name, int(TTL * 1000), dead_holder)
         holder, left = self._connection.script(LEADER_CLAIM, (self._keys.leader,), arguments)
         return holder, left / 1000
 
     def _lead(self, sent: float) -> None:
-        """The lease is ours from at least ``sent`` on."""
-        if not self._until:
+        """The lease runs from ``sent`` (monotonic) or later."""
+        if not self._leads_until:
             self._log.info("this clock leads")
-        self._place = ""
-        self._due = sent + RENEW
-        self._tell(sent + TTL - MARGIN)
+        self._leader_ref = ""
+        self._next_try = sent + RENEW
+        self._set_leads_until(sent + TTL - MARGIN)
 
-    def _stand_down(self, seconds: float) -> None:
-        """We do not lead, and try again after so many seconds."""
-        if self._until:
-            self._log.info("this clock leads no more")
-        self._due = time.monotonic() + seconds
-        self._tell(0.0)
+    def _stand_by(self, seconds: float) -> None:
+        """This clock does not lead; it tries again in so many seconds."""
+        if self._leads_until:
+            self._log.info("this clock no longer leads")
+        self._next_try = time.monotonic() + seconds
+        self._set_leads_until(0.0)
 
-    def _tell(self, until: float) -> None:
-        if until != self._until:
-            self._until = until
+    def _set_leads_until(self, until: float) -> None:
+        if until != self._leads_until:
+            self._leads_until = until
             self._report(until)
 
 
-def _place(holder: bytes) -> str:
-    """Where the process lives that wrote ``holder``: see ``whereabouts``."""
+def _ref_of(holder: bytes) -> str:
+    """The process_ref in the lease's value."""
     return holder.decode("utf-8", "replace").partition(" ")[2]

@@ -1,4 +1,4 @@
-"""What the leading clock does at its time, and when it has to look at Redis for that."""
+"""A task of the leader's clock: when the clock runs it, and when it reads Redis for it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .tracking import ChangedKeys
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-# A server that tells of changes may tell thousands a second. So often we look, and no more.
-_BREATH: Final = 0.01
-# How often we look where the server does not tell.
+# All in seconds. A server may report thousands of changes a second; the clock reads only so often.
+_SHORTEST_INTERVAL: Final = 0.01
+# How often the clock reads where the server reports no changes.
 _POLL: Final = 1.0
 
 
@@ -24,7 +24,7 @@ class Work(Protocol):
     """Moving due jobs, or enqueueing periodic ones."""
 
     def load(self, watch: bool) -> None:
-        """Reads anew what is due when. With ``watch``, the server tells the wire of changes."""
+        """Reads what is due when. With ``watch``, the server reports later changes."""
 
     def next_due(self) -> float | None:
         """Epoch seconds of the next thing to do, without asking Redis; None if there is none."""
@@ -34,63 +34,71 @@ class Work(Protocol):
 
 
 class ScheduledTask:
-    """One piece of work, and how fresh is what it knows of its ``keys``. Redis is asked again only
-    when the server has told of a change.
+    """One piece of work, and whether what it knows of its ``keys`` is stale. It reads Redis again
+    only when the server has reported a change.
 
-    What the server refuses of one piece, or a value that nobody foresaw makes of it, is logged once
-    and tried again later: it must neither hold up the others nor end the clock."""
+    An error is logged once, and the work is tried again later: a command that Redis refuses, or a
+    value that the code cannot handle, must neither delay other tasks nor end the clock.
+    """
 
     def __init__(
         self, name: str, work: Work, keys: tuple[str, ...], log: FilteringBoundLogger
     ) -> None:
         self._work = work
         self._keys = keys
-        self._trouble = Outage(log, f"{name} are held up", f"{name} go on again")
+        self._failure = Outage(log, f"{name} are delayed by an error", f"{name} are on time again")
         self._backoff = Backoff()
         self._stale = True
-        self._next_look = 0.0
-        self._rests_until = 0.0
+        self._next_load = 0.0
+        self._retry_at = 0.0
 
-    def hear(self, news: ChangedKeys) -> None:
-        """Takes in what has changed."""
-        self._stale |= news.of(*self._keys)
+    def note(self, changes: ChangedKeys) -> None:
+        """Marks what it knows as stale if a key of its own has changed."""
+        self._stale |= changes.include(*self._keys)
 
-    def forget(self) -> None:
-        """Another clock works, or nobody tells of changes any more: look before the next."""
-        self._stale, self._next_look = True, 0.0
+    def reload(self) -> None:
+        """Makes the next ``attend`` read Redis: what the task knows may be wrong."""
+        self._stale, self._next_load = True, 0.0
 
     def attend(self, watch: bool) -> None:
-        """Looks if there is news, and does what is due. Raises ConnectionLost, and what a failover
-        makes of a command."""
-        if time.monotonic() < self._rests_until:
+        """Reads Redis if its knowledge is stale, then does what is due. Raises ConnectionLost, and
+        the errors of a failover."""
+        if time.monotonic() < self._retry_at:
             return
         try:
-            self._look(watch)
-            due = self._work.next_due()
-            if due is not None and due <= now():
-                self._work.work()
-            self._trouble.end()
-            self._backoff.reset()
+            self._load_if_stale(watch)
+            self._work_if_due()
         except ConnectionLost:
             raise
         except Exception as error:
             if isinstance(error, RedisError) and refused(error):
                 raise
-            self._trouble.begin(error)
-            self.forget()
-            self._rests_until = time.monotonic() + self._backoff.pause()
+            self._put_off(error)
+        else:
+            self._failure.end()
+            self._backoff.reset()
 
     def pause(self) -> float:
         """Seconds until it has something to do, as far as it knows; infinite if never."""
-        if (rest := self._rests_until - time.monotonic()) > 0:
-            return rest
+        if (wait := self._retry_at - time.monotonic()) > 0:
+            return wait
         due = self._work.next_due()
         work = due - now() if due is not None else math.inf
-        look = self._next_look - time.monotonic() if self._stale else math.inf
-        return max(0.0, min(work, look))
+        load = self._next_load - time.monotonic() if self._stale else math.inf
+        return max(0.0, min(work, load))
 
-    def _look(self, watch: bool) -> None:
-        if self._stale and time.monotonic() >= self._next_look:
+    def _work_if_due(self) -> None:
+        due = self._work.next_due()
+        if due is not None and due <= now():
+            self._work.work()
+
+    def _put_off(self, error: Exception) -> None:
+        self._failure.begin(error)
+        self.reload()
+        self._retry_at = time.monotonic() + self._backoff.pause()
+
+    def _load_if_stale(self, watch: bool) -> None:
+        if self._stale and time.monotonic() >= self._next_load:
             self._work.load(watch)
             self._stale = not watch
-            self._next_look = time.monotonic() + (_BREATH if watch else _POLL)
+            self._next_load = time.monotonic() + (_SHORTEST_INTERVAL if watch else _POLL)

@@ -1,4 +1,4 @@
-"""A wire that remembers what the server tells it of changes."""
+"""A connection that remembers which keys the server has reported as changed."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from ..store.connection import RedisConnection
 
 @dataclass(frozen=True, slots=True)
 class ChangedKeys:
-    """Which keys have changed; ``everything``, if the server says that all have (FLUSHALL)."""
+    """Which keys have changed; ``all_keys``: the server reports all as changed (FLUSHALL)."""
 
     keys: frozenset[bytes] = frozenset()
-    everything: bool = False
+    all_keys: bool = False
 
-    def of(self, *names: str) -> bool:
-        """Whether there is news of any of these keys."""
-        return self.everything or any(name.encode() in self.keys for name in names)
+    def include(self, *names: str) -> bool:
+        """Whether any of these keys has changed."""
+        return self.all_keys or any(name.encode() in self.keys for name in names)
 
 
 class TrackingConnection(RedisConnection):
-    """Once ``track`` was called, no invalidation is lost: not those that arrive among the replies
-    to other commands either."""
+    """Once ``track`` was called, no invalidation is lost, also if it arrives among the replies to
+    other commands."""
 
     def __init__(self, url: str, *, timeout: float = 5.0, connect_timeout: float = 2.0) -> None:
         super().__init__(url, timeout=timeout, connect_timeout=connect_timeout)
         self._changed: set[bytes] = set()
-        self._everything = False
+        self._all_changed = False
         self.on_change(self._note)
 
     def wait(self, timeout: float, *wakes: int) -> bool:
         """As RedisConnection.wait; returns at once if a key changed. Reads all that was sent."""
-        if self._changed or self._everything:
+        if self._changed or self._all_changed:
             return True
-        spoke = super().wait(timeout, *wakes)
+        readable = super().wait(timeout, *wakes)
         self.hear()
-        return spoke
+        return readable
 
-    def news(self) -> ChangedKeys:
+    def take_changes(self) -> ChangedKeys:
         """What has changed since the last call."""
-        news = ChangedKeys(frozenset(self._changed), self._everything)
+        changes = ChangedKeys(frozenset(self._changed), self._all_changed)
         self._changed.clear()
-        self._everything = False
-        return news
+        self._all_changed = False
+        return changes
 
     def _note(self, keys: list[bytes] | None) -> None:
         if keys is None:
-            self._everything = True
+            self._all_changed = True
         else:
             self._changed.update(keys)

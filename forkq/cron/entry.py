@@ -1,4 +1,4 @@
-"""What a periodic job is: when, what and by which rules. Any process; no Redis, no effects."""
+"""What a periodic job is: its schedule, job and rules. Any process; no Redis, no effects."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import msgspec
 from ..errors import InvalidJob, InvalidSchedule
 from ..wire.payload import dumps, validate
 from .schedule import Schedule
+from .service import service_of
 from .zones import zone_name
 
 __all__ = ["Entry", "Missed", "Overlap", "Schedule", "check_name", "missed_ticks"]
@@ -20,23 +21,21 @@ __all__ = ["Entry", "Missed", "Overlap", "Schedule", "check_name", "missed_ticks
 Overlap: TypeAlias = Literal["skip", "allow"]
 Missed: TypeAlias = Literal["skip", "once"] | int
 
-# Where a tree's entries are defined; an origin is one of these and the service: ``code:shop``.
-ORIGIN_KINDS: Final = ("code", "file")
 MOST_MISSED: Final = 1000
 LONGEST_JITTER: Final = 86400
 LONGEST_NAME: Final = 128
-# A last tick that lies further ahead than so many seconds was noted by a clock that was wrong.
+# A last tick that lies further ahead than this many seconds was noted by a clock that was wrong.
 ASTRAY: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One periodic job, as it stands in Redis for every clock; made by ``make`` or ``decode``.
+    """The definition of one periodic job, as Redis stores it; made by ``make`` or ``decode``.
 
-    ``job`` is the payload that each tick pushes, but for what only a push can know. ``overlap``:
-    whether a tick is skipped while the job of an earlier one has not ended. ``missed``: how many of
-    the ticks that nobody was there for are made up for, the latest ones. ``jitter`` in seconds.
-    ``origin``: who published it (``periodic.origin_of``).
+    ``job`` is the payload that each tick pushes, without what a push adds (jid, times).
+    ``overlap``: "skip" leaves a tick out while the job of an earlier one has not ended. ``missed``:
+    how many missed ticks to enqueue late, newest first. ``jitter`` is in seconds. ``origin`` says
+    where it is defined (cron/service.py).
     """
 
     name: str
@@ -62,7 +61,8 @@ class Entry:
         enabled: bool = True,
         origin: str = "",
     ) -> Entry:
-        """An entry as users write it, checked. Raises InvalidSchedule, InvalidJob about ``job``."""
+        """Makes an entry from what a user wrote. Raises InvalidSchedule, and InvalidJob for a
+        ``job`` that cannot be pushed."""
         check_name(name)
         template = dict(job)
         validate(template)
@@ -80,23 +80,22 @@ class Entry:
 
     @property
     def service(self) -> str | None:
-        """Whose trees it belongs to: it ticks only while one of them runs. None if to nobody's: it
-        was added at run time."""
-        kind, colon, service = self.origin.partition(":")
-        return service if colon and kind in ORIGIN_KINDS else None
+        """The service that published it; None if it was added at run time."""
+        return service_of(self.origin)
 
     def due(self, tick: int) -> float:
-        """When the job of ``tick`` is to be pushed: up to ``jitter`` seconds later, by a hash of
-        name and tick, so that every clock comes to the same."""
+        """When to push the job of ``tick``, epoch seconds: up to ``jitter`` seconds later, by a
+        hash of name and tick, so that every clock computes the same time."""
         digest = hashlib.sha256(f"{self.name}\0{tick}".encode()).digest()
         return tick + self.jitter * (int.from_bytes(digest[:6], "big") / 2**48)
 
     def begins_anew(self, old: Entry | None) -> bool:
-        """Whether no tick before its publication is one of its own, if ``old`` stood there."""
+        """Whether its ticks start at its publication, with ``old`` as the definition before. If
+        not, ticks before that may be missed ones."""
         return old is None or old.schedule != self.schedule or (self.enabled and not old.enabled)
 
     def encode(self) -> bytes:
-        """As JSON; equal entries give equal bytes."""
+        """The entry as JSON; equal entries give equal bytes."""
         return msgspec.json.encode(
             _Written(
                 name=self.name,
@@ -113,8 +112,8 @@ class Entry:
 
     @classmethod
     def decode(cls, raw: bytes) -> Entry:
-        """The entry in ``raw``. Raises InvalidSchedule for whatever is none, by a stranger's hand
-        or by a later forkq's."""
+        """The entry in ``raw``. Raises InvalidSchedule if this forkq cannot read it: another
+        program or a later forkq wrote it."""
         try:
             written = msgspec.json.decode(raw, type=_Written)
             return cls.make(**{key: getattr(written, key) for key in written.__struct_fields__})
@@ -137,7 +136,7 @@ class _Written(msgspec.Struct, kw_only=True):
 
 
 def check_name(name: object) -> None:
-    """Raises InvalidSchedule for a name that would not survive a log line or a command line."""
+    """Raises InvalidSchedule for a name that a log line or a command line cannot hold."""
     fits = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME
     if not fits or not str(name).isprintable() or name != str(name).strip():
         raise InvalidSchedule(
@@ -147,7 +146,7 @@ def check_name(name: object) -> None:
 
 
 def missed_ticks(missed: Missed) -> int:
-    """``"skip"``, ``"once"`` or a number as the number that it means. Raises InvalidSchedule."""
+    """``"skip"``, ``"once"`` or a number, as a number of ticks. Raises InvalidSchedule."""
     found: object = (
         {"skip": 0, "once": 1}.get(missed, missed) if isinstance(missed, str) else missed
     )

@@ -1,8 +1,7 @@
-"""What became of periodic jobs: one list of JSON lines per entry, newest first (keys.cron_runs).
+"""The history of periodic jobs: one list of JSON lines per entry, newest first (keys.cron_runs).
 
-Written by the clock (cron_tick.lua), by the child that ran the job (cron_ended.lua) and by
-``Cron.run``, which runs an entry by hand. The API reads them, and puts the lines of one job
-together by its jid.
+The clock (cron_tick.lua), the child that ran the job (cron_ended.lua) and ``api.cron.run`` write
+the lines. The API reads them, and merges the lines of one job by its jid.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ EXPIRES: Final = 90 * 86_400
 
 
 def line(event: Event, **more: Any) -> bytes:
-    """One line: ``event``, ``at`` (epoch seconds, when it was written) and what of these is known:
+    """One line: ``event``, ``at`` (epoch seconds of writing), and those of these that are known:
 
-    ``tick``: the whole epoch second that the job was for; of "missed", the last of several.
-    ``jid``: the job; in all but "skipped" and "missed", which have none.
+    ``tick``: the whole epoch second of the tick; for "missed", the last of several.
+    ``jid``: the job; "skipped" and "missed" have none.
     ``elapsed``: seconds that the job ran ("done", "retry", "dead", "dropped").
-    ``running``: the jid that stood in the way of a "skipped" tick.
-    ``count``: how many ticks were "missed"; left out if they are more than were worth counting.
+    ``running``: the jid of the job because of which a tick was "skipped".
+    ``count``: how many ticks were "missed"; left out if they were too many to count.
     ``since``: the first of them.
     ``why``: what kept a single tick from being enqueued ("missed").
 
-    What is given as None is left out.
+    A value of None is left out.
     """
     known = {key: value for key, value in more.items() if value is not None}
     return dumps({"event": event, "at": now(), **known})

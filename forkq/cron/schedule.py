@@ -1,8 +1,9 @@
-"""When a periodic job is due: a cron expression in a time zone. Used through ``cron``.
+"""When a periodic job is due: a cron expression in a time zone. Used through ``entry``.
 
-cronsim reads the fields and counts through the calendar, in local time without a zone. How that
-meets the clock changes of a zone is decided here, the same for five and six fields: cronsim's own
-rule is for five only, and takes each change for one of whole hours, which Lord Howe's is not.
+cronsim reads the fields and finds matching times, in local time without a zone. This module maps
+them to real time across the clock changes of a zone, the same way for five and six fields.
+cronsim's own rule applies to five fields only, and assumes that clocks change by whole hours; on
+Lord Howe Island they do not.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _ALIASES: Final = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-# In the order of six fields, under the names by which cronsim complains.
+# In the order of six fields, under the names in cronsim's errors.
 _FIELDS: Final = {
     "second": "0 to 59",
     "minute": "0 to 59",
@@ -41,7 +42,7 @@ _FIELDS: Final = {
     "month": "1 to 12 or JAN to DEC",
     "day-of-week": "0 to 7 or SUN to SAT (0 and 7: Sunday), 1#2 (second Monday), 5L (last Friday)",
 }
-# The first and the last value of each field; as numbers, and by name where there are names.
+# The first and the last value of each field, as numbers and, where there are names, by name.
 _ENDS: Final = {
     "second": ("0", "59"),
     "minute": ("0", "59"),
@@ -66,9 +67,9 @@ class Schedule:
     starts with ``*``, and either of them otherwise.
 
     When clocks change: an expression with fixed hours and minutes (neither field starts with ``*``)
-    means times of day. One that is skipped comes once, right after the gap; one that happens twice
-    comes once, the first time. Any other expression means real time: what is skipped does not come,
-    what happens twice comes twice.
+    means times of day. A time of day that the change skips ticks once, right after the gap; one
+    that happens twice ticks once, the first time. Any other expression means real time: a skipped
+    time does not tick, and a time that happens twice ticks twice.
     """
 
     expression: str
@@ -76,14 +77,14 @@ class Schedule:
 
     @classmethod
     def parse(cls, expression: str, tz: str = "UTC") -> Schedule:
-        """The schedule. Raises InvalidSchedule, which names the field that is wrong."""
+        """Makes a schedule. Raises InvalidSchedule, which names the wrong field."""
         zone_of(tz)
         schedule = cls(_text(expression), tz)
         schedule._check()
         return schedule
 
     def after(self, moment: float) -> int | None:
-        """The first tick after ``moment``, both in epoch seconds; None if there never is one."""
+        """The first tick after ``moment``, both in epoch seconds; None if there is none."""
         if moment > _LAST_MOMENT:
             return None
         zone, start = zone_of(self.tz), math.floor(moment) + 1
@@ -91,13 +92,13 @@ class Schedule:
         while (local := self._first_local(self._since(start, period))) is not None:
             tick = local - period.offset
             if tick < period.end:
-                return max(start, tick)  # what a gap skipped comes right after it
+                return max(start, tick)  # a tick that a gap skipped comes right after the gap
             start = period.end
             period = zone.period(start)
         return None
 
     def ticks(self, after: float, until: float, most: int) -> list[int]:
-        """The ticks after ``after`` and up to ``until``, in order, the first ``most`` of them."""
+        """The first ``most`` ticks later than ``after`` and not later than ``until``, in order."""
         found: list[int] = []
         tick = self.after(after)
         while tick is not None and tick <= until and len(found) < most:
@@ -106,22 +107,22 @@ class Schedule:
         return found
 
     def _since(self, start: int, period: Period) -> int:
-        """The local time from which matches count, seen from ``start`` in ``period``.
+        """The local time from which a match counts, for a search that begins at ``start``.
 
-        For times of day, local time is one line without a seam: a period takes up where the one
-        before it left off, so that nothing is skipped and nothing comes twice.
+        For times of day, a period begins at the local time at which the period before it ended, so
+        that no time of day is skipped and none comes twice.
         """
         local = start + period.offset
         if not self._means_times_of_day:
             return local
-        seam = period.begin + period.before
-        return seam if start == period.begin else max(local, seam)
+        begin = period.begin + period.before
+        return begin if start == period.begin else max(local, begin)
 
     def _first_local(self, local: int) -> int | None:
         """The first match at ``local`` or later; local time, in seconds since 1970."""
         try:
             found = next(CronSim(self._fields, _EPOCH + _SECOND * (local - 1)))
-        except StopIteration:  # none in fifty years: there are not that many kinds of years
+        except StopIteration:  # no match in fifty years: cronsim searches no further
             return None
         return (found - _EPOCH) // _SECOND
 
@@ -149,14 +150,14 @@ class Schedule:
             raise self._refused("no date ever matches its day-of-month, month and day-of-week")
 
     def _check_steps(self) -> None:
-        """A step that is wider than its field is another way to write its first value, and surely
-        meant otherwise: ``*/90`` minutes."""
+        """Refuses a step that is wider than its field, such as ``*/90`` minutes: it would only ever
+        match the first value."""
         for name, text in self._named_fields():
             first, last = (int(end) for end in _ENDS[name][:2])
             for step in (int(item.partition("/")[2] or 0) for item in text.split(",")):
                 if step > last - first:
                     raise self._refused(
-                        f"{name} is {text!r}: a step of {step} never comes to a second tick within "
+                        f"{name} is {text!r}: a step of {step} never reaches a second value within "
                         f"{first} to {last}; for longer pauses use the fields to the right"
                     )
 
@@ -168,7 +169,7 @@ class Schedule:
         return InvalidSchedule(f"cron expression {self.expression!r}: {why}")
 
     def _why(self, error: Exception) -> str:
-        """The field that cronsim complains of, its value, and what is expected there."""
+        """The field that cronsim refused, its value, and what is expected there."""
         name = str(error).removeprefix("Bad ")
         if name not in _FIELDS:
             return str(error)
@@ -180,7 +181,7 @@ class Schedule:
 
 
 def _descent(name: str, text: str) -> str:
-    """What to write instead of the first range in a field that runs backwards; "" if none does."""
+    """What to write instead of the first descending range in a field; "" if there is none."""
     for item in text.split(","):
         found = _RANGE.fullmatch(item)
         if found is None:
@@ -193,7 +194,7 @@ def _descent(name: str, text: str) -> str:
 
 
 def _number(name: str, text: str) -> int:
-    """A value as a number, whether it is one or a name; -1 if it is neither."""
+    """The number of a value that is a number or a name; -1 if it is neither."""
     names = _NAMES.get(name, [])
     if text.upper() in names:
         return names.index(text.upper()) + (name == "month")

@@ -1,7 +1,6 @@
-"""Time zones as periods in which clocks keep their distance from UTC. Used by ``cron`` only.
+"""Time zones as periods in which clocks keep their offset from UTC. Used by forkq/cron/ only.
 
-zoneinfo answers for one moment at a time and does not say when clocks change; whoever walks through
-local time needs to know just that.
+zoneinfo tells the offset of one moment, and not when clocks change. A schedule needs the changes.
 """
 
 from __future__ import annotations
@@ -16,17 +15,18 @@ from typing import Final
 from ..errors import InvalidSchedule
 
 _DAY: Final = 86400
-# What each machine means by itself, or counts with leap seconds: the clock of another host, which
-# enqueues the job, would take another time for it.
+# Names that mean another zone on each machine, or times with leap seconds: the clock that enqueues
+# the job runs on another host, and would read another time in them.
 _LOCAL: Final = frozenset({"localtime", "posixrules", "Factory", "local"})
 _VARIANTS: Final = ("posix/", "right/")
-_HORIZON: Final = 366  # days that a period is followed ahead; what comes then is the next one
+_HORIZON: Final = 366  # days; a longer period is returned in parts
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
     """From ``begin`` up to, not including, ``end`` (epoch seconds) clocks are ``offset`` seconds
-    ahead of UTC. ``before`` is the offset just before ``begin``: the same, if nothing changed."""
+    ahead of UTC. ``before`` is the offset just before ``begin``; equal if clocks did not change
+    then."""
 
     begin: int
     end: int
@@ -42,12 +42,13 @@ class Zone:
         self._latest = Period(0, 0, 0, 0)
 
     def period(self, moment: int) -> Period:
-        """The period around ``moment``, as far as a day back and a year ahead.
+        """The period around ``moment``: it begins a day before at the earliest, and ends about a
+        year later at the latest.
 
-        One that begins with a change has another ``before``. If it has not, there was no change
-        within the day before its ``begin`` either.
+        If it begins with a clock change, ``before`` differs from ``offset``. If not, clocks did not
+        change within the day before its ``begin`` either.
         """
-        latest = self._latest  # read once: other threads may ask too
+        latest = self._latest  # read once: other threads may replace it
         if not latest.begin <= moment < latest.end:
             latest = self._latest = self._around(moment)
         return latest
@@ -64,7 +65,8 @@ class Zone:
         )
 
     def _change(self, early: int, late: int) -> int:
-        """The first second with another offset than ``early``'s; ``late`` has one."""
+        """The first second whose offset differs from that of ``early``. That of ``late`` must
+        differ."""
         offset = self._offset(early)
         while late - early > 1:
             middle = (early + late) // 2
@@ -81,7 +83,7 @@ class Zone:
 
 
 def zone_name(tz: str | tzinfo) -> str:
-    """The name of a zone that is given by its name or as a ``ZoneInfo``. Raises InvalidSchedule."""
+    """The name of a zone given by name or as a ``ZoneInfo``. Raises InvalidSchedule."""
     name = getattr(tz, "key", None) if isinstance(tz, tzinfo) else tz
     if not isinstance(name, str):
         raise InvalidSchedule(
@@ -92,8 +94,8 @@ def zone_name(tz: str | tzinfo) -> str:
 
 @cache
 def zone_of(name: str) -> Zone:
-    """The zone called ``name``. Raises InvalidSchedule, with the nearest name that there is."""
-    if name == "UTC":  # known everywhere, with or without a database
+    """The zone of that name. Raises InvalidSchedule, with the nearest known name."""
+    if name == "UTC":  # works without a time zone database
         return Zone(timezone.utc)
     if name in _LOCAL or str(name).startswith(_VARIANTS):
         raise InvalidSchedule(
@@ -109,7 +111,7 @@ def zone_of(name: str) -> Zone:
 def _remedy(name: object) -> str:
     names = zoneinfo.available_timezones()
     if not names:
-        return "; this machine knows no zone but UTC: install tzdata (pip install tzdata)"
+        return "; this machine knows only UTC: install tzdata (pip install tzdata)"
     words = {known.rpartition("/")[2].lower(): known for known in sorted(names)}
     words |= {known.lower(): known for known in sorted(names)}
     word = str(name).lower().replace(" ", "_")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 
 
@@ -16,15 +16,18 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name == pattern or fnmatchcase(name, pattern))
 
 
-def readable(names: Iterable[bytes]) -> set[str]:
-    """Names as Redis returns them, decoded. Names that are not UTF-8 are left out: no client of
-    forkq or Sidekiq writes them, and no pattern matches them."""
+def readable(
+    names: Iterable[bytes],
+    on_unreadable: Callable[[bytes, UnicodeDecodeError], None] = lambda name, error: None,
+) -> set[str]:
+    """Names of queues as Redis returns them, as text. A name that is not UTF-8 is left out, and
+    passed to ``on_unreadable``: no pattern matches it, and no forkq or Sidekiq client wrote it."""
     found = set()
     for name in names:
         try:
             found.add(name.decode())
-        except UnicodeDecodeError:
-            continue
+        except UnicodeDecodeError as error:
+            on_unreadable(name, error)
     return found
 
 

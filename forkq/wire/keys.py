@@ -191,7 +191,7 @@ class Keys:
         return f"{self.prefix}forkq:cron:pending"
 
     def cron_origin(self, service: str) -> str:
-        """String, expiring after a minute: it exists while a master of that service runs."""
+        """String, expiring after a minute: a tree of that service runs (cron/service.py)."""
         return f"{self.prefix}forkq:cron:origin:{service}"
 
     def cron_claim(self, service: str) -> str:

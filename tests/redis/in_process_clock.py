@@ -1,4 +1,4 @@
-"""A whole clock but for its process: the real loop in a thread, on the pipes of a master."""
+"""The real loop of a clock, in a thread of the test's process, on pipes like a master's."""
 
 from __future__ import annotations
 
@@ -21,21 +21,30 @@ NOWHERE = Path("/nonexistent")
 
 
 class InProcessClock:
-    """Runs from `with` on; ends with it, as a stopped clock does."""
+    """Runs within a `with` block, and stops at its end."""
 
     def __init__(self, url: str, *, nonce: str = "0123456789ab", quiet: bool = False) -> None:
         control, self._control = os.pipe()
         self._report, report = os.pipe()
-        os.set_blocking(report, False)  # as the master makes it: nobody may be reading
-        self._woken, self._wake = os.pipe()
-        self._ends = (control, self._control, self._report, report, self._woken, self._wake)
+        os.set_blocking(
+            report, False
+        )  # as the master makes it: a full pipe must not block the clock
+        self._term_read, self._term_write = os.pipe()
+        self._ends = (
+            control,
+            self._control,
+            self._report,
+            report,
+            self._term_read,
+            self._term_write,
+        )
         self._facts: Reader[Fact] = Reader(self._report, facts)
-        self.heard: list[Fact] = []
+        self.received: list[Fact] = []
         self.code: int | None = None
         config = Config(pidfile=NOWHERE, state_dir=NOWHERE, redis=RedisSettings(url=url))
         assignment = Assignment("clock", None, nonce, control, report, quiet)
-        self._clock = Clock(config, assignment, self._woken)
-        self._thread = threading.Thread(target=self._run, name="clockwork", daemon=True)
+        self._clock = Clock(config, assignment, self._term_read)
+        self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -53,13 +62,13 @@ class InProcessClock:
 
     @property
     def leads_until(self) -> float:
-        """What it has last reported; 0 if nothing."""
-        self.heard += self._facts.read()
-        told = [fact.until for fact in self.heard if isinstance(fact, LeaseHeld)]
-        return told[-1] if told else 0.0
+        """The time that it has reported last; 0 if none."""
+        self.received += self._facts.read()
+        times = [fact.until for fact in self.received if isinstance(fact, LeaseHeld)]
+        return times[-1] if times else 0.0
 
     def order(self, order: Order) -> None:
-        """As the master does."""
+        """Sends an order, as the master does."""
         assert send(self._control, order)
 
     def stop(self) -> None:
@@ -67,9 +76,9 @@ class InProcessClock:
         if self._thread.is_alive():
             self.order(Stop(0.0))
             self._thread.join(15)
-        self.heard += self._facts.read()
+        self.received += self._facts.read()
         assert not self._thread.is_alive(), "the clock does not stop"
 
     def _run(self) -> None:
         self.code = self._clock.run()
-        self._clock._connection.close()  # which the end of a process does
+        self._clock._connection.close()  # as the end of its process would

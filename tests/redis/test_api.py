@@ -1,4 +1,4 @@
-"""The API: what runs, what waits, where a job is; periodic jobs looked at and steered."""
+"""The API: what runs, what is queued, where a job is; reading and changing periodic jobs."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def beat(redis: Redis, identity: str = WHO, **fields: Any) -> None:
     redis.hset(identity, mapping=record)
 
 
-def works(redis: Redis, thread: str, ago: float, identity: str = WHO, **more: Any) -> None:
-    """What a thread runs since ``ago`` seconds."""
+def runs_since(redis: Redis, thread: str, ago: float, identity: str = WHO, **more: Any) -> None:
+    """Writes that a thread runs a job since ``ago`` seconds."""
     work = {"queue": "mail", "payload": payload(), "run_at": int(time.time() - ago), **more}
     redis.hset(f"{identity}:work", thread, json.dumps(work))
 
@@ -87,7 +87,7 @@ def test_every_process_with_a_record_is_listed(redis: Redis) -> None:
     )  # fmt: skip
 
 
-def test_a_ruby_process_is_listed_whichever_sidekiq_wrote_its_record(redis: Redis) -> None:
+def test_a_ruby_process_of_a_later_sidekiq_is_listed(redis: Redis) -> None:
     """From 8.1.2 on ``concurrency`` is a field of its own; 9 is to drop ``queues`` and ``weights``
     from ``info``. Keys as in the record of a real 8.1.7."""
     capsules = {"default": {"concurrency": 5, "mode": "weighted", "weights": {"mail": 2, "low": 1}}}
@@ -108,9 +108,9 @@ def test_running_jobs_are_listed_the_longest_first_without_their_arguments(redis
     progress = {"done": 3, "total": 10, "note": "pages", "at": at - 5}
     beat(redis)
     beat(redis, "b:2:000000000000")
-    works(redis, "t1", 60)
-    works(redis, "t2", 7200, progress=progress)
-    works(redis, "t3", 30, "b:2:000000000000", payload=json.loads(payload()))
+    runs_since(redis, "t1", 60)
+    runs_since(redis, "t2", 7200, progress=progress)
+    runs_since(redis, "t3", 30, "b:2:000000000000", payload=json.loads(payload()))
     found = api.running()
     assert [job.thread for job in found] == ["t2", "t1", "t3"]
     assert [job.identity for job in found] == [WHO, WHO, "b:2:000000000000"]
@@ -124,8 +124,8 @@ def test_running_jobs_are_listed_the_longest_first_without_their_arguments(redis
 
 def test_running_may_be_asked_for_the_long_ones_only(redis: Redis) -> None:
     beat(redis)
-    works(redis, "t1", 60)
-    works(redis, "t2", 7200)
+    runs_since(redis, "t1", 60)
+    runs_since(redis, "t2", 7200)
     assert [job.thread for job in api.running(3600)] == ["t2"]
     assert [job.thread for job in api.running(timedelta(seconds=30))] == ["t2", "t1"]
     assert api.running(timedelta(hours=3)) == []
@@ -133,17 +133,17 @@ def test_running_may_be_asked_for_the_long_ones_only(redis: Redis) -> None:
 
 def test_a_job_that_began_this_second_is_running(redis: Redis) -> None:
     beat(redis)
-    works(redis, "t1", -1)  # its host's clock is ahead of ours
+    runs_since(redis, "t1", -1)  # its host's clock is ahead of ours
     [job] = api.running()
     assert job.elapsed == 0
 
 
 @pytest.mark.parametrize("wrong", [3600, -3600])
-def test_how_long_a_job_runs_is_told_right_by_a_host_with_a_wrong_clock(
+def test_a_host_with_a_wrong_clock_tells_the_right_elapsed_time(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, wrong: float
 ) -> None:
     beat(redis)
-    works(redis, "t1", 60)
+    runs_since(redis, "t1", 60)
     true = time.time
     monkeypatch.setattr(time, "time", lambda: true() + wrong)
     [job] = api.running()
@@ -152,7 +152,7 @@ def test_how_long_a_job_runs_is_told_right_by_a_host_with_a_wrong_clock(
 
 
 @pytest.mark.parametrize("wrong", [3600, -3600])
-def test_a_wrong_clock_does_not_silence_what_is_added_or_resumed(
+def test_an_entry_added_or_resumed_by_a_host_with_a_wrong_clock_ticks(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, wrong: float
 ) -> None:
     true = time.time
@@ -165,14 +165,16 @@ def test_a_wrong_clock_does_not_silence_what_is_added_or_resumed(
     assert api.cron.get("hourly").last == pytest.approx(true(), abs=3)
 
 
-def test_stuck_are_those_that_have_told_of_no_progress_for_minutes(redis: Redis) -> None:
-    """One that never tells of any counts from its beginning."""
+def test_stuck_jobs_have_reported_no_progress_for_minutes(redis: Redis) -> None:
+    """For a job that never reports, its start counts."""
     at = time.time()
     beat(redis)
-    works(redis, "silent", 1200)
-    works(redis, "asleep", 7200, progress={"done": 1, "total": None, "note": "", "at": at - 1800})
-    works(redis, "lively", 7200, progress={"done": 1, "total": 2, "note": "", "at": at - 5})
-    works(redis, "young", 30)
+    runs_since(redis, "silent", 1200)
+    runs_since(
+        redis, "asleep", 7200, progress={"done": 1, "total": None, "note": "", "at": at - 1800}
+    )
+    runs_since(redis, "lively", 7200, progress={"done": 1, "total": 2, "note": "", "at": at - 5})
+    runs_since(redis, "young", 30)
     assert [job.thread for job in api.stuck(10)] == ["asleep", "silent"]
     assert [job.thread for job in api.stuck(25)] == ["asleep"]
     assert api.stuck(60) == []
@@ -195,7 +197,7 @@ def test_a_lease_whose_owner_sends_no_heartbeat_is_running_and_stuck(redis: Redi
     for identity, ttl in ((stale, 29), (well, 50)):
         beat(redis, identity)
         redis.expire(identity, ttl)
-    works(redis, "t1", 30, stale, payload=payload("b"))
+    runs_since(redis, "t1", 30, stale, payload=payload("b"))
     redis.sadd("queues", b"\xff", "odd")
     redis.set("{queue:odd}:inflight", "no hash")
     found = {job.jid: job for job in api.running()}
@@ -209,19 +211,19 @@ def test_a_lease_whose_owner_sends_no_heartbeat_is_running_and_stuck(redis: Redi
     assert "secret" not in repr(found)
 
 
-def test_a_child_that_is_off_the_list_of_processes_is_still_asked(redis: Redis) -> None:
+def test_a_child_that_is_missing_in_the_list_of_processes_is_still_read(redis: Redis) -> None:
     """Its lease leads to its record."""
     beat(redis)
     redis.srem("processes", WHO)
     leases(redis, WHO, payload())
-    works(redis, "t1", 60)
+    runs_since(redis, "t1", 60)
     assert [(job.thread, job.heartbeat) for job in api.running()] == [("t1", True)]
 
 
-def test_what_nobody_can_read_is_not_fatal(redis: Redis) -> None:
+def test_unreadable_values_are_left_out(redis: Redis) -> None:
     beat(redis)
-    works(redis, "t1", 60)
-    works(redis, "t2", 60, payload="no JSON")
+    runs_since(redis, "t1", 60)
+    runs_since(redis, "t2", 60, payload="no JSON")
     for number, odd in enumerate((b"\xff", b"", b"[]", b"{}", b'{"queue":1}')):
         redis.hset(f"{WHO}:work", f"odd{number}", odd)
     redis.sadd("processes", "odd:4:000000000000")
@@ -289,7 +291,7 @@ def test_stats_count_what_was_done_and_what_waits(redis: Redis, client: forkq.Cl
     assert [round(queue.latency) for queue in found.queues] == [0, pytest.approx(90, abs=3), 0]
 
 
-def test_a_missing_right_is_told_and_not_shown_as_zeros(
+def test_a_missing_right_raises_and_does_not_show_zeros(
     redis: Redis, redis_server: Server, client: forkq.Client
 ) -> None:
     redis.acl_setuser(
@@ -323,7 +325,7 @@ def test_history_goes_back_from_today(redis: Redis) -> None:
 
 
 def runs(redis: Redis, *services: str) -> None:
-    """As the clocks of these say."""
+    """Announces these services, as their clocks do."""
     for service in services:
         redis.set(f"forkq:cron:origin:{service}", "runs", ex=60)
 
@@ -342,7 +344,7 @@ def define(redis: Redis, name: str = "nightly", origin: str = "code:shop", **mor
 
 
 def test_periodic_jobs_are_listed_by_name(redis: Redis) -> None:
-    """With their pause and their last tick; what nobody can read is left out."""
+    """With their pause and their last tick. An unreadable definition is left out."""
     nightly = define(redis, tz="Europe/Berlin")
     define(redis, "hourly", enabled=False)
     redis.hset("forkq:cron", "odd", "{}")
@@ -400,7 +402,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(
 
 
 def test_a_periodic_job_may_be_added_at_run_time(redis: Redis) -> None:
-    """With the options of its job, if that is known here; ticks before now do not count."""
+    """It gets the options of its job, if the job is registered here; its ticks start from now."""
 
     @forkq.job(name="Report", queue="low", retry=3)
     def report(number: int) -> None: ...
@@ -421,8 +423,8 @@ def test_a_periodic_job_may_be_added_at_run_time(redis: Redis) -> None:
     assert [periodic.name for periodic in api.cron.list()] == ["ruby", "weekly"]
 
 
-def test_what_was_added_may_be_changed_and_keeps_its_last_tick(redis: Redis) -> None:
-    """Unless its times are other ones: then no tick before now counts."""
+def test_an_added_entry_may_be_replaced_and_keeps_its_last_tick(redis: Redis) -> None:
+    """If its schedule changes, its ticks start from now."""
     api.cron.add("weekly", "@weekly", "Report")
     redis.hset("forkq:cron:last", "weekly", 1700000000)
     assert api.cron.add("weekly", "@weekly", "Report", args=[1]).last == 1700000000
@@ -450,7 +452,7 @@ def test_what_was_added_may_be_changed_and_keeps_its_last_tick(redis: Redis) -> 
         (("a", "* * * * *", "R"), {"tz": timezone.utc}, InvalidSchedule, "pass an IANA name"),
     ],
 )
-def test_what_could_never_run_is_not_added(
+def test_an_entry_that_could_never_run_is_refused(
     redis: Redis, arguments: Any, more: Any, error: type[ForkqError], text: str
 ) -> None:
     @forkq.job(name="Known")
@@ -461,8 +463,8 @@ def test_what_could_never_run_is_not_added(
     assert redis.dbsize() == 0
 
 
-def test_what_an_app_defines_is_its_own_while_it_runs(redis: Redis) -> None:
-    """It is neither replaced nor removed here; removed, if it was left behind."""
+def test_the_entry_of_an_app_that_runs_is_neither_replaced_nor_removed(redis: Redis) -> None:
+    """It may be removed once its app does not run."""
     entry = define(redis)
     define(redis, "filed", "file:books")
     runs(redis, "shop", "books")
@@ -478,7 +480,7 @@ def test_what_an_app_defines_is_its_own_while_it_runs(redis: Redis) -> None:
     assert [periodic.name for periodic in api.cron.list()] == ["filed"]
 
 
-def test_an_entry_whose_app_nobody_runs_is_asleep(redis: Redis) -> None:
+def test_an_entry_whose_app_does_not_run_is_asleep(redis: Redis) -> None:
     define(redis)
     define(redis, "filed", "file:books")
     api.cron.add("weekly", "@weekly", "Report")
@@ -491,7 +493,7 @@ def test_an_entry_whose_app_nobody_runs_is_asleep(redis: Redis) -> None:
     }
 
 
-def test_each_tells_of_its_latest_run(redis: Redis) -> None:
+def test_each_periodic_job_has_its_latest_run(redis: Redis) -> None:
     define(redis)
     define(redis, "fresh")
     define(redis, "odd")
@@ -503,23 +505,23 @@ def test_each_tells_of_its_latest_run(redis: Redis) -> None:
     assert found["nightly"].event == "skipped"
 
 
-def test_a_zone_may_be_given_as_such(redis: Redis) -> None:
+def test_a_zone_may_be_a_zoneinfo(redis: Redis) -> None:
     added = api.cron.add("weekly", "@weekly", "Report", tz=ZoneInfo("Europe/Berlin"))
     assert added.entry.schedule.tz == "Europe/Berlin"
 
 
-def test_whether_a_clock_leads_is_told(redis: Redis) -> None:
+def test_whether_a_clock_leads(redis: Redis) -> None:
     assert api.cron.led() is False
-    redis.set("forkq:leader", "somebody", ex=12)
+    redis.set("forkq:leader", "vm:1:aaaaaaaaaaaa", ex=12)
     assert api.cron.led() is True
 
 
-def test_payload_keys_of_ones_own_may_be_added(redis: Redis) -> None:
+def test_payload_keys_of_your_own_may_be_added(redis: Redis) -> None:
     added = api.cron.add("weekly", "@weekly", "Report", cattr={"tenant": 7}, expires_at=9)
     assert added.entry.job["cattr"] == {"tenant": 7}
 
 
-def test_a_removed_periodic_job_leaves_nothing_behind(redis: Redis) -> None:
+def test_a_removed_periodic_job_leaves_no_key(redis: Redis) -> None:
     api.cron.add("weekly", "@weekly", "Report", enabled=False)
     api.cron.pause("weekly")
     redis.hset("forkq:cron:pending", "weekly", JID)
@@ -528,10 +530,10 @@ def test_a_removed_periodic_job_leaves_nothing_behind(redis: Redis) -> None:
     assert redis.dbsize() == 0
 
 
-def test_definitions_of_a_name_that_change_at_the_same_time_are_not_mixed_up(
+def test_a_definition_that_an_app_publishes_meanwhile_is_not_overwritten(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An app publishes the name between our look and our word: it is the app's."""
+    """The app publishes between our read and our write."""
     from forkq.api import cron  # noqa: PLC0415 - the module itself
 
     written = cron._written
@@ -549,7 +551,7 @@ def test_definitions_of_a_name_that_change_at_the_same_time_are_not_mixed_up(
 
 
 def test_pause_and_resume(redis: Redis) -> None:
-    """Nothing is made up for: the last tick moves to now, and never back."""
+    """Ticks of the pause are left out: the last tick moves to now, and never back."""
     define(redis)
     redis.hset("forkq:cron:last", "nightly", 1700000000)
     assert api.cron.resume("nightly") is False
@@ -582,14 +584,14 @@ def test_run_pushes_the_job_now_and_leaves_the_schedule_alone(redis: Redis) -> N
     assert redis.exists("forkq:cron:pending") == 0
 
 
-def test_run_tells_of_a_veto(redis: Redis) -> None:
+def test_run_returns_an_empty_jid_after_a_veto(redis: Redis) -> None:
     define(redis)
     middleware.client.append(lambda job, call: None)
     assert api.cron.run("nightly") == ""
     assert api.cron.history("nightly") == []
 
 
-def test_history_puts_the_lines_of_one_job_together(redis: Redis) -> None:
+def test_history_merges_the_lines_of_one_job(redis: Redis) -> None:
     define(redis)
     for told in (
         line("done", jid="trimmed", elapsed=2.0),
@@ -623,10 +625,10 @@ def test_history_puts_the_lines_of_one_job_together(redis: Redis) -> None:
     assert api.cron.history("nightly", limit=2) == runs[:2]
 
 
-# What it costs those who do not use it
+# What it costs processes that do not use it
 
 
-def test_the_api_loads_the_redis_library_with_the_first_question() -> None:
+def test_the_api_loads_the_redis_library_with_the_first_command() -> None:
     program = "import sys, forkq.api; print(*sys.modules)"
     run = subprocess.run(
         [sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True
@@ -647,7 +649,7 @@ def test_the_api_loads_the_redis_library_with_the_first_question() -> None:
         lambda: api.cron.add("x", "@daily", "Job"), lambda: api.cron.remove("x"),
     ],
 )  # fmt: skip
-def test_a_redis_that_is_not_there_is_named_without_its_password(ask: Callable[[], Any]) -> None:
+def test_an_unreachable_redis_is_named_without_its_password(ask: Callable[[], Any]) -> None:
     client = forkq.configure("redis://:sesame@127.0.0.1:1/0", environ={})
     with pytest.raises(ServerUnavailable, match=re.escape("127.0.0.1:1")) as caught:
         ask()
@@ -655,7 +657,7 @@ def test_a_redis_that_is_not_there_is_named_without_its_password(ask: Callable[[
     assert "sesame" not in str(caught.value)
 
 
-def test_counters_that_are_none_are_an_error_of_the_server(redis: Redis) -> None:
+def test_a_damaged_counter_is_zero_and_named(redis: Redis) -> None:
     redis.lpush("stat:processed", "no counter")
     assert api.stats().processed == 0
     assert api.damaged_keys() == ["stat:processed"]

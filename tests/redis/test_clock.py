@@ -1,4 +1,4 @@
-"""The clock's loop: what is due moves at its time, whatever else happens to the time."""
+"""The clock's loop: a due job moves at its time, also when clocks are wrong or are set."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def wait_leads(clock: InProcessClock) -> None:
 
 
 class WallClock:
-    """What the server's clock shows to the clock's duties: the test may set it."""
+    """The server's time as the clock's tasks see it; a test may shift it."""
 
     def __init__(self) -> None:
         self.shift = 0.0
@@ -61,7 +61,7 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> WallClock:
 
 
 @pytest.fixture
-def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_renewals(monkeypatch: pytest.MonkeyPatch) -> None:
     """The longest sleep is half a second."""
     monkeypatch.setattr(leader, "RENEW", 0.5)
 
@@ -91,10 +91,10 @@ def test_a_job_that_is_due_earlier_than_the_next_wakes_the_clock(
             wait_arrived(redis, *map(str, range(number + 1)))
 
 
-def test_changes_that_come_while_it_is_busy_are_not_missed(
+def test_changes_that_are_reported_while_the_clock_works_are_not_missed(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server may tell of them among the replies to anything: here, to renewals."""
+    """The server may report them among the replies to other commands: here, to renewals."""
     monkeypatch.setattr(leader, "RENEW", 0.0005)
     with InProcessClock(redis_server.url) as clock:
         wait_leads(clock)
@@ -103,8 +103,8 @@ def test_changes_that_come_while_it_is_busy_are_not_missed(
             wait_arrived(redis, *map(str, range(number + 1)))
 
 
-@pytest.mark.usefixtures("brisk")
-def test_a_server_whose_clock_is_set_forward_makes_nobody_wait_for_the_old_time(
+@pytest.mark.usefixtures("short_renewals")
+def test_a_server_whose_clock_is_set_forward_makes_no_job_wait_for_the_old_time(
     redis: Redis, redis_server: Server, wall: WallClock
 ) -> None:
     redis.zadd("schedule", {job(): time.time() + 3600})
@@ -114,11 +114,11 @@ def test_a_server_whose_clock_is_set_forward_makes_nobody_wait_for_the_old_time(
         wait_arrived(redis, "1")
 
 
-@pytest.mark.usefixtures("brisk")
+@pytest.mark.usefixtures("short_renewals")
 def test_a_server_whose_clock_is_set_back_moves_nothing_before_its_time(
     redis: Redis, redis_server: Server, wall: WallClock
 ) -> None:
-    """And not much after it: the clock has seen the new time when that comes."""
+    """And soon after it: the clock measures the new time before."""
     at = time.time() + 0.5
     redis.zadd("schedule", {job(): at})
     with InProcessClock(redis_server.url) as clock:
@@ -130,10 +130,10 @@ def test_a_server_whose_clock_is_set_back_moves_nothing_before_its_time(
 
 
 @pytest.mark.parametrize("wrong", [3600.0, -3600.0])
-def test_a_host_with_a_wrong_clock_moves_jobs_at_their_time_and_says_so(
+def test_a_host_with_a_wrong_clock_moves_jobs_at_their_time_and_logs_it(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch, wrong: float
 ) -> None:
-    """As all other hosts see it: nothing an hour early, nothing an hour late."""
+    """As all other hosts see it: no job an hour early, and none an hour late."""
     true = time.time
     log = RecordedLog()
     monkeypatch.setattr("forkq.runtime.log.logger", lambda: log)
@@ -148,15 +148,17 @@ def test_a_host_with_a_wrong_clock_moves_jobs_at_their_time_and_says_so(
     assert set(arrived(redis)) == {"due", "failed"}
     payloads: Any = redis.lrange("queue:q", 0, -1)
     assert all(abs(json.loads(raw)["enqueued_at"] - true()) < 60 for raw in payloads)
-    told = [line for line in log.lines if "clock and redis's" in line[1]]
-    assert [(level, values) for level, _, values in told] == [("warning", {"seconds_ahead": wrong})]
+    found = [line for line in log.lines if "clock and redis's" in line[1]]
+    assert [(level, values) for level, _, values in found] == [
+        ("warning", {"seconds_ahead": wrong})
+    ]
 
 
 @pytest.mark.parametrize("wrong", [3600.0, -3600.0])
 def test_a_wrong_clock_leaves_no_last_ticks_of_another_hour(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch, wrong: float
 ) -> None:
-    """Such as would keep the right clock, which leads next, from ticking for an hour."""
+    """Such a last tick would stop the next leader, whose clock is right, for an hour."""
     true = time.time
     begun = int(true())
     entry = Entry.make(name="e", cron="* * * * * *", job={"class": "E", "args": []}, origin="api")
@@ -170,7 +172,7 @@ def test_a_wrong_clock_leaves_no_last_ticks_of_another_hour(
     assert all(abs(json.loads(raw)["created_at"] - true()) < 60 for raw in payloads)
 
 
-@pytest.mark.usefixtures("brisk")
+@pytest.mark.usefixtures("short_renewals")
 def test_a_host_clock_that_is_set_while_it_leads_moves_nothing(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +185,7 @@ def test_a_host_clock_that_is_set_while_it_leads_moves_nothing(
         wait_arrived(redis, "due")
 
 
-def test_a_set_of_another_type_does_not_hold_up_the_other_work(
+def test_a_key_of_another_type_does_not_delay_the_other_tasks(
     redis: Redis, redis_server: Server
 ) -> None:
     redis.hset("forkq:cron", "odd", "{nope")
@@ -193,9 +195,7 @@ def test_a_set_of_another_type_does_not_hold_up_the_other_work(
         wait_arrived(redis, "1")
 
 
-def test_where_nobody_can_have_the_lease_due_jobs_move_all_the_same(
-    redis: Redis, redis_server: Server
-) -> None:
+def test_due_jobs_move_where_redis_refuses_the_lease(redis: Redis, redis_server: Server) -> None:
     redis.lpush(LEASE, "no lease")
     redis.zadd("schedule", {job(): 1})
     with InProcessClock(redis_server.url) as clock:
@@ -213,17 +213,17 @@ def test_without_tracking_it_polls(own_server: Server) -> None:
 
 
 @pytest.fixture
-def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sweep and what goes with it, every fifth of a second."""
+def frequent_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep, and an announcement with it, every fifth of a second."""
     monkeypatch.setattr(sweep, "_PERIOD", 0.2)
-    monkeypatch.setattr(services, "_APART", 0.1)
+    monkeypatch.setattr(services, "_SHORTEST_INTERVAL", 0.1)
 
 
-@pytest.mark.usefixtures("frequent")
-def test_the_leader_notices_when_an_app_begins_and_ends_to_run(
+@pytest.mark.usefixtures("frequent_sweeps")
+def test_the_leader_notices_when_an_app_starts_and_stops(
     redis: Redis, redis_server: Server
 ) -> None:
-    """And it says that its own runs, which is why that one's entries tick from the beginning."""
+    """It announces its own app first, so that app's entries tick from the start."""
     for name, service in (("ours", ""), ("theirs", "shop")):
         one = Entry.make(
             name=name, cron="* * * * * *", origin=f"code:{service}",
@@ -237,37 +237,37 @@ def test_the_leader_notices_when_an_app_begins_and_ends_to_run(
         redis.set("forkq:cron:origin:shop", "runs", ex=60)
         wait_until(lambda: redis.llen("queue:theirs") >= 1, what="a tick of theirs", deadline=15)
         redis.delete("forkq:cron:origin:shop")
-        wait_until(lambda: _standstill(redis, "theirs", "ours"), what="the end of theirs",
+        wait_until(lambda: _stands_still(redis, "theirs", "ours"), what="the end of theirs",
                    deadline=20, every=1.5)  # fmt: skip
         clock.stop()
 
 
-def _standstill(redis: Redis, name: str, other: str) -> bool:
-    """Whether one queue gets no more jobs while the other one gets two."""
+def _stands_still(redis: Redis, name: str, other: str) -> bool:
+    """Whether the first queue gets no job while the other one gets two."""
     before, length = redis.llen(f"queue:{name}"), redis.llen(f"queue:{other}")
     wait_until(lambda: redis.llen(f"queue:{other}") >= length + 2, what="two ticks", deadline=10)
     return redis.llen(f"queue:{name}") == before
 
 
-def test_only_the_leader_moves_and_its_heir_when_it_has_stopped(
+def test_only_the_leader_moves_jobs_and_then_its_successor(
     redis: Redis, redis_server: Server
 ) -> None:
     with InProcessClock(redis_server.url, nonce="a" * 12) as first:
         wait_leads(first)
         with InProcessClock(redis_server.url, nonce="b" * 12) as second:
-            wait_until(lambda: tracking(redis) == 2, what="both clocks' watching")
+            wait_until(lambda: tracking(redis) == 2, what="both clocks to track")
             assert second.leads_until == 0
             first.stop()
             assert first.code == CLEAN
-            assert isinstance(first.heard[0], Ready)
-            assert first.heard[-2:] == [LeaseHeld(0.0), Exiting()]
+            assert isinstance(first.received[0], Ready)
+            assert first.received[-2:] == [LeaseHeld(0.0), Exiting()]
             wait_leads(second)
             redis.zadd("schedule", {job(): time.time()})
             wait_arrived(redis, "1")
 
 
 def tracking(redis: Redis) -> int:
-    """How many clients the server tells of changes."""
+    """How many clients track keys."""
     return sum("t" in client["flags"] for client in redis.client_list())
 
 
@@ -282,7 +282,7 @@ def test_a_quiet_clock_lets_another_lead_and_stays(redis: Redis, redis_server: S
             assert first.code is None
 
 
-def test_a_clock_that_is_born_quiet_does_not_lead(redis: Redis, redis_server: Server) -> None:
+def test_a_clock_that_starts_quiet_does_not_lead(redis: Redis, redis_server: Server) -> None:
     with InProcessClock(redis_server.url, quiet=True) as clock:
         wait_until(lambda: tracking(redis) == 1, what="its connection")
         clock.stop()
@@ -290,28 +290,28 @@ def test_a_clock_that_is_born_quiet_does_not_lead(redis: Redis, redis_server: Se
         assert not redis.exists(LEASE)
 
 
-def test_a_standby_asks_redis_for_nothing_but_the_lease(redis: Redis, redis_server: Server) -> None:
-    """A thousand clocks that stand by must cost nothing when jobs are scheduled."""
+def test_a_standby_reads_nothing_but_the_lease(redis: Redis, redis_server: Server) -> None:
+    """A thousand standbys must cost nothing when jobs are scheduled."""
     redis.set(LEASE, "vm2:7:eeeeeeeeeeee another-boot/pid:[1]/4242/1.00", px=12_000)
     redis.config_resetstat()
     with every_command_logged(redis) as logged, InProcessClock(redis_server.url):
-        wait_until(lambda: calls(redis, "pttl") == 1, what="its look at the lease")
+        wait_until(lambda: calls(redis, "pttl") == 1, what="its first claim")
         redis.zadd("schedule", {job(): 1})
         redis.zadd("schedule", {job("2"): time.time() + 0.1})
         redis.incr("forkq:leader:left")
-        wait_until(lambda: calls(redis, "pttl") == 2, what="its second look at the lease")
-        asked = [entry for entry in logged() if entry.startswith(("ZRANGE", "HGETALL"))]
-        assert all("forkq:fetched" in entry for entry in asked), "which is the sweep's"
+        wait_until(lambda: calls(redis, "pttl") == 2, what="its second claim")
+        reads = [line for line in logged() if line.startswith(("ZRANGE", "HGETALL"))]
+        assert all("forkq:fetched" in line for line in reads), "that is the sweep's command"
 
 
 @contextmanager
 def every_command_logged(redis: Redis) -> Iterator[Callable[[], list[str]]]:
-    """What the server has carried out within the block."""
+    """The commands that the server has run within the block."""
     redis.slowlog_reset()
     redis.config_set("slowlog-log-slower-than", 0)
     redis.config_set("slowlog-max-len", 10_000)
     try:
-        yield lambda: [entry["command"].decode() for entry in redis.slowlog_get(10_000)]
+        yield lambda: [line["command"].decode() for line in redis.slowlog_get(10_000)]
     finally:
         redis.config_set("slowlog-log-slower-than", 10_000)
         redis.slowlog_reset()

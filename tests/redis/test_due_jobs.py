@@ -1,4 +1,4 @@
-"""The clock's mover: what is due reaches its queue, once, whoever else is moving."""
+"""The clock's mover: each due job reaches its queue once, also if several clocks move jobs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def payloads(redis: Redis, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["schedule", "retry"])
-def test_what_is_due_moves_and_the_rest_stays(mover: DueJobMover, redis: Redis, name: str) -> None:
+def test_due_jobs_move_and_the_others_stay(mover: DueJobMover, redis: Redis, name: str) -> None:
     redis.zadd(name, {job(jid="due"): now() - 1, job(jid="later"): now() + 60})
     move_all(mover)
     assert [found["jid"] for found in queued(redis)] == ["due"]
@@ -68,7 +68,7 @@ def test_a_moved_job_gets_enqueued_at_and_nothing_else_changes(
     assert found == json.loads(job(**before))
 
 
-def test_the_earliest_due_runs_first(mover: DueJobMover, redis: Redis) -> None:
+def test_jobs_are_enqueued_in_the_order_of_their_times(mover: DueJobMover, redis: Redis) -> None:
     redis.zadd("schedule", {job(jid=str(number)): 1000 - number for number in range(500)})
     move_all(mover)
     assert [found["jid"] for found in queued(redis)] == [str(n) for n in reversed(range(500))]
@@ -84,7 +84,9 @@ def test_each_job_goes_to_its_own_queue(mover: DueJobMover, redis: Redis) -> Non
 
 
 @pytest.mark.parametrize("member", ["{nope", "", '{"args":[]}', job(queue=7)])
-def test_what_is_no_job_is_buried_as_it_is(mover: DueJobMover, redis: Redis, member: str) -> None:
+def test_a_member_that_is_not_a_job_is_buried_verbatim(
+    mover: DueJobMover, redis: Redis, member: str
+) -> None:
     redis.zadd("schedule", {member: 1, job(): 2})
     move_all(mover)
     assert redis.zrange("dead", 0, -1) == [member.encode()]
@@ -93,7 +95,7 @@ def test_what_is_no_job_is_buried_as_it_is(mover: DueJobMover, redis: Redis, mem
 
 
 @pytest.mark.parametrize("member", ["[1]", "42"])
-def test_json_that_is_no_object_is_buried_as_the_argument_of_one(
+def test_json_that_is_not_an_object_is_buried_as_the_argument_of_one(
     mover: DueJobMover, redis: Redis, member: str
 ) -> None:
     redis.zadd("retry", {member: 1})
@@ -115,7 +117,7 @@ def test_several_leaders_at_once_move_each_job_once(redis: Redis, redis_server: 
             connection.connect()
             start.wait(10)
             move_all(DueJobMover(Keys(), connection))
-        except BaseException as error:  # noqa: BLE001 - told below
+        except BaseException as error:  # noqa: BLE001 - asserted below
             errors.append(error)
         finally:
             connection.close()
@@ -144,7 +146,7 @@ def test_the_next_due_time_is_the_earliest_of_both_sets(mover: DueJobMover, redi
 
 
 @pytest.mark.parametrize("name", ["schedule", "retry"])
-def test_the_next_due_time_is_known_after_the_last_move_without_another_look(
+def test_the_next_due_time_is_known_after_the_last_move(
     mover: DueJobMover, redis: Redis, name: str
 ) -> None:
     redis.zadd(name, {job(jid="due"): 1, job(jid="later"): 2e9 + 0.5})
@@ -154,10 +156,10 @@ def test_the_next_due_time_is_known_after_the_last_move_without_another_look(
 
 @pytest.mark.parametrize("name", ["schedule", "retry"])
 @pytest.mark.parametrize("moved", [False, True])
-def test_a_change_of_either_set_is_told_to_whoever_watches(
+def test_a_change_of_either_set_is_reported(
     mover: DueJobMover, redis: Redis, name: str, moved: bool
 ) -> None:
-    """Also after the mover has changed the sets itself, of which the server does not tell it."""
+    """Also after the mover has changed the sets itself, which the server does not report to it."""
     mover.connection.call("CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP")
     if moved:
         redis.zadd("schedule", {job(jid="s"): 1})
@@ -171,36 +173,36 @@ def test_a_change_of_either_set_is_told_to_whoever_watches(
     assert next_due(mover, watch=True) == 2e9
 
 
-def test_huge_jobs_are_moved_one_by_one(mover: DueJobMover, redis: Redis) -> None:
-    """A batch holds about half a megabyte, and one job: memory is not ours alone."""
+def test_large_jobs_are_moved_one_by_one(mover: DueJobMover, redis: Redis) -> None:
+    """A batch is bounded in bytes, so that it does not use up the memory of server and clock."""
     text = "x" * (350 << 10)
     redis.zadd("schedule", {job(jid=str(n), args=[text]): n for n in range(6)})
     most = 0
     mover.load(watch=False)
     while (due := mover.next_due()) is not None and due <= now():
         mover.work()
-        most = max(most, len(mover.sources[0].ripe))
+        most = max(most, len(mover.sets[0].batch))
     assert most == 2
     assert [found["jid"] for found in queued(redis)] == [str(n) for n in range(6)]
 
 
 def test_a_job_is_moved_only_if_it_is_still_there(mover: DueJobMover, redis: Redis) -> None:
-    """Between the look and the move somebody may have deleted it, or run it at once."""
+    """Between the reading and the move it may have been deleted, or enqueued by hand."""
     redis.zadd("schedule", {job(jid="gone"): 1, job(jid="there"): 2})
     mover.load(watch=False)
     mover.work()
-    assert len(mover.sources[0].ripe) == 2
+    assert len(mover.sets[0].batch) == 2
     redis.zrem("schedule", job(jid="gone"))
     mover.work()
     assert [found["jid"] for found in queued(redis)] == ["there"]
 
 
-def test_a_job_whose_queue_is_no_list_waits_and_holds_up_no_other(
+def test_a_job_of_a_damaged_queue_waits_and_delays_no_other(
     mover: DueJobMover, redis: Redis
 ) -> None:
     """It is tried again every minute, until the key is moved away."""
-    told: list[str] = []
-    mover.on_put_off = told.extend
+    damaged: list[str] = []
+    mover.on_damaged_queues = damaged.extend
     redis.set("queue:odd", "no list")
     redis.zadd("schedule", {job(jid="1", queue="odd"): 1, job(jid="2"): 2})
     move_all(mover)
@@ -208,7 +210,7 @@ def test_a_job_whose_queue_is_no_list_waits_and_holds_up_no_other(
     [(member, due)] = cast("list[tuple[bytes, float]]", redis.zscan("schedule")[1])
     assert 50 < due - now() <= 60
     assert not redis.exists("dead")
-    assert told == ["odd"]
+    assert damaged == ["odd"]
     assert [found["jid"] for found in queued(redis)] == ["2"]
     redis.rename("queue:odd", "damaged:queue:odd")
     redis.zincrby("schedule", -60, member)
@@ -220,7 +222,7 @@ def test_a_job_whose_queue_is_no_list_waits_and_holds_up_no_other(
 def test_a_key_of_the_wrong_type_loses_no_job(
     mover: DueJobMover, redis: Redis, broken: str
 ) -> None:
-    """What has no place to go stays in its set, for a later time."""
+    """A job that cannot be moved stays in its set, with a later time."""
     redis.set(broken, "neither set nor sorted set")
     redis.set("queue:odd", "no list")
     redis.zadd("retry", {"{nope": 1, job(jid="1"): 2, job(jid="2", queue="odd"): 3})
@@ -231,9 +233,7 @@ def test_a_key_of_the_wrong_type_loses_no_job(
     assert broken == "dead" or redis.zcard("dead") == 1
 
 
-def test_a_set_of_another_type_is_told_as_the_servers_error(
-    mover: DueJobMover, redis: Redis
-) -> None:
+def test_a_damaged_set_raises_the_servers_error(mover: DueJobMover, redis: Redis) -> None:
     redis.set("retry", "no set")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         mover.load(watch=False)

@@ -203,11 +203,11 @@ def test_api_queues_lists_all_queues(queue: forkq.Queue, redis: Redis) -> None:
     states = {state.name: state for state in api.queues()}
     assert list(states) == ["idle", "mail", "shut", "tenant-a", "webhooks"]
     assert states["mail"] == QueueState(
-        "mail", running=1, waiting=2, paused=False, limit=None, process_limit=None, rate=None,
+        "mail", busy=1, size=2, paused=False, limit=None, process_limit=None, rate=None,
         burst=None, tokens=None, blocking=False, changed=(),
     )  # fmt: skip
     assert states["webhooks"] == QueueState(
-        "webhooks", running=0, waiting=0, paused=False, limit=4, process_limit=3, rate="1/hour",
+        "webhooks", busy=0, size=0, paused=False, limit=4, process_limit=3, rate="1/hour",
         burst=None, tokens=states["webhooks"].tokens, blocking=True, changed=("rate",),
     )  # fmt: skip
     assert states["webhooks"].tokens == pytest.approx(1, abs=0.001)

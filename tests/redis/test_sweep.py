@@ -1,4 +1,4 @@
-"""The sweep: jobs of processes that vanished come back, and nobody else's."""
+"""The sweep: it recovers the jobs of dead processes and lost hosts, and no other jobs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.support.server import Server
 from tests.support.waiting import wait_until
 
 DEAD, ALIVE = "vm:1:dddddddddddd", "vm:2:aaaaaaaaaaaa"
-VIEW = "another-boot/pid:[1]"
-ELSEWHERE = f"{VIEW}/4242/100"
-# How long a clock waits after it has come, or Redis has come back, before it calls a host lost.
+PID_SCOPE = "another-boot/pid:[1]"
+ELSEWHERE = f"{PID_SCOPE}/4242/100"
+# Seconds for which a clock that has started, or finds Redis back, calls no host lost.
 SETTLING = 20
-# How long it waits between two looks: longer than a heartbeat's interval, shorter than its period.
+# Seconds between two looks: longer than the interval of a heartbeat, shorter than the sweep's.
 SECOND_LOOK = 12
 linux = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux tells where a pid lives: test on Linux"
@@ -53,7 +53,7 @@ def log() -> RecordedLog:
 
 
 class Time:
-    """The monotonic clock of a sweep; it passes only here."""
+    """The monotonic clock of a sweep; only ``advance`` moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -61,8 +61,8 @@ class Time:
     def __call__(self) -> float:
         return self.now
 
-    def passes(self, seconds: float, *sweeps: Sweep) -> None:
-        """Lets time pass while each of ``sweeps`` runs whenever it wants to."""
+    def advance(self, seconds: float, *sweeps: Sweep) -> None:
+        """Advances the time, and runs each of ``sweeps`` whenever it is due."""
         end, due = self.now + seconds, [self.now] * len(sweeps)
         while min(due, default=end) < end:
             self.now, next_one = min((at, number) for number, at in enumerate(due))
@@ -85,9 +85,9 @@ def sweep(connection: RedisConnection, log: RecordedLog, time: Time) -> Sweep:
 
 
 @pytest.fixture
-def patrol(sweep: Sweep, time: Time) -> Sweep:
-    """A sweep that has run for a while."""
-    time.passes(SETTLING + 1, sweep)
+def settled_sweep(sweep: Sweep, time: Time) -> Sweep:
+    """A sweep that trusts missing records, because it has run for a while."""
+    time.advance(SETTLING + 1, sweep)
     return sweep
 
 
@@ -101,11 +101,11 @@ def lease(redis: Redis, owner: str, *payloads: str, queue: str = "q") -> None:
         redis.hset(f"{{queue:{queue}}}:inflight", f"{owner}/{number}", payload)
 
 
-def record(redis: Redis, identity: str, place: str | None = None) -> None:
+def record(redis: Redis, identity: str, process_ref: str | None = None) -> None:
     redis.sadd("processes", identity)
     redis.hset(identity, items=["beat", now(), "info", "{}"])
-    if place is not None:
-        redis.set(Keys().place(identity), place)
+    if process_ref is not None:
+        redis.set(Keys().place(identity), process_ref)
 
 
 def queued(redis: Redis, queue: str = "q") -> list[dict[str, Any]]:
@@ -114,28 +114,28 @@ def queued(redis: Redis, queue: str = "q") -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def grave() -> str:
-    """Where a process lived that has ended and been reaped."""
+def dead_ref() -> str:
+    """The process_ref of a process that has ended and was reaped."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    place = process_ref(process.pid)
+    ref = process_ref(process.pid)
     process.communicate()
-    return place
+    return ref
 
 
 @linux
-def test_a_process_of_this_machine_that_ended_is_surely_dead(grave: str) -> None:
-    assert liveness_of(grave) == "dead"
+def test_a_process_of_this_host_that_ended_is_dead(dead_ref: str) -> None:
+    assert liveness_of(dead_ref) == "dead"
     assert liveness_of(process_ref()) == "alive"
 
 
 @linux
-def test_a_pid_that_another_process_has_now_is_as_good_as_dead() -> None:
-    place, _, started = process_ref().rpartition("/")
-    assert liveness_of(f"{place}/{int(started) - 1}") == "dead"
+def test_a_process_whose_pid_was_reused_is_dead() -> None:
+    ref, _, started = process_ref().rpartition("/")
+    assert liveness_of(f"{ref}/{int(started) - 1}") == "dead"
 
 
 @linux
-def test_a_process_that_proc_hides_is_not_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_proc_hides_is_not_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """hidepid and ProtectProc hide the processes of other users; kill() tells that they live."""
 
     def hidden(pid: int) -> str:
@@ -147,37 +147,37 @@ def test_a_process_that_proc_hides_is_not_taken_for_dead(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    "place", ["", "x", "another-boot/pid:[1]/4242/1.00", "/", "a/b/c/d", "]/x/y"]
+    "ref", ["", "x", "another-boot/pid:[1]/4242/1.00", "/", "a/b/c/d", "]/x/y"]
 )
-def test_a_place_elsewhere_says_nothing(place: str) -> None:
-    assert liveness_of(place) == "unknown"
+def test_the_liveness_of_a_process_elsewhere_is_unknown(ref: str) -> None:
+    assert liveness_of(ref) == "unknown"
 
 
-def test_a_place_tells_who_sees_its_process() -> None:
-    assert pid_scope_of(ELSEWHERE) == VIEW
+def test_a_process_ref_contains_its_pid_scope() -> None:
+    assert pid_scope_of(ELSEWHERE) == PID_SCOPE
     assert pid_scope_of(process_ref()) == pid_scope()
-    assert [pid_scope_of(place) for place in ("", "x", "]/1/2", "a/b/c")] == [""] * 4
+    assert [pid_scope_of(ref) for ref in ("", "x", "]/1/2", "a/b/c")] == [""] * 4
 
 
 @linux
 def test_a_zombie_is_dead() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    place, stdin = process_ref(process.pid), process.stdin
+    ref, stdin = process_ref(process.pid), process.stdin
     assert stdin is not None
     stdin.close()
     status = psutil.Process(process.pid).status
     end = now() + 10
     while status() != psutil.STATUS_ZOMBIE:
         assert now() < end
-    assert liveness_of(place) == "dead"
+    assert liveness_of(ref) == "dead"
     process.wait()
 
 
 @linux
-def test_jobs_of_a_dead_process_come_back_at_once_with_a_crash_record(
-    sweep: Sweep, redis: Redis, grave: str, log: RecordedLog
+def test_jobs_of_a_dead_process_are_recovered_at_once_with_a_crash_record(
+    sweep: Sweep, redis: Redis, dead_ref: str, log: RecordedLog
 ) -> None:
-    record(redis, DEAD, grave)
+    record(redis, DEAD, dead_ref)
     lease(redis, DEAD, job(jid="1"), job(jid="2"))
     redis.lpush("queue:q", job(jid="new"))
     sweep.run()
@@ -190,54 +190,56 @@ def test_jobs_of_a_dead_process_come_back_at_once_with_a_crash_record(
 
 
 @linux
-def test_a_child_that_dies_later_is_its_masters_first(
-    patrol: Sweep, redis: Redis, time: Time, grave: str
+def test_the_master_of_a_dead_child_may_rescue_its_jobs_first(
+    settled_sweep: Sweep, redis: Redis, time: Time, dead_ref: str
 ) -> None:
-    """The master knows how it died; only one that has gone itself leaves the jobs to the sweep."""
+    """The master knows how its child died. The sweep acts only if the master is gone, too."""
     lease(redis, DEAD, job(jid="a"))
-    record(redis, DEAD, grave)
-    pause = patrol.run()
+    record(redis, DEAD, dead_ref)
+    pause = settled_sweep.run()
     assert (queued(redis), pause) == ([], 3.0)
     time.now += pause
-    patrol.run()
+    settled_sweep.run()
     assert [found["jid"] for found in queued(redis)] == ["a"]
 
 
-def test_jobs_of_an_owner_without_a_record_come_back_when_it_is_missed_twice(
-    patrol: Sweep, redis: Redis, time: Time, log: RecordedLog
+def test_jobs_of_an_owner_whose_record_is_missing_twice_are_recovered(
+    settled_sweep: Sweep, redis: Redis, time: Time, log: RecordedLog
 ) -> None:
     redis.sadd("processes", DEAD)
     lease(redis, DEAD, job(jid="1"))
-    again = patrol.run()
+    again = settled_sweep.run()
     assert 10 < again <= SECOND_LOOK
     time.now += again - 0.5
-    assert patrol.run() <= 0.6
+    assert settled_sweep.run() <= 0.6
     assert queued(redis) == []
     time.now += 0.6
-    patrol.run()
+    settled_sweep.run()
     [found] = queued(redis)
     assert found["forkq"]["crashes"][0]["reason"] == "host lost"
     assert redis.exists("{queue:q}:inflight", "processes") == 0
     assert log.events() == ["jobs of a lost host recovered"]
 
 
-def test_it_looks_again_when_the_next_record_could_run_out(patrol: Sweep, redis: Redis) -> None:
-    """So that a lost host is found soon after its record expired, wherever the sweep stands."""
+def test_the_next_sweep_comes_when_the_next_record_could_expire(
+    settled_sweep: Sweep, redis: Redis
+) -> None:
+    """So the clock finds a lost host soon after its record has expired."""
     lease(redis, ALIVE, job())
     record(redis, ALIVE, ELSEWHERE)
-    assert patrol.run() == 15
+    assert settled_sweep.run() == 15
     redis.pexpire(ALIVE, 3000)
-    assert 1 < patrol.run() <= 3
+    assert 1 < settled_sweep.run() <= 3
     redis.pexpire(ALIVE, 60_000)
-    assert patrol.run() == 15
+    assert settled_sweep.run() == 15
 
 
-def test_a_lost_host_finds_a_note_of_what_was_taken_and_its_place(
-    patrol: Sweep, redis: Redis, time: Time
+def test_a_lost_host_finds_a_note_of_its_recovered_jobs_and_its_process_ref(
+    settled_sweep: Sweep, redis: Redis, time: Time
 ) -> None:
     redis.set(Keys().place(DEAD), ELSEWHERE)
     lease(redis, DEAD, job(jid="1"), "{nope")
-    time.passes(SECOND_LOOK + 1, patrol)
+    time.advance(SECOND_LOOK + 1, settled_sweep)
     note = Keys().lost(DEAD)
     assert redis.hgetall(note) == {b"1": b"J 1", b"2": b"malformed payload"}
     assert 86_000 < redis.ttl(note) <= 86_400
@@ -245,128 +247,128 @@ def test_a_lost_host_finds_a_note_of_what_was_taken_and_its_place(
 
 
 @linux
-def test_the_dead_are_left_no_note(sweep: Sweep, redis: Redis, grave: str) -> None:
-    record(redis, DEAD, grave)
+def test_a_dead_process_gets_no_note(sweep: Sweep, redis: Redis, dead_ref: str) -> None:
+    record(redis, DEAD, dead_ref)
     lease(redis, DEAD, job())
     sweep.run()
     assert len(queued(redis)) == 1
     assert redis.exists(Keys().lost(DEAD)) == 0
 
 
-def test_a_silent_owner_keeps_its_jobs_while_a_clock_of_its_host_is_there(
-    patrol: Sweep, redis: Redis, time: Time, log: RecordedLog
+def test_a_silent_owner_keeps_its_jobs_while_a_clock_watches_its_host(
+    settled_sweep: Sweep, redis: Redis, time: Time, log: RecordedLog
 ) -> None:
-    """A call into C may hold the interpreter for minutes; whoever sees the process knows better."""
-    redis.set(Keys().host(VIEW), "watched", ex=45)
+    """A call into C may block heartbeats for minutes; that clock can see that the process lives."""
+    redis.set(Keys().host(PID_SCOPE), "watched", ex=45)
     redis.set(Keys().place(ALIVE), ELSEWHERE)
     lease(redis, ALIVE, job(jid="1"))
-    time.passes(300, patrol)
+    time.advance(300, settled_sweep)
     assert queued(redis) == []
     assert log.events() == ["no heartbeat, but its host is there"]
-    redis.pexpire(Keys().host(VIEW), 2500)
-    assert patrol.run() <= 2.5
-    redis.delete(Keys().host(VIEW))
-    patrol.run()
+    redis.pexpire(Keys().host(PID_SCOPE), 2500)
+    assert settled_sweep.run() <= 2.5
+    redis.delete(Keys().host(PID_SCOPE))
+    settled_sweep.run()
     assert len(queued(redis)) == 1
 
 
 @linux
-def test_every_clock_says_that_it_watches_over_its_own_view(sweep: Sweep, redis: Redis) -> None:
+def test_every_clock_notes_that_it_watches_its_pid_scope(sweep: Sweep, redis: Redis) -> None:
     sweep.run()
     assert 40 < redis.ttl(Keys().host(pid_scope())) <= 60
 
 
 @linux
-def test_our_own_word_saves_nobody_whom_we_cannot_judge(
-    patrol: Sweep, redis: Redis, time: Time, monkeypatch: pytest.MonkeyPatch
+def test_our_own_note_does_not_protect_a_process_that_we_cannot_see(
+    settled_sweep: Sweep, redis: Redis, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a process of our own view that hides, we know no more than its record."""
+    """Of a process of our own pid scope that /proc hides, the record is all that we know."""
     monkeypatch.setattr(liveness, "_is_gone", lambda pid: False)
     redis.set(Keys().place(DEAD), f"{pid_scope()}/{2**30}/1")
     lease(redis, DEAD, job())
-    time.passes(SECOND_LOOK + 1, patrol)
+    time.advance(SECOND_LOOK + 1, settled_sweep)
     assert len(queued(redis)) == 1
 
 
-# When it is not the owner who failed
+# When Redis or the clock failed, and not the owner
 
 
-def test_a_clock_that_has_just_come_calls_nobody_lost(
+def test_a_clock_that_has_just_started_calls_no_host_lost(
     sweep: Sweep, redis: Redis, time: Time
 ) -> None:
-    """Redis may have come back with it; everybody else may need a moment longer."""
+    """Redis may just be back, too; other processes may need a moment longer to reach it."""
     lease(redis, DEAD, job())
-    time.passes(SETTLING - 1, sweep)
+    time.advance(SETTLING - 1, sweep)
     assert queued(redis) == []
-    time.passes(2, sweep)
+    time.advance(2, sweep)
     assert len(queued(redis)) == 1
 
 
 def forget_what_expires(redis: Redis) -> None:
-    """As a server that comes back with old data, or whose wall clock jumps."""
+    """As a server does that comes back with old data, or whose wall clock jumps."""
     for key in redis.scan_iter():
         if redis.ttl(key) >= 0:
             redis.delete(key)
 
 
-@pytest.mark.parametrize("company", [False, True])
-def test_a_server_that_lost_all_records_takes_no_jobs_away_from_the_living(
-    patrol: Sweep,
+@pytest.mark.parametrize("another_clock", [False, True])
+def test_a_server_that_lost_all_records_costs_no_live_owner_its_jobs(
+    settled_sweep: Sweep,
     connection: RedisConnection,
     log: RecordedLog,
     redis: Redis,
     time: Time,
-    company: bool,
+    another_clock: bool,
 ) -> None:
-    """They beat again within a moment. Whether or not another clock of this host, which has
-    nothing to do with it, was the first to notice."""
+    """The owners send heartbeats again soon. Another clock of this host, which may notice the loss
+    first, changes nothing."""
     other = make_sweep(connection, log, time)
-    sweeps = [other, patrol] if company else [patrol]
-    time.passes(SETTLING + 1, *sweeps)
+    sweeps = [other, settled_sweep] if another_clock else [settled_sweep]
+    time.advance(SETTLING + 1, *sweeps)
     lease(redis, ALIVE, job())
     record(redis, ALIVE, ELSEWHERE)
     redis.expire(ALIVE, 60)
-    time.passes(40, *sweeps)
+    time.advance(40, *sweeps)
     forget_what_expires(redis)
     assert redis.exists(ALIVE) == 0
-    time.passes(SETTLING - 1, *sweeps)
+    time.advance(SETTLING - 1, *sweeps)
     assert redis.hlen("{queue:q}:inflight") == 1
     record(redis, ALIVE)
-    time.passes(60, *sweeps)
+    time.advance(60, *sweeps)
     assert redis.hlen("{queue:q}:inflight") == 1
 
 
-def test_a_clock_that_was_cut_off_itself_calls_nobody_lost(
-    patrol: Sweep, redis: Redis, time: Time
+def test_a_clock_that_was_cut_off_itself_calls_no_host_lost(
+    settled_sweep: Sweep, redis: Redis, time: Time
 ) -> None:
-    """Nobody may have reached Redis meanwhile; who was missing before need not be now."""
+    """Other processes may not have reached Redis either. A look before the gap does not count."""
     lease(redis, DEAD, job())
-    patrol.run()
+    settled_sweep.run()
     time.now += 31
-    time.passes(SETTLING - 1, patrol)
+    time.advance(SETTLING - 1, settled_sweep)
     assert queued(redis) == []
-    time.passes(2, patrol)
+    time.advance(2, settled_sweep)
     assert len(queued(redis)) == 1
 
 
-def test_two_clocks_of_a_host_do_not_alarm_each_other(
-    patrol: Sweep, connection: RedisConnection, log: RecordedLog, redis: Redis, time: Time
+def test_two_clocks_of_a_host_accept_the_same_mark(
+    settled_sweep: Sweep, connection: RedisConnection, log: RecordedLog, redis: Redis, time: Time
 ) -> None:
     other = make_sweep(connection, log, time)
-    time.passes(SETTLING + 1, patrol, other)
+    time.advance(SETTLING + 1, settled_sweep, other)
     lease(redis, DEAD, job())
-    time.passes(SECOND_LOOK + 1, patrol)
+    time.advance(SECOND_LOOK + 1, settled_sweep)
     assert len(queued(redis)) == 1
 
 
-def test_a_full_server_keeps_nobody_from_recovering_jobs(log: RecordedLog, time: Time) -> None:
+def test_jobs_are_recovered_on_a_full_server(log: RecordedLog, time: Time) -> None:
     server = Server().start()
     try:
         redis, connection = server.client(), RedisConnection(server.url)
         connection.connect()
         lease(redis, DEAD, job())
         server.cli("CONFIG", "SET", "maxmemory", "1")
-        time.passes(SETTLING + 1, make_sweep(connection, log, time))
+        time.advance(SETTLING + 1, make_sweep(connection, log, time))
         assert len(queued(redis)) == 1
         assert redis.hlen(Keys().lost(DEAD)) == 1
         connection.close()
@@ -374,7 +376,7 @@ def test_a_full_server_keeps_nobody_from_recovering_jobs(log: RecordedLog, time:
         server.close()
 
 
-def test_an_owner_that_returns_the_very_moment_stays_on_the_list_of_processes(
+def test_an_owner_that_has_just_returned_stays_on_the_list_of_processes(
     connection: RedisConnection, redis: Redis
 ) -> None:
     record(redis, ALIVE)
@@ -386,59 +388,59 @@ def test_an_owner_that_returns_the_very_moment_stays_on_the_list_of_processes(
 
 
 @linux
-def test_an_owner_that_lives_here_keeps_its_jobs_though_it_cannot_beat(
-    patrol: Sweep, redis: Redis, time: Time
+def test_an_owner_that_lives_on_this_host_keeps_its_jobs_without_a_heartbeat(
+    settled_sweep: Sweep, redis: Redis, time: Time
 ) -> None:
-    """A job may hold the interpreter for minutes, or the child be stopped: it is not dead."""
+    """A job may block heartbeats for minutes, or the child is stopped: it is not dead."""
     redis.set(Keys().place(ALIVE), process_ref())
     lease(redis, ALIVE, job(jid="1"))
-    time.passes(60, patrol)
+    time.advance(60, settled_sweep)
     assert queued(redis) == []
 
 
-def test_a_queue_that_cannot_be_looked_at_keeps_no_other_from_it(
-    patrol: Sweep, redis: Redis, time: Time, log: RecordedLog
+def test_a_queue_that_cannot_be_read_does_not_stop_the_sweep_of_others(
+    settled_sweep: Sweep, redis: Redis, time: Time, log: RecordedLog
 ) -> None:
     redis.sadd("queues", b"\xff\xfe", "odd")
     redis.set("{queue:odd}:inflight", "no hash")
     lease(redis, DEAD, job(jid="1"))
-    time.passes(SECOND_LOOK + 1, patrol)
+    time.advance(SECOND_LOOK + 1, settled_sweep)
     assert [entry["jid"] for entry in queued(redis)] == ["1"]
     assert log.events().count("queue left out of the sweep") == 2
 
 
-def test_an_owner_that_beats_again_in_between_is_left_alone(
-    patrol: Sweep, redis: Redis, time: Time
+def test_an_owner_that_sends_a_heartbeat_between_two_looks_keeps_its_jobs(
+    settled_sweep: Sweep, redis: Redis, time: Time
 ) -> None:
     lease(redis, ALIVE, job())
-    time.passes(SECOND_LOOK - 1, patrol)
+    time.advance(SECOND_LOOK - 1, settled_sweep)
     record(redis, ALIVE)
-    time.passes(20, patrol)
+    time.advance(20, settled_sweep)
     redis.delete(ALIVE)
-    time.passes(SECOND_LOOK - 1, patrol)
+    time.advance(SECOND_LOOK - 1, settled_sweep)
     assert queued(redis) == []
     assert redis.hlen("{queue:q}:inflight") == 1
 
 
-def test_the_living_keep_their_jobs_however_often_it_sweeps(
-    patrol: Sweep, redis: Redis, time: Time, log: RecordedLog
+def test_live_owners_keep_their_jobs_in_every_sweep(
+    settled_sweep: Sweep, redis: Redis, time: Time, log: RecordedLog
 ) -> None:
     record(redis, ALIVE, process_ref())
     record(redis, "vm:3:bbbbbbbbbbbb", ELSEWHERE)
     lease(redis, ALIVE, job(jid="1"))
     lease(redis, "vm:3:bbbbbbbbbbbb", job(jid="2"))
-    time.passes(100, patrol)
+    time.advance(100, settled_sweep)
     assert queued(redis) == []
     assert redis.hlen("{queue:q}:inflight") == 2
     assert log.events() == []
 
 
-def test_jobs_of_several_queues_go_back_to_their_own(
-    patrol: Sweep, redis: Redis, time: Time
+def test_jobs_of_several_queues_go_back_to_their_own_queues(
+    settled_sweep: Sweep, redis: Redis, time: Time
 ) -> None:
     lease(redis, DEAD, job(jid="a"), queue="a")
     lease(redis, DEAD, job(jid="b"), queue="b")
-    time.passes(SECOND_LOOK + 1, patrol)
+    time.advance(SECOND_LOOK + 1, settled_sweep)
     assert [entry["jid"] for entry in queued(redis, "a")] == ["a"]
     assert [entry["jid"] for entry in queued(redis, "b")] == ["b"]
 
@@ -447,7 +449,7 @@ def test_two_sweeps_at_once_recover_each_job_once(
     sweep: Sweep, redis: Redis, time: Time, connection: RedisConnection, log: RecordedLog
 ) -> None:
     lease(redis, DEAD, job(jid="1"))
-    time.passes(60, sweep, make_sweep(connection, log, time))
+    time.advance(60, sweep, make_sweep(connection, log, time))
     assert len(queued(redis)) == 1
 
 
@@ -458,12 +460,12 @@ def test_without_leases_there_is_nothing_to_do(sweep: Sweep, redis: Redis) -> No
     assert set(redis.keys("*")) == {b"queues", Keys().host(pid_scope()).encode()}
 
 
-def test_a_deleted_queue_is_swept(sweep: Sweep, redis: Redis, grave: str) -> None:
-    """What goes back makes it a queue again; names of which nothing was heard are forgotten."""
+def test_a_deleted_queue_is_swept(sweep: Sweep, redis: Redis, dead_ref: str) -> None:
+    """Its job makes it a queue again; names from which no child fetches any more are removed."""
     redis.zadd(Keys().fetched, {"q": 1.0, "old": 2.0, "new": now()})
     lease(redis, DEAD, job(jid="1"))
     redis.delete("queues")
-    record(redis, DEAD, grave)
+    record(redis, DEAD, dead_ref)
     sweep.run()
     assert [found["jid"] for found in queued(redis)] == ["1"]
     assert redis.smembers("queues") == {b"q"}
@@ -473,20 +475,20 @@ def test_a_deleted_queue_is_swept(sweep: Sweep, redis: Redis, grave: str) -> Non
 
 
 @pytest.mark.parametrize("damaged", [Keys().queues, Keys().fetched])
-def test_where_one_list_of_queues_is_damaged_the_other_one_serves(
-    sweep: Sweep, redis: Redis, grave: str, damaged: str
+def test_a_damaged_list_of_queues_is_replaced_by_the_other_list(
+    sweep: Sweep, redis: Redis, dead_ref: str, damaged: str
 ) -> None:
     lease(redis, DEAD, job(jid="1"))
     redis.zadd(Keys().fetched, {"q": now()})
     redis.delete(damaged)
     redis.hset(damaged, "something", "else")
-    record(redis, DEAD, grave)
+    record(redis, DEAD, dead_ref)
     sweep.run()
     assert [found["jid"] for found in queued(redis)] == ["1"]
 
 
 @pytest.mark.parametrize("damaged", [Keys().queues, Keys().fetched])
-def test_a_recovery_by_a_pattern_takes_what_one_list_of_queues_tells(
+def test_a_recovery_by_pattern_needs_only_one_list_of_queues(
     redis: Redis, redis_server: Server, damaged: str
 ) -> None:
     lease(redis, DEAD, job(jid="1"))
@@ -501,12 +503,12 @@ def test_a_recovery_by_a_pattern_takes_what_one_list_of_queues_tells(
     assert [found["jid"] for found in queued(redis)] == ["1"]
 
 
-def test_a_note_of_queues_that_is_none_is_told_of_once_and_stops_nothing(
-    sweep: Sweep, redis: Redis, grave: str, log: RecordedLog
+def test_a_damaged_list_of_fetched_queues_is_logged_once_and_stops_nothing(
+    sweep: Sweep, redis: Redis, dead_ref: str, log: RecordedLog
 ) -> None:
     redis.set(Keys().fetched, "something else")
     lease(redis, DEAD, job(jid="1"))
-    record(redis, DEAD, grave)
+    record(redis, DEAD, dead_ref)
     sweep.run()
     sweep.run()
     assert [found["jid"] for found in queued(redis)] == ["1"]
@@ -562,7 +564,7 @@ def large(**keys: Any) -> str:
 def test_a_large_job_is_recovered_like_any_other(
     connection: RedisConnection, redis: Redis, payload: str
 ) -> None:
-    """Twice it goes back, and is the same but for its crash records; then it is buried."""
+    """It goes back twice, unchanged but for its crash records; then it is buried."""
     recovery = Recovery(DeadSet(Keys()))
     for crash in range(1, 4):
         lease(redis, DEAD, payload)
@@ -584,7 +586,7 @@ def test_a_large_job_is_recovered_like_any_other(
 def test_large_jobs_stay_in_redis_and_keep_their_order(
     connection: RedisConnection, redis: Redis
 ) -> None:
-    """What goes over the wire does not depend on how large they are."""
+    """How much is sent does not depend on how large they are."""
     payloads = [large(jid=str(number), args=["x" * 3_000_000]) for number in range(5)]
     lease(redis, DEAD, *payloads)
     before = traffic(redis)
@@ -609,10 +611,10 @@ def traffic(redis: Redis) -> int:
     return int(found["total_net_input_bytes"]) + int(found["total_net_output_bytes"])
 
 
-def test_what_stands_in_a_queues_place_keeps_no_other_job(
+def test_a_damaged_queue_does_not_stop_the_recovery_of_other_queues(
     connection: RedisConnection, redis: Redis
 ) -> None:
-    """Neither after a crash nor at a stop; the error is told when the others are back."""
+    """Neither after a crash nor at a stop; the error is raised when the other jobs are back."""
     recovery = Recovery(DeadSet(Keys()))
     for steps in (recovery.requeue(["bad", "q"], DEAD),
                   recovery.recover(["bad", "q"], DEAD, Crash(signal=9))):  # fmt: skip
@@ -644,12 +646,14 @@ def test_forgetting_takes_the_whole_record_away(connection: RedisConnection, red
     redis.hset(Keys().lost(DEAD), "1", "J 1")
     carry_out(connection, Recovery(DeadSet(Keys())).forget(DEAD))
     kept = {Keys().lost(DEAD).encode(), Keys().flushed(DEAD).encode()}
-    assert set(redis.keys("*")) == kept, "what it, or who counts for it, may still ask for"
+    assert set(redis.keys("*")) == kept, (
+        "what the owner, or the process that adds its counts, may still read"
+    )
     assert 0 < redis.ttl(Keys().flushed(DEAD)) <= 3600
 
 
 @linux
-def test_a_name_cut_within_a_character_hides_no_process(request: pytest.FixtureRequest) -> None:
+def test_a_process_name_cut_within_a_character_can_be_read(request: pytest.FixtureRequest) -> None:
     """The kernel cuts a process's name at 15 bytes, wherever that falls."""
     process = subprocess.Popen(
         [sys.executable, "-c", "import setproctitle as s; s.setproctitle('é' * 20); input()"],
@@ -665,9 +669,9 @@ def test_a_name_cut_within_a_character_hides_no_process(request: pytest.FixtureR
 
 @linux
 @pytest.mark.parametrize(
-    "spoil",
+    "damage",
     [
-        pytest.param(lambda redis: redis.set("queue:bad", "x"), id="no list"),
+        pytest.param(lambda redis: redis.set("queue:bad", "x"), id="queue of a wrong type"),
         pytest.param(
             lambda redis: redis.hset("{queue:bad}:inflight", f"{DEAD[:-1]}e/x", "{}"),
             id="no number",
@@ -677,21 +681,21 @@ def test_a_name_cut_within_a_character_hides_no_process(request: pytest.FixtureR
                 redis.delete(Keys().place(f"{DEAD[:-1]}e")),
                 redis.lpush(Keys().place(f"{DEAD[:-1]}e"), "x"),
             ),
-            id="place of a wrong type",
+            id="process_ref of a wrong type",
         ),
     ],
 )
-def test_one_odd_owner_keeps_nobody_elses_jobs(
-    sweep: Sweep, redis: Redis, grave: str, spoil: Callable[[Redis], object]
+def test_a_broken_owner_does_not_stop_the_recovery_of_others(
+    sweep: Sweep, redis: Redis, dead_ref: str, damage: Callable[[Redis], object]
 ) -> None:
-    odd = f"{DEAD[:-1]}e"
-    lease(redis, odd, job(jid="odd"), queue="bad")
-    redis.set(Keys().place(odd), grave)
-    spoil(redis)
+    broken = f"{DEAD[:-1]}e"
+    lease(redis, broken, job(jid="odd"), queue="bad")
+    redis.set(Keys().place(broken), dead_ref)
+    damage(redis)
     lease(redis, DEAD, job(jid="a"), job(jid="b"))
-    record(redis, DEAD, grave)
+    record(redis, DEAD, dead_ref)
     sweep.run()
     assert [found["jid"] for found in queued(redis)] == ["a", "b"]
-    everything = int(redis.hlen("{queue:bad}:inflight"))
-    left = int(redis.llen("queue:bad")) if redis.type("queue:bad") == b"list" else 0
-    assert everything + left >= 1, "nothing is lost of the odd one either"
+    leased = int(redis.hlen("{queue:bad}:inflight"))
+    queued_jobs = int(redis.llen("queue:bad")) if redis.type("queue:bad") == b"list" else 0
+    assert leased + queued_jobs >= 1, "no job of the broken owner is lost either"

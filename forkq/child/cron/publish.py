@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ... import registry
 from ...cron.entry import ASTRAY, Entry
 from ...errors import InvalidSchedule
-from ...every import running
 from ...limits.patterns import among
 from ...store.connection import RedisConnection
 from ...store.scripts import CRON_PUBLISH
+from ...store.services import running_services
 from ...wire.keys import Keys
 from ...wire.payload import DEFAULT_QUEUE
 
@@ -126,7 +126,7 @@ class Publisher:
             and old.origin not in self._origins
         }
         services = {old.service for old in others.values() if old.service is not None}
-        gone = services - running(connection, self._keys, services)
+        gone = services - running_services(connection, self._keys, services)
         return {name: old.origin for name, old in others.items() if old.service not in gone}
 
     def _changes(

@@ -1,8 +1,8 @@
-"""Enqueueing periodic jobs: each tick once in the cluster, whoever else is at it.
+"""Enqueueing periodic jobs: each tick once in the cluster, also while several clocks do it.
 
-What there is to do stands in Redis (``timetable``); which ticks are made up for is decided in
-``ticks``. Used by the clock that leads; two leaders at once are harmless, because ``cron_tick.lua``
-enqueues a job and notes its tick in one step. docs/internals.md, "The way of a tick".
+The entries are in Redis (``entries``); ``ticks`` decides which missed ticks are enqueued late. The
+leader's clock runs this. Two leaders at once do no harm: ``cron_tick.lua`` enqueues a job and notes
+its tick in one step. docs/internals.md, "The way of a tick".
 """
 
 from __future__ import annotations
@@ -14,129 +14,135 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from ...cron import history
 from ...cron.entry import Entry
 from ...every import DEFAULTS
+from ...runtime.log import LogOnce
 from ...store.connection import RedisConnection, ResponseError, refused
 from ...store.scripts import CRON_TICK
 from ...wire.keys import Keys
 from ...wire.payload import DEFAULT_QUEUE, dumps, new_jid
 from ...wire.times import now
-from .entries import CronEntries, astray
+from .entries import CronEntries, far_ahead
 from .overlap import Overlap
 from .services import RunningServices
-from .ticks import Enqueue, Miss, Timed, steps
+from .ticks import EntryTicks, Miss, Step, steps
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-# After this many seconds of catching up the clock looks at its other duties.
-_TURN: Final = 0.2
-# What the server would not do is tried again after this many seconds.
-_AGAIN: Final = 5.0
+# All in seconds. After this long, ``work`` returns, so that the clock can run its other tasks.
+_LONGEST_WORK: Final = 0.2
+# When an entry that the server refused is tried again.
+_RETRY_AFTER: Final = 5.0
 
-# What cron_tick.lua answers: the outcome, and what belongs to it.
+# The reply of cron_tick.lua: the outcome and its detail.
 Reply: TypeAlias = "tuple[bytes, bytes]"
 
 
 class CronEnqueuer:
-    """Enqueues periodic jobs at their time, on one wire. ``clock`` tells the wall time.
+    """Enqueues periodic jobs at their time, on one connection. ``clock`` returns the wall time.
 
-    ``load`` comes first, and again after a lost connection or when the server told of a change;
-    then ``work`` whenever ``next_due`` has come.
+    Call ``load`` first, and again after a lost connection or a reported change; then ``work`` each
+    time ``next_due`` has come.
     """
 
     def __init__(
         self,
         keys: Keys,
         connection: RedisConnection,
-        origins: RunningServices,
+        services: RunningServices,
         log: FilteringBoundLogger,
         clock: Callable[[], float] = now,
     ) -> None:
         self._keys = keys
         self._connection = connection
         self._log = log
+        self._log_once = LogOnce(log)
         self._clock = clock
-        self._timetable = CronEntries(keys, connection, origins, log, clock)
+        self._entries = CronEntries(keys, connection, services, log, clock)
         self._overlap = Overlap(keys, connection)
-        self._set_aside: dict[str, float] = {}
+        self._retry_at: dict[str, float] = {}
 
     def load(self, watch: bool) -> None:
-        """Reads what stands in Redis. With ``watch`` the server tells the wire when
-        definitions or pauses have changed since. Raises ConnectionLost."""
-        self._timetable.load(watch)
+        """Reads the entries from Redis. With ``watch`` the server reports when definitions or
+        pauses change later. Raises ConnectionLost or ResponseError."""
+        self._entries.load(watch)
 
     def outdated(self) -> bool:
-        """Whether it is time to ``load`` again: a service has begun or ended to run, of which the
-        server does not tell. Raises ConnectionLost."""
-        return self._timetable.outdated()
+        """Whether ``load`` is due because a service has started or stopped, which the server does
+        not report. Raises ConnectionLost."""
+        return self._entries.outdated()
 
     def next_due(self) -> float | None:
         """When there is something to do next, epoch seconds; None: never. No round trip."""
-        times = (self._when(timed) for timed in self._timetable.entries())
+        times = (self._due(ticks) for ticks in self._entries.ticking())
         return min((at for at in times if at is not None), default=None)
 
     def work(self) -> None:
-        """Does what is due. A long time's arrears take more than one call: as long as some are
-        left, ``next_due`` has come. Raises ConnectionLost; what was done will not be done again."""
-        end, at = time.monotonic() + _TURN, self._clock()
-        if any(astray(timed.last, at) for timed in self._timetable.entries()):
-            self._timetable.load(watch=False)  # what the server tells of stays as it was
-        for timed in self._ripe(at):
-            for step in steps(timed.entry, timed.last, at):
-                if not self._dealt_with(timed, step):
+        """Does what is due. Many missed ticks take several calls: until the last of them,
+        ``next_due`` returns a time that has passed. Raises ConnectionLost; a step that was done is
+        not repeated."""
+        end, at = time.monotonic() + _LONGEST_WORK, self._clock()
+        if any(far_ahead(ticks.last, at) for ticks in self._entries.ticking()):
+            self._entries.load(watch=False)  # the server goes on reporting, if it did
+        for ticks in self._due_entries(at):
+            for step in steps(ticks.entry, ticks.last, at):
+                if not self._do(ticks, step):
                     break
                 if time.monotonic() >= end:
                     return
 
-    def _when(self, timed: Timed) -> float | None:
-        """When this entry wants to be looked at."""
+    def _due(self, ticks: EntryTicks) -> float | None:
+        """When this entry next needs a step, epoch seconds; None: never."""
         at = self._clock()
-        if astray(timed.last, at):
+        if far_ahead(ticks.last, at):
             return at
-        wait = self._set_aside.get(timed.entry.name, 0.0) - time.monotonic()
-        return timed.due if timed.due is None or wait <= 0 else max(timed.due, at + wait)
+        wait = self._retry_at.get(ticks.entry.name, 0.0) - time.monotonic()
+        return ticks.due if ticks.due is None or wait <= 0 else max(ticks.due, at + wait)
 
-    def _ripe(self, at: float) -> list[Timed]:
+    def _due_entries(self, at: float) -> list[EntryTicks]:
         """The entries with something to do, the most overdue first."""
-        whens = ((self._when(timed), timed) for timed in self._timetable.entries())
-        ripe = [(when, timed) for when, timed in whens if when is not None and when <= at]
-        return [timed for _, timed in sorted(ripe, key=lambda pair: pair[0])]
+        times = ((self._due(ticks), ticks) for ticks in self._entries.ticking())
+        found = [(due, ticks) for due, ticks in times if due is not None and due <= at]
+        return [ticks for _, ticks in sorted(found, key=lambda pair: pair[0])]
 
-    def _dealt_with(self, timed: Timed, step: Enqueue | Miss) -> bool:
-        """Does one step. False: the rest of this entry's must be thought over."""
+    def _do(self, ticks: EntryTicks, step: Step) -> bool:
+        """Does one step. False: the entry's remaining steps must be computed again."""
         try:
-            outcome, detail = self._do(timed.entry, step)
+            outcome, detail = self._enqueue_or_note(ticks.entry, step)
         except ResponseError as error:
             if refused(error):
                 raise
-            self._trouble(timed.entry.name, str(error))
+            self._set_aside(ticks.entry.name, str(error))
             return False
+        return self._done(ticks, step, outcome, detail)
+
+    def _done(self, ticks: EntryTicks, step: Step, outcome: bytes, detail: bytes) -> bool:
+        """Notes what cron_tick.lua has done. Returns as ``_do``."""
         if outcome == b"gone":
-            self._timetable.forget(timed)
+            self._entries.remove(ticks)
         if outcome in (b"gone", b"pending"):
             return False
         if outcome == b"refused":
-            self._timetable.tell_once(
-                "periodic job not enqueued: its queue takes nothing",
-                name=timed.entry.name,
-                error=detail.decode("utf-8", "replace"),
+            self._log_problem(
+                "periodic job not enqueued: its queue's key holds another type",
+                ticks.entry.name,
+                detail.decode("utf-8", "replace"),
             )
-        timed.stands(int(detail) if outcome == b"late" else step.tick)
+        ticks.advance(int(detail) if outcome == b"late" else step.tick)
         return outcome != b"late"
 
-    def _do(self, entry: Entry, step: Enqueue | Miss) -> Reply:
+    def _enqueue_or_note(self, entry: Entry, step: Step) -> Reply:
         if isinstance(step, Miss):
-            return self._miss(entry, step)
+            return self._note_missed(entry, step)
         outcome, detail = self._enqueue(entry, step.tick)
         if outcome != b"pending":
             return outcome, detail
         jid = detail.decode("utf-8", "replace")
-        if self._overlap.alive(entry.name, jid, _queue(entry)):
-            return self._note(
-                entry, step.tick, history.line("skipped", tick=step.tick, running=jid)
-            )
+        if self._overlap.is_unfinished(entry.name, jid, _queue(entry)):
+            line = history.line("skipped", tick=step.tick, running=jid)
+            return self._note(entry, step.tick, line)
         return self._enqueue(entry, step.tick, gone=detail)
 
-    def _miss(self, entry: Entry, step: Miss) -> Reply:
+    def _note_missed(self, entry: Entry, step: Miss) -> Reply:
         line = history.line("missed", tick=step.tick, since=step.since, count=step.count)
         reply = self._note(entry, step.tick, line)
         if reply[0] == b"noted":
@@ -148,9 +154,10 @@ class CronEnqueuer:
         return reply
 
     def _enqueue(self, entry: Entry, tick: int, gone: bytes = b"") -> Reply:
-        """Enqueues ``tick``, unless the entry's latest job stands in the way: any but ``gone``."""
+        """Enqueues ``tick``. An entry that must not overlap is not enqueued if its latest job is
+        noted, except if that is the job ``gone``, which was not found."""
         jid, queue = new_jid(), _queue(entry)
-        why = f"the queue {queue!r} takes nothing: something else stands in its place"
+        why = f"the key of the queue {queue!r} holds another type"
         return self._tick(
             entry,
             (tick, history.line("enqueued", tick=tick, jid=jid)),
@@ -159,7 +166,7 @@ class CronEnqueuer:
         )
 
     def _note(self, entry: Entry, tick: int, line: bytes) -> Reply:
-        """Deals with ``tick`` without a job."""
+        """Makes ``tick`` the last one without a job."""
         return self._tick(entry, (tick, line), (b"", b"", b"", b"", b""), b"")
 
     def _tick(
@@ -178,10 +185,13 @@ class CronEnqueuer:
         outcome, detail = self._connection.script(CRON_TICK, keys, (entry.name, tick, *more))
         return outcome, detail
 
-    def _trouble(self, name: str, error: str) -> None:
-        """The server would not do it: this entry waits, the others go on."""
-        self._set_aside[name] = time.monotonic() + _AGAIN
-        self._timetable.tell_once("periodic job refused by redis", name=name, error=error)
+    def _set_aside(self, name: str, error: str) -> None:
+        """The server refused a step of this entry: it waits, and the others go on."""
+        self._retry_at[name] = time.monotonic() + _RETRY_AFTER
+        self._log_problem("periodic job refused by redis", name, error)
+
+    def _log_problem(self, event: str, name: str, error: str) -> None:
+        self._log_once.error((event, name, error), event, name=name, error=error)
 
 
 def _queue(entry: Entry) -> str:
@@ -194,7 +204,7 @@ def _payload(entry: Entry, tick: int, jid: str) -> bytes:
     at = now()
     made = {**DEFAULTS, **entry.job, "jid": jid, "created_at": at}
     made.pop("at", None)
-    noted = made.get("forkq")
+    own = made.get("forkq")
     marks = {"cron": entry.name, "tick": tick}
-    made["forkq"] = {**noted, **marks} if isinstance(noted, dict) else marks
+    made["forkq"] = {**own, **marks} if isinstance(own, dict) else marks
     return dumps({**made, "enqueued_at": at})

@@ -1,84 +1,77 @@
-"""What the clock knows of periodic jobs: definitions, pauses and last ticks, as Redis has them.
+"""The periodic jobs as Redis has them: definitions, pauses and last ticks.
 
-A definition that nobody can read is told of once, and keeps none of the others from ticking.
+A definition that cannot be read is logged once, and the other entries go on ticking.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ...cron.entry import ASTRAY, Entry
 from ...errors import InvalidSchedule
+from ...runtime.log import LogOnce
 from ...store.connection import Command, RedisConnection
 from ...store.scripts import CRON_REBASE
 from ...wire.keys import Keys
 from .services import RunningServices
-from .ticks import Timed
+from .ticks import EntryTicks
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-# One that lies so far ahead is worth a word: hosts' clocks differ by less.
-_NOTABLE: Final = 60
+# Seconds. A last tick that lies further ahead is logged: hosts' clocks differ by less.
+_LOGGED_AHEAD: Final = 60
 
 
 class CronEntries:
     """The entries that tick: those that are neither disabled nor paused, and whose service runs.
-    ``clock`` tells the wall time."""
+    ``clock`` returns the wall time."""
 
     def __init__(
         self,
         keys: Keys,
         connection: RedisConnection,
-        origins: RunningServices,
+        services: RunningServices,
         log: FilteringBoundLogger,
         clock: Callable[[], float],
     ) -> None:
         self._keys = keys
         self._connection = connection
-        self._origins = origins
+        self._services = services
         self._log = log
+        self._log_once = LogOnce(log)
         self._clock = clock
-        self._entries: dict[str, Timed] = {}
-        self._known: dict[tuple[bytes, bytes], Entry | None] = {}
-        self._resting: set[str] = set()
-        self._services: set[str] = set()
-        self._running: frozenset[str] = frozenset()
-        self._told: set[str] = set()
-        self._silent: set[str] = set()
+        self._ticking: dict[str, EntryTicks] = {}
+        self._decoded: dict[tuple[bytes, bytes], Entry | None] = {}
+        self._paused: set[str] = set()  # names; a disabled entry counts as paused
+        self._known_services: set[str] = set()
+        self._running_services: frozenset[str] = frozenset()
 
     def load(self, watch: bool) -> None:
-        """Reads everything anew, in one round trip; in two if others' entries are there. With
-        ``watch`` the server tells the wire when definitions or pauses have changed since. Raises
-        ConnectionLost, and ResponseError if something else is in their place."""
+        """Reads everything, in one round trip; in two if entries of other services are there. With
+        ``watch`` the server reports when definitions or pauses change later. Raises ConnectionLost,
+        and ResponseError if one of the keys holds another type."""
         definitions, paused, lasts = self._read(watch)
-        entries = self._understood(definitions)
-        awake = [e for e in entries if e.enabled and e.name.encode() not in paused]
-        self._services = {e.service for e in entries if e.service is not None}
-        self._running = self._origins.running(self._services)
-        self._entries = self._placed([e for e in awake if self._has_a_tree(e)], lasts)
-        self._resting = {e.name for e in entries} - {e.name for e in awake}
+        entries = self._entries_in(definitions)
+        active = [e for e in entries if e.enabled and e.name.encode() not in paused]
+        self._known_services = {e.service for e in entries if e.service is not None}
+        self._running_services = self._services.running(self._known_services)
+        self._ticking = self._with_ticks([e for e in active if self._service_runs(e)], lasts)
+        self._paused = {e.name for e in entries} - {e.name for e in active}
 
     def outdated(self) -> bool:
-        """Whether a service has begun or ended to run since ``load``. One command, and none if all
-        entries are our own service's. Raises ConnectionLost."""
-        return self._origins.running(self._services) != self._running
+        """Whether a service has started or stopped since ``load``. One command; none if every entry
+        belongs to this clock's service. Raises ConnectionLost."""
+        return self._services.running(self._known_services) != self._running_services
 
-    def entries(self) -> Sequence[Timed]:
-        """All that tick."""
-        return tuple(self._entries.values())
+    def ticking(self) -> Sequence[EntryTicks]:
+        """All entries that tick."""
+        return tuple(self._ticking.values())
 
-    def forget(self, timed: Timed) -> None:
-        """Its definition is gone."""
-        self._entries.pop(timed.entry.name, None)
-
-    def tell_once(self, event: str, **details: Any) -> None:
-        """One error line, however often this is met."""
-        told = f"{event} {sorted(details.items())}"
-        if told not in self._told:
-            self._told.add(told)
-            self._log.error(event, **details)
+    def remove(self, ticks: EntryTicks) -> None:
+        """Leaves out an entry whose definition is no longer in Redis."""
+        self._ticking.pop(ticks.entry.name, None)
 
     def _read(self, watch: bool) -> tuple[dict[bytes, bytes], set[bytes], dict[bytes, bytes]]:
         caching: list[Command] = [("CLIENT", "CACHING", "YES")] if watch else []
@@ -96,16 +89,17 @@ class CronEntries:
         definitions, paused, lasts = (r for r in replies if r != b"OK")
         return definitions, set(paused), lasts
 
-    def _understood(self, definitions: Mapping[bytes, bytes]) -> list[Entry]:
-        """The entries among the definitions. What has not changed is not read again."""
-        known = self._known
-        self._known = {
-            item: known[item] if item in known else self._decoded(*item)
+    def _entries_in(self, definitions: Mapping[bytes, bytes]) -> list[Entry]:
+        """The entries among the definitions. A definition that has not changed is not decoded
+        again."""
+        before = self._decoded
+        self._decoded = {
+            item: before[item] if item in before else self._decode(*item)
             for item in definitions.items()
         }
-        return [entry for entry in self._known.values() if entry is not None]
+        return [entry for entry in self._decoded.values() if entry is not None]
 
-    def _decoded(self, name: bytes, definition: bytes) -> Entry | None:
+    def _decode(self, name: bytes, definition: bytes) -> Entry | None:
         try:
             entry = Entry.decode(definition)
         except InvalidSchedule as error:
@@ -113,73 +107,76 @@ class CronEntries:
         else:
             if entry.name.encode() == name:
                 return entry
-            why = f"it calls itself {entry.name!r}"
+            why = f"its definition has the name {entry.name!r}"
         self._log.error("periodic job left out: cannot be read", name=_text(name), error=why)
         return None
 
-    def _has_a_tree(self, entry: Entry) -> bool:
-        """Whether somebody runs the app that defines it. While nobody does, its last tick stays: it
-        is missed ticks that it will meet again, not a pause."""
-        return entry.service is None or entry.service in self._running
+    def _service_runs(self, entry: Entry) -> bool:
+        """Whether a tree runs the app that defines the entry. Without one, the entry's last tick
+        stays: the ticks until the app is back are missed ticks, and not those of a pause."""
+        return entry.service is None or entry.service in self._running_services
 
-    def _placed(self, awake: Sequence[Entry], lasts: Mapping[bytes, bytes]) -> dict[str, Timed]:
-        """The entries with their last ticks. Those that begin only now get this moment for one."""
-        at = int(self._clock())
-        placed: dict[str, Timed] = {}
-        begun: list[object] = []
-        for entry in awake:
-            noted = lasts.get(entry.name.encode(), b"")
-            last = _whole(noted)
-            if last is None or self._begins_now(entry.name, last, at):
-                begun += (entry.name, noted, at)
-                last = at
-            if last > at + _NOTABLE:
-                self._tell_of_silence(entry.name, last - at)
-            placed[entry.name] = self._timed(entry, last)
-        if begun:
-            self._connection.script(CRON_REBASE, (self._keys.cron_last,), begun)
-        return placed
+    def _with_ticks(
+        self, entries: Sequence[Entry], lasts: Mapping[bytes, bytes]
+    ) -> dict[str, EntryTicks]:
+        """The entries with their last ticks. A new or resumed entry starts from now."""
+        now = int(self._clock())
+        ticking: dict[str, EntryTicks] = {}
+        rebased: list[object] = []
+        for entry in entries:
+            stored = lasts.get(entry.name.encode(), b"")
+            last = _whole(stored)
+            if last is None or self._starts_now(entry.name, last, now):
+                rebased += (entry.name, stored, now)
+                last = now
+            ticking[entry.name] = self._ticks_of(entry, last)
+            self._log_if_ahead(entry.name, last - now)
+        if rebased:
+            self._connection.script(CRON_REBASE, (self._keys.cron_last,), rebased)
+        return ticking
 
-    def _timed(self, entry: Entry, last: int) -> Timed:
-        """With its next tick; not computed again if nothing has changed."""
-        known = self._entries.get(entry.name)
+    def _ticks_of(self, entry: Entry, last: int) -> EntryTicks:
+        """With the next tick, which is not computed again if nothing has changed."""
+        known = self._ticking.get(entry.name)
         if known is not None and known.entry is entry and known.last == last:
             return known
-        return Timed(entry, last)
+        return EntryTicks(entry, last)
 
-    def _tell_of_silence(self, name: str, ahead: int) -> None:
-        """Rather a silent entry than ticks that come twice; but somebody should know."""
-        if name not in self._silent:
-            self._silent.add(name)
-            self._log.warning(
-                "a clock was wrong: its ticks of the future are done already; "
-                "none comes until then; pause and resume it to begin now",
-                name=name,
-                seconds=ahead,
-            )
+    def _log_if_ahead(self, name: str, seconds: int) -> None:
+        """Logs a last tick that lies far in the future. The entry stays silent until that time: no
+        tick may come twice."""
+        if seconds <= _LOGGED_AHEAD:
+            return
+        self._log_once.warning(
+            ("ahead", name),
+            "a clock was wrong: it has enqueued ticks of the future; this periodic job ticks again "
+            "when they have passed; pause and resume it to start now",
+            name=name,
+            seconds=seconds,
+        )
 
-    def _begins_now(self, name: str, last: int, at: int) -> bool:
-        """Whether the entry has just woken, or would not tick for long because the clock
-        that noted its last tick was wrong."""
-        if astray(last, at):
+    def _starts_now(self, name: str, last: int, now: int) -> bool:
+        """Whether the entry was paused or disabled until now, or would not tick for long because
+        the clock that noted its last tick was wrong."""
+        if far_ahead(last, now):
             self._log.warning(
                 "a clock was wrong: a last tick lay in the future; ticking from now on",
                 name=name,
-                ahead=last - at,
+                ahead=last - now,
             )
             return True
-        return name in self._resting and last < at
+        return name in self._paused and last < now
 
 
-def astray(last: int, at: float) -> bool:
-    """Whether a last tick lies too far ahead of the wall clock ``at`` to be true."""
-    return last > at + ASTRAY
+def far_ahead(last: int, now: float) -> bool:
+    """Whether a last tick lies too far ahead of the wall clock to be right."""
+    return last > now + ASTRAY
 
 
-def _whole(stamp: bytes | None) -> int | None:
-    """A last tick as it was read; None if there is none, or something else in its place."""
+def _whole(stored: bytes | None) -> int | None:
+    """A last tick as it is stored; None if there is none, or the value is not a tick."""
     try:
-        last = int(stamp or b"")
+        last = int(stored or b"")
     except ValueError:
         return None
     return last if last >= 0 else None

@@ -1,7 +1,7 @@
-"""Whether the latest job of a periodic entry is still there: what ``overlap = "skip"`` asks.
+"""Whether the latest job of a periodic entry is queued or runs: for ``overlap = "skip"``.
 
-The entry's note (keys.cron_pending) names that job until the child that ran it takes the note away.
-A crash leaves the note behind; so the job itself is looked for.
+The entry's note (keys.cron_pending) names that job until the child that ran it removes the note. A
+crash of that child leaves the note behind; so the clock looks for the job itself.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ...store.connection import RedisConnection
 from ...store.find_job import Location, find
 from ...wire.keys import Keys
 
-# Seconds for which a job that was found is taken to be still there: a deep queue is not searched
-# at every tick of an entry that ticks every second.
-_TRUSTED: Final = 60.0
-_PLACES: Final[tuple[Location, ...]] = ("running", "queued")
+# Seconds for which a job that was found counts as still there: the clock does not search a deep
+# queue at every tick of an entry that ticks every second.
+_TRUSTED_FOR: Final = 60.0
+_LOCATIONS: Final[tuple[Location, ...]] = ("running", "queued")
 
 
 class Overlap:
@@ -27,21 +27,21 @@ class Overlap:
         self._connection = connection
         self._found: dict[str, tuple[str, float]] = {}
 
-    def alive(self, name: str, jid: str, queue: str) -> bool:
-        """Whether job ``jid`` of the entry ``name`` runs or waits in a queue; most likely in
+    def is_unfinished(self, name: str, jid: str, queue: str) -> bool:
+        """Whether job ``jid`` of the entry ``name`` runs or is in a queue; most likely in
         ``queue``. A job that failed and waits for its retry does not count."""
         known, until = self._found.get(name, ("", 0.0))
         if known == jid and time.monotonic() < until:
             return True
-        alive = self._search(jid, queue)
-        if alive:
-            self._found[name] = (jid, time.monotonic() + _TRUSTED)
+        unfinished = self._search(jid, queue)
+        if unfinished:
+            self._found[name] = (jid, time.monotonic() + _TRUSTED_FOR)
         else:
             self._found.pop(name, None)
-        return alive
+        return unfinished
 
     def _search(self, jid: str, queue: str) -> bool:
-        found = find(self._connection, self._keys, jid, places=_PLACES, queues=(queue,))
-        if found is None:  # its entry may have named another queue then
-            found = find(self._connection, self._keys, jid, places=_PLACES)
+        found = find(self._connection, self._keys, jid, places=_LOCATIONS, queues=(queue,))
+        if found is None:  # the entry's queue may have changed since
+            found = find(self._connection, self._keys, jid, places=_LOCATIONS)
         return found is not None

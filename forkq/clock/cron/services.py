@@ -1,8 +1,8 @@
-"""Which services run: a clock says so for its own, and the leader asks about the others.
+"""Which services run: each clock announces its own, and the leader's clock reads the others.
 
-A periodic job of the code or of a forkq.toml ticks only while a tree of its service
-(``periodic.service_of``) runs: what a service left behind that is gone, or has another name now,
-must not go on for ever. docs/decisions/008.
+A periodic job of the code or of a forkq.toml ticks only while a tree of its service runs
+(cron/service.py). Otherwise the jobs of a service that was removed or renamed would tick for ever.
+docs/decisions/008.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
-from ...every import running
 from ...store.connection import OutOfMemory, RedisConnection, ResponseError, refused
 from ...store.outage import Outage
 from ...store.scripts import LEADER_CLAIM
+from ...store.services import running_services
 from ...wire.keys import Keys
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-# All in seconds. Announcements go with the sweep, every 15 s at the latest and now and then sooner.
-TTL: Final = 60
-_APART: Final = 10.0
+# All in seconds. The clock announces its service with each sweep, which may come more often.
+_TTL: Final = 60
+_SHORTEST_INTERVAL: Final = 10.0
 
 
 class RunningServices:
-    """This clock's word for its ``service``, and what it knows of the others; on the clock's wire.
+    """Announces this clock's ``service``, and reads which others run, on the clock's connection.
 
-    What the server refuses is logged once. It must not stop anything: our own service runs, since
-    we do, and one that cannot be asked about is taken to run.
+    A refusal by the server is logged once and stops nothing: this clock's service runs, since the
+    clock does, and a service about which Redis gives no answer counts as running.
     """
 
     def __init__(
@@ -44,57 +44,59 @@ class RunningServices:
         self._connection = connection
         self._service = service
         self._monotonic = monotonic
-        self._next = 0.0
-        self._mute = Outage(
+        self._next_announcement = 0.0
+        self._write_refusal = Outage(
             log,
             "redis refuses to note that this app runs; elsewhere its periodic jobs may seem asleep",
             "redis notes again that this app runs",
         )
-        self._deaf = Outage(
+        self._read_refusal = Outage(
             log,
-            "redis does not tell which apps run; all periodic jobs tick",
-            "redis tells again which apps run",
+            "redis refuses to say which apps run; all periodic jobs tick",
+            "redis says again which apps run",
         )
 
     def announce(self) -> bool:
-        """Says that our service runs: one command, and none if that was just said. Returns whether
-        it was time for that. Raises ConnectionLost, and what a failover makes of a command."""
-        if self._monotonic() < self._next:
+        """Announces that this clock's service runs: one command, and none if it did so just now.
+        Returns whether an announcement was due. Raises ConnectionLost, and the errors of a
+        failover."""
+        if self._monotonic() < self._next_announcement:
             return False
-        self._next = self._monotonic() + _APART
+        self._next_announcement = self._monotonic() + _SHORTEST_INTERVAL
         try:
             self._renew()
-            self._mute.end()
+            self._write_refusal.end()
         except ResponseError as error:
             if refused(error):
                 raise
-            self._mute.begin(error)
+            self._write_refusal.begin(error)
         return True
 
-    def forget(self) -> None:
-        """The connection is new: so may be the server."""
-        self._next = 0.0
+    def announce_again(self) -> None:
+        """Makes ``announce`` due at once: on a new connection the server may be another one."""
+        self._next_announcement = 0.0
 
     def running(self, services: Collection[str]) -> frozenset[str]:
-        """Which of these run: one command, and none if there is only ours. Raises as above."""
-        known, others = frozenset(services), set(services) - {self._service}
+        """Which of ``services`` run: one command, and none if there is only this clock's own.
+        Raises as ``announce``."""
+        asked, others = frozenset(services), set(services) - {self._service}
         if not others:
-            return known
+            return asked
         try:
-            announced = running(self._connection, self._keys, others)
-            self._deaf.end()
+            announced = running_services(self._connection, self._keys, others)
+            self._read_refusal.end()
         except ResponseError as error:
             if refused(error):
                 raise
-            self._deaf.begin(error)
-            return known
-        return known & (announced | {self._service})
+            self._read_refusal.begin(error)
+            return asked
+        return asked & (announced | {self._service})
 
     def _renew(self) -> None:
         key = self._keys.cron_origin(self._service)
-        if self._connection.call("GETEX", key, "EX", TTL) is not None:
+        if self._connection.call("GETEX", key, "EX", _TTL) is not None:
             return
         try:
-            self._connection.call("SET", key, "runs", "EX", TTL)
-        except OutOfMemory:  # a full server lets a script write that removes first
-            self._connection.script(LEADER_CLAIM, (key,), ("runs", TTL * 1000, ""))
+            self._connection.call("SET", key, "runs", "EX", _TTL)
+        except OutOfMemory:  # a full server accepts a script that first removes a key
+            self._connection.script(LEADER_CLAIM, (key,), ("runs", _TTL * 1000, ""))

@@ -1,30 +1,30 @@
-"""Which ticks of an entry are to be enqueued now, and which have been missed. No effects here."""
+"""Which ticks of an entry the clock must enqueue now, and which it has missed. No effects here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from ...cron.entry import Entry, Schedule
 
-# A tick that is late by no more than this many seconds is enqueued whatever the policy says: a
-# leader was replaced, and nobody should notice.
+# A tick that is late by no more than this many seconds is enqueued under every policy, so that a
+# change of leader loses no tick.
 _GRACE: Final = 60.0
-# More missed ticks than this are not worth counting.
-_COUNTED: Final = 1000
+# A note of missed ticks counts no more than this many.
+_MOST_COUNTED: Final = 1000
 
 
-class Timed:
-    """An entry, the ``last`` tick of it that was dealt with, and when the next one is ``due``
-    (epoch seconds; None: never)."""
+class EntryTicks:
+    """An entry, the ``last`` tick of it that was enqueued, skipped or noted as missed, and when the
+    next one is ``due`` (epoch seconds; None: never)."""
 
     def __init__(self, entry: Entry, last: int) -> None:
         self.entry = entry
-        self.stands(last)
+        self.advance(last)
 
-    def stands(self, last: int) -> None:
-        """``last`` has been dealt with."""
+    def advance(self, last: int) -> None:
+        """Makes ``last`` the last tick."""
         self.last = last
         tick = self.entry.schedule.after(last)
         self.due = None if tick is None else due(self.entry, tick)
@@ -39,16 +39,20 @@ class Enqueue:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Note that the ticks from ``since`` to ``tick`` were missed: ``count``, or too many to say."""
+    """Note that the ticks from ``since`` to ``tick`` were missed: ``count`` of them; None if they
+    are too many to count."""
 
     tick: int
     since: int
     count: int | None
 
 
+Step: TypeAlias = Enqueue | Miss
+
+
 def due(entry: Entry, tick: int) -> float:
-    """When ``tick`` is to be enqueued: at its time and the entry's jitter, but never after the next
-    one's time, so that ticks keep their order."""
+    """When ``tick`` is to be enqueued: at its time plus the entry's jitter, but not after the time
+    of the next tick, so that ticks keep their order."""
     if not entry.jitter:
         return float(tick)
     following = entry.schedule.after(tick)
@@ -56,52 +60,52 @@ def due(entry: Entry, tick: int) -> float:
     return late if following is None else min(late, float(following))
 
 
-def steps(entry: Entry, last: int, now: float) -> Iterator[Enqueue | Miss]:
-    """What is to be done at ``now``, oldest first, if ``last`` was the last tick dealt with.
+def steps(entry: Entry, last: int, now: float) -> Iterator[Step]:
+    """What to do for ``entry`` at ``now``, oldest tick first, if ``last`` was its last tick.
 
-    Bounded, however long ago that was: years of an entry that ticks every second take no longer
-    than ``entry.missed`` ticks and a minute's.
+    The work is bounded, however long ago ``last`` was: years of an entry that ticks every second
+    take no longer than ``entry.missed`` ticks and those of the grace period.
     """
-    old, recent = _parted(entry, last, now)
-    made_up = old[-entry.missed :] if entry.missed else []
-    left_out = old[: len(old) - len(made_up)]
+    missed, recent = _missed_and_recent(entry, last, now)
+    enqueued_late = missed[-entry.missed :] if entry.missed else []
+    left_out = missed[: len(missed) - len(enqueued_late)]
     if left_out:
-        yield _missed(entry.schedule, last, left_out[-1])
-    for tick in (*made_up, *recent):
+        yield _miss(entry.schedule, last, left_out[-1])
+    for tick in (*enqueued_late, *recent):
         yield Enqueue(tick)
 
 
-def _parted(entry: Entry, last: int, now: float) -> tuple[list[int], list[int]]:
-    """The latest missed ticks, more than are made up for if there are as many; and the ticks that
-    are due and not too late."""
+def _missed_and_recent(entry: Entry, last: int, now: float) -> tuple[list[int], list[int]]:
+    """The latest missed ticks, and the due ticks of the grace period. If more ticks were missed
+    than are enqueued late, there are more in the first list, too."""
     edge = now - _GRACE
-    old = latest(entry.schedule, last, edge, entry.missed + 2)
+    missed = latest(entry.schedule, last, edge, entry.missed + 2)
     recent = entry.schedule.ticks(max(last, edge), now, int(_GRACE) + 1)
-    if old and due(entry, old[-1]) >= edge:
-        recent.insert(0, old.pop())  # jitter made it due later than its time
-    return old, [tick for tick in recent if due(entry, tick) <= now]
+    if missed and due(entry, missed[-1]) >= edge:
+        recent.insert(0, missed.pop())  # its jitter made it due within the grace period
+    return missed, [tick for tick in recent if due(entry, tick) <= now]
 
 
 def latest(schedule: Schedule, after: float, until: float, most: int) -> list[int]:
     """The latest ``most`` ticks later than ``after`` and not later than ``until``.
 
-    Found by halving the stretch until it holds neither too few nor too many.
+    Halves the time span until it holds neither too few nor too many ticks.
     """
     if until <= after:
         return []
     enough = 2 * most + 2
-    too_far, too_near, start = after, until, after
+    too_early, too_late, start = after, until, after
     while True:
         found = schedule.ticks(start, until, enough)
         if len(found) == enough:
-            too_far = start
+            too_early = start
         elif len(found) >= most or start == after:
             return found[-most:]
         else:
-            too_near = start
-        start = (too_far + too_near) / 2
+            too_late = start
+        start = (too_early + too_late) / 2
 
 
-def _missed(schedule: Schedule, last: int, tick: int) -> Miss:
-    found = schedule.ticks(last, tick, _COUNTED + 1)
-    return Miss(tick, found[0], len(found) if len(found) <= _COUNTED else None)
+def _miss(schedule: Schedule, last: int, tick: int) -> Miss:
+    found = schedule.ticks(last, tick, _MOST_COUNTED + 1)
+    return Miss(tick, found[0], len(found) if len(found) <= _MOST_COUNTED else None)

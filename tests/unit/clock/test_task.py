@@ -1,4 +1,4 @@
-"""When the clock looks at Redis for its work, and when it does it."""
+"""When a task of the clock reads Redis, and when it does its work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.recorded_log import RecordedLog
 
 
 class Work:
-    """Notes what is asked of it. ``due`` is when it next has something to do."""
+    """Records its calls. ``due`` is when it next has something to do."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -23,7 +23,7 @@ class Work:
         self.error: Exception | None = None
 
     def load(self, watch: bool) -> None:
-        self.done.append("watch" if watch else "look")
+        self.done.append("watch" if watch else "load")
         if self.error:
             raise self.error
 
@@ -35,14 +35,14 @@ class Work:
 
 
 class Clocks:
-    """Both clocks, in the hands of the test: one moves on, the other may jump."""
+    """The wall clock and the monotonic clock; a test moves them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.wall, self.steady = 1.8e9, 1000.0
         monkeypatch.setattr(module, "now", lambda: self.wall)
         monkeypatch.setattr(time, "monotonic", lambda: self.steady)
 
-    def go(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.wall += seconds
         self.steady += seconds
 
@@ -64,37 +64,37 @@ def log() -> RecordedLog:
 
 @pytest.fixture
 def task(work: Work, log: RecordedLog) -> ScheduledTask:
-    return ScheduledTask("letters", work, ("a", "b"), log)
+    return ScheduledTask("reports", work, ("a", "b"), log)
 
 
 CHANGED = ChangedKeys(frozenset([b"b"]))
 
 
-def test_it_looks_once_and_then_only_when_there_is_news(
+def test_it_loads_once_and_then_only_after_a_change(
     task: ScheduledTask, work: Work, clocks: Clocks
 ) -> None:
     for _ in range(3):
         task.attend(watch=True)
-        clocks.go(60)
-        task.hear(ChangedKeys(frozenset([b"c"])))
+        clocks.advance(60)
+        task.note(ChangedKeys(frozenset([b"c"])))
     assert work.done == ["watch"]
     assert task.pause() == float("inf")
-    task.hear(CHANGED)
+    task.note(CHANGED)
     assert task.pause() == 0
     task.attend(watch=True)
     assert work.done == ["watch", "watch"]
 
 
-def test_it_works_when_that_is_due_and_not_before(
+def test_it_works_when_work_is_due_and_not_before(
     task: ScheduledTask, work: Work, clocks: Clocks
 ) -> None:
     work.due = clocks.wall + 5
     task.attend(watch=True)
     assert task.pause() == pytest.approx(5)
-    clocks.go(4.9)
+    clocks.advance(4.9)
     task.attend(watch=True)
     assert work.done == ["watch"]
-    clocks.go(0.2)
+    clocks.advance(0.2)
     assert task.pause() == 0
     task.attend(watch=True)
     assert work.done == ["watch", "work"]
@@ -113,63 +113,63 @@ def test_a_jump_of_the_wall_clock_moves_the_due_time_with_it(
     assert work.done == ["watch"]
 
 
-def test_a_flood_of_news_makes_it_look_often_and_not_always(
+def test_many_changes_make_it_load_at_a_bounded_rate(
     task: ScheduledTask, work: Work, clocks: Clocks
 ) -> None:
     for _ in range(1000):
-        task.hear(CHANGED)
+        task.note(CHANGED)
         task.attend(watch=True)
-        clocks.go(0.001)
+        clocks.advance(0.001)
     assert 80 <= len(work.done) <= 110
 
 
-def test_a_flood_of_news_does_not_keep_it_from_working(
+def test_many_changes_do_not_keep_it_from_working(
     task: ScheduledTask, work: Work, clocks: Clocks
 ) -> None:
     task.attend(watch=True)
     work.due = clocks.wall
-    task.hear(CHANGED)
+    task.note(CHANGED)
     task.attend(watch=True)
     assert work.done == ["watch", "work"]
 
 
-def test_where_the_server_does_not_tell_it_looks_every_second(
+def test_where_the_server_reports_no_changes_it_loads_every_second(
     task: ScheduledTask, work: Work, clocks: Clocks
 ) -> None:
     for _ in range(101):
         task.attend(watch=False)
         assert task.pause() <= 1
-        clocks.go(0.1)
+        clocks.advance(0.1)
     assert len(work.done) == pytest.approx(11, abs=1)
-    assert set(work.done) == {"look"}
+    assert set(work.done) == {"load"}
 
 
-def test_what_another_clock_does_meanwhile_is_looked_at_first(
+def test_it_loads_again_after_another_clock_has_worked(
     task: ScheduledTask, work: Work, clocks: Clocks
 ) -> None:
     task.attend(watch=True)
-    task.forget()
+    task.reload()
     task.attend(watch=True)
     assert work.done == ["watch", "watch"]
 
 
-def test_what_redis_refuses_is_told_once_and_tried_again_without_haste(
+def test_a_refusal_is_logged_once_and_tried_again_with_growing_pauses(
     task: ScheduledTask, work: Work, clocks: Clocks, log: RecordedLog
 ) -> None:
     work.error = ResponseError("WRONGTYPE")
     for _ in range(1000):
         task.attend(watch=True)
-        clocks.go(max(0.01, min(1.0, task.pause())))
+        clocks.advance(max(0.01, min(1.0, task.pause())))
     assert 10 < len(work.done) < 1000
-    assert log.events() == ["letters are held up"]
+    assert log.events() == ["reports are delayed by an error"]
     work.error = None
-    clocks.go(10)
+    clocks.advance(10)
     task.attend(watch=True)
-    assert log.events() == ["letters are held up", "letters go on again"]
+    assert log.events() == ["reports are delayed by an error", "reports are on time again"]
 
 
 @pytest.mark.parametrize("error", [Lost("gone"), ReadOnlyError("a replica")])
-def test_a_lost_server_and_a_failover_are_everybodys_business(
+def test_a_lost_connection_and_a_failover_are_raised(
     task: ScheduledTask, work: Work, error: Exception
 ) -> None:
     work.error = error
@@ -177,13 +177,13 @@ def test_a_lost_server_and_a_failover_are_everybodys_business(
         task.attend(watch=True)
 
 
-def test_what_nobody_foresaw_holds_up_one_piece_and_does_not_end_the_clock(
+def test_an_unexpected_error_delays_one_task_and_does_not_end_the_clock(
     task: ScheduledTask, work: Work, log: RecordedLog, clocks: Clocks
 ) -> None:
     work.error = ValueError("year -3166904 is out of range")
     task.attend(watch=True)
-    assert log.events() == ["letters are held up"]
+    assert log.events() == ["reports are delayed by an error"]
     work.error = None
-    clocks.go(11)
+    clocks.advance(11)
     task.attend(watch=True)
-    assert log.events() == ["letters are held up", "letters go on again"]
+    assert log.events() == ["reports are delayed by an error", "reports are on time again"]

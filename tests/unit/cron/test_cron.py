@@ -1,4 +1,4 @@
-"""Schedules and entries: what an expression means, above all where clocks change."""
+"""Schedules and entries: what an expression means, above all across clock changes."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class TestRefusals:
             ("* * * 11-2/2 *", "a range must ascend: for 11-2/2 write 11-12,1-2$"),
             ("* * * oct-Feb *", "a range must ascend: for oct-Feb write oct-DEC,JAN-Feb$"),
             ("70-2 * * * *", r'"1-5", "\*/2"\)$'),
-            ("*/90 * * * *", "minute is '\\*/90': a step of 90 never comes to a second tick"),
+            ("*/90 * * * *", "minute is '\\*/90': a step of 90 never reaches a second value"),
             ("0 1,0-23/24 * * *", "hour is '1,0-23/24': a step of 24"),
             ("0 0 */31 * *", "day-of-month .* within 1 to 31"),
             ("0 0 * * */7", "day-of-week .* within 0 to 6"),
@@ -152,7 +152,7 @@ class TestRefusals:
         assert isinstance(caught.value, ValueError)
 
     @pytest.mark.parametrize("expression", [None, 5, ["* * * * *"]])
-    def test_what_is_no_text_is_no_expression(self, expression: Any) -> None:
+    def test_an_expression_must_be_text(self, expression: Any) -> None:
         with pytest.raises(InvalidSchedule, match="expected a cron expression"):
             Schedule.parse(expression)
 
@@ -174,18 +174,18 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "tz", ["", "../etc/passwd", "/etc/passwd", "a\0b", "America", "\udc80"]
     )
-    def test_a_zone_is_a_name_and_no_path(self, tz: str) -> None:
+    def test_a_path_is_not_a_zone(self, tz: str) -> None:
         with pytest.raises(InvalidSchedule, match="there is no time zone"):
             Schedule.parse("@daily", tz)
 
     @pytest.mark.parametrize(
         "tz", ["localtime", "posixrules", "Factory", "posix/Europe/Berlin", "right/Europe/Berlin"]
     )
-    def test_a_zone_that_each_machine_reads_for_itself_is_refused(self, tz: str) -> None:
+    def test_a_zone_that_differs_by_machine_is_refused(self, tz: str) -> None:
         with pytest.raises(InvalidSchedule, match="another time on each machine; use an IANA name"):
             Schedule.parse("@daily", tz)
 
-    def test_without_any_zones_tzdata_is_asked_for_and_utc_still_works(
+    def test_without_a_zone_database_tzdata_is_recommended_and_utc_works(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def gone(name: str) -> ZoneInfo:
@@ -259,17 +259,17 @@ class TestClockChanges:
     def test_on_the_day(self, tz: str, day: str, expression: str, expected: list[str]) -> None:
         assert on_day(expression, tz, day) == expected
 
-    def test_every_minute_is_a_minute_apart_whatever_clocks_do(self) -> None:
+    def test_ticks_of_every_minute_are_a_minute_apart_across_clock_changes(self) -> None:
         for change in (epoch("2026-03-29 01:00"), epoch("2026-10-25 01:00")):
             ticks = Schedule.parse("* * * * *", BERLIN).ticks(change - DAY, change + DAY, 10_000)
             assert ticks == list(range(change - DAY + 60, change + DAY + 1, 60))
 
     @pytest.mark.parametrize("later", [DAY - 60, DAY + 60, 2 * DAY - 60, 2 * DAY + 60, 300 * DAY])
     @pytest.mark.parametrize("since", [1, 1000, 1799, 3601])
-    def test_whoever_asked_about_later_days_before_changes_nothing(
+    def test_an_earlier_query_about_later_days_changes_nothing(
         self, later: int, since: int
     ) -> None:
-        """What is remembered of a zone is right for an entry that has fallen behind, too."""
+        """The cached period of a zone is right for an entry with missed ticks, too."""
         schedule, change = Schedule.parse("30 2 * * *", BERLIN), epoch("2026-10-25 01:00")
         zones.zone_of.cache_clear()
         schedule.after(change + later)
@@ -284,19 +284,19 @@ class TestClockChanges:
         moment=st.integers(TWO_YEARS[0], sum(TWO_YEARS)),
         share=st.floats(0, 1),
     )  # fmt: skip
-    def test_clocks_that_ask_at_different_moments_agree(
+    def test_queries_at_different_moments_agree(
         self, expression: str, tz: str, moment: int, share: float
     ) -> None:
-        """Whoever asks between a moment and the next tick gets that tick."""
+        """A query between a moment and the next tick returns that tick."""
         schedule = Schedule.parse(expression, tz)
         tick = schedule.after(moment)
         assert tick is not None
         assert moment < tick
-        asked = moment + share * (tick - 1 - moment)
-        assert schedule.after(asked) == tick
+        between = moment + share * (tick - 1 - moment)
+        assert schedule.after(between) == tick
 
 
-class TestAgainstOthers:
+class TestAgainstOtherImplementations:
     """Tens of thousands of ticks over 2025 and 2026 by implementations that share no code with
     ours: croniter in UTC, and below a walk through every moment in zones where clocks change."""
 
@@ -308,7 +308,7 @@ class TestAgainstOthers:
             "0 0 1 */3 *", "59 23 28-31 JAN,FEB *", "*/17 3,5 * * * *", "30 15 10 * * MON",
         ],
     )  # fmt: skip
-    def test_croniter_counts_the_same_in_utc(self, expression: str) -> None:
+    def test_croniter_finds_the_same_ticks_in_utc(self, expression: str) -> None:
         begin, length = TWO_YEARS
         ours = Schedule.parse(expression).ticks(begin, begin + length, 4000)
         theirs = croniter(expression, begin, second_at_beginning=True)
@@ -324,7 +324,7 @@ class TestAgainstOthers:
             "*/10 2 * * *", "0 0 * * *", "5 1-23/2 * * 1-5", "30 23,0 1,15 * 0",
         ):  # fmt: skip
             begin, length = TWO_YEARS
-            expected = list(walked(expression, tz, range(begin, begin + length, 300)))
+            expected = list(ticks_by_walking(expression, tz, range(begin, begin + length, 300)))
             found = Schedule.parse(expression, tz).ticks(begin - 1, begin + length - 1, 10**6)
             assert found == expected, expression
             total += len(found)
@@ -343,16 +343,16 @@ class TestAgainstOthers:
                 "*/25 30 * * * *", "30 10-50/20 23,0,1,2 * * *",
             ):  # fmt: skip
                 found = Schedule.parse(expression, tz).ticks(hours[0] - 1, hours[-1], 10**6)
-                assert found == list(walked(expression, tz, hours)), (expression, change)
+                assert found == list(ticks_by_walking(expression, tz, hours)), (expression, change)
 
 
-def walked(expression: str, tz: str, moments: range) -> Iterator[int]:
-    """The ticks among ``moments``, by watching a clock on a wall.
+def ticks_by_walking(expression: str, tz: str, moments: range) -> Iterator[int]:
+    """The ticks among ``moments``, found by checking the local time of each.
 
-    Fixed hours and minutes: a time of day has come when clocks first show it, or have jumped past
-    it; once it has come, it does not come again. All others: whenever clocks show it.
+    With fixed hours and minutes, a time of day ticks when local clocks first show it or jump past
+    it, and only once. All other expressions tick each time local clocks show a match.
     """
-    shows = reader(expression)
+    matches = matcher(expression)
     minute, hour = expression.split()[-5:-3]
     fixed = "*" not in minute[:1] + hour[:1]
     latest = None
@@ -360,17 +360,17 @@ def walked(expression: str, tz: str, moments: range) -> Iterator[int]:
         for moment in quarter:
             local = moment + offset
             if not fixed:
-                if shows(local):
+                if matches(local):
                     yield moment
                 continue
             latest = local - moments.step if latest is None else latest
-            if any(shows(time) for time in range(latest + moments.step, local + 1, moments.step)):
+            if any(matches(time) for time in range(latest + moments.step, local + 1, moments.step)):
                 yield moment
             latest = max(latest, local)
 
 
 def offsets(tz: str, moments: range) -> Iterator[tuple[range, int]]:
-    """``moments`` by quarters of an hour, within which no clock of our days changes."""
+    """``moments`` in quarters of an hour: today no clock changes within one."""
     zone, many = ZoneInfo(tz), 900 // moments.step
     for start in range(0, len(moments), many):
         quarter = moments[start : start + many]
@@ -386,8 +386,8 @@ def changes_of(tz: str) -> list[int]:
     return [quarter[0] for (_, before), (quarter, after) in pairwise(known) if before != after]
 
 
-def reader(expression: str) -> Callable[[int], bool]:
-    """Whether a clock that shows local time (seconds since 1970) matches: numbers, lists, ranges
+def matcher(expression: str) -> Callable[[int], bool]:
+    """Whether a clock that matches local time (seconds since 1970) matches: numbers, lists, ranges
     and steps only."""
     fields = ["0", *expression.split()][-6:]
     spans = [(0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 6)]
@@ -402,7 +402,7 @@ def reader(expression: str) -> Callable[[int], bool]:
         matching = (date.day in day, date.isoweekday() % 7 in weekday)
         return date.month in month and (all(matching) if both else any(matching))
 
-    def shows(local: int) -> bool:
+    def matches(local: int) -> bool:
         if local % 60 not in second or local // 60 % 60 not in minute:
             return False
         if local // 3600 % 24 not in hour:
@@ -412,11 +412,11 @@ def reader(expression: str) -> Callable[[int], bool]:
             days[number] = dated(number)
         return days[number]
 
-    return shows
+    return matches
 
 
 def numbers(text: str, low: int, high: int) -> set[int]:
-    """``1-9/2,30`` or ``*/5`` as a set."""
+    """The values of ``1-9/2,30`` or ``*/5``."""
     found: set[int] = set()
     for part in text.split(","):
         span, _, step = part.partition("/")
@@ -427,7 +427,7 @@ def numbers(text: str, low: int, high: int) -> set[int]:
 
 
 def entry(**changes: Any) -> Entry:
-    """An entry with some things different."""
+    """An entry with some fields changed."""
     return Entry.make(
         **{"name": "nightly", "cron": "@daily", "job": {"class": "Nightly", "args": []}, **changes}
     )
@@ -456,14 +456,14 @@ class TestEntries:
         enabled=st.booleans(),
         origin=st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
     )  # fmt: skip
-    def test_come_back_from_redis_as_they_went(self, args: list[Any], **given: Any) -> None:
+    def test_are_decoded_as_they_were_encoded(self, args: list[Any], **given: Any) -> None:
         written = entry(job={"class": "A", "args": args, "queue": "q", "x": {"y": [1]}}, **given)
         raw = written.encode()
         assert Entry.decode(raw) == written
         assert Entry.decode(raw).encode() == raw
 
-    def test_a_whole_number_of_jitter_is_written_as_the_float_it_means(self) -> None:
-        """Equal definitions are equal bytes: publishing them again wakes nobody."""
+    def test_an_integer_jitter_is_encoded_as_a_float(self) -> None:
+        """Equal definitions are equal bytes, so that publishing them again wakes no clock."""
         assert entry(jitter=3).encode() == entry(jitter=3.0).encode()
 
     @pytest.mark.parametrize(
@@ -480,18 +480,18 @@ class TestEntries:
             b'{"name":"a","cron":"@daily","job":{"class":"A","args":[]},"jitter":-1}',
         ],
     )  # fmt: skip
-    def test_what_a_stranger_wrote_is_read_or_refused(self, raw: bytes) -> None:
+    def test_what_is_not_an_entry_is_refused(self, raw: bytes) -> None:
         with pytest.raises(InvalidSchedule):
             Entry.decode(raw)
 
-    def test_keys_of_a_later_forkq_are_let_be(self) -> None:
+    def test_unknown_keys_are_ignored(self) -> None:
         raw = entry().encode().replace(b"{", b'{"later":[1],', 1)
         assert Entry.decode(raw) == entry()
 
     @pytest.mark.parametrize(
         "name", ["", " a", "a ", "a\nb", "a\x00", "\x7f", "x" * 129, "\udc80", "\u2028", None, 7]
     )
-    def test_a_name_is_something_to_print_and_to_type(self, name: Any) -> None:
+    def test_an_unprintable_or_overlong_name_is_refused(self, name: Any) -> None:
         with pytest.raises(InvalidSchedule, match="expected a name of 1 to 128"):
             entry(name=name)
 
@@ -511,11 +511,11 @@ class TestEntries:
             entry(**{key: value})
 
     @pytest.mark.parametrize("args", [[{1, 2}], [datetime(2026, 1, 1)], ["\udc80"], ("a",)])
-    def test_arguments_that_json_has_not_are_refused(self, args: Any) -> None:
+    def test_arguments_that_json_cannot_hold_are_refused(self, args: Any) -> None:
         with pytest.raises(InvalidJob):
             entry(job={"class": "A", "args": args})
 
-    def test_missed_ticks_have_two_names(self) -> None:
+    def test_missed_ticks_may_be_given_by_name(self) -> None:
         assert [missed_ticks("skip"), missed_ticks("once"), missed_ticks(7)] == [0, 1, 7]
 
 

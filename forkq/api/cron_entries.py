@@ -1,0 +1,126 @@
+"""Reading periodic jobs: their definitions, and whether and when each of them ticks."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ..cron.entry import Entry
+from ..default_client import default
+from ..errors import ForkqError, InvalidSchedule
+from ..store.services import running_services
+from .cron_runs import Run, merged
+from .query import ask, ask_leniently, keys
+
+_MOST_NAMES: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Periodic:
+    """A periodic job as it stands in Redis.
+
+    ``entry`` is its definition. ``last`` is its last tick that was enqueued, skipped or noted as
+    missed (whole epoch seconds; None before the first). It is ``paused`` by hand, or ``asleep``
+    while no tree runs the app that defines it. ``latest`` is its latest run, if one is known.
+    """
+
+    entry: Entry
+    paused: bool
+    last: int | None
+    asleep: bool = False
+    latest: Run | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name, which is unique in the cluster."""
+        return self.entry.name
+
+    @property
+    def resting(self) -> bool:
+        """Whether none of its ticks is enqueued: it is paused, asleep, or defined with ``enabled =
+        False``."""
+        return self.paused or self.asleep or not self.entry.enabled
+
+    def ticks(self, count: int) -> list[int]:
+        """Its next ``count`` ticks by its schedule, in epoch seconds, also while it is resting."""
+        return self.entry.schedule.ticks(time.time(), float("inf"), count)
+
+
+def load_all() -> list[Periodic]:
+    """Every periodic job whose definition this forkq can read, by name."""
+    found = (_periodic(*definition) for definition in _definitions())
+    return _with_state([one for one in found if one is not None])
+
+
+def load(name: str) -> Periodic:
+    """The periodic job of that name. Raises ForkqError if there is none, InvalidSchedule if this
+    forkq cannot read its definition."""
+    found = {defined: (raw, paused, last) for defined, raw, paused, last in _definitions()}
+    if name not in found:
+        raise unknown(name, list(found))
+    raw, paused, last = found[name]
+    [one] = _with_state([Periodic(Entry.decode(raw), paused, last)])
+    return one
+
+
+def running_among(services: Collection[str]) -> frozenset[str]:
+    """Those of these services that run."""
+    if not services:
+        return frozenset()
+    with default().connection() as connection:
+        return running_services(connection, keys(), services)
+
+
+def unknown(name: str, names: list[str]) -> ForkqError:
+    """The error for a name that no periodic job has; it tells the nearest of ``names``."""
+    near = difflib.get_close_matches(name, names, len(names) or 1)
+    if near:
+        verb = "nearest is" if len(near) == 1 else "nearest are"
+        return ForkqError(f"there is no periodic job {name!r}; the {verb} {_listed(near)}")
+    known = f"there are: {_listed(names)}" if names else "there are none at all"
+    return ForkqError(f"there is no periodic job {name!r}; {known}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_MOST_NAMES]))
+    return f"{shown} and {len(names) - _MOST_NAMES} more" if names[_MOST_NAMES:] else shown
+
+
+def _definitions() -> list[tuple[str, bytes, bool, int | None]]:
+    """Name, definition, whether paused, and last tick of every periodic job, by name."""
+    definitions, paused, lasts = ask(
+        ("HGETALL", keys().cron), ("SMEMBERS", keys().cron_paused), ("HGETALL", keys().cron_last)
+    )
+    return [
+        (name.decode("utf-8", "replace"), raw, name in paused, _whole(lasts.get(name)))
+        for name, raw in sorted(definitions.items())
+    ]
+
+
+def _periodic(name: str, raw: bytes, paused: bool, last: int | None) -> Periodic | None:
+    try:
+        return Periodic(Entry.decode(raw), paused, last)
+    except InvalidSchedule:
+        return None
+
+
+def _with_state(found: list[Periodic]) -> list[Periodic]:
+    """These, with whether their app runs and with their latest run."""
+    services = {one.entry.service for one in found if one.entry.service is not None}
+    asleep = services - running_among(services)
+    lines = ask_leniently(*(("LINDEX", keys().cron_runs(one.name), 0) for one in found))
+    return [
+        replace(one, asleep=one.entry.service in asleep, latest=_run(raw))
+        for one, raw in zip(found, lines, strict=True)
+    ]
+
+
+def _run(raw: bytes | None) -> Run | None:
+    return next(iter(merged([raw] if raw else [])), None)
+
+
+def _whole(stored: bytes | None) -> int | None:
+    return int(stored) if stored is not None and stored.isdigit() else None

@@ -1,0 +1,234 @@
+"""Writes docs/api.md from the docstrings of the public API.
+
+``python -m tests.support.api_page`` writes the page; tests/architecture/test_api_page.py compares
+it with the code. Signatures are taken from the source text, so that every Python version writes
+the same page.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from types import ModuleType
+from typing import Any, Final
+
+import forkq
+from forkq import api, errors, middleware, registry
+from forkq.cron.entry import Entry
+from forkq.cron.schedule import Schedule
+from forkq.current_job import Progress, RunningJob
+from forkq.push import Pusher
+from forkq.store.find_job import Found
+from forkq.wire.lease import Progress
+from tests.support.documents import ROOT
+
+PAGE: Final = ROOT / "docs" / "api.md"
+
+_HEAD: Final = """\
+# The Python API
+
+Made from the docstrings by `python -m tests.support.api_page`; change those, and run it again.
+What is not on this page may change without notice."""
+
+# Each name of forkq's own ``__all__`` but the errors.
+_SECTIONS: Final = {
+    "Defining jobs": ("Job", "job", "DISCARD", "KILL"),
+    "Pushing jobs": ("configure", "Client"),
+    "Inside a running job": ("current_job", "lease_lost", "stopping", "is_leader"),
+    "Periodic jobs": ("every",),
+    "Events and handlers": ("on", "on_death", "on_error"),
+}
+_OTHER_SECTIONS: Final = ("Queue", "__version__", "api", "is_alive", "middleware")
+
+# Types that public functions return, and that have no public name.
+_RETURNED: Final = {
+    "Inside a running job": (RunningJob, Progress),
+    "Looking in": (Found,),
+    "Periodic jobs at run time": (Entry, Schedule),
+}
+# Job has its push methods through descriptors, which carry the types of ``perform``.
+_MEMBERS_FROM: Final[dict[type, type]] = {forkq.Job: Pusher}
+# For forkq alone; an app gets an Entry and its Schedule, and makes none.
+_INTERNAL: Final = frozenset(
+    ("make", "parse", "encode", "decode", "due", "begins_anew", "restarts", "change", "run")
+)
+_WIDTH: Final = 100
+
+
+def page() -> str:
+    """The text of docs/api.md."""
+    _refuse_names_without_section()
+    looking_in = [name for name in api.__all__ if name != "cron"]
+    parts = [_HEAD]
+    for title, names in _SECTIONS.items():
+        parts += _section(title, forkq, names)
+    parts += _section("Middleware", middleware, ("Middleware", "Chain"))
+    parts += _section("Looking in", api, looking_in)
+    parts += _section("Periodic jobs at run time", api.cron, api.cron.__all__)
+    parts += ["## Errors", _markdown(errors.__doc__), "\n\n".join(_error_items())]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _refuse_names_without_section() -> None:
+    placed = {name for names in _SECTIONS.values() for name in names}.union(_OTHER_SECTIONS)
+    left = [name for name in forkq.__all__ if name not in placed and not hasattr(errors, name)]
+    assert not left, f"give these a section in {__name__}: {left}"
+
+
+def _section(title: str, module: ModuleType, names: Sequence[str]) -> Iterator[str]:
+    yield f"## {title}"
+    if module is not forkq:
+        yield _markdown(module.__doc__)
+    for name in names:
+        yield from _described(f"{module.__name__}.{name}", getattr(module, name))
+    for kind in _RETURNED.get(title, ()):
+        yield from _described(kind.__name__, kind)
+
+
+def _described(name: str, thing: Any) -> Iterator[str]:
+    yield f"### {name}"
+    if isinstance(thing, type):
+        yield _code(_class_source(thing))
+        yield _markdown(inspect.getdoc(thing))
+        yield "\n\n".join(_member_items(thing))
+    elif inspect.isroutine(thing):
+        yield _code([f"def {_signature(_function(thing), _WIDTH)}: ..."])
+        yield _markdown(inspect.getdoc(thing))
+    else:
+        yield _markdown(_constant_doc(name))
+
+
+def _constant_doc(name: str) -> str | None:
+    """The text of the string under the assignment, in the module that defines the constant."""
+    constant = name.rpartition(".")[2]
+    body = ast.parse(inspect.getsource(registry)).body
+    for node, following in pairwise(body):
+        if isinstance(node, ast.AnnAssign) and _source(node.target) == constant:
+            assert isinstance(following, ast.Expr)
+            return str(ast.literal_eval(following.value))
+    return None
+
+
+def _class_source(kind: type) -> list[str]:
+    """A class as its user sees it: the fields of a dataclass, or the parameters of ``__init__``."""
+    name, body = kind.__name__, _class(kind).body
+    if dataclasses.is_dataclass(kind):
+        fields = (_source(node) for node in body if isinstance(node, ast.AnnAssign))
+        return [f"class {name}:", *(f"    {field}" for field in fields)]
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__" and kind is not RunningJob:
+            parameters = _signature(node, _WIDTH).removeprefix("__init__").removesuffix(" -> None")
+            parameters = parameters.removesuffix("()")
+            return [f"class {name}{parameters}: ..."]
+    return [f"class {name}: ..."]
+
+
+def _member_items(kind: type) -> Iterator[str]:
+    """A list item for each public method and property."""
+    sources = [kind, *([_MEMBERS_FROM[kind]] if kind in _MEMBERS_FROM else [])]
+    for node in (node for source in sources for node in _class(source).body):
+        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+            continue
+        attribute = inspect.getattr_static(kind, node.name)
+        text = ast.get_docstring(node)
+        if node.name in _INTERNAL or text is None:  # a property's setter has no docstring
+            continue
+        if isinstance(attribute, property):
+            settable = " (may be set)" if attribute.fset is not None else ""
+            yield _item(f"{node.name}: {_result(node)}", settable, text)
+        else:
+            yield _item(_signature(node), "", text)
+
+
+def _error_items() -> Iterator[str]:
+    """A list item for each error, in the order of the source."""
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and kind.__module__ == errors.__name__:
+            bases = ", ".join(base.__name__ for base in kind.__bases__)
+            code = getattr(kind, "exit_code", None)
+            exit_code = "" if code is None else f", exit code {code}"
+            yield _item(kind.__name__, f" ({bases}{exit_code})", inspect.getdoc(kind))
+
+
+def _item(code: str, note: str, text: str | None) -> str:
+    return textwrap.indent(f"- `{code}`{note}\n\n{_markdown(text)}", "  ").removeprefix("  ")
+
+
+def _code(lines: Sequence[str]) -> str:
+    return "\n".join(("```py", *lines, "```"))
+
+
+def _markdown(docstring: str | None) -> str:
+    """A docstring as Markdown."""
+    assert docstring, "a public name needs a docstring"
+    return inspect.cleandoc(docstring).replace("``", "`")
+
+
+def _signature(node: ast.FunctionDef, width: int = 0) -> str:
+    """Name, parameters without ``self``, and result; one parameter a line beyond ``width``."""
+    parameters = _parameters(node.args)
+    result = f" -> {_result(node)}"
+    line = f"{node.name}({', '.join(parameters)}){result}"
+    if not width or len(line) <= width:
+        return line
+    return "\n".join((f"{node.name}(", *(f"    {one}," for one in parameters), f"){result}"))
+
+
+def _parameters(arguments: ast.arguments) -> list[str]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [*[None] * (len(positional) - len(arguments.defaults)), *arguments.defaults]
+    shown = [_with_default(*pair) for pair in zip(positional, defaults, strict=True)]
+    if arguments.posonlyargs:
+        shown.insert(len(arguments.posonlyargs), "/")
+    if arguments.vararg is not None:
+        shown.append(f"*{_source(arguments.vararg)}")
+    elif arguments.kwonlyargs:
+        shown.append("*")
+    named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    shown += [_with_default(*pair) for pair in named]
+    if arguments.kwarg is not None:
+        shown.append(f"**{_source(arguments.kwarg)}")
+    return [one for one in shown if one not in ("self", "cls")]
+
+
+def _with_default(argument: ast.arg, default: ast.expr | None) -> str:
+    if default is None:
+        return _source(argument)
+    equals = " = " if argument.annotation is not None else "="
+    return f"{_source(argument)}{equals}{_source(default)}"
+
+
+def _result(node: ast.FunctionDef) -> str:
+    assert node.returns is not None
+    return _source(node.returns)
+
+
+def _source(node: ast.AST) -> str:
+    """As the formatter writes it, with double quotes."""
+    return re.sub(r"'([^'\"\\\\]*)'", r'"\1"', ast.unparse(node))
+
+
+def _class(kind: type) -> ast.ClassDef:
+    node = _parsed(kind)
+    assert isinstance(node, ast.ClassDef)
+    return node
+
+
+def _function(function: Any) -> ast.FunctionDef:
+    node = _parsed(function)
+    assert isinstance(node, ast.FunctionDef)
+    return node
+
+
+def _parsed(thing: Any) -> ast.stmt:
+    [node] = ast.parse(textwrap.dedent(inspect.getsource(thing))).body
+    return node
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
