@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from redis import Redis
 
+import forkq
 from forkq.wire import times
 from tests.support.leaks import Held
 from tests.support.server import Server
@@ -19,6 +22,13 @@ def host_time() -> Iterator[None]:
     """What a child or a clock in this process has measured is forgotten with its test."""
     yield
     times.follow_host()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compiles the package once, as pip does for a user. The tests start hundreds of forkq
+    processes, and where PYTHONDONTWRITEBYTECODE is set, each would compile what it imports."""
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(Path(forkq.__file__).parent, quiet=2)
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -14,8 +14,7 @@ import psutil
 from ..config.config import Config
 from ..config.private_files import read_trusted
 from ..errors import ForkqError, NotRunning
-from ..master.embedded_redis import lives
-from ..master.pidfile import running_master
+from ..master.pidfile import lives, running_master
 from .options import configuration, finds_master
 
 _POLL: Final = 0.02
