@@ -210,7 +210,7 @@ def test_a_child_inherits_nothing_of_the_masters(redis_server: Server, tree: Sta
 def test_the_tree_survives_a_master_that_is_stopped_and_continued(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """A suspended laptop or a debugger: nobody mistakes it for a death."""
+    """As on a suspended laptop or under a debugger: no child mistakes it for the master's death."""
     forkq = tree(redis_server, app=APP, env=journal.env)
     before = forkq.children()
     forkq.signal(signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""A tree that was ready goes on with what lives, whatever keeps a child from its boot."""
+"""A tree that was ready goes on with its living children when another child cannot boot."""
 
 from __future__ import annotations
 

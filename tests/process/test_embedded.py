@@ -1,4 +1,4 @@
-"""`--redis embedded`: a server of our own, which outlives whatever happens to the tree."""
+"""`--redis embedded`: a server of the tree's own, which outlives a killed tree."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.waiting import wait_until
 EMBEDDED = ["--redis", "embedded"]
 
 
-def test_jobs_run_on_the_embedded_server_and_its_url_is_told(
+def test_jobs_run_on_the_embedded_server_and_its_url_is_logged(
     tree: StartTree, journal: Journal
 ) -> None:
     """Printed, and written beside the pidfile for this user alone; clients find it by

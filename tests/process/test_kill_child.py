@@ -63,7 +63,7 @@ def test_a_killed_childs_jobs_run_again_at_once_beside_the_living(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """The dead child's jobs come back before its replacement is up, each with the crash's record,
-    and nobody else's job is touched."""
+    and no other child's job is touched."""
     args = ["-w", "2", "-c", "2", "-t", "1"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     mine = push_many(redis_server, "Gate", [[str(journal.path.with_name("open"))]] * 4)

@@ -97,7 +97,7 @@ def test_masters_killed_under_load_lose_no_job(
 def test_a_whole_tree_killed_at_once_is_recovered_by_the_next_start(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """Nobody is left to rescue the leases: the next master's clock does, as it starts."""
+    """No process is left to rescue the leases: the next master's clock returns them."""
     args = ["-w", "2", "-c", "2", "-t", "1"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     wait_until(lambda: redis.scard("processes") == 2, what="both records")
@@ -144,7 +144,7 @@ def test_whole_trees_killed_under_load_lose_no_job(
 def test_children_that_cannot_be_interrupted_leave_too_when_the_master_is_dead(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
-    """Nobody is there to kill them: they end themselves, and the next start recovers the jobs."""
+    """No master is left to kill them: they end themselves, and the next start recovers the jobs."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "0.5"], env=journal.env)
     wait_until(lambda: redis.scard("processes") == 1, what="its record")
     jids = [push(redis_server, "Block", 60), push(redis_server, "Stubborn")]
@@ -179,7 +179,7 @@ def kill_tree(tree: ForkqTree) -> None:
         process.kill()
     assert tree.wait() == -signal.SIGKILL
     wait_until(lambda: not tree.processes(), what="the end of the tree")
-    assert list(Path(tree.runtime).glob("**/*.pid")), "nobody was there to remove the pidfile"
+    assert list(Path(tree.runtime).glob("**/*.pid")), "a killed master cannot remove its pidfile"
 
 
 def _wait_ended(journal: Journal, count: int) -> None:

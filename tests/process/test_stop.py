@@ -47,7 +47,7 @@ def test_signals_that_come_while_a_stopped_master_ends_change_nothing(
 
 
 def test_an_idle_tree_stops_at_once(redis_server: Server, redis: Redis, tree: StartTree) -> None:
-    """Whatever its time-out."""
+    """A long time-out changes nothing."""
     forkq = tree(redis_server, app="import forkq", args=["-w", "4", "-c", "10"])
     began = time.monotonic()
     assert forkq.stop() == 0
@@ -272,7 +272,7 @@ def test_a_tree_stopped_and_started_runs_everything(
     assert forkq.stop() == 0
 
 
-def test_no_zombie_and_no_open_door_is_left(redis_server: Server, tree: StartTree) -> None:
+def test_no_process_and_no_file_is_left(redis_server: Server, tree: StartTree) -> None:
     """The last process gone means: the whole session, and the pidfile, status and URL files."""
     forkq: ForkqTree = tree(redis_server, app="import forkq", args=["-w", "2"])
     everyone = [psutil.Process(forkq.pid), *forkq.children()]

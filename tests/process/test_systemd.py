@@ -229,7 +229,7 @@ def test_the_watchdog_is_fed(running: Unit) -> None:
 
 
 def test_a_master_that_hangs_is_replaced_and_its_jobs_run_again(running: Unit) -> None:
-    """The watchdog aborts a stopped master; what ran is lost to nobody."""
+    """The watchdog aborts a stopped master; the jobs that ran are not lost."""
     push(running, 2, 4)
     wait_until(lambda: {"begin 0", "begin 1"} <= set(notes(running)), what="both jobs under way")
     os.kill(master(running), signal.SIGSTOP)
