@@ -26,7 +26,7 @@ help: ## list the targets
 		printf '  make %-10s %s\n' "$$name" "$$what"; done
 
 demo: $(VENV)/.demo ## watch forkq work on real files, with a server of its own
-	@$(VENV)/bin/python bin/forkq demo
+	@$(VENV)/bin/python -m examples.demo
 
 test: $(VENV)/.dev ## install what is needed, server included, and run the tests
 	@$(VENV)/bin/python -m tests.support.server >/dev/null
@@ -99,7 +99,7 @@ $(VENV)/.made: pyproject.toml
 	@rm -rf $(VENV) && $(PYTHON) -m venv $(VENV) && touch $@
 
 $(VENV)/.demo: $(VENV)/.made
-	@echo "Installing forkq and its demo in $(VENV) ..."
+	@echo "Installing forkq and what the demo needs in $(VENV) ..."
 	@$(VENV)/bin/python $(PIP) -e '.[demo]' && touch $@
 
 $(VENV)/.test: $(VENV)/.made

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from redis import Redis
 
+import forkq
 from forkq.wire import times
-from tests.support.leaks import Held
+from tests.support.leaks import OpenResources
 from tests.support.server import Server
 from tests.support.tree import StartTree
 
 
 @pytest.fixture(autouse=True)
 def host_time() -> Iterator[None]:
-    """What a child or a clock in this process has measured is forgotten with its test."""
+    """A child or a clock in this process may have measured the server's time: forget it."""
     yield
     times.follow_host()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compiles the package once, as pip does for a user. The tests start hundreds of forkq
+    processes, and where PYTHONDONTWRITEBYTECODE is set, each would compile what it imports."""
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(Path(forkq.__file__).parent, quiet=2)
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -32,12 +42,12 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
     After the fixtures of wider scope it is the first to be set up, and so the last to be torn down.
     """
-    held = Held()
+    resources = OpenResources()
     yield
     if request.node.get_closest_marker("interrupts"):
         return
     request.node.funcargs.clear()  # pytest itself would hold the fixtures' values a little longer
-    left = held.left()
+    left = resources.left()
     assert not left, "left open by this test:\n" + "\n".join(left)
 
 
@@ -69,6 +79,6 @@ def own_server() -> Iterator[Server]:
 @pytest.fixture
 def tree() -> Iterator[StartTree]:
     """Starts forkq as a user does: `tree(server, app=..., args=...)` returns a ForkqTree."""
-    forest = StartTree()
-    yield forest
-    forest.close()
+    trees = StartTree()
+    yield trees
+    trees.close()

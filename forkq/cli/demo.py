@@ -1,32 +1,40 @@
-"""``forkq demo``: the main job, on real input, before your eyes."""
+"""``forkq demo``: runs the example app of a checkout, or says where it is."""
 
 from __future__ import annotations
 
-import importlib
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import click
 
 from ..errors import ForkqError
 
-_EXTRA = {"PIL": "Pillow", "rich": "rich"}
+_NEEDED = {"PIL": "Pillow", "rich": "rich"}
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 @click.command()
-def demo() -> int:
-    """Run a real workload with a kill in the middle, and count what was lost.
+def demo() -> None:
+    """Run the example app of a checkout, with a kill in the middle, and count what was lost.
 
-    It works on the pictures, CSV and text files of the folder FORKQ_DEMO_INPUT, or on a set that it
+    It works on the pictures and CSV files of the folder FORKQ_DEMO_INPUT, or on samples that it
     makes, and leaves everything in ./demo-results. No running forkq is touched.
     """
-    # Not imported above: Pillow and rich come with an extra, and every command imports this file.
-    try:
-        runner = importlib.import_module("..demo.runner", __package__)
-    except ModuleNotFoundError as error:
-        missing = _EXTRA.get((error.name or "").partition(".")[0])
-        if missing is None:
-            raise
+    is_checkout = (_ROOT / "bin" / "forkq").is_file()
+    if not is_checkout or not (_ROOT / "examples" / "demo" / "__main__.py").is_file():
         raise ForkqError(
-            f"the demo needs {missing}, which is not installed: pip install 'forkq[demo]'"
-        ) from None
-    code: int = runner.run()
-    return code
+            "the demo is an example app in forkq's source, examples/demo, and not part of the "
+            "installed package; in a checkout of forkq, type: make demo"
+        )
+    missing = [name for module, name in _NEEDED.items() if find_spec(module) is None]
+    if missing:
+        raise ForkqError(
+            f"the demo needs {' and '.join(missing)}; in the checkout, type: make demo, which "
+            "installs it, or: pip install -e '.[demo]'"
+        )
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", "examples.demo"]
+    # The demo becomes this process: it gets the signals that are meant for it.
+    os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": path})  # noqa: S606

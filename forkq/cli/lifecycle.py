@@ -16,8 +16,7 @@ import psutil
 from ..config.config import Config
 from ..config.private_files import read_trusted
 from ..errors import ConfigError, ForkqError, NotRunning
-from ..master.embedded_redis import lives
-from ..master.pidfile import running_master
+from ..master.pidfile import lives, running_master
 from .options import configuration, finds_master, json_option
 from .output import as_json, echo, table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -13,19 +14,7 @@ import click
 
 from .. import __version__
 from ..errors import ForkqError
-from ..store.connection import ConnectionLost, RedisError
-from .config import config
-from .cron import cron
-from .demo import demo
-from .deploy import mark_deploy
-from .jobs import find, running, stuck
-from .lifecycle import quiet, status, stop
-from .limits import limits
 from .output import echo
-from .pause import pause, resume
-from .push import push
-from .start import start
-from .stats import stats
 
 _FAILURE = 1
 _USAGE = 2
@@ -37,7 +26,44 @@ _STDOUT = 1
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO)
 
 
+# Command, module beside this one, and its name there if that is another. A command's module is
+# loaded when the command is run: `forkq status` needs neither redis-py nor the master's code.
+_COMMANDS = {
+    "start": "start",
+    "quiet": "lifecycle",
+    "stop": "lifecycle",
+    "status": "lifecycle",
+    "push": "push",
+    "find": "jobs",
+    "running": "jobs",
+    "stuck": "jobs",
+    "stats": "stats",
+    "cron": "cron",
+    "limits": "limits",
+    "pause": "pause",
+    "resume": "pause",
+    "config": "config",
+    "mark-deploy": "deploy",
+    "demo": "demo",
+}
+
+
+class _Commands(click.Group):
+    """The top-level commands, each loaded when it is run or listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_COMMANDS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _COMMANDS:
+            module = importlib.import_module(f".{_COMMANDS[cmd_name]}", __package__)
+            command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+            return command
+        return super().get_command(ctx, cmd_name)
+
+
 @click.group(
+    cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": None},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 the children cannot "
     "boot, 4 no master is running, 5 one is running already, 6 Redis cannot be used, 7 Redis is a "
@@ -52,16 +78,6 @@ def cli() -> None:
 def version() -> None:
     """Print the version."""
     click.echo(f"forkq {__version__}")
-
-
-for group in (
-    (start, quiet, stop, status),
-    (push, find, running, stuck, stats, cron),
-    (limits, pause, resume),
-    (config, mark_deploy, demo),
-):
-    for command in group:
-        cli.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -89,7 +105,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _FAILURE
     except ForkqError as error:
         return _fail(str(error), error.exit_code)
-    except (*ConnectionLost, RedisError) as error:
+    except _redis_errors() as error:
         return _fail(f"Redis: {error}", _REDIS_UNUSABLE)
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED
@@ -100,6 +116,12 @@ def _run(arguments: Sequence[str] | None) -> int:
             raise
         return _cannot_write(error)
     return code if isinstance(code, int) else 0
+
+
+def _redis_errors() -> tuple[type[BaseException], ...]:
+    """redis-py's errors; none if the command has not loaded it."""
+    connection = sys.modules.get("forkq.store.connection")
+    return () if connection is None else (*connection.ConnectionLost, connection.RedisError)
 
 
 def _refuse_bytes(arguments: Sequence[str]) -> None:

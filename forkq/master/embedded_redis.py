@@ -23,6 +23,7 @@ import psutil
 from ..config.private_files import check_private, replace_own
 from ..errors import ConfigError, ServerUnavailable
 from ..store.connection import ConnectionLost, RedisConnection, RedisError
+from .pidfile import lives
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -195,11 +196,3 @@ def _bundled() -> Path | None:
     folders = (f"{system}-{machine}", f"{system}-{platform.machine()}")
     candidates = (Path(spec.origin).parent / "_binaries" / f / "valkey-server" for f in folders)
     return next((path for path in candidates if path.exists()), None)
-
-
-def lives(process: psutil.Process) -> bool:
-    """Whether ``process`` runs. A zombie does not."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -23,7 +23,7 @@ APP = Path(__file__).with_name("app.py")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JournalLine:
     """One line of the journal; ``at`` is monotonic, which all processes of a machine share."""
 
     event: str
@@ -33,35 +33,35 @@ class Line:
 
 
 class Journal:
-    """What the jobs of a test told, by whichever process."""
+    """The lines that the jobs of a test wrote, in any process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.env = {"FORKQ_TEST_JOURNAL": str(path)}
 
-    def lines(self, *events: str) -> list[Line]:
+    def lines(self, *events: str) -> list[JournalLine]:
         """All lines, or those of some kinds, oldest first."""
         if not self.path.exists():
             return []
         text = self.path.read_text()
         whole = text[: text.rfind("\n") + 1]  # the last line may be in the writing
         found = (line.split() for line in whole.splitlines())
-        lines = (Line(event, jid, int(pid), float(at)) for event, jid, pid, at in found)
+        lines = (JournalLine(event, jid, int(pid), float(at)) for event, jid, pid, at in found)
         return [line for line in lines if not events or line.event in events]
 
     def jids(self, event: str) -> set[str]:
-        """The jobs of which ``event`` was told."""
+        """The jobs that recorded ``event``."""
         return {line.jid for line in self.lines(event)}
 
-    def runs(self) -> dict[str, list[Line]]:
-        """Every beginning of every job."""
-        found: dict[str, list[Line]] = defaultdict(list)
+    def runs(self) -> dict[str, list[JournalLine]]:
+        """The beginnings of each job's runs."""
+        found: dict[str, list[JournalLine]] = defaultdict(list)
         for line in self.lines("begin"):
             found[line.jid].append(line)
         return found
 
     def wait(self, event: str, jids: Iterable[str], deadline: float = PATIENCE) -> None:
-        """Waits until ``event`` was told of each of ``jids``."""
+        """Waits until each of ``jids`` has recorded ``event``."""
         wanted = set(jids)
         wait_until(
             lambda: wanted <= self.jids(event),
@@ -177,7 +177,7 @@ def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
 
 
 def measured(text: str) -> None:
-    """A figure for whoever looks (pytest -s, or a failed test's output)."""
+    """Prints a figure: pytest -s shows it, and so does a failed test."""
     sys.stdout.write(f"{text}\n")
 
 

@@ -88,7 +88,7 @@ def test_closed_descriptors_end_in_no_traceback(
     assert (result.returncode, result.stderr) == (0, b"")
 
 
-def test_a_terminal_that_has_not_all_letters_is_no_mistake(tmp_path: Path) -> None:
+def test_a_letter_that_the_output_cannot_encode_ends_in_no_traceback(tmp_path: Path) -> None:
     result = forkq("push", "X", "é", cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert (result.returncode, "Traceback" in result.stderr) == (2, False)
 

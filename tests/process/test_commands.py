@@ -49,7 +49,7 @@ def shell(redis: Redis, redis_server: Server) -> Iterator[ForkqTree]:
     tree.close()
 
 
-def told(shell: ForkqTree, *arguments: str, code: int = 0, width: int = WIDTH) -> str:
+def output(shell: ForkqTree, *arguments: str, code: int = 0, width: int = WIDTH) -> str:
     """What a command prints; what has names of usual length is no wider than a terminal."""
     result = shell.run(*arguments)
     assert result.returncode == code, result.stderr
@@ -59,7 +59,7 @@ def told(shell: ForkqTree, *arguments: str, code: int = 0, width: int = WIDTH) -
     return result.stdout.strip()
 
 
-def told_json(shell: ForkqTree, *arguments: str, code: int = 0) -> Any:
+def output_json(shell: ForkqTree, *arguments: str, code: int = 0) -> Any:
     result = shell.run(*arguments, "--json")
     assert result.returncode == code, result.stderr
     assert SECRET not in result.stdout
@@ -79,20 +79,20 @@ def add(shell: ForkqTree, server: Server, **more: Any) -> None:
     )  # fmt: skip
 
 
-def test_an_empty_server_is_told_in_words(shell: ForkqTree) -> None:
+def test_an_empty_server_is_reported_in_words(shell: ForkqTree) -> None:
     """Never by silence."""
-    assert told(shell, "running") == "no job is running"
-    assert told(shell, "running", "--longer-than", "1h30m") == (
+    assert output(shell, "running") == "no job is running"
+    assert output(shell, "running", "--longer-than", "1h30m") == (
         "no job is running for more than 90 min"
     )
-    assert told(shell, "stuck") == "no job has been silent for more than 10 min"
-    assert told(shell, "cron", "list").startswith("no periodic job is known")
-    assert told(shell, "cron", "next").startswith("no periodic job is known")
-    assert "no job has been pushed to any queue" in told(shell, "stats")
-    assert "is nowhere" in told(shell, "find", "f" * 24, code=1)
-    assert told_json(shell, "running") == told_json(shell, "stuck") == []
-    assert told_json(shell, "cron", "list") == told_json(shell, "cron", "next") == []
-    assert told_json(shell, "find", "f" * 24, code=1) is None
+    assert output(shell, "stuck") == "no job has been silent for more than 10 min"
+    assert output(shell, "cron", "list").startswith("no periodic job is known")
+    assert output(shell, "cron", "next").startswith("no periodic job is known")
+    assert "no job has been pushed to any queue" in output(shell, "stats")
+    assert "is nowhere" in output(shell, "find", "f" * 24, code=1)
+    assert output_json(shell, "running") == output_json(shell, "stuck") == []
+    assert output_json(shell, "cron", "list") == output_json(shell, "cron", "next") == []
+    assert output_json(shell, "find", "f" * 24, code=1) is None
 
 
 def test_running_and_stuck_show_a_real_job(
@@ -102,51 +102,51 @@ def test_running_and_stuck_show_a_real_job(
     forkq = tree(redis_server, app=APP, args=["-q", "slow"], env={"FORKQ_REDIS": redis_server.url})
     jid = push(redis_server, "Crawl", SECRET, queue="slow")
     [job] = wait_until(
-        lambda: [job for job in told_json(forkq, "running") if job["progress"]],
+        lambda: [job for job in output_json(forkq, "running") if job["progress"]],
         deadline=25,
         every=0.2,
         what="a heartbeat that tells of progress",
     )
     assert (job["jid"], job["job"], job["queue"]) == (jid, "Crawl", "slow")
     assert job["progress"]["done"] > 0
-    table = told(forkq, "running")
+    table = output(forkq, "running")
     assert jid in table
     assert "pages" in table
-    assert told(forkq, "running", "--longer-than", "1d") == "no job is running for more than 24 h"
-    assert told(forkq, "stuck", "--minutes", "5") == "no job has been silent for more than 5 min"
-    assert jid in told(forkq, "stuck", "--minutes", "0", code=1)
-    shown = told(forkq, "find", jid)
+    assert output(forkq, "running", "--longer-than", "1d") == "no job is running for more than 24 h"
+    assert output(forkq, "stuck", "--minutes", "5") == "no job has been silent for more than 5 min"
+    assert jid in output(forkq, "stuck", "--minutes", "0", code=1)
+    shown = output(forkq, "find", jid)
     assert re.search(r"place +running", shown)
     assert re.search(r"running_since +\d{4}-.* ago\)", shown)
     assert re.search(r"progress +\d+/1e\+06 \d+% pages \(.* ago\)", shown)
-    assert told_json(forkq, "find", jid)["progress"]["done"] > 0
-    assert re.search(r"^busy +1$", told(forkq, "stats"), re.MULTILINE)
+    assert output_json(forkq, "find", jid)["progress"]["done"] > 0
+    assert re.search(r"^busy +1$", output(forkq, "stats"), re.MULTILINE)
     assert forkq.stop() == 0
 
 
 def test_find_says_where_a_job_is(shell: ForkqTree, redis_server: Server) -> None:
     queued = push(redis_server, "Mail", SECRET, queue="mail")
     later = push(redis_server, "Mail", SECRET, at=3600)
-    shown = told(shell, "find", queued)
+    shown = output(shell, "find", queued)
     assert re.search(r"place +queued\n", shown)
     assert re.search(r"queue +mail\n", shown)
-    found = told_json(shell, "find", later)
+    found = output_json(shell, "find", later)
     assert (found["place"], found["job"]) == ("scheduled", "Mail")
     assert found["at"] == pytest.approx(time.time() + 3600, abs=60)
-    assert re.search(r"at +\d{4}-.* JST \(in (59|60) min", told(shell, "find", later))
+    assert re.search(r"at +\d{4}-.* JST \(in (59|60) min", output(shell, "find", later))
 
 
 def test_stats_show_counts_queues_and_days(shell: ForkqTree, redis: Redis) -> None:
     redis.mset({"stat:processed": 12345, "stat:failed": 67})
     redis.sadd("queues", "mail", "m" * 150)
     redis.lpush("queue:mail", "{}", "{}")
-    shown = told(shell, "stats", "--days", "3", width=200)
+    shown = output(shell, "stats", "--days", "3", width=200)
     assert "m" * 150 in shown
     assert "as of the last heartbeats" in shown
     assert "12,345" in shown
     assert re.search(r"^mail +2 ", shown, re.MULTILINE)
     assert len(re.findall(r"^\d{4}-\d\d-\d\d +0 +0$", shown, re.MULTILINE)) == 3
-    found = told_json(shell, "stats", "--days", "2")
+    found = output_json(shell, "stats", "--days", "2")
     assert (found["processed"], found["enqueued"], len(found["history"])) == (12345, 2, 2)
 
 
@@ -156,19 +156,19 @@ def test_cron_list_and_next_show_ticks_in_their_own_zone(
     """Not in the operator's, which is Tokyo's here."""
     add(shell, redis_server, tz="America/New_York")
     add(shell, redis_server, name="often", cron="*/10 * * * * *", enabled=False)
-    listed = told(shell, "cron", "list")
+    listed = output(shell, "cron", "list")
     assert re.search(r"^nightly .* 03:30 E[SD]T  in .*  -  +Report$", listed, re.MULTILINE)
     assert re.search(r"^often .*disabled", listed, re.MULTILINE)
-    ticks = told(shell, "cron", "next", "nightly", "-n", "3").splitlines()[1:-1]
+    ticks = output(shell, "cron", "next", "nightly", "-n", "3").splitlines()[1:-1]
     assert len(ticks) == 3
     assert all(re.fullmatch(r"\S+ 03:30:00 E[SD]T  in .*  nightly", tick) for tick in ticks)
-    assert "often" not in told(shell, "cron", "next")
+    assert "often" not in output(shell, "cron", "next")
     asleep = shell.run("cron", "next", "often", "-n", "2")
     assert "disabled" in asleep.stderr
     assert len(asleep.stdout.splitlines()) == 4
-    coming = told_json(shell, "cron", "next", "-n", "4")
+    coming = output_json(shell, "cron", "next", "-n", "4")
     assert [tick["tick"] for tick in coming] == sorted(tick["tick"] for tick in coming)
-    [nightly, often] = told_json(shell, "cron", "list")
+    [nightly, often] = output_json(shell, "cron", "list")
     assert (nightly["tz"], nightly["next"]) == ("America/New_York", coming[0]["tick"])
     assert (often["next"], often["enabled"]) == (None, False)
 
@@ -176,14 +176,14 @@ def test_cron_list_and_next_show_ticks_in_their_own_zone(
 def test_cron_pause_and_resume(shell: ForkqTree, redis_server: Server) -> None:
     add(shell, redis_server)
     add(shell, redis_server, name="second")
-    assert told(shell, "cron", "pause", "nightly", "second") == (
+    assert output(shell, "cron", "pause", "nightly", "second") == (
         "nightly is paused\nsecond is paused"
     )
-    assert told(shell, "cron", "pause", "nightly") == "nightly was paused already"
-    assert re.search(r"^nightly .*paused", told(shell, "cron", "list"), re.MULTILINE)
-    assert told(shell, "cron", "next").splitlines()[0] == "no tick is coming"
-    assert told(shell, "cron", "resume", "nightly").startswith("nightly goes on; next: 2")
-    assert told(shell, "cron", "resume", "nightly").startswith("nightly was not paused")
+    assert output(shell, "cron", "pause", "nightly") == "nightly was paused already"
+    assert re.search(r"^nightly .*paused", output(shell, "cron", "list"), re.MULTILINE)
+    assert output(shell, "cron", "next").splitlines()[0] == "no tick is coming"
+    assert output(shell, "cron", "resume", "nightly").startswith("nightly goes on; next: 2")
+    assert output(shell, "cron", "resume", "nightly").startswith("nightly was not paused")
 
 
 def test_cron_list_tells_of_the_latest_run_and_cuts_no_name(
@@ -193,10 +193,10 @@ def test_cron_list_tells_of_the_latest_run_and_cuts_no_name(
     add(shell, redis_server, name=long, job=long)
     add(shell, redis_server, name="shop.jobs.refresh", job="shop.jobs.refresh")
     redis.lpush("forkq:cron:runs:shop.jobs.refresh", line("dead", jid="a", elapsed=1.0))
-    listed = told(shell, "cron", "list", width=200)
+    listed = output(shell, "cron", "list", width=200)
     assert re.search(rf"^{long} .*  -  +-$", listed, re.MULTILINE)
     assert re.search(r"^shop.jobs.refresh .*  dead \d.* s ago  +-$", listed, re.MULTILINE)
-    [_, latest] = told_json(shell, "cron", "list")
+    [_, latest] = output_json(shell, "cron", "list")
     assert (latest["last"]["event"], latest["last"]["jid"]) == ("dead", "a")
 
 
@@ -205,13 +205,13 @@ def test_without_a_leader_cron_says_that_nothing_will_happen(
 ) -> None:
     add(shell, redis_server)
     for command in ("list", "next"):
-        assert "no clock leads" in told(shell, "cron", command).splitlines()[-1]
-    redis.set("forkq:leader", "somebody", ex=60)
+        assert "no clock leads" in output(shell, "cron", command).splitlines()[-1]
+    redis.set("forkq:leader", "another", ex=60)
     for command in ("list", "next"):
-        assert "no clock leads" not in told(shell, "cron", command)
+        assert "no clock leads" not in output(shell, "cron", command)
 
 
-def test_an_entry_whose_app_nobody_runs_is_asleep_and_may_be_removed(
+def test_an_entry_of_an_app_that_does_not_run_sleeps_and_can_be_removed(
     shell: ForkqTree, redis: Redis
 ) -> None:
     for name, enabled in (("left", True), ("off", False)):
@@ -223,19 +223,19 @@ def test_an_entry_whose_app_nobody_runs_is_asleep_and_may_be_removed(
     assert refused.returncode == 1
     assert "defined by the code of old, which runs: change it there or pause it" in refused.stderr
     redis.delete("forkq:cron:origin:old")
-    assert re.search(r"^left +@daily +asleep", told(shell, "cron", "list"), re.MULTILINE)
-    assert told(shell, "cron", "resume", "left") == (
+    assert re.search(r"^left +@daily +asleep", output(shell, "cron", "list"), re.MULTILINE)
+    assert output(shell, "cron", "resume", "left") == (
         "left was not paused, but it is asleep: no running tree has the app that defines it"
     )
-    told(shell, "cron", "pause", "off")
-    assert told(shell, "cron", "resume", "off") == (
+    output(shell, "cron", "pause", "off")
+    assert output(shell, "cron", "resume", "off") == (
         "off is no longer paused, but it is disabled where it is defined: nothing is enqueued"
     )
-    assert told(shell, "cron", "remove", "left") == "left is removed"
+    assert output(shell, "cron", "remove", "left") == "left is removed"
     assert redis.hkeys("forkq:cron") == [b"off"]
 
 
-def test_config_check_names_an_entry_whose_queue_nobody_works_on(shell: ForkqTree) -> None:
+def test_config_check_names_an_entry_on_a_queue_of_no_capsule(shell: ForkqTree) -> None:
     (shell.cwd / "forkq.toml").write_text(
         '[capsules.default]\nqueues = ["mail"]\n'
         '[[cron]]\njob = "A"\ncron = "@daily"\nqueue = "mail"\n'
@@ -263,27 +263,27 @@ def test_a_misspelt_name_changes_nothing(
 
 def test_cron_run_and_history(shell: ForkqTree, redis: Redis, redis_server: Server) -> None:
     add(shell, redis_server, queue="low")
-    assert told(shell, "cron", "history", "nightly") == "nightly has not run yet"
-    jid = told(shell, "cron", "run", "nightly")
+    assert output(shell, "cron", "history", "nightly") == "nightly has not run yet"
+    jid = output(shell, "cron", "run", "nightly")
     assert redis.llen("queue:low") == 1
-    assert re.search(rf"run by hand .*{jid}", told(shell, "cron", "history", "nightly"))
-    [run] = told_json(shell, "cron", "history", "nightly")
+    assert re.search(rf"run by hand .*{jid}", output(shell, "cron", "history", "nightly"))
+    [run] = output_json(shell, "cron", "history", "nightly")
     assert (run["jid"], run["by_hand"], run["event"]) == (jid, True, "run by hand")
-    assert told(shell, "cron", "remove", "nightly") == "nightly is removed"
+    assert output(shell, "cron", "remove", "nightly") == "nightly is removed"
     assert redis.exists("forkq:cron", "forkq:cron:runs:nightly") == 0
 
 
 def test_mark_deploy_marks_once(shell: ForkqTree, redis: Redis) -> None:
     """By its label, or by the latest commit where there is one."""
-    assert told(shell, "mark-deploy", "v1.2") == "marked: v1.2"
-    assert told(shell, "mark-deploy", "v1.2").startswith("marked already, less than a minute ago")
+    assert output(shell, "mark-deploy", "v1.2") == "marked: v1.2"
+    assert output(shell, "mark-deploy", "v1.2").startswith("marked already, less than a minute ago")
     [key] = redis.keys("*-marks")
     assert redis.hvals(key) == [b"v1.2"]
-    told_again = told(shell, "mark-deploy", "v1.3")
+    second = output(shell, "mark-deploy", "v1.3")
     marks: Any = redis.hvals(key)
     shown = b" ".join(marks)
     if len(marks) == 1:  # but for a minute that has just ended
-        assert told_again == "marked: v1.3 (this minute says: v1.2, v1.3)"
+        assert second == "marked: v1.3 (this minute says: v1.2, v1.3)"
     assert b"v1.2" in shown
     assert b"v1.3" in shown
     refused = shell.run("mark-deploy")
@@ -295,7 +295,7 @@ def test_mark_deploy_marks_once(shell: ForkqTree, redis: Redis) -> None:
         ["-c", "user.name=a", "-c", "user.email=b", "commit", "-q", "--allow-empty", "-m", "One"],
     ):
         subprocess.run(["git", *command], cwd=shell.cwd, check=True, timeout=60)
-    assert re.fullmatch(r"marked: [0-9a-f]{4,} One", told(shell, "mark-deploy"))
+    assert re.fullmatch(r"marked: [0-9a-f]{4,} One", output(shell, "mark-deploy"))
 
 
 @pytest.mark.parametrize(
@@ -330,9 +330,9 @@ def test_a_mistake_is_a_message(
     assert SECRET not in shown
 
 
-def test_names_from_payloads_move_no_cursor(shell: ForkqTree, redis: Redis) -> None:
+def test_names_from_redis_cannot_control_the_terminal(shell: ForkqTree, redis: Redis) -> None:
     redis.sadd("queues", "a\x1b[2Jb")
-    assert "\x1b" not in told(shell, "stats")
+    assert "\x1b" not in output(shell, "stats")
 
 
 def test_the_recipe_finds_rows_whose_job_is_gone(

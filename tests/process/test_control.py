@@ -51,7 +51,7 @@ def test_a_second_start_is_refused_with_the_pid(redis_server: Server, tree: Star
 
 @pytest.mark.parametrize("content", ["", "garbage\n", "living"])
 def test_a_stale_pidfile_is_replaced(redis_server: Server, tree: StartTree, content: str) -> None:
-    """Whatever stands in it: nothing, nonsense, or a pid that by now is somebody else's."""
+    """It may hold nothing, nonsense, or a pid that another process has by now."""
     forkq = tree(redis_server, app="import forkq")
     (path,) = forkq.runtime.glob("**/*.pid")
     assert path.read_text() == f"{forkq.pid}\n"
@@ -145,7 +145,7 @@ def test_status_shows_the_tree(
     assert forkq.stop() == 0
 
 
-def test_titles_tell_who_is_who_and_how_busy(
+def test_titles_name_each_process_and_how_busy_it_is(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """As `ps` shows them; with the state when it is not the usual one."""
@@ -207,14 +207,16 @@ def test_a_runtime_folder_that_is_cleaned_away_does_not_end_the_tree(
     wait_until(lambda: "child died" in forkq.log_text(), what="the death noticed")
     second = push(redis_server, "Quick", 0)
     journal.wait("end", [*first, second])
-    heir = tree(redis_server, app="import forkq", args=["--pidfile", str(pidfile)], ready=False)
+    successor = tree(
+        redis_server, app="import forkq", args=["--pidfile", str(pidfile)], ready=False
+    )
     wait_until(pidfile.exists, what="another tree's pidfile in the same place")
     began = time.monotonic()
     assert forkq.stop() == 0
     assert time.monotonic() - began < within(1 + 5)
     assert not forkq.processes()
-    assert pidfile.read_text() == f"{heir.pid}\n", "a pidfile that is not ours must stay"
-    assert heir.stop() == 0
+    assert pidfile.read_text() == f"{successor.pid}\n", "a pidfile that is not ours must stay"
+    assert successor.stop() == 0
 
 
 def test_many_starts_at_once_make_one_tree(redis_server: Server, tree: StartTree) -> None:
@@ -255,17 +257,17 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("command", ["stop", "quiet", "status"])
-@pytest.mark.parametrize("owner", ["self", "stranger"])
+@pytest.mark.parametrize("owner", ["self", "other"])
 def test_a_planted_pidfile_gets_no_process_signalled(
     tmp_path: Path, command: str, owner: str
 ) -> None:
     """One that is locked, and names a process of its author's choice: our own, or a forkq of ours
     while the file is another user's."""
-    if owner == "stranger" and os.geteuid() != 0:
+    if owner == "other" and os.geteuid() != 0:
         pytest.skip("only root can give files away")
     uid = os.geteuid() if owner == "self" else 65534
     program = [sys.executable, "-c", "import time; time.sleep(60)"]
-    if owner == "stranger":
+    if owner == "other":
         program += ["forkq", "start"]  # it looks like a master, but is not the file's owner's
     pidfile = tmp_path / "planted.pid"
     with subprocess.Popen(program) as victim:

@@ -24,7 +24,7 @@ import forkq
 JOURNAL = os.open(os.environ["FORKQ_TEST_JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
-def tell(event):
+def record(event):
     mark = forkq.current_job().payload["forkq"]
     line = f"{event} {mark['cron']}/{mark['tick']} {os.getpid()} {time.time()}\\n"
     os.write(JOURNAL, line.encode())
@@ -32,16 +32,16 @@ def tell(event):
 
 @forkq.every("* * * * * *", name="code")
 @forkq.job(name="Tell")
-def told(who="nobody"):
-    tell(who)
+def told(who="default"):
+    record(who)
 
 
 @forkq.every("* * * * * *", name="slow", overlap="skip")
 @forkq.job(name="Slow")
 def slow():
-    tell("begin")
+    record("begin")
     time.sleep(2.2)
-    tell("end")
+    record("end")
 """
 
 CONFIG = """
@@ -49,7 +49,7 @@ CONFIG = """
 name = "file"
 cron = "* * * * * *"
 job = "Tell"
-args = ["somebody"]
+args = ["named"]
 """
 
 _NOT_PUBLISHED = (
@@ -112,8 +112,8 @@ def test_jobs_of_code_and_file_run_each_second_and_each_tick_once(
     for name in ("code", "file"):
         wait_ticks(journal, name, 5)
         assert consecutive(ticks(journal, name))
-    assert all(line.at >= int(line.jid.partition("/")[2]) for line in journal.lines("nobody"))
-    assert set(ticks(journal, "file", "somebody")) == set(ticks(journal, "file"))
+    assert all(line.at >= int(line.jid.partition("/")[2]) for line in journal.lines("default"))
+    assert set(ticks(journal, "file", "named")) == set(ticks(journal, "file"))
     runs = history(own_server.client(), "code")
     assert {"enqueued", "done"} == {run["event"] for run in runs}
 

@@ -1,5 +1,5 @@
 """A queue is deleted, as Sidekiq's UI does it, while a job of it is in flight. The job goes on, is
-found, and goes back to its queue whatever ends its process."""
+found, and goes back to its queue however its process ends."""
 
 from __future__ import annotations
 

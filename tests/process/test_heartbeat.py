@@ -36,14 +36,14 @@ def beats(redis: Redis, seconds: float) -> list[float]:
     arrivals: list[float] = []
     end = time.monotonic() + seconds
 
-    def look() -> bool:
+    def watch_is_over() -> bool:
         beat = redis.hget(identity, "beat")
         if beat != seen[-1]:
             seen.append(beat)
             arrivals.append(time.monotonic())
         return time.monotonic() >= end
 
-    wait_until(look, deadline=seconds + 10, every=0.02, what="the end of the watch")
+    wait_until(watch_is_over, deadline=seconds + 10, every=0.02, what="the end of the watch")
     return arrivals
 
 
@@ -103,7 +103,7 @@ def metric(redis: Redis, field: str) -> int:
     return sum(int(redis.hget(key, field) or 0) for key in minutes)
 
 
-def test_jobs_of_a_killed_child_count_as_far_as_it_had_told(
+def test_jobs_of_a_killed_child_count_as_far_as_it_had_reported(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """They were done between two flushes; the master knows them from the child's last Beat."""
@@ -112,7 +112,7 @@ def test_jobs_of_a_killed_child_count_as_far_as_it_had_told(
     wait_until(lambda: flushed(redis), what="its first flush")
     push_many(redis_server, "Quick", [[0.001]] * 50)
     push_many(redis_server, "Fail", [["x", True]] * 5)
-    wait_told(forkq, 55)
+    wait_reported(forkq, 55)
     before = counter(redis, "processed")
     [child] = workers(forkq)
     child.kill()
@@ -130,8 +130,8 @@ def flushed(redis: Redis) -> bool:
     return bool(redis.keys("forkq:flushed:*"))
 
 
-def told_by(tree: ForkqTree) -> dict[int, int]:
-    """How many jobs each living child has told its master of."""
+def reported_by(tree: ForkqTree) -> dict[int, int]:
+    """How many jobs each living child has reported to its master."""
     children: list[dict[str, Any]] = tree.status().get("children", [])
     return {
         child["pid"]: child.get("processed", 0)
@@ -143,25 +143,25 @@ def told_by(tree: ForkqTree) -> dict[int, int]:
 def test_counts_of_children_killed_again_and_again_are_neither_lost_nor_doubled(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """Each is killed when it has told what it did: then exactly the jobs that ran are counted."""
+    """Each is killed when it has reported what it did: exactly the jobs that ran are counted."""
     forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "2"], env=journal.env)
     of_the_dead = 0
     for turn in range(1, 5):
         wait_until(lambda: redis.scard("processes") == 2, what="two children and their records")
-        wait_until(lambda: len(told_by(forkq)) == 2, what="two children that the master knows")
+        wait_until(lambda: len(reported_by(forkq)) == 2, what="two children that the master knows")
         push_many(redis_server, "Quick", [[0.001]] * 40)
-        wait_told(forkq, 40 * turn - of_the_dead)
+        wait_reported(forkq, 40 * turn - of_the_dead)
         victim = workers(forkq)[0]
-        of_the_dead += told_by(forkq)[victim.pid]
+        of_the_dead += reported_by(forkq)[victim.pid]
         kill(forkq, victim)
         wait_counted(redis, of_the_dead)
     assert forkq.stop() == 0
     assert counter(redis, "processed") == len(journal.lines("end")) == 160
 
 
-def wait_told(tree: ForkqTree, jobs: int) -> None:
-    """Waits until the living children have told their master of so many jobs."""
-    wait_until(lambda: sum(told_by(tree).values()) == jobs, what=f"{jobs} jobs to be told")
+def wait_reported(tree: ForkqTree, jobs: int) -> None:
+    """Waits until the living children have reported so many jobs to their master."""
+    wait_until(lambda: sum(reported_by(tree).values()) == jobs, what=f"{jobs} jobs to be reported")
 
 
 def wait_counted(redis: Redis, jobs: int) -> None:
@@ -172,7 +172,7 @@ def wait_counted(redis: Redis, jobs: int) -> None:
 def kill(tree: ForkqTree, child: psutil.Process) -> None:
     """SIGKILL, until the master has seen it."""
     child.kill()
-    wait_until(lambda: child.pid not in told_by(tree), what="the master to bury it")
+    wait_until(lambda: child.pid not in reported_by(tree), what="the master to bury it")
 
 
 def test_a_child_in_one_long_call_that_holds_the_lock_beats_again_after_it(

@@ -89,7 +89,7 @@ def test_many_jobs_that_end_their_child_at_once_do_not_look_like_an_app_that_can
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for the pipes in /proc: test on Linux")
-def test_garbage_on_a_childs_pipes_harms_nobody_else(
+def test_garbage_on_a_childs_pipes_harms_no_other_process(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "1"], env=journal.env)

@@ -180,7 +180,7 @@ def kill_tree(tree: ForkqTree) -> None:
         process.kill()
     assert tree.wait() == -signal.SIGKILL
     wait_until(lambda: not tree.processes(), what="the end of the tree")
-    assert list(Path(tree.runtime).glob("**/*.pid")), "nobody was there to remove the pidfile"
+    assert list(Path(tree.runtime).glob("**/*.pid")), "a killed master cannot remove its pidfile"
 
 
 def _wait_ended(journal: Journal, count: int) -> None:

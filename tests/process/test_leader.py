@@ -1,4 +1,4 @@
-"""Two trees on one Redis: one child of all leads, whoever is stopped or killed."""
+"""Two trees on one Redis: one child of all leads, also after another is stopped or killed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ import forkq
 
 _DIARY = os.open(os.environ["FORKQ_TEST_DIARY"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
-def tell(what):
+def record(what):
     os.write(_DIARY, f"{what} {os.getpid()} {time.monotonic():.6f}\\n".encode())
 
 def watch():
     while True:
         if forkq.is_leader():
-            tell("leads")
+            record("leads")
         time.sleep(0.005)
 
 @forkq.on("startup")
@@ -43,7 +43,7 @@ def begin():
 
 @forkq.on("leader")
 def elected():
-    tell("elected")
+    record("elected")
 
 @forkq.job(name="Noop")
 def noop():
@@ -61,14 +61,14 @@ class Term:
     end: float
 
 
-class Diary:
-    """What the children of all trees have told."""
+class LeaderJournal:
+    """What the children of all trees have recorded."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.env = {"FORKQ_TEST_DIARY": str(path)}
 
-    def told(self, what: str) -> list[tuple[int, float]]:
+    def recorded(self, what: str) -> list[tuple[int, float]]:
         """Pid and time, in order."""
         text = self._path.read_text() if self._path.exists() else ""
         lines = [line.split() for line in text[: text.rfind("\n") + 1].splitlines()]
@@ -76,8 +76,8 @@ class Diary:
 
     def leader(self) -> int | None:
         """Who leads now: has just said so."""
-        told = self.told("leads")
-        pid, at = told[-1] if told else (0, 0.0)
+        recorded = self.recorded("leads")
+        pid, at = recorded[-1] if recorded else (0, 0.0)
         return pid if time.monotonic() - at < 0.1 else None
 
     def wait_leader(self, candidates: list[psutil.Process], deadline: float = 7.0) -> int:
@@ -92,25 +92,25 @@ class Diary:
     def terms(self) -> list[Term]:
         """Who led from when to when."""
         terms = []
-        for pid in {pid for pid, _ in self.told("leads")}:
-            times = [at for each, at in self.told("leads") if each == pid]
+        for pid in {pid for pid, _ in self.recorded("leads")}:
+            times = [at for each, at in self.recorded("leads") if each == pid]
             breaks = [i for i, (a, b) in enumerate(pairwise(times), 1) if b - a > _ONE_TERM]
             for first, last in pairwise([0, *breaks, len(times)]):
                 terms.append(Term(pid, times[first], times[last - 1]))
         return sorted(terms, key=lambda term: term.begin)
 
     def assert_never_two(self) -> None:
-        """Nobody led while another did."""
+        """No two children led at the same time."""
         for one, other in combinations(self.terms(), 2):
             assert one.pid == other.pid or one.end < other.begin or other.end < one.begin
 
 
 @pytest.fixture
-def diary(tmp_path: Path) -> Iterator[Diary]:
+def leader_journal(tmp_path: Path) -> Iterator[LeaderJournal]:
     """Checks at the end of every test that there were never two leaders at a time."""
-    diary = Diary(tmp_path / "diary")
-    yield diary
-    diary.assert_never_two()
+    leader_journal = LeaderJournal(tmp_path / "leader_journal")
+    yield leader_journal
+    leader_journal.assert_never_two()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +123,12 @@ class Pair:
 
 
 @pytest.fixture
-def pair(redis: Redis, redis_server: Server, tree: StartTree, diary: Diary) -> Pair:
-    first = tree(redis_server, app=APP, args=["-w", "2"], env=diary.env)
-    leader = diary.wait_leader(workers(first))
-    second = tree(redis_server, app=APP, args=["-w", "2"], env=diary.env)
+def pair(
+    redis: Redis, redis_server: Server, tree: StartTree, leader_journal: LeaderJournal
+) -> Pair:
+    first = tree(redis_server, app=APP, args=["-w", "2"], env=leader_journal.env)
+    leader = leader_journal.wait_leader(workers(first))
+    second = tree(redis_server, app=APP, args=["-w", "2"], env=leader_journal.env)
     return Pair(first, second, leader)
 
 
@@ -135,96 +137,116 @@ def clock(tree: ForkqTree) -> psutil.Process:
     return found
 
 
-def test_one_child_of_two_trees_leads_and_was_told_so_once(pair: Pair, diary: Diary) -> None:
-    wait_until(lambda: len(diary.told("leads")) > 100, what="half a second of leading")
-    assert {pid for pid, _ in diary.told("leads")} == {pair.leader}
-    assert [pid for pid, _ in diary.told("elected")] == [pair.leader]
+def test_one_child_of_two_trees_leads_and_its_handlers_run_once(
+    pair: Pair, leader_journal: LeaderJournal
+) -> None:
+    wait_until(lambda: len(leader_journal.recorded("leads")) > 100, what="half a second of leading")
+    assert {pid for pid, _ in leader_journal.recorded("leads")} == {pair.leader}
+    assert [pid for pid, _ in leader_journal.recorded("elected")] == [pair.leader]
 
 
-def test_when_the_leading_child_is_killed_its_sister_leads(pair: Pair, diary: Diary) -> None:
-    [heir] = [child for child in workers(pair.leading) if child.pid != pair.leader]
+def test_when_the_leading_child_is_killed_another_child_of_its_tree_leads(
+    pair: Pair, leader_journal: LeaderJournal
+) -> None:
+    [replacement] = [child for child in workers(pair.leading) if child.pid != pair.leader]
     killed = time.monotonic()
     psutil.Process(pair.leader).kill()
-    diary.wait_leader([heir])
-    measured(f"led again {1000 * (diary.terms()[-1].begin - killed):.0f} ms after the kill")
-    assert [pid for pid, _ in diary.told("elected")] == [pair.leader, heir.pid]
+    leader_journal.wait_leader([replacement])
+    measured(
+        f"led again {1000 * (leader_journal.terms()[-1].begin - killed):.0f} ms after the kill"
+    )
+    assert [pid for pid, _ in leader_journal.recorded("elected")] == [pair.leader, replacement.pid]
 
 
 def test_when_the_leading_clock_is_killed_there_is_a_leader_again_at_once(
-    pair: Pair, diary: Diary
+    pair: Pair, leader_journal: LeaderJournal
 ) -> None:
     """Its successor sees that it is dead, and does not wait for its lease to run out."""
     killed = time.monotonic()
     clock(pair.leading).kill()
-    wait_until(lambda: len(diary.told("elected")) == 2, deadline=7, what="a second election")
-    took = diary.told("elected")[1][1] - killed
+    wait_until(
+        lambda: len(leader_journal.recorded("elected")) == 2, deadline=7, what="a second election"
+    )
+    took = leader_journal.recorded("elected")[1][1] - killed
     measured(f"led again {1000 * took:.0f} ms after the kill")
     assert took < 7  # at least so much of its lease was left
 
 
-def test_when_the_leading_clock_is_told_to_end_another_leads_at_once(
-    pair: Pair, diary: Diary
+def test_when_the_leading_clock_gets_term_another_leads_at_once(
+    pair: Pair, leader_journal: LeaderJournal
 ) -> None:
     clock(pair.leading).terminate()
-    wait_until(lambda: len(diary.told("elected")) == 2, deadline=7, what="a second election")
+    wait_until(
+        lambda: len(leader_journal.recorded("elected")) == 2, deadline=7, what="a second election"
+    )
 
 
-def test_when_the_leading_tree_stops_the_other_leads_at_once(pair: Pair, diary: Diary) -> None:
+def test_when_the_leading_tree_stops_the_other_leads_at_once(
+    pair: Pair, leader_journal: LeaderJournal
+) -> None:
     stopped = time.monotonic()
     assert pair.leading.stop() == 0
-    diary.wait_leader(workers(pair.other))
-    took = diary.told("elected")[-1][1] - stopped
+    leader_journal.wait_leader(workers(pair.other))
+    took = leader_journal.recorded("elected")[-1][1] - stopped
     measured(f"led again {1000 * took:.0f} ms after the order to stop")
     assert took < 7  # at least so much of its lease was left
 
 
-def test_when_the_leading_tree_goes_quiet_the_other_leads(pair: Pair, diary: Diary) -> None:
+def test_when_the_leading_tree_goes_quiet_the_other_leads(
+    pair: Pair, leader_journal: LeaderJournal
+) -> None:
     pair.leading.signal(signal.SIGTSTP)
-    diary.wait_leader(workers(pair.other))
+    leader_journal.wait_leader(workers(pair.other))
 
 
 def test_when_the_whole_leading_tree_is_killed_the_other_leads_within_15_seconds(
-    pair: Pair, diary: Diary
+    pair: Pair, leader_journal: LeaderJournal
 ) -> None:
     """On the same host the death is seen, and it is a matter of a second."""
     processes = [psutil.Process(pair.leading.pid), *pair.leading.children()]
     killed = time.monotonic()
     for process in processes:
         process.kill()
-    diary.wait_leader(workers(pair.other), deadline=15)
-    measured(f"led again {diary.told('elected')[-1][1] - killed:.2f} s after the kill")
+    leader_journal.wait_leader(workers(pair.other), deadline=15)
+    measured(f"led again {leader_journal.recorded('elected')[-1][1] - killed:.2f} s after the kill")
 
 
-def test_a_leader_that_hangs_is_replaced_within_15_seconds(pair: Pair, diary: Diary) -> None:
+def test_a_leader_that_hangs_is_replaced_within_15_seconds(
+    pair: Pair, leader_journal: LeaderJournal
+) -> None:
     """Frozen, it is not dead; nor is one whose host was cut off. Its child's time runs out."""
     hung = clock(pair.leading)
     began = time.monotonic()
     hung.suspend()
     try:
-        diary.wait_leader(workers(pair.other), deadline=15)
+        leader_journal.wait_leader(workers(pair.other), deadline=15)
     finally:
         hung.resume()
-    measured(f"led again {diary.told('elected')[-1][1] - began:.2f} s after the freeze")
+    measured(
+        f"led again {leader_journal.recorded('elected')[-1][1] - began:.2f} s after the freeze"
+    )
 
 
 def test_the_lease_of_a_host_that_vanished_is_taken_when_it_has_run_out(
-    redis: Redis, redis_server: Server, tree: StartTree, diary: Diary
+    redis: Redis, redis_server: Server, tree: StartTree, leader_journal: LeaderJournal
 ) -> None:
     redis.set(LEASE, ELSEWHERE, px=3000)
     runs_out = time.monotonic() + 3
-    forkq = tree(redis_server, app=APP, env=diary.env)
-    diary.wait_leader(workers(forkq), deadline=15)
-    [(_, elected)] = diary.told("elected")
+    forkq = tree(redis_server, app=APP, env=leader_journal.env)
+    leader_journal.wait_leader(workers(forkq), deadline=15)
+    [(_, elected)] = leader_journal.recorded("elected")
     assert runs_out - 0.5 < elected
 
 
-def test_a_rolling_restart_hands_the_lead_on(pair: Pair, diary: Diary) -> None:
+def test_a_rolling_restart_hands_the_leadership_on(
+    pair: Pair, leader_journal: LeaderJournal
+) -> None:
     """To whomever: the old children end, and there is a leader afterwards."""
     old = {child.pid for child in workers(pair.leading)}
     pair.leading.signal(signal.SIGUSR2)
     wait_until(lambda: not old & {child.pid for child in workers(pair.leading)},
                deadline=20, what="the new children")  # fmt: skip
-    diary.wait_leader([*workers(pair.leading), *workers(pair.other)])
+    leader_journal.wait_leader([*workers(pair.leading), *workers(pair.other)])
 
 
 NASTY = (
@@ -236,20 +258,20 @@ def leave():
 
 @forkq.on("leader")
 def stay():
-    tell("stays")
+    record("stays")
     while True:
         time.sleep(0.1)
 """
 )
 
 
-def test_whatever_a_leaders_handler_does_the_child_goes_on_and_stops_in_time(
-    redis: Redis, redis_server: Server, tree: StartTree, diary: Diary
+def test_a_leader_handler_that_exits_or_hangs_does_not_disturb_the_child(
+    redis: Redis, redis_server: Server, tree: StartTree, leader_journal: LeaderJournal
 ) -> None:
     """It runs in a thread of its own, and SystemExit ends that handler alone."""
-    forkq = tree(redis_server, app=NASTY, args=["-t", "10"], env=diary.env)
+    forkq = tree(redis_server, app=NASTY, args=["-t", "10"], env=leader_journal.env)
     (child,) = workers(forkq)
-    wait_until(lambda: diary.told("stays"), what="the handler that stays")
+    wait_until(lambda: leader_journal.recorded("stays"), what="the handler that stays")
     push(redis_server, "Noop")
     wait_until(lambda: redis.get("stat:processed") == b"1", deadline=25, what="a job")
     assert workers(forkq) == [child]

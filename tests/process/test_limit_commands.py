@@ -35,7 +35,7 @@ def shell(redis: Redis, redis_server: Server) -> Iterator[ForkqTree]:
     tree.close()
 
 
-def told(shell: ForkqTree, *arguments: str, warned: str = "") -> str:
+def output(shell: ForkqTree, *arguments: str, warned: str = "") -> str:
     """What a command prints; nothing is wider than a terminal."""
     result = shell.run(*arguments)
     assert result.returncode == 0, result.stderr
@@ -60,14 +60,16 @@ def shown(shell: ForkqTree) -> dict[str, dict[str, Any]]:
 def test_show_tells_what_is_in_force_and_what_was_changed(shell: ForkqTree, redis: Redis) -> None:
     redis.sadd("queues", "tenant-a")
     redis.rpush("queue:webhooks", "{}")
-    told(shell, "limits", "set", "webhooks", "2", "--process", "1", "--rate", "5/s", "--burst", "9")
-    told(shell, "pause", "tenant-a")
-    table = told(shell, "limits", "show")
+    output(
+        shell, "limits", "set", "webhooks", "2", "--process", "1", "--rate", "5/s", "--burst", "9"
+    )
+    output(shell, "pause", "tenant-a")
+    table = output(shell, "limits", "show")
     assert re.search(r"^webhooks +0 +2\* +1\* +5/second burst 9\* +9.0 +1$", table, re.MULTILINE)
     assert re.search(r"^tenant-a +0 +2 +- +- +- +0 +paused$", table, re.MULTILINE)
     assert re.search(r"^critical +.* blocking$", table, re.MULTILINE)
     assert "* changed at run time; `forkq limits reset QUEUE`" in table
-    assert "webhooks" not in told(shell, "limits", "show", "tenant-a")
+    assert "webhooks" not in output(shell, "limits", "show", "tenant-a")
     assert shown(shell)["webhooks"] == {
         "name": "webhooks", "size": 1, "busy": 0, "paused": False, "limit": 2,
         "process_limit": 1, "rate": "5/second", "burst": 9.0, "tokens": 9.0, "blocking": False,
@@ -77,53 +79,57 @@ def test_show_tells_what_is_in_force_and_what_was_changed(shell: ForkqTree, redi
 
 def test_set_unset_and_reset(shell: ForkqTree) -> None:
     """Set wins over the file, unset lifts what the file has, reset goes back to it."""
-    assert told(shell, "limits", "set", "webhooks", "2") == (
+    assert output(shell, "limits", "set", "webhooks", "2") == (
         "webhooks: limit 2, 100/minute; busy 0, size 0"
     )
-    assert told(shell, "limits", "set", "webhooks", "--process", "1").startswith(
+    assert output(shell, "limits", "set", "webhooks", "--process", "1").startswith(
         "webhooks: limit 2, 1 per child, 100/minute;"
     )
-    assert told(shell, "limits", "unset", "webhooks").startswith(
+    assert output(shell, "limits", "unset", "webhooks").startswith(
         "webhooks: no limit, 1 per child, 100/minute;"
     )
-    assert told(shell, "limits", "unset", "webhooks", "--process", "--rate").startswith(
+    assert output(shell, "limits", "unset", "webhooks", "--process", "--rate").startswith(
         "webhooks: no limit;"
     )
-    assert re.search(r"^webhooks +0 +none\* +none\* +none\* ", told(shell, "limits", "show"), re.M)
-    assert told(shell, "limits", "reset", "webhooks") == "webhooks: as configured"
+    assert re.search(
+        r"^webhooks +0 +none\* +none\* +none\* ", output(shell, "limits", "show"), re.M
+    )
+    assert output(shell, "limits", "reset", "webhooks") == "webhooks: as configured"
     assert (shown(shell)["webhooks"]["limit"], shown(shell)["webhooks"]["changed"]) == (4, [])
-    told(shell, "limits", "set", "webhooks", "0")
-    told(shell, "limits", "set", "tenant-a", "9")
-    assert told(shell, "limits", "reset").splitlines() == [
+    output(shell, "limits", "set", "webhooks", "0")
+    output(shell, "limits", "set", "tenant-a", "9")
+    assert output(shell, "limits", "reset").splitlines() == [
         "tenant-a: as configured",
         "webhooks: as configured",
     ]
-    assert told(shell, "limits", "reset") == "nothing was changed at run time"
+    assert output(shell, "limits", "reset") == "nothing was changed at run time"
 
 
 def test_pause_and_resume(shell: ForkqTree, redis: Redis) -> None:
     redis.rpush("queue:webhooks", "{}")
-    assert told(shell, "pause", "webhooks", "critical").splitlines() == [
+    assert output(shell, "pause", "webhooks", "critical").splitlines() == [
         "webhooks is paused; busy 0, size 1",
         "critical is paused; busy 0, size 0",
     ]
     assert redis.smembers("paused") == {b"webhooks", b"critical"}
-    assert told(shell, "pause", "webhooks").startswith("webhooks was paused already")
-    assert told(shell, "resume", "webhooks") == "webhooks goes on"
-    assert told(shell, "resume", "webhooks") == "webhooks was not paused"
+    assert output(shell, "pause", "webhooks").startswith("webhooks was paused already")
+    assert output(shell, "resume", "webhooks") == "webhooks goes on"
+    assert output(shell, "resume", "webhooks") == "webhooks was not paused"
     assert redis.smembers("paused") == {b"critical"}
 
 
-def test_a_queue_that_nobody_knows_is_warned_of_and_obeyed(shell: ForkqTree, redis: Redis) -> None:
+def test_a_command_on_an_unknown_queue_warns_and_takes_effect(
+    shell: ForkqTree, redis: Redis
+) -> None:
     """The queue may be about to come; and a misspelt one should not go unseen."""
     warning = 'warning: no job has been pushed to "webhook" so far; the nearest is "webhooks"'
-    told(shell, "pause", "webhook", warned=warning)
-    told(shell, "limits", "set", "webhook", "3", warned=warning)
+    output(shell, "pause", "webhook", warned=warning)
+    output(shell, "limits", "set", "webhook", "3", warned=warning)
     assert redis.sismember("paused", "webhook")
     assert shown(shell)["webhook"]["limit"] == 3
-    told(shell, "pause", "tenant-of-tomorrow")
+    output(shell, "pause", "tenant-of-tomorrow")
     redis.sadd("queues", "rubys")
-    told(shell, "limits", "set", "rubys", "3")
+    output(shell, "limits", "set", "rubys", "3")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +150,7 @@ def test_a_queue_that_nobody_knows_is_warned_of_and_obeyed(shell: ForkqTree, red
         (["show", "tenant-*"], ["is a pattern"]),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
+def test_an_impossible_rule_is_refused(
     shell: ForkqTree, redis: Redis, arguments: list[str], named: list[str]
 ) -> None:
     """Exit code 2, the mistake named, nothing changed."""
@@ -164,10 +170,12 @@ def test_without_a_server_the_exit_code_is_6(shell: ForkqTree) -> None:
         assert "localhost:1" in refused(shell, *command, *nowhere, code=6)
 
 
-def test_an_empty_server_without_rules_is_told_in_words(redis: Redis, redis_server: Server) -> None:
+def test_an_empty_server_without_rules_is_reported_in_words(
+    redis: Redis, redis_server: Server
+) -> None:
     tree = ForkqTree(app="", env={"FORKQ_REDIS": redis_server.url})
     try:
-        assert told(tree, "limits", "show") == (
+        assert output(tree, "limits", "show") == (
             "no job has been pushed to any queue, and no queue has a rule"
         )
     finally:

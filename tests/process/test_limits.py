@@ -1,4 +1,4 @@
-"""Limits in real trees: held whoever is killed, and slots that come back with the jobs."""
+"""Limits in real trees: they hold when processes are killed, and slots come back with the jobs."""
 
 from __future__ import annotations
 

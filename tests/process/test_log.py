@@ -37,7 +37,7 @@ STRUCTLOG = """
 
 @pytest.fixture
 def stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """The reading end of what a tree has for standard error; nobody reads it yet."""
+    """The reading end of a tree's standard error. The test does not read from it yet."""
     pipe = tmp_path / "stderr"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -46,10 +46,10 @@ def stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     os.close(reader)
 
 
-def test_a_reader_that_stands_still_stops_neither_rescue_nor_respawn_nor_the_stop(
+def test_a_stalled_reader_of_the_log_stops_neither_rescue_nor_respawn_nor_the_stop(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, stalled: int
 ) -> None:
-    """What was dropped meanwhile is counted, and told when the reader is back."""
+    """What was dropped meanwhile is counted, and logged when the reader is back."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "1"], env=journal.env)
     push_many(redis_server, "Quick", [[0]] * 500)
     wait_settled(redis, deadline=30)
@@ -59,7 +59,7 @@ def test_a_reader_that_stands_still_stops_neither_rescue_nor_respawn_nor_the_sto
     wait_until(lambda: len(journal.runs()[running]) == 2, what="its second run")
     heard = b""
 
-    def told() -> bool:
+    def logs_the_counts() -> bool:
         nonlocal heard
         while True:
             try:
@@ -72,7 +72,7 @@ def test_a_reader_that_stands_still_stops_neither_rescue_nor_respawn_nor_the_sto
         return heard.count(b"log lines dropped") >= 2  # the master's and the child's
 
     began = time.monotonic()
-    wait_until(told, what="the counts", deadline=20)
+    wait_until(logs_the_counts, what="the counts", deadline=20)
     assert time.monotonic() - began < 20
     workers(forkq)[0].kill()
     push_many(redis_server, "Quick", [[0]] * 500)  # full again: the stop must not care
@@ -80,7 +80,7 @@ def test_a_reader_that_stands_still_stops_neither_rescue_nor_respawn_nor_the_sto
     forkq.assert_gone()
 
 
-def test_stacks_for_a_reader_that_stands_still_stop_no_child(
+def test_stacks_for_a_stalled_reader_of_the_log_stop_no_child(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, stalled: int
 ) -> None:
     """A C handler writes them: it must not wait for room in the pipe either."""
@@ -103,9 +103,9 @@ def test_an_app_with_structlog_of_its_own_has_each_line_once(
     push(redis_server, "Talk")
     forkq.wait_log("failed")
     assert forkq.stop() == 0
-    told = forkq.log_text()
-    assert told.count("by structlog") == told.count("by logging") == 1
-    assert "\x1b" not in told
+    text = forkq.log_text()
+    assert text.count("by structlog") == text.count("by logging") == 1
+    assert "\x1b" not in text
 
 
 def test_ttin_from_a_web_ui_logs_the_stacks(

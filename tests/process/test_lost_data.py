@@ -32,7 +32,7 @@ def restart(server: Server) -> None:
 
 
 @pytest.mark.parametrize("lose", [flush, restart])
-def test_what_children_say_of_themselves_is_there_again_at_once(
+def test_the_records_of_children_are_written_again_at_once(
     tree: StartTree, journal: Journal, lose: Callable[[Server], None]
 ) -> None:
     """Not with the next beat only: a job that holds the interpreter may keep that from coming."""

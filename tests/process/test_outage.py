@@ -129,7 +129,7 @@ def test_connections_killed_again_and_again_under_load(
 def test_connections_killed_while_jobs_fail(
     own_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """Each failed job is in the retry or dead set exactly once, whatever reply was lost."""
+    """Each failed job is in the retry or dead set exactly once, also after a lost reply."""
     forkq = tree(own_server, app=APP, args=["-c", "5", *QUIET_JSON], env=journal.env)
     redis = own_server.client()
     retried = push_many(own_server, "Fail", [["x", True]] * 200)
@@ -300,7 +300,7 @@ def assert_one_line_each(tree: ForkqTree) -> None:
 
 @contextmanager
 def full(server: Server) -> Iterator[None]:
-    """Inside, the server refuses whatever needs memory."""
+    """Inside, the server refuses each command that needs memory."""
     server.cli("CONFIG", "SET", "maxmemory", "1")
     try:
         yield

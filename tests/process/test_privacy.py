@@ -27,7 +27,7 @@ def locked_server() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("style", ["console", "json", "logfmt"])
-def test_neither_arguments_nor_passwords_are_told(
+def test_neither_arguments_nor_passwords_are_shown(
     locked_server: Server, tree: StartTree, journal: Journal, style: str
 ) -> None:
     """In any log format, at the chattiest level, while jobs run, fail, die, are dumped, rescued,
@@ -38,15 +38,15 @@ def test_neither_arguments_nor_passwords_are_told(
     push(address, "Fail", ARGUMENT, True)
     push(address, "Buried", ARGUMENT, retry=0)
     push(address, "Buried", ARGUMENT, "one too many", retry=0)
-    push(address, "NobodyKnowsIt", ARGUMENT)
+    push(address, "Unregistered", ARGUMENT)
     running = push(address, "Gate", ARGUMENT)
     journal.wait("begin", [running])
-    titles = [title(process) for process in _everyone(forkq.pid)]
+    titles = [title(process) for process in _processes_of(forkq.pid)]
     forkq.signal(signal.SIGTTIN)
     forkq.wait_log(f"Gate {running}")
     workers(forkq)[0].kill()
     wait_until(lambda: len(journal.runs()[running]) == 2, what="the job again")
-    titles += [title(process) for process in _everyone(forkq.pid)]
+    titles += [title(process) for process in _processes_of(forkq.pid)]
     status = forkq.status()
     shown = forkq.run("config", "check").stdout
     locked_server.stop()
@@ -66,11 +66,11 @@ def test_the_environment_of_the_title_is_gone_too(
     forkq = tree(address, app=APP, env=journal.env)
     jid = push(address, "Quick", 0)
     journal.wait("end", [jid])
-    for process in _everyone(forkq.pid):
+    for process in _processes_of(forkq.pid):
         assert PASSWORD not in " ".join(process.cmdline())
     assert forkq.stop() == 0
 
 
-def _everyone(pid: int) -> list[psutil.Process]:
+def _processes_of(pid: int) -> list[psutil.Process]:
     master = psutil.Process(pid)
     return [master, *master.children(recursive=True)]

@@ -23,7 +23,7 @@ default = 1
 """
 
 
-def test_the_limits_of_the_file_hold_until_somebody_changes_them(
+def test_the_limits_of_the_file_hold_until_they_are_changed_at_run_time(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """One of the queue, two of each tenant; set, paused and resumed while the tree runs."""

@@ -36,16 +36,16 @@ VERSIONED = """
     VERSION = "{version}"
     {more}
 
-    def tell(event):
+    def record(event):
         jid = forkq.current_job().jid
         os.write(JOURNAL, f"{{event}} {{jid}} {{os.getpid()}} {{time.monotonic()}}\\n".encode())
 
     @forkq.job(name="Versioned")
     def versioned(seconds):
-        tell("begin")
+        record("begin")
         time.sleep(seconds)
-        tell("end")
-        tell(VERSION)
+        record("end")
+        record(VERSION)
 """
 
 
@@ -207,16 +207,16 @@ def test_usr2_loads_new_code_under_load_and_loses_nothing(
     jids = push_many(redis_server, "Versioned", [[0.004]] * 1200)
     wait_until(lambda: len(journal.lines("end")) > 100, what="100 jobs")
     old = forkq.children()
-    renew(forkq, VERSIONED.format(version="number-two", more=""))
+    deploy(forkq, VERSIONED.format(version="number-two", more=""))
     fewest = 2
 
-    def renewed() -> bool:
+    def restart_is_over() -> bool:
         nonlocal fewest
         known = [c for c in forkq.status().get("children", []) if c["concurrency"]]
         fewest = min(fewest, sum(c["state"] == "running" for c in known) if known else fewest)
         return "every child is new" in forkq.log_text()
 
-    wait_until(renewed, what="the rolling restart", deadline=15)
+    wait_until(restart_is_over, what="the rolling restart", deadline=15)
     assert fewest == 2, "a new child must be ready before the old one goes"
     wait_settled(redis, deadline=20)
     assert journal.jids("end") == set(jids)
@@ -258,12 +258,12 @@ def test_usr2_with_code_that_cannot_boot_keeps_the_old_children(
     app = VERSIONED.format(version="one", more="")
     forkq = tree(redis_server, app=app, args=["-w", "2", "-c", "1"], env=journal.env)
     old = workers(forkq)
-    renew(forkq, VERSIONED.format(version="bad", more="raise RuntimeError('no such luck')"))
+    deploy(forkq, VERSIONED.format(version="bad", more="raise RuntimeError('no such luck')"))
     forkq.wait_log("rolling restart called off.*no such luck")
     wait_until(lambda: workers(forkq) == old, what="the old children alone")
     jid = push(redis_server, "Versioned", 0)
     journal.wait("one", [jid])
-    renew(forkq, VERSIONED.format(version="number-three", more=""))
+    deploy(forkq, VERSIONED.format(version="number-three", more=""))
     forkq.wait_log("every child is new")
     wait_until(lambda: not set(old) & set(forkq.children()), what="the old ones to go")
     jid = push(redis_server, "Versioned", 0)
@@ -292,7 +292,7 @@ def test_a_storm_of_signals_does_no_harm(
     forkq.assert_gone()
 
 
-def renew(tree: ForkqTree, app: str) -> None:
+def deploy(tree: ForkqTree, app: str) -> None:
     """Deploys new code, and sends USR2 to the master."""
     text = "\n".join(line.removeprefix("    ") for line in app.splitlines())
     (tree.cwd / "jobs.py").write_text(text)

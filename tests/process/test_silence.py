@@ -24,7 +24,9 @@ def env_of(journal: Journal) -> dict[str, str]:
     return {**journal.env, "FORKQ_SILENT_AFTER": f"{LIMIT:g}"}
 
 
-def grow(tree: StartTree, server: Server, journal: Journal, args: Sequence[str] = ()) -> ForkqTree:
+def start_tree(
+    tree: StartTree, server: Server, journal: Journal, args: Sequence[str] = ()
+) -> ForkqTree:
     """A tree that writes its log as JSON."""
     options = ["--log-format", "json", "-t", "1", *args]
     return tree(server, app=APP, args=options, env=env_of(journal))
@@ -40,7 +42,7 @@ def test_a_stopped_process_is_logged_once_and_again_when_it_is_back(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, name: str
 ) -> None:
     """With its name and how long it has been silent. `forkq status` shows it, too."""
-    forkq = grow(tree, redis_server, journal)
+    forkq = start_tree(tree, redis_server, journal)
     (child,) = forkq.children("forkq clock" if name == "clock" else "forkq child")
     child.suspend()
     (line,) = wait_events(forkq, "child is silent")
@@ -68,7 +70,7 @@ def test_a_job_that_holds_the_interpreter_shows_its_stack_at_once_and_at_ttin(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """No thread of its process can run Python: a C handler writes the stacks."""
-    forkq = grow(tree, redis_server, journal, ["-w", "2", "-c", "2"])
+    forkq = start_tree(tree, redis_server, journal, ["-w", "2", "-c", "2"])
     jid = push(redis_server, "Hold", 60)
     journal.wait("begin", [jid])
     (line,) = wait_events(forkq, "child is silent")
@@ -84,7 +86,7 @@ def test_the_jobs_of_a_stopped_child_are_stuck(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """From the time when its heartbeat is overdue, in `forkq running` too, until the next one."""
-    forkq = grow(tree, redis_server, journal, ["-c", "2"])
+    forkq = start_tree(tree, redis_server, journal, ["-c", "2"])
     jids = push_many(redis_server, "Nap", [[60]] * 2)
     journal.wait("begin", jids)
     wait_until(lambda: redis.scard("processes") == 1, what="its record")
@@ -128,7 +130,7 @@ def test_a_busy_tree_and_an_idle_one_are_never_silent(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """With processors that compute, with a clock that has no work, with a quiet child."""
-    forkq = grow(tree, redis_server, journal, ["-c", "4"])
+    forkq = start_tree(tree, redis_server, journal, ["-c", "4"])
     journal.wait("begin", push_many(redis_server, "Spin", [[]] * 4))
     pass_time(2.5 * LIMIT)
     forkq.signal(signal.SIGTSTP)
@@ -141,7 +143,7 @@ def test_a_master_that_was_stopped_itself_finds_no_child_silent(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """It has read no facts meanwhile. If the children were stopped with it, they have sent none."""
-    forkq = grow(tree, redis_server, journal)
+    forkq = start_tree(tree, redis_server, journal)
     everyone = [*forkq.children()]
     for child in everyone:
         child.suspend()
@@ -160,7 +162,7 @@ def test_an_outage_makes_no_clock_silent(
     own_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """It waits for Redis, and sends its beats meanwhile."""
-    forkq = grow(tree, own_server, journal)
+    forkq = start_tree(tree, own_server, journal)
     own_server.stop()
     wait_events(forkq, "redis lost")
     pass_time(2.5 * LIMIT)
@@ -200,7 +202,7 @@ def test_status_checks_that_the_masters_loop_goes_on(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """A stopped master holds its pidfile, but is not alive."""
-    forkq = grow(tree, redis_server, journal)
+    forkq = start_tree(tree, redis_server, journal)
     forkq.signal(signal.SIGSTOP)
     wait_until(lambda: forkq.run("status", "--alive").returncode == 1, what="a failed check")
     check = forkq.run("status", "--alive")

@@ -38,7 +38,7 @@ from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-# How long a clock may take that has just come: 20 s until it calls anybody lost, and a sweep.
+# How long a clock may take that has just come: 20 s until it calls a host lost, and a sweep.
 GIVEN_UP = 40.0
 LOST, RECOVERED = "lease lost: others were given the job", "jobs of a lost host recovered"
 INFLIGHT = "{queue:default}:inflight"
@@ -46,18 +46,18 @@ LONG = """
 
 @forkq.job(name="Long")
 def long(folder: str) -> None:
-    tell("begin")
+    record("begin")
     lost = False
     while not Path(folder, os.environ["FORKQ_TEST_HOST"]).exists():
         if forkq.current_job().lease_lost and not lost:
             lost = True
-            tell("lost")
+            record("lost")
         time.sleep(_SLICE)
-    tell("end")
+    record("end")
 """
 
 
-def cannot_part() -> str:
+def namespace_obstacle() -> str:
     """Why there can be no two hosts here; "" if there can."""
     if shutil.which("unshare") is None:
         return "no unshare(1) on this machine: `make test-deps`"
@@ -65,7 +65,7 @@ def cannot_part() -> str:
     return f"{tried.stderr.strip()}: run the tests as root" if tried.returncode else ""
 
 
-REASON = cannot_part()
+REASON = namespace_obstacle()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=f"no pid namespace to be had: {REASON}")
 
 
@@ -81,7 +81,7 @@ class Host(ForkqTree):
         return inside[0].pid if inside else self.process.pid
 
     def status(self) -> dict[str, Any]:
-        """What the master says of itself, whatever it takes its pid for."""
+        """The master's status, in which its pid is that of its own namespace."""
         for path in self.runtime.glob("**/*.status.json"):
             with contextlib.suppress(FileNotFoundError, ValueError):
                 found: dict[str, Any] = json.loads(path.read_bytes())
@@ -93,7 +93,7 @@ class Host(ForkqTree):
         os.kill(self.pid, number)
 
     def lose_power(self) -> None:
-        """Kills all of its processes at once: nobody is left to rescue or to say good-bye."""
+        """Kills all of its processes at once: none is left to rescue jobs or to delete records."""
         os.kill(self.pid, signal.SIGKILL)
         self.process.wait(10)
 
@@ -140,7 +140,7 @@ def start_near(tree: StartTree, server: Server, journal: Journal) -> ForkqTree:
     return tree(server, app=APP.read_text() + LONG, args=args, env=env)
 
 
-def begin_long(server: Server, journal: Journal) -> tuple[str, Path]:
+def begin_long_job(server: Server, journal: Journal) -> tuple[str, Path]:
     """A job that runs on each host until a file with the host's name is in that folder."""
     folder = journal.path.parent
     jid = push(server, "Long", str(folder))
@@ -172,7 +172,7 @@ def wait_run_again(journal: Journal, jid: str) -> None:
     wait_until(lambda: len(journal.runs()[jid]) == 2, deadline=GIVEN_UP, what="a second run")
 
 
-def let_a_minute_pass(redis: Redis, identity: str, view: str = "") -> None:
+def expire_record(redis: Redis, identity: str, view: str = "") -> None:
     """For that child's record, and for the word of its host's clock."""
     redis.delete(identity)
     if view:
@@ -184,13 +184,13 @@ def test_the_jobs_of_a_host_that_lost_its_power_run_elsewhere(
 ) -> None:
     """First of all, and each tells why it runs again."""
     far.start().wait_ready()
-    jid, folder = begin_long(redis_server, journal)
+    jid, folder = begin_long_job(redis_server, journal)
     other = push(redis_server, "Quick", 0.001)
     dead = owner(redis)
     wait_known(redis, dead)
     view = far.view
     far.lose_power()
-    let_a_minute_pass(redis, dead, view)
+    expire_record(redis, dead, view)
     near = start_near(tree, redis_server, journal)
     wait_run_again(journal, jid)
     running: Any = redis.hvals(INFLIGHT)
@@ -216,11 +216,11 @@ def test_a_host_that_was_cut_off_and_comes_back_changes_nothing(
 ) -> None:
     """Its job may ask, its late acknowledgement does nothing, and it says what ran twice."""
     cut_off.start().wait_ready()
-    jid, folder = begin_long(redis_server, journal)
+    jid, folder = begin_long_job(redis_server, journal)
     lost = owner(redis)
     wait_known(redis, lost)
     proxy.cut_off()
-    let_a_minute_pass(redis, lost, cut_off.view)
+    expire_record(redis, lost, cut_off.view)
     near = start_near(tree, redis_server, journal)
     wait_run_again(journal, jid)
     assert journal.jids("lost") == set()
@@ -248,12 +248,12 @@ def test_a_child_that_cannot_beat_keeps_its_job_while_its_host_is_there(
 ) -> None:
     """Stopped, or in a call into C that holds the interpreter: that host's clock vouches for it."""
     far.start().wait_ready()
-    jid, folder = begin_long(redis_server, journal)
+    jid, folder = begin_long_job(redis_server, journal)
     silent = owner(redis)
     wait_known(redis, silent)
     [child] = workers(far)
     child.suspend()
-    let_a_minute_pass(redis, silent)
+    expire_record(redis, silent)
     near = start_near(tree, redis_server, journal)
     [line] = wait_events(near, "no heartbeat, but its host is there", deadline=GIVEN_UP)
     assert line["owner"] == silent

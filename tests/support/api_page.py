@@ -21,7 +21,7 @@ import forkq
 from forkq import api, errors, middleware, registry
 from forkq.cron.entry import Entry
 from forkq.cron.schedule import Schedule
-from forkq.current_job import Progress, RunningJob
+from forkq.current_job import RunningJob
 from forkq.push import Pusher
 from forkq.store.find_job import Found
 from forkq.wire.lease import Progress

@@ -16,18 +16,18 @@ SELF = Path("/proc/self")  # where there is none, only threads are seen
 PATIENCE = 5.0  # seconds for a thread that ends by itself, or a process that is being reaped
 
 
-class Held:
-    """What this process holds at one moment; `left` tells what has come since and stays."""
+class OpenResources:
+    """The open descriptors, threads and processes of this process at one moment."""
 
     def __init__(self) -> None:
         memory.resident()  # opens its descriptor, one for the life of a process
-        self._begin = _held()
+        self._begin = _all_open()
 
     def left(self, patience: float = PATIENCE) -> list[str]:
         """One line for each descriptor, thread and process that outlives the test."""
         if not self._new():
             return []
-        with warnings.catch_warnings():  # what only a reference cycle holds is nobody's to close
+        with warnings.catch_warnings():  # objects in a reference cycle are closed by collect()
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
         with suppress(NotInTime):
@@ -35,10 +35,10 @@ class Held:
         return sorted(f"{new}{_title(new)}" for new in self._new())
 
     def _new(self) -> set[str]:
-        return _held() - self._begin
+        return _all_open() - self._begin
 
 
-def _held() -> set[str]:
+def _all_open() -> set[str]:
     return _descriptors() | _threads() | _processes()
 
 

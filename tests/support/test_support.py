@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as ConnectionLost
 
 from tests.support import bound
 from tests.support import server as support
-from tests.support.leaks import Held
+from tests.support.leaks import OpenResources
 from tests.support.server import NoServer, Server, find_server
 from tests.support.tree import CHECKOUT, ForkqTree
 from tests.support.waiting import NotInTime, wait_until
@@ -25,7 +25,7 @@ from tests.support.waiting import NotInTime, wait_until
 
 @pytest.fixture
 def stopped() -> Iterator[Server]:
-    """A server without TCP that nobody has started yet."""
+    """A server without TCP that is not started yet."""
     server = Server(aof=True)
     yield server
     server.close()
@@ -145,13 +145,13 @@ def test_a_tree_sees_nothing_of_the_tester_and_owns_all_that_works_in_its_folder
     assert os.getpid() not in [process.pid for process in tree.processes()]
 
 
-def test_what_a_test_leaves_behind_is_seen() -> None:
+def test_leaked_descriptors_threads_and_processes_are_seen() -> None:
     """A descriptor, a thread and a process; and nothing once they are gone."""
-    held, stop = Held(), threading.Event()
+    resources, stop = OpenResources(), threading.Event()
     thread = threading.Thread(target=stop.wait, name="straggler")
     thread.start()
     with Path(os.devnull).open() as file, subprocess.Popen(["sleep", "60"]) as process:
-        left = "\n".join(held.left(patience=0))
+        left = "\n".join(resources.left(patience=0))
         process.kill()
         number = file.fileno()
     stop.set()
@@ -159,7 +159,7 @@ def test_what_a_test_leaves_behind_is_seen() -> None:
     if sys.platform == "linux":
         assert f"descriptor {number}: {os.devnull}" in left
         assert f"process {process.pid}: " in left
-    assert held.left() == []
+    assert resources.left() == []
 
 
 def test_a_program_can_be_interrupted_though_the_tests_ignore_it() -> None:
