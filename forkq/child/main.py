@@ -53,7 +53,7 @@ from .fetch.lost_leases import LostLeases
 from .heartbeat.beat import Heartbeat, HeartbeatHooks, Snapshot
 from .heartbeat.record import Record, describe
 from .heartbeat.stats_flush import StatsFlusher
-from .job_log import JobLog
+from .job_log import make_job_log
 from .lifecycle import Election, call_handlers
 from .manager import Manager
 from .processor import Processor
@@ -130,9 +130,9 @@ class Child:
         """Makes the parts and hands each what it needs of the others."""
         capsule, keys, outage = self._capsule, Keys(config.redis.prefix), Outage(self._log)
         dead_set = DeadSet(keys, config.dead_max, config.dead_days)
-        job_log = JobLog(self._log)
+        job_log = make_job_log(self._log)
         pool = RedisPool(size=capsule.concurrency, **_connecting(config))
-        runs = CronOutcomes(keys, pool, self._log)
+        observers = [job_log, CronOutcomes(keys, pool, self._log)]
         line = FetchConnection(
             capsule, self._identity, keys, RedisConnection(**_connecting(config)), self._log
         )
@@ -143,7 +143,9 @@ class Child:
         self._manager = Manager(
             capsule.concurrency,
             self._fetcher,
-            lambda name: Processor(name, self._fetcher, self._settler, job_log, runs.ended),
+            lambda name, tally: Processor(
+                name, self._fetcher, self._settler, observers, job_log.complain, tally
+            ),
             self._log,
         )
         self._losses = LostLeases(self._identity, keys, self._fetcher, self._log)

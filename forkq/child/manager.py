@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from .fetch.fetcher import Fetcher
-from .heartbeat.stats import Totals, total
+from .heartbeat.stats import Tally, Totals, total
 from .processor import Processor
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ class Manager:
         self,
         concurrency: int,
         fetcher: Fetcher,
-        make_processor: Callable[[str], Processor],
+        make_processor: Callable[[str, Tally], Processor],
         log: FilteringBoundLogger,
     ) -> None:
         self._fetcher = fetcher
         self._make_processor = make_processor
         self._log = log
         self._number = count()
-        self._processors = [self._new() for _ in range(concurrency)]
+        self._processors = [self._new(Tally()) for _ in range(concurrency)]
         self._gate = threading.Event()
         self._quiet = False
 
@@ -85,15 +85,15 @@ class Manager:
 
     def _replace(self, place: int) -> None:
         """Starts a replacement, or leaves that to the next look: the others must go on."""
-        dead, replacement = self._processors[place], self._new()
+        dead = self._processors[place]
+        replacement = self._new(dead.tally)  # goes on with its counts: each job counts once
         if dead.has_died:
             self._log.error("a processor died; replaced", processor=place)
-        replacement.tally = dead.tally  # goes on with its counts: each job counts once
         self._processors[place] = replacement
         try:
             replacement.start(self._gate)
         except RuntimeError as error:
             self._log.error("a processor cannot be started; trying again", error=str(error))
 
-    def _new(self) -> Processor:
-        return self._make_processor(f"processor-{next(self._number)}")
+    def _new(self, tally: Tally) -> Processor:
+        return self._make_processor(f"processor-{next(self._number)}", tally)

@@ -71,7 +71,7 @@ def test_what_the_counting_of_a_job_costs() -> None:
     tally, started = Tally(), time.monotonic()
 
     def fully() -> None:
-        tally.done("Noop", time.monotonic() - started)
+        tally.count_done("Noop", time.monotonic() - started)
 
     def plainly() -> None:
         tally.processed += 1

@@ -4,6 +4,7 @@ is settled all the same, and the child goes on."""
 from __future__ import annotations
 
 import ctypes
+import operator
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import forkq
 from forkq import middleware, registry
 from forkq.child import processor as processor_module
 from forkq.child.fetch.fetch_turn import FetchTurn, Hand
+from forkq.child.heartbeat.stats import Tally
 from forkq.child.processor import Processor
 from forkq.runtime import log
 from forkq.wire.lease import UnitOfWork
@@ -101,7 +103,7 @@ def test_a_failure_that_cannot_be_told_is_settled_after_one_run(
 
     ran = good()
     with InProcessChild(redis_server.url, concurrency=1) as shop:
-        shop.processors[0]._job_log._log = log.logger()
+        shop.job_log._log = log.logger()
         redis.lpush(LIST, payload("Hostile", retry=retry, backtrace=True), payload())
         settled(redis)
         wait_until(lambda: shop.manager.counts() == (2, 1), what="the counts")
@@ -144,7 +146,7 @@ def test_middleware_may_do_to_a_job_what_it_likes(
     assert [found["jid"] for found in entries(redis, "retry")] == ["m1"] * fails
 
 
-@pytest.mark.parametrize("where", ["loads", "about", "decide", "caused_by_shutdown"])
+@pytest.mark.parametrize("where", ["loads", "JobRun.loaded", "decide", "caused_by_shutdown"])
 def test_a_fault_of_our_own_costs_the_job_a_retry_and_no_processor(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -156,7 +158,8 @@ def test_a_fault_of_our_own_costs_the_job_a_retry_and_no_processor(
         runs.append(1)
         raise ValueError("boom")
 
-    original = getattr(processor_module, where)
+    path = f"forkq.child.processor.{where}"
+    original = operator.attrgetter(where)(processor_module)
     calls: list[int] = []
 
     def break_off(*args: Any) -> Any:
@@ -166,7 +169,7 @@ def test_a_fault_of_our_own_costs_the_job_a_retry_and_no_processor(
         return original(*args)
 
     monkeypatch.setattr(processor_module, "stopping", lambda: True)
-    monkeypatch.setattr(processor_module, where, break_off)
+    monkeypatch.setattr(path, break_off)
     with InProcessChild(redis_server.url, concurrency=1) as shop:
         redis.lpush(LIST, payload("Bad"))
         settled(redis)
@@ -302,12 +305,12 @@ def test_when_several_processors_die_no_job_runs_twice_at_once(
             order.append("abandon")
             abandon(hand)
 
-        def note_hire(name: str) -> Processor:
-            order.append("hire")
-            return make_processor(name)
+        def note_make(name: str, tally: Tally) -> Processor:
+            order.append("make")
+            return make_processor(name, tally)
 
         monkeypatch.setattr(shop.fetcher, "abandon", note_abandon)
-        monkeypatch.setattr(shop.manager, "_make_processor", note_hire)
+        monkeypatch.setattr(shop.manager, "_make_processor", note_make)
         redis.lpush(LIST, *[payload("Good", jid=str(n)) for n in range(4)])
         wait_until(
             lambda: all(p.has_died for p in shop.manager._processors), what="the end of all four"
@@ -315,5 +318,5 @@ def test_when_several_processors_die_no_job_runs_twice_at_once(
         shop.manager.replace_the_dead()
         settled(redis)
         assert shop.manager.counts() == (4, 0)
-    assert order == ["abandon"] * 4 + ["hire"] * 4
+    assert order == ["abandon"] * 4 + ["make"] * 4
     assert together[0] <= 4

@@ -79,10 +79,10 @@ def test_counters_metrics_and_histograms_stand_as_sidekiq_8_writes_them(
     book: Book, redis: Redis
 ) -> None:
     for seconds in (0.001, 0.012, 0.028, 14.0):
-        book.tally.done("Slow::Job", seconds)
-    book.tally.lost("Slow::Job")
-    book.tally.lost("Bad")
-    book.tally.lost("")
+        book.tally.count_done("Slow::Job", seconds)
+    book.tally.count_failed("Slow::Job")
+    book.tally.count_failed("Bad")
+    book.tally.count_failed("")
     book.ran_twice = 2
     book.flush()
     for key in (MINUTE, TENS):
@@ -107,7 +107,7 @@ def test_counters_metrics_and_histograms_stand_as_sidekiq_8_writes_them(
 
 
 def test_a_job_that_takes_no_time_has_its_field_all_the_same(book: Book, redis: Redis) -> None:
-    book.tally.done("Noop", 0.0)
+    book.tally.count_done("Noop", 0.0)
     book.flush()
     assert fields(redis, MINUTE) == {"Noop|p": 1, "Noop|ms": 0}
 
@@ -115,10 +115,10 @@ def test_a_job_that_takes_no_time_has_its_field_all_the_same(book: Book, redis: 
 def test_each_flush_adds_what_is_new_and_an_idle_one_sends_nothing(
     book: Book, redis: Redis
 ) -> None:
-    book.tally.done("A", 0.01)
+    book.tally.count_done("A", 0.01)
     book.flush()
-    book.tally.done("A", 0.01)
-    book.tally.done("B", 0.01)
+    book.tally.count_done("A", 0.01)
+    book.tally.count_done("B", 0.01)
     book.flush()
     assert fields(redis, MINUTE) == {"A|p": 2, "A|ms": 20, "B|p": 1, "B|ms": 10}
     redis.config_resetstat()
@@ -130,11 +130,11 @@ def test_each_flush_adds_what_is_new_and_an_idle_one_sends_nothing(
 
 def test_what_is_counted_after_midnight_belongs_to_the_new_day(book: Book, redis: Redis) -> None:
     book.at = datetime(2026, 12, 31, 23, 59, 59, tzinfo=timezone.utc)
-    book.tally.done("A", 0.01)
+    book.tally.count_done("A", 0.01)
     book.flush()
     book.at = datetime(2027, 1, 1, 0, 0, 1, tzinfo=timezone.utc)
-    book.tally.done("A", 0.01)
-    book.tally.done("A", 0.01)
+    book.tally.count_done("A", 0.01)
+    book.tally.count_done("A", 0.01)
     book.flush()
     assert number(redis, "stat:processed:2026-12-31") == 1
     assert number(redis, "stat:processed:2027-01-01") == 2
@@ -159,8 +159,8 @@ def test_many_classes_go_in_several_short_scripts_and_all_arrive(book: Book, red
     """No script of a flush may keep the server from others for long."""
     names = [f"Module{number}::Job" for number in range(1050)]
     for name in names:
-        book.tally.done(name, 0.01)
-        book.tally.lost(name)
+        book.tally.count_done(name, 0.01)
+        book.tally.count_failed(name)
     redis.config_resetstat()
     book.flush()
     calls: Any = redis.info("commandstats")
@@ -177,13 +177,13 @@ def test_a_flush_whose_reply_is_lost_counts_once(redis: Redis, redis_server: Ser
     with Proxy(redis_server.port) as proxy, closing(Book(proxy.url)) as book:
         book.flush()  # the script is known from here on
         for turn in range(1, 21):
-            book.tally.done("A", 0.01)
-            book.tally.lost("B")
+            book.tally.count_done("A", 0.01)
+            book.tally.count_failed("B")
             proxy.cut(b"EVALSHA", times=turn % 3)
             for _ in range(proxy_cuts := turn % 3):
                 with pytest.raises(ConnectionLost):
                     book.flush()
-                book.tally.done("A", 0.01)
+                book.tally.count_done("A", 0.01)
             assert proxy.cuts == proxy_cuts
             book.flush()
     assert (number(redis, "stat:processed"), number(redis, "stat:failed")) == (
@@ -200,11 +200,11 @@ def test_a_flush_whose_reply_is_lost_counts_once(redis: Redis, redis_server: Ser
 def test_counts_of_an_outage_arrive_when_it_is_over(own_server: Server) -> None:
     redis = own_server.client()
     with closing(Book(own_server.url)) as book:
-        book.tally.done("A", 0.01)
+        book.tally.count_done("A", 0.01)
         book.flush()
         own_server.stop()
         for _ in range(5):
-            book.tally.done("A", 0.01)
+            book.tally.count_done("A", 0.01)
             with pytest.raises(ConnectionLost):
                 book.flush()
         own_server.start()
@@ -219,8 +219,8 @@ def test_a_full_server_takes_every_count(own_server: Server) -> None:
         redis.config_set("maxmemory", 1)
         with pytest.raises(ResponseError):
             redis.incr("stat:processed")
-        book.tally.done("A", 0.01)
-        book.tally.lost("B")
+        book.tally.count_done("A", 0.01)
+        book.tally.count_failed("B")
         book.flush()
         book.flush()
     assert number(redis, "stat:processed") == 2
@@ -243,8 +243,8 @@ def test_a_key_of_another_type_costs_its_own_counts_and_makes_no_other_count_twi
 ) -> None:
     redis.rpush(key, "mine")
     for _ in range(2):
-        book.tally.done("A", 0.01)
-        book.tally.lost("A")
+        book.tally.count_done("A", 0.01)
+        book.tally.count_failed("A")
         book.flush()
         book.flush()
     assert redis.lrange(key, 0, -1) == [b"mine"]
@@ -260,7 +260,7 @@ def test_a_key_of_another_type_costs_its_own_counts_and_makes_no_other_count_twi
 
 def test_a_note_that_was_lost_is_renewed_and_nothing_counts_twice(book: Book, redis: Redis) -> None:
     """As after a sweep that took this child for dead, or a server that came back empty."""
-    book.tally.done("A", 0.01)
+    book.tally.count_done("A", 0.01)
     book.flush()
     redis.delete(NOTE)
     book.stats_flusher.renew()
@@ -279,8 +279,8 @@ def settle(book: Book, processed: int, failed: int) -> int:
 
 
 def test_a_killed_childs_last_word_is_added_once(book: Book, redis: Redis) -> None:
-    book.tally.done("A", 0.01)
-    book.tally.lost("A")
+    book.tally.count_done("A", 0.01)
+    book.tally.count_failed("A")
     book.flush()
     assert settle(book, 10, 4) == 8
     assert settle(book, 10, 4) == 0  # the reply to the first may have been lost
@@ -292,7 +292,7 @@ def test_a_last_word_that_is_older_than_the_last_flush_adds_nothing(
     book: Book, redis: Redis
 ) -> None:
     for _ in range(5):
-        book.tally.done("A", 0.01)
+        book.tally.count_done("A", 0.01)
     book.flush()
     assert settle(book, 3, 0) == 0
     assert number(redis, "stat:processed") == 5
@@ -321,7 +321,7 @@ def test_whatever_is_lost_and_killed_every_job_counts_exactly_once(
     with Proxy(redis_server.port) as proxy, closing(Book(proxy.url)) as book:
         for _ in range(150):
             for _ in range(chance.randrange(4)):
-                book.tally.done(chance.choice("ABC"), chance.random())
+                book.tally.count_done(chance.choice("ABC"), chance.random())
             proxy.cut(b"EVALSHA", times=chance.randrange(3))
             try:
                 book.flush()
@@ -339,7 +339,7 @@ def test_batches_go_on_where_a_lost_reply_stopped_them(
     monkeypatch.setattr(ledger_module, "_CLASSES_AT_ONCE", 2)
     with Proxy(redis_server.port) as proxy, closing(Book(proxy.url)) as book:
         for name in "ABCDEFG":
-            book.tally.done(name, 0.01)
+            book.tally.count_done(name, 0.01)
         proxy.cut(b"EVALSHA", times=1)
         with pytest.raises(ConnectionLost):
             book.flush()

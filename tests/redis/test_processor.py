@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, NoReturn
 
 import pytest
@@ -13,13 +14,17 @@ from redis import Redis
 
 import forkq
 from forkq import middleware, registry
+from forkq.child.cron.outcome import CronOutcomes
 from forkq.child.fetch import in_flight
 from forkq.child.heartbeat.stats import Totals
 from forkq.child.processor import Processor
 from forkq.errors import Shutdown
+from forkq.store.connection import RedisPool
+from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
 from forkq.wire.payload import dumps
 from tests.redis.in_process_child import InProcessChild
+from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
@@ -459,11 +464,20 @@ def test_the_end_of_a_job_with_our_notes_is_told_with_its_outcome(
     """Periodic jobs are among them; all others cost nothing."""
     failing(ValueError("x"))
     good()
-    told: list[tuple[str, str]] = []
-    shop = InProcessChild(redis_server.url)
-    for processor in shop.processors:
-        processor._on_end = lambda job, outcome, elapsed: told.append((job["jid"], outcome))
-    with shop:
+    ended: list[tuple[str, str]] = []
+
+    class FakeCronOutcomes(CronOutcomes):
+        """Remembers what it would have noted in Redis."""
+
+        def _note(self, name: str, jid: str, line: bytes) -> None:
+            ended.append((jid, json.loads(line)["event"]))
+
+    with (
+        closing(RedisPool(redis_server.url, size=1, timeout=5, connect_timeout=2)) as pool,
+        InProcessChild(
+            redis_server.url, observers=[FakeCronOutcomes(Keys(), pool, RecordedLog())]
+        ) as shop,
+    ):
         notes: dict[str, Any] = {"forkq": {"cron": "n"}}
         redis.lpush(
             LIST,
@@ -475,8 +489,8 @@ def test_the_end_of_a_job_with_our_notes_is_told_with_its_outcome(
         )
         wait_until(lambda: shop.manager.counts() == (5, 3), what="the counts")
         settled(redis)
-        wait_until(lambda: len(told) == 4, what="four ends")
-    assert sorted(told) == [(name, name) for name in ("dead", "done", "dropped", "retry")]
+        wait_until(lambda: len(ended) == 4, what="four ends")
+    assert sorted(ended) == [(name, name) for name in ("dead", "done", "dropped", "retry")]
 
 
 @pytest.mark.parametrize("link", ["raise from", "while handling"])

@@ -18,7 +18,7 @@ import msgspec
 from ...errors import InvalidJob, MalformedPayload, Shutdown
 from ...registry import DISCARD, KILL, JobSpec
 from ...wire.lease import UnitOfWork
-from ...wire.payload import Payload, dumps, loads
+from ...wire.payload import Payload, dumps, legible, loads
 from ...wire.printable import class_name, frames, message
 from ...wire.times import now, seconds
 
@@ -80,8 +80,8 @@ def decide(
     hooks and options count only then (the local ring), else the payload alone does (the global)."""
     try:
         job = loads(unit.payload)
-    except MalformedPayload:
-        return Bury(unit.payload, None)
+    except MalformedPayload as malformed:
+        return Bury(legible(unit.payload, unit.queue_name, malformed), None)
     limit = _limit(job, spec, complain)
     if limit is None:
         return Drop(job)

@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import Final, TypeAlias
 
+from ..failure.retry import Decision
+from ..job_run import JobRun
+from ..observers import JobObserver
+
 # Sidekiq's histogram of run times: upper bounds, of which each belongs to the next bucket; what is
 # longer than the last goes into a bucket of its own. Milliseconds in docs/wire.md, seconds here.
 BOUNDS: Final = tuple(
@@ -53,7 +57,7 @@ class Tally:
     failed: int = 0
     classes: dict[str, Figures] = field(default_factory=dict)
 
-    def done(self, name: str, seconds: float) -> None:
+    def count_done(self, name: str, seconds: float) -> None:
         """A job of the registered class ``name`` performed, in so many seconds. Every job passes
         here; where jobs are many they are short, and need no search."""
         self.processed += 1
@@ -67,7 +71,7 @@ class Tally:
         else:
             figures.longer[bisect(BOUNDS, seconds) - 1] += 1
 
-    def lost(self, name: str) -> None:
+    def count_failed(self, name: str) -> None:
         """A job failed; ``name`` is its class, empty if none is registered for it."""
         self.processed += 1
         self.failed += 1
@@ -76,6 +80,19 @@ class Tally:
 
     def _open(self, name: str) -> Figures:
         return self.classes.setdefault(name, Figures())
+
+
+class JobCounter(JobObserver):
+    """Counts the jobs of one processor in its tally."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def done(self, run: JobRun) -> None:
+        self._tally.count_done(run.counted_as, run.elapsed)
+
+    def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
+        self._tally.count_failed(run.counted_as)
 
 
 @dataclass(frozen=True, slots=True)

@@ -398,9 +398,16 @@ def test_in_the_global_ring_the_payload_alone_decides(case: Case) -> None:
 # What a stranger may have written
 
 
-@pytest.mark.parametrize("raw", [b"{nope", b"[1]", b""])
-def test_what_is_no_job_is_buried_as_it_came(case: Case, raw: bytes) -> None:
+@pytest.mark.parametrize("raw", [b"{nope", b""])
+def test_what_is_no_json_is_buried_as_it_came(case: Case, raw: bytes) -> None:
     assert case.decide(raw) == Bury(raw, None)
+
+
+def test_json_that_is_no_object_is_buried_inside_one(case: Case) -> None:
+    decision = case.decide(b"[1]")
+    assert isinstance(decision, Bury)
+    assert decision.job is None
+    assert json.loads(decision.payload)["args"] == ["[1]"]
 
 
 @pytest.mark.parametrize(
