@@ -87,7 +87,7 @@ def start_threads(start: Callable[[], None]) -> None:
         ) from None
 
 
-def story(error: BaseException) -> str:
+def describe_boot_failure(error: BaseException) -> str:
     """The traceback of an app that cannot be loaded, from the app's own first frame on."""
     trace = error.__traceback__
     while trace is not None and _is_plumbing(trace.tb_frame.f_code.co_filename):

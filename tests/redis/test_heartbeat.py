@@ -15,10 +15,21 @@ from redis import Redis
 
 import forkq
 from forkq.child.failure.retry import Retry, decide
-from forkq.child.heartbeat.beat import Heartbeat, HeartbeatHooks, Snapshot
+from forkq.child.heartbeat.beat import Heartbeat
 from forkq.child.heartbeat.record import Record, describe
+from forkq.child.heartbeat.round_trip import RoundTrip
 from forkq.child.heartbeat.stats import Totals
 from forkq.child.heartbeat.stats_flush import StatsFlusher
+from forkq.child.heartbeat.tasks import (
+    FindLostLeases,
+    FlushStats,
+    HeartbeatTask,
+    MeasureServerTime,
+    PublishCron,
+    Snapshot,
+    TakeOrder,
+    WriteRecord,
+)
 from forkq.config.capsule import Capsule
 from forkq.config.config import load
 from forkq.runtime.liveness import process_ref
@@ -62,19 +73,26 @@ class Heart:
         self.connection = RedisConnection(url, timeout=timeout)
         self.heartbeat = Heartbeat(
             self.connection,
-            Record(IDENTITY, Keys(), describe(IDENTITY, config, capsule)),
-            StatsFlusher(IDENTITY, Keys(), self.log),
-            HeartbeatHooks(
-                snapshot=lambda: Snapshot(self.units, self.totals, self.quiet),
-                on_signal=self.orders.append,
-                on_gap=self._gap,
-                publish=lambda connection: self._call("publish", connection),
-                chores=lambda: False,
-            ),
+            self._tasks(Record(IDENTITY, Keys(), describe(IDENTITY, config, capsule))),
             Outage(self.log),
             Outage(self.log, "refused", "taken"),
             self.log,
+            snapshot=lambda: Snapshot(self.units, self.totals, self.quiet),
         )
+
+    def _tasks(self, record: Record) -> list[HeartbeatTask]:
+        round_trip = RoundTrip(self.log)
+        flush = FlushStats(StatsFlusher(IDENTITY, Keys(), self.log))
+        find_lost = FindLostLeases(self._gap, self.log)
+        publish = PublishCron(lambda connection: self._call("publish", connection), self.log)
+        return [
+            MeasureServerTime(),
+            WriteRecord(record, round_trip, (find_lost, flush, publish)),
+            find_lost,
+            TakeOrder(record, round_trip, self.orders.append),
+            flush,
+            publish,
+        ]
 
     def beat(self) -> bool:
         return self.heartbeat.beat()
