@@ -3,6 +3,7 @@ boot failed."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import select
 import signal
@@ -22,7 +23,12 @@ from .fetch.waker import Waker
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-_PACKAGE: Final = str(Path(__file__).parents[1])
+# Files whose frames say nothing about the app: forkq itself, and Python's import.
+_PLUMBING: Final = (
+    "<frozen importlib",
+    f"{Path(__file__).parents[1]}{os.sep}",
+    f"{Path(importlib.__file__).parent}{os.sep}",
+)
 
 
 class BootWatch:
@@ -90,10 +96,6 @@ def start_threads(start: Callable[[], None]) -> None:
 def describe_boot_failure(error: BaseException) -> str:
     """The traceback of an app that cannot be loaded, from the app's own first frame on."""
     trace = error.__traceback__
-    while trace is not None and _is_plumbing(trace.tb_frame.f_code.co_filename):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PLUMBING):
         trace = trace.tb_next
     return traceback_of(error.with_traceback(trace))
-
-
-def _is_plumbing(filename: str) -> bool:
-    return filename.startswith(("<frozen importlib", _PACKAGE + os.sep))

@@ -128,7 +128,7 @@ class Processor:
                 self._fail(run, error)
         except Shutdown:
             raise
-        except BaseException as error:  # noqa: BLE001 - an forkq's own, or a late one of the app
+        except BaseException as error:  # noqa: BLE001 - forkq's, or raised late by the app
             self._last_resort(run, error)
 
     def _fail(self, run: JobRun, error: BaseException) -> None:
