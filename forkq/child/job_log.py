@@ -28,7 +28,11 @@ class JobLog(JobObserver):
         self._log = log
 
     def interrupted(self, run: JobRun) -> None:
-        self._log.warning("interrupted, goes back", **_name(run), elapsed=round(run.elapsed, 3))
+        self._log.warning(
+            "interrupted by the stop; returned to the head of its queue",
+            **_name(run),
+            elapsed=round(run.elapsed, 3),
+        )
 
     def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
         """Logs the failure and calls the app's error handlers."""
@@ -81,4 +85,4 @@ def _name(run: JobRun) -> dict[str, Any]:
 def _consequence(decision: Decision) -> dict[str, Any]:
     if isinstance(decision, Retry):
         return {"retry_in": round(decision.at - now(), 1)}
-    return {"fate": "dead" if isinstance(decision, Bury) else "dropped"}
+    return {"outcome": "dead" if isinstance(decision, Bury) else "dropped"}

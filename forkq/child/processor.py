@@ -95,7 +95,7 @@ class Processor:
             while self._take_one():
                 pass
         except BaseException as error:  # noqa: BLE001 - raised by the app in this thread, too late
-            self._complain(error, "a processor ends: an exception struck outside of a job")
+            self._complain(error, "a processor ends: an exception was raised outside of a job")
 
     def _take_one(self) -> bool:
         """Takes and processes one job. False: there will be no other one."""
@@ -191,8 +191,8 @@ class Processor:
             self._call(run, spec, job)
 
     def _counted_as(self, spec: JobSpec, job: Payload) -> str:
-        """The name for the metrics: that of the class which ActiveJob, say, has wrapped. A payload
-        could bring names without end; then the wrapper's own counts."""
+        """The name for the metrics: the class that ActiveJob, say, has wrapped. Payloads could name
+        any number of classes; beyond the bounds the wrapper's own name counts."""
         name, known = job["wrapped"], self.tally.classes
         fits = type(name) is str and 0 < len(name) <= _LONGEST_NAME
         return name if fits and (name in known or len(known) < _MOST_NAMES) else spec.name
@@ -206,8 +206,8 @@ class Processor:
         run.performing = None
 
     def _last_resort(self, run: JobRun, error: BaseException) -> None:
-        """The way of a job broke off, by an error in forkq or a late exception of the app's. It
-        counts as a failure by the payload alone, and of the error only its class is trusted."""
+        """An error in forkq, or a late exception of the app's, ended the way of a job early. The
+        job is settled as a failure, by its payload alone; of the error only its class is used."""
         self.region.leave()
         end()
         if is_job_fork():
@@ -215,7 +215,7 @@ class Processor:
         if not run.settled:
             run.performing = None
             self._fail(run, Unsettled(f"forkq could not settle this job: {type(error).__name__}"))
-        self._complain(error, "forkq failed in the midst of a job")
+        self._complain(error, "forkq failed while it processed a job")
 
     def _call_death_handlers(self, decision: Decision, error: BaseException) -> None:
         if not isinstance(decision, Bury | Drop) or decision.job is None:
@@ -228,15 +228,15 @@ class Processor:
 
 
 def _count_from_zero(job: Payload) -> None:
-    """Ruby's "retry now" counts down before it enqueues, from 0 too. The payload keeps its -1, so
-    that this run costs no retry; the job need not see it."""
+    """Sidekiq's "retry now" counts down before it enqueues, even from 0. The unit's payload keeps
+    its -1, so this run costs no retry. The job itself sees 0."""
     count = job["retry_count"]
     if type(count) is int and count < 0:
         job["retry_count"] = 0
 
 
 def _arguments(spec: JobSpec, job: Payload) -> list[Any]:
-    """The job's arguments. Raises InvalidJob if ``perform`` cannot be called with them."""
+    """The job's arguments. Raises InvalidJob if ``perform`` does not take them."""
     args = job.get("args")
     if args is None:
         return []

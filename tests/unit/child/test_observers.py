@@ -1,4 +1,4 @@
-"""Observers of jobs: told in order, and only of what they ask for."""
+"""Observers of jobs: called in order, and only for the events that they override."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RUN = JobRun(UnitOfWork(1, "q", 1, b""))
 
 
 class Recorder(JobObserver):
-    """Remembers, in a list that others share, of what it was told."""
+    """Notes its events in a list that it shares."""
 
     def __init__(self, name: str, events: list[str]) -> None:
         self._name = name
@@ -24,7 +24,7 @@ class Recorder(JobObserver):
         self._events.append(f"{self._name} failed: {error}")
 
 
-def test_all_observers_are_told_in_their_order() -> None:
+def test_all_observers_are_called_in_their_order() -> None:
     events: list[str] = []
     observers = Observers([Recorder("first", events), Recorder("second", events)])
     for done in observers.done:
