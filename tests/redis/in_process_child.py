@@ -120,7 +120,7 @@ class InProcessChild:
     ) -> None:
         self.log = RecordedLog()
         self.keys = Keys()
-        capsule = Capsule("shop", ((queue, 0),), concurrency)
+        capsule = Capsule("c", ((queue, 0),), concurrency)
         outage = Outage(self.log)
         pool = RedisPool(url, size=concurrency, timeout=5, connect_timeout=2)
         self.job_log = make_job_log(self.log)
