@@ -1,8 +1,9 @@
-"""The boot of a child: a thread that obeys what cannot wait until the app is imported, and why a
-boot failed."""
+"""The boot of a child: a thread that obeys the master while the app is imported, and the
+description of a failed boot."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import select
 import signal
@@ -22,21 +23,26 @@ from .fetch.waker import Waker
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-_PACKAGE: Final = str(Path(__file__).parents[1])
+# Files of forkq itself, and of Python's import: their frames say nothing about the app.
+_PLUMBING: Final = (
+    "<frozen importlib",
+    f"{Path(__file__).parents[1]}{os.sep}",
+    f"{Path(importlib.__file__).parent}{os.sep}",
+)
 
 
 class BootWatch:
     """Listens to the master from the fork until ``end``. Until then the child has fetched nothing,
     so it may end at any line of the app's own code.
 
-    ``quiet``: the child is to fetch nothing when it is ready.
+    ``quiet``: the child must fetch nothing when it is ready.
     """
 
-    def __init__(self, assignment: Assignment, woken: int, log: FilteringBoundLogger) -> None:
+    def __init__(self, assignment: Assignment, term_fd: int, log: FilteringBoundLogger) -> None:
         self.orders: Reader[Order] = Reader(assignment.control, orders)
         self.quiet = assignment.quiet
         self._report = assignment.report
-        self._woken = woken
+        self._term_fd = term_fd
         self._log = log
         self._end = Waker()
         self._thread = threading.Thread(target=self._run, name="boot", daemon=True)
@@ -46,32 +52,32 @@ class BootWatch:
         start_threads(self._thread.start)
 
     def end(self) -> None:
-        """Ends the thread: from here on the child's main loop reads the orders."""
+        """Ends the thread: the child's main loop reads the orders from now on."""
         self._end.ring()
         self._thread.join()
 
     def _run(self) -> None:
         poller = select.poll()  # select() cannot look at descriptors from 1024 on
-        for fd in (self._end.fd, self._woken, self.orders.fd):
+        for fd in (self._end.fd, self._term_fd, self.orders.fd):
             poller.register(fd, select.POLLIN)
         while self._end.fd not in (ready := [fd for fd, _ in poller.poll()]):
-            if self._woken in ready and signal.SIGTERM in os.read(self._woken, 4096):
-                self._leave()
+            if self._term_fd in ready and signal.SIGTERM in os.read(self._term_fd, 4096):
+                self._exit()
             for order in self.orders.read():
                 self._obey(order)
             if self.orders.over:
                 self._log.error("the master is gone; stopping")
-                self._leave()
+                self._exit()
 
     def _obey(self, order: Order) -> None:
         if isinstance(order, Stop):
-            self._leave()
+            self._exit()
         elif isinstance(order, Quiet):
             self.quiet = True
         elif isinstance(order, DumpStacks):
             dump_stacks((), self._log)
 
-    def _leave(self) -> None:
+    def _exit(self) -> None:
         send(self._report, Exiting())
         leave(CLEAN)
 
@@ -87,13 +93,9 @@ def start_threads(start: Callable[[], None]) -> None:
         ) from None
 
 
-def story(error: BaseException) -> str:
+def describe_boot_failure(error: BaseException) -> str:
     """The traceback of an app that cannot be loaded, from the app's own first frame on."""
     trace = error.__traceback__
-    while trace is not None and _is_plumbing(trace.tb_frame.f_code.co_filename):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PLUMBING):
         trace = trace.tb_next
     return traceback_of(error.with_traceback(trace))
-
-
-def _is_plumbing(filename: str) -> bool:
-    return filename.startswith(("<frozen importlib", _PACKAGE + os.sep))

@@ -1,9 +1,9 @@
-"""The one stretch of a processor in which ``Shutdown`` may be raised.
+"""The region of a processor in which ``Shutdown`` may be raised.
 
-Python can raise an exception in another thread, but at any bytecode: outside of user code that
-would tear our own books. So whoever raises takes the region's lock and makes sure that the thread
-is still inside; and a thread that leaves takes the same lock and takes back what has not been
-delivered yet.
+Python can raise an exception in another thread, but at any bytecode: outside of the app's code it
+would leave the fetcher's records half written. So the manager takes the region's lock before it
+raises, and checks that the thread is inside. A thread that leaves takes the same lock, and cancels
+an exception that Python has not delivered yet.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..errors import Shutdown
 _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
 _raise_in.restype = ctypes.c_int
-_take_back = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
+_cancel = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
     ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
 )
 
 
 class InterruptRegion:
-    """One per processor, who enters and leaves; ``interrupt`` is the manager's."""
+    """One per processor. The processor enters and leaves; the manager interrupts."""
 
     __slots__ = ("_inside", "_interrupted", "_lock", "_thread")
 
@@ -39,21 +39,21 @@ class InterruptRegion:
             self._inside = True
 
     def leave(self) -> bool:
-        """From here on it may not. Returns whether it was, even if the exception was swallowed,
-        or had not been delivered yet."""
+        """From here on this thread may not be interrupted. Returns whether it was, even if the job
+        swallowed the exception, or Python had not delivered it."""
         while True:
             try:
                 with self._lock:
                     self._inside = False
                     interrupted, self._interrupted = self._interrupted, False
                     if interrupted:
-                        _take_back(self._thread, None)
+                        _cancel(self._thread, None)
                 return interrupted
             except Shutdown:
-                self._interrupted = True  # delivered on our way out: once more, with feeling
+                self._interrupted = True  # delivered before the lock was taken: leave again
 
     def interrupt(self) -> bool:
-        """Raises Shutdown in the thread if it is inside. Returns whether it was."""
+        """Raises Shutdown in the thread if it is inside, once. Returns whether it was inside."""
         with self._lock:
             if self._inside and not self._interrupted:
                 self._interrupted = True

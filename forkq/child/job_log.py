@@ -1,65 +1,66 @@
-"""What a child says of its jobs: log lines, and the app's error handlers. Never the arguments."""
+"""What a child logs about its jobs, and the app's error handlers. Never the arguments."""
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any, TypeAlias
+import logging
+from typing import TYPE_CHECKING, Any
 
 from .. import registry
 from ..errors import MalformedPayload
-from ..wire.lease import UnitOfWork
-from ..wire.payload import Payload
 from ..wire.times import now
 from .failure.retry import Bury, Decision, Retry
+from .job_run import JobRun
+from .observers import JobObserver
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-# Those keys of a job that are told of it: never its arguments.
-About: TypeAlias = Payload
+
+def make_job_log(log: FilteringBoundLogger) -> JobLog:
+    """One for a child. The two lines that every job writes cost nothing when INFO is off."""
+    return VerboseJobLog(log) if log.is_enabled_for(logging.INFO) else JobLog(log)
 
 
-class JobLog:
-    """One per child. The two lines that every job writes cost nothing when INFO is off."""
+class JobLog(JobObserver):
+    """Logs what went wrong."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         self._log = log
-        self._chatty = bool(log.is_enabled_for(20))
 
-    def started(self, job: About) -> None:
-        """A processor has loaded ``job``."""
-        if self._chatty:
-            self._log.info("start", **_name(job))
-
-    def done(self, job: About, unit: UnitOfWork) -> None:
-        """``job`` performed."""
-        if self._chatty:
-            self._log.info("done", **_name(job), elapsed=_elapsed(unit))
-
-    def interrupted(self, job: About, unit: UnitOfWork) -> None:
-        """The stop cut ``job`` short."""
-        self._log.warning("interrupted, goes back", **_name(job), elapsed=_elapsed(unit))
-
-    def failed(
-        self, told: About, job: Payload, unit: UnitOfWork, error: BaseException, decision: Decision
-    ) -> None:
-        """``job`` raised ``error``, and this is what becomes of it."""
+    def interrupted(self, run: JobRun) -> None:
         self._log.warning(
-            "failed", **_name(told), elapsed=_elapsed(unit), **_fate(decision), exc_info=error
+            "interrupted by the stop; returned to the head of its queue",
+            **_name(run),
+            elapsed=round(run.elapsed, 3),
         )
-        self._tell(error, {"context": "a job failed", "job": job})
 
-    def malformed(self, unit: UnitOfWork, error: MalformedPayload) -> None:
-        """A payload that is no job was found."""
-        self._log.error("malformed payload, buried", queue=unit.queue_name, reason=str(error))
-        self._tell(error, {"context": "malformed payload", "queue": unit.queue_name})
+    def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
+        """Logs the failure and calls the app's error handlers."""
+        for complaint in run.complaints:
+            self.complain(*complaint)
+        if run.job is None and isinstance(error, MalformedPayload):
+            self._malformed(run, error)
+            return
+        self._log.warning(
+            "failed",
+            **_name(run),
+            elapsed=round(run.elapsed, 3),
+            **_consequence(decision),
+            exc_info=error,
+        )
+        self._call_error_handlers(error, {"context": "a job failed", "job": run.job or {}})
 
     def complain(self, error: BaseException, meaning: str) -> None:
         """The app's own hook or handler failed; ``meaning`` says what that changes."""
         self._log.error(meaning, exc_info=error)
-        self._tell(error, {"context": meaning})
+        self._call_error_handlers(error, {"context": meaning})
 
-    def _tell(self, error: BaseException, context: dict[str, Any]) -> None:
+    def _malformed(self, run: JobRun, error: MalformedPayload) -> None:
+        queue = run.unit.queue_name
+        self._log.error("malformed payload, buried", queue=queue, reason=str(error))
+        self._call_error_handlers(error, {"context": "malformed payload", "queue": queue})
+
+    def _call_error_handlers(self, error: BaseException, context: dict[str, Any]) -> None:
         for handler in registry.error_handlers:
             try:
                 handler(error, context)
@@ -67,23 +68,21 @@ class JobLog:
                 self._log.error("an error handler failed", exc_info=bad)
 
 
-def about(job: Payload) -> About:
-    """What is told of ``job``, taken before middleware or the job itself can change it."""
-    told: About = {"class": job.get("wrapped") or job["class"], "jid": job.get("jid")}
-    if "forkq" in job:
-        told["forkq"] = job["forkq"]
-    return told
+class VerboseJobLog(JobLog):
+    """Logs each job's beginning and end, too."""
+
+    def started(self, run: JobRun) -> None:
+        self._log.info("start", **_name(run))
+
+    def done(self, run: JobRun) -> None:
+        self._log.info("done", **_name(run), elapsed=round(run.elapsed, 3))
 
 
-def _name(job: About) -> dict[str, Any]:
-    return {"class": job["class"], "jid": job.get("jid")}
+def _name(run: JobRun) -> dict[str, Any]:
+    return {"class": run.shown_class, "jid": run.jid}
 
 
-def _elapsed(unit: UnitOfWork) -> float:
-    return round(time.monotonic() - unit.taken, 3)
-
-
-def _fate(decision: Decision) -> dict[str, Any]:
+def _consequence(decision: Decision) -> dict[str, Any]:
     if isinstance(decision, Retry):
         return {"retry_in": round(decision.at - now(), 1)}
-    return {"fate": "dead" if isinstance(decision, Bury) else "dropped"}
+    return {"outcome": "dead" if isinstance(decision, Bury) else "dropped"}

@@ -1,4 +1,4 @@
-"""Calling the app's handlers of lifecycle events: what they raise is logged and changes nothing."""
+"""Calls the app's handlers of lifecycle events; logs what they raise, and goes on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def call_handlers(event: registry.Event, log: FilteringBoundLogger) -> None:
-    """Calls all that the app has registered for ``event``, in this thread."""
+    """Calls the handlers that the app has registered for ``event``, in this thread."""
     for handler in registry.handlers(event):
         try:
             handler()
@@ -21,21 +21,20 @@ def call_handlers(event: registry.Event, log: FilteringBoundLogger) -> None:
 
 
 class Election:
-    """Calls the handlers of ``leader``, in which apps do their leader's work: in a thread of its
-    own, which may take its time. Handlers that have not noticed that this child led no more for a
-    moment are not called a second time."""
+    """Calls the handlers of ``leader`` in a thread of their own, since apps do their leader's work
+    in them. Handlers that still run from an earlier election are not called a second time."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         self._log = log
         self._thread: threading.Thread | None = None
 
     def won(self) -> None:
-        """This child leads from now on."""
+        """This child is the leader from now on."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(
                 target=call_handlers, args=("leader", self._log), name="leader", daemon=True
             )
             try:
                 self._thread.start()
-            except RuntimeError as error:  # the child goes on without what its handlers would do
+            except RuntimeError as error:  # the child goes on without its handlers
                 self._log.error("the leader's handlers cannot be called", error=str(error))

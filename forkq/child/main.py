@@ -1,4 +1,4 @@
-"""A child's life: load the app, fetch and perform until told otherwise, leave nothing behind.
+"""A child: it loads the app, performs jobs until it is told to stop, and leaves nothing behind.
 
 The main thread listens to the master and keeps time; it runs no job and never waits for Redis
 while jobs run.
@@ -10,16 +10,14 @@ import os
 import signal
 import time
 from selectors import EVENT_READ, DefaultSelector
-from typing import Any, Final
+from typing import Final
 
 from setproctitle import setproctitle
 
 from .. import default_client, registry
 from ..config.capsule import Capsule
 from ..config.config import Config
-from ..cron.service import service_name
 from ..errors import ForkqError
-from ..every import entries_by_origin
 from ..process_state import announce_stopping, lead
 from ..runtime import log
 from ..runtime.app_loader import load_app
@@ -39,140 +37,93 @@ from ..runtime.pipe import (
     unbootable,
 )
 from ..runtime.stack_dump import dump_stacks
-from ..store.connection import RedisConnection
-from ..store.dead_set import DeadSet
-from ..store.outage import Outage
-from ..store.pool import RedisPool
-from ..wire.keys import Keys
-from .boot import BootWatch, start_threads, story
-from .cron.claim import Claim
-from .cron.outcome import CronOutcomes
-from .cron.publish import Publisher
-from .failure.settle import Settler
-from .fetch.fetch_connection import FetchConnection
-from .fetch.fetcher import Fetcher
-from .fetch.lost_leases import LostLeases
-from .heartbeat.beat import Heartbeat, HeartbeatHooks, Snapshot
-from .heartbeat.record import Record, describe
-from .heartbeat.stats_flush import StatsFlusher
-from .job_log import JobLog
+from .boot import BootWatch, describe_boot_failure, start_threads
+from .build import Builder
 from .lifecycle import Election, call_handlers
-from .manager import Manager
-from .processor import Processor
 
 _TICK: Final = 1.0
-_BRISK_TICK: Final = 0.02
-_FAREWELL: Final = 1.0
+_TICK_WHILE_STOPPING: Final = 0.02
+# How long Redis may take for the last flush and the end of the record.
+_LAST_FLUSH_LIMIT: Final = 1.0
 # How long a slow reader of the log may hold up a line before it is dropped.
-_PATIENCE: Final = 1.0
-# How long after its deadline a child that nobody killed ends itself.
-_SELF_HELP: Final = 4.0
+_LOG_READER_LIMIT: Final = 1.0
+# After its deadline and this time, a child that the master has not killed ends itself.
+_GRACE: Final = 4.0
 
 
 def main(config: Config, assignment: Assignment) -> int:
-    """CronOutcomes a child from the fork to its exit code."""
-    woken = listen_to_term(assignment)
+    """Runs a child from the fork to its exit code."""
+    term_fd = listen_to_term(assignment)
     setproctitle(f"forkq child {assignment.name} [booting]")
     log.bind(pid=os.getpid(), capsule=assignment.name)
-    log.wait_for_reader(_PATIENCE)
-    watch = BootWatch(assignment, woken, log.logger())
+    log.wait_for_reader(_LOG_READER_LIMIT)
+    watch = BootWatch(assignment, term_fd, log.logger())
     try:
         watch.start()
-        call_handlers("fork", log.logger())
-        default_client.serve(config)  # before the app, which may have its own say
-        load_app(config.app)
-        if not registry.names():
-            log.logger().warning("the app has registered no job", app=list(config.app))
-        assert assignment.capsule is not None
-        child = Child(config, assignment, assignment.capsule, woken, watch.orders)
-        for handler in registry.handlers("startup"):
-            handler()
-        start_threads(child.start)
+        child = _boot(config, assignment, term_fd, watch.orders)
     except ForkqError as error:
         send(assignment.report, unbootable(str(error)))
         return CANNOT_BOOT
     except BaseException as error:  # noqa: BLE001 - the app may raise anything, SystemExit too
-        send(assignment.report, unbootable(story(error)))
+        send(assignment.report, unbootable(describe_boot_failure(error)))
         return CANNOT_BOOT
     watch.end()
     return child.run(quiet=watch.quiet)
 
 
+def _boot(config: Config, assignment: Assignment, term_fd: int, orders: Reader[Order]) -> Child:
+    """Loads the app, and makes and starts the child. Raises what the app raises."""
+    call_handlers("fork", log.logger())
+    default_client.serve(config)  # before the app, which may configure another address
+    load_app(config.app)
+    if not registry.names():
+        log.logger().warning("the app has registered no job", app=list(config.app))
+    assert assignment.capsule is not None
+    child = Child(config, assignment, assignment.capsule, term_fd, orders)
+    for handler in registry.handlers("startup"):
+        handler()
+    start_threads(child.start)
+    return child
+
+
 class Child:
-    """The parts of one child, and its main loop."""
+    """The main loop of one child. ``term_fd``: readable when TERM was sent to this process."""
 
     def __init__(
         self,
         config: Config,
         assignment: Assignment,
         capsule: Capsule,
-        woken: int,
-        told: Reader[Order],
+        term_fd: int,
+        orders: Reader[Order],
     ) -> None:
         self._assignment = assignment
-        self._capsule = capsule
-        self._woken = woken
+        self._concurrency = capsule.concurrency
+        self._term_fd = term_fd
         self._timeout = config.timeout
         self._beat_every = config.beat_every
         self._log = log.logger()
-        self._orders = told
-        self._identity = assignment.identity
+        self._orders = orders
         self._state: State = "running"
         self._deadline: float | None = None
         self._interrupted = False
-        self._told: Beat | None = None
+        self._last_beat: Beat | None = None
         self._next_beat = 0.0
         self._election = Election(self._log)
-        self._assemble(config)
+        parts = Builder(
+            config,
+            assignment,
+            capsule,
+            self._log,
+            on_order=self._obey_web_ui,
+            is_quiet=lambda: self._state != "running",
+        ).build()
+        self._fetcher = parts.fetcher
+        self._manager = parts.manager
+        self._heartbeat = parts.heartbeat
         self._selector = DefaultSelector()
         self._selector.register(self._orders, EVENT_READ)
-        self._selector.register(woken, EVENT_READ)
-
-    def _assemble(self, config: Config) -> None:
-        """Makes the parts and hands each what it needs of the others."""
-        capsule, keys, outage = self._capsule, Keys(config.redis.prefix), Outage(self._log)
-        dead_set = DeadSet(keys, config.dead_max, config.dead_days)
-        job_log = JobLog(self._log)
-        pool = RedisPool(size=capsule.concurrency, **_connecting(config))
-        runs = CronOutcomes(keys, pool, self._log)
-        line = FetchConnection(
-            capsule, self._identity, keys, RedisConnection(**_connecting(config)), self._log
-        )
-        self._fetcher = Fetcher(capsule, line, outage)
-        self._settler = Settler(
-            self._identity, keys, pool, self._fetcher, dead_set, outage, on_parked=self._hurry
-        )
-        self._manager = Manager(
-            capsule.concurrency,
-            self._fetcher,
-            lambda name: Processor(name, self._fetcher, self._settler, job_log, runs.ended),
-            self._log,
-        )
-        self._losses = LostLeases(self._identity, keys, self._fetcher, self._log)
-        self._heartbeat = self._make_heartbeat(config, keys, outage)
-        self._fetcher.report_gaps(self._heartbeat.soon)
-
-    def _make_heartbeat(self, config: Config, keys: Keys, outage: Outage) -> Heartbeat:
-        household = HeartbeatHooks(
-            snapshot=self._snapshot,
-            on_signal=self._obey_web,
-            on_gap=self._find_gap,
-            publish=_publisher(config, keys, self._assignment, self._log).publish,
-            chores=self._chores,
-        )
-        return Heartbeat(
-            RedisConnection(**_connecting(config)),
-            Record(self._identity, keys, describe(self._identity, config, self._capsule)),
-            StatsFlusher(self._identity, keys, self._log),
-            household,
-            outage,
-            Outage(self._log, "redis takes no heartbeat", "redis takes heartbeats again"),
-            self._log,
-        )
-
-    def _snapshot(self) -> Snapshot:
-        tally = self._manager.tally(self._losses.count)
-        return Snapshot(self._fetcher.in_flight(), tally, self._state != "running")
+        self._selector.register(term_fd, EVENT_READ)
 
     def start(self) -> None:
         """Starts all threads. The processors fetch nothing before ``run``: a child that is short of
@@ -184,35 +135,39 @@ class Child:
         """Performs jobs until the master, a signal or the master's death ends it."""
         if quiet:
             self._go_quiet("quiet")
-        send(self._assignment.report, Ready(self._identity))  # before a job can end this process
-        self._tell()
+        send(
+            self._assignment.report, Ready(self._assignment.identity)
+        )  # before a job can end this process
+        self._report_state()
         self._manager.open()
-        while not self._over():
+        while not self._is_over():
             self._listen()
             self._enforce()
-            self._tell()
+            self._report_state()
             log.catch_up()
-        return self._leave()
+        return self._finish()
 
-    def _over(self) -> bool:
-        return self._state in ("stopping", "retiring") and (self._manager.idle or self._hopeless())
+    def _is_over(self) -> bool:
+        return self._state in ("stopping", "retiring") and (
+            self._manager.idle or self._is_past_grace()
+        )
 
-    def _hopeless(self) -> bool:
-        """Whether jobs ignore the stop, and the master did not end them for us."""
-        return self._deadline is not None and time.monotonic() > self._deadline + _SELF_HELP
+    def _is_past_grace(self) -> bool:
+        """Whether jobs ignore the stop, and the master has not killed this child."""
+        return self._deadline is not None and time.monotonic() > self._deadline + _GRACE
 
     def _listen(self) -> None:
         """Waits for an order, a signal or the next tick, and obeys."""
         tick = min(_TICK, self._beat_every)
-        pause = tick if self._state in ("running", "quiet") else _BRISK_TICK
+        pause = tick if self._state in ("running", "quiet") else _TICK_WHILE_STOPPING
         for key, _ in self._selector.select(pause):
-            if key.fd == self._woken:
-                self._obey_signals()
+            if key.fd == self._term_fd:
+                self._obey_term()
             else:
                 for order in self._orders.read():
                     self._obey(order)
                 if self._orders.over:
-                    self._orphaned()
+                    self._stop_without_master()
 
     def _obey(self, order: Order) -> None:
         if isinstance(order, Quiet):
@@ -231,11 +186,11 @@ class Child:
             self._log.info("leading: this child is the leader of all")
             self._election.won()
 
-    def _obey_signals(self) -> None:
-        if signal.SIGTERM in os.read(self._woken, 4096):
+    def _obey_term(self) -> None:
+        if signal.SIGTERM in os.read(self._term_fd, 4096):
             self._stop(time.monotonic() + self._timeout)
 
-    def _obey_web(self, name: str) -> None:
+    def _obey_web_ui(self, name: str) -> None:
         """A web UI's order, found by the heartbeat: passed on as the signal that it names."""
         self._log.info("signal from the web UI", signal=name)
         if name == "TERM":
@@ -245,7 +200,7 @@ class Child:
         elif name == "TTIN":
             dump_stacks(self._fetcher.in_flight(), self._log)
 
-    def _orphaned(self) -> None:
+    def _stop_without_master(self) -> None:
         self._selector.unregister(self._orders)
         self._log.error("the master is gone; stopping")
         self._stop(time.monotonic() + self._timeout)
@@ -261,7 +216,7 @@ class Child:
             call_handlers("quiet", self._log)
 
     def _stop(self, deadline: float) -> None:
-        """Quiet first; what still runs at ``deadline`` is interrupted. The earliest one counts."""
+        """Quiet first; jobs that run at ``deadline`` are interrupted. The earliest one counts."""
         if self._deadline is not None:
             self._deadline = min(self._deadline, deadline)
             return
@@ -278,60 +233,30 @@ class Child:
             if count:
                 self._log.warning("deadline reached; jobs interrupted", jobs=count)
 
-    def _tell(self) -> None:
-        """Tells the master, and whoever lists processes, how this child stands: when that has
-        changed, and often enough for the master to know that this loop goes on."""
+    def _report_state(self) -> None:
+        """Sends a Beat to the master and sets the process title: when the state has changed, and
+        often enough for the master to know that this loop runs."""
         busy = self._manager.busy
         beat = Beat(busy, self._state, *self._manager.counts())
-        if beat == self._told and time.monotonic() < self._next_beat:
+        if beat == self._last_beat and time.monotonic() < self._next_beat:
             return
         if not send(self._assignment.report, beat):
             return
-        self._told, self._next_beat = beat, time.monotonic() + self._beat_every
-        running = f"{busy} of {self._capsule.concurrency} busy"
+        self._last_beat, self._next_beat = beat, time.monotonic() + self._beat_every
+        running = f"{busy} of {self._concurrency} busy"
         note = running if self._state == "running" else f"{running}, {self._state}"
         setproctitle(f"forkq child {self._assignment.name} [{note}]")
 
-    def _hurry(self) -> None:
-        self._heartbeat.soon()
-
-    def _find_gap(self, connection: RedisConnection) -> None:
-        """Our record was gone: so may be the rest of what we wrote, and our leases."""
-        self._fetcher.note_queues_again()
-        self._losses.look(connection)
-
-    def _chores(self) -> bool:
-        """What Redis would not do before. Returns whether there is more to try soon."""
-        self._fetcher.flush()
-        return self._settler.again_in_time()
-
-    def _leave(self) -> int:
-        """Leaves nothing behind: jobs go back, counters are written, the record goes."""
+    def _finish(self) -> int:
+        """Returns leases, writes the counters, removes the record. Returns the exit code."""
         if not self._manager.idle:
-            said = "jobs ignored the stop" if self._manager.busy else "processors did not end"
-            self._log.error(f"{said}; leaving the rest to the rescue", jobs=self._manager.busy)
+            reason = "jobs ignored the stop" if self._manager.busy else "processors did not end"
+            self._log.error(f"{reason}; leaving the rest to the rescue", jobs=self._manager.busy)
             send(self._assignment.report, Exiting())
             return LEASES_LEFT
         returned = self._fetcher.give_back()
-        self._tell()  # should the last flush fail, the master adds what it knows from here
-        left = self._heartbeat.stop(time.monotonic() + _FAREWELL, gone=returned)
+        self._report_state()  # if the last flush fails, the master adds these counts
+        flushed = self._heartbeat.stop(time.monotonic() + _LAST_FLUSH_LIMIT, gone=returned)
         call_handlers("exit", self._log)
         send(self._assignment.report, Exiting())
-        return CLEAN if returned and left else LEASES_LEFT
-
-
-def _publisher(config: Config, keys: Keys, assignment: Assignment, logger: Any) -> Publisher:
-    """Publishes the app's periodic jobs. Raises ForkqError if they contradict each other."""
-    claim = Claim(keys, service_name(config.tag, config.app), assignment, logger)
-    return Publisher(
-        keys, entries_by_origin(config), logger, worked_on=config.queue_names, newest=claim.holds
-    )
-
-
-def _connecting(config: Config) -> dict[str, Any]:
-    """How this child's connections are made."""
-    return {
-        "url": default_client.address(config),
-        "timeout": config.redis.timeout,
-        "connect_timeout": config.redis.connect_timeout,
-    }
+        return CLEAN if returned and flushed else LEASES_LEFT

@@ -1,4 +1,4 @@
-"""The processors of a child, as one: start, quiet, interrupt, and are they done yet."""
+"""The processors of a child: starts, quiets, interrupts and replaces them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from .fetch.fetcher import Fetcher
-from .heartbeat.stats import Totals, total
+from .heartbeat.stats import Tally, Totals, total
 from .processor import Processor
 
 if TYPE_CHECKING:
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 class Manager:
-    """Owned by the child's main thread."""
+    """Used by the child's main thread."""
 
     def __init__(
         self,
         concurrency: int,
         fetcher: Fetcher,
-        make_processor: Callable[[str], Processor],
+        make_processor: Callable[[str, Tally], Processor],
         log: FilteringBoundLogger,
     ) -> None:
         self._fetcher = fetcher
         self._make_processor = make_processor
         self._log = log
-        self._number = count()
-        self._processors = [self._new() for _ in range(concurrency)]
+        self._names = (f"processor-{number}" for number in count())
+        self._processors = [self._new(Tally()) for _ in range(concurrency)]
         self._gate = threading.Event()
         self._quiet = False
 
@@ -49,7 +49,7 @@ class Manager:
         self._fetcher.quiet()
 
     def interrupt(self) -> int:
-        """Raises Shutdown in every job that still runs. Returns in how many."""
+        """Raises Shutdown in every job that still runs. Returns how many there are."""
         return sum(processor.region.interrupt() for processor in self._processors)
 
     @property
@@ -68,32 +68,32 @@ class Manager:
         return sum(tally.processed for tally in tallies), sum(tally.failed for tally in tallies)
 
     def tally(self, ran_twice: int = 0) -> Totals:
-        """What all processors have done, class by class."""
+        """The counts of all processors, by class."""
         return total([processor.tally for processor in self._processors], ran_twice)
 
     def replace_the_dead(self) -> None:
-        """A processor whose thread died makes room for a new one; its job goes back. All of them
-        are abandoned before the first replacement can fetch."""
-        dead = [place for place, one in enumerate(self._processors) if not one.alive]
-        for place in dead:
-            if self._processors[place].has_died:  # else it is one that could not be started
-                self._fetcher.abandon(self._processors[place].hand)
+        """Replaces processors with a dead thread; their jobs go back. All the dead are abandoned
+        before the first replacement can fetch."""
+        dead = [number for number, one in enumerate(self._processors) if not one.alive]
+        for number in dead:
+            if self._processors[number].has_died:  # else its thread could not be started
+                self._fetcher.abandon(self._processors[number].hand)
         if self._quiet:
             return
-        for place in dead:
-            self._replace(place)
+        for number in dead:
+            self._replace(number)
 
-    def _replace(self, place: int) -> None:
-        """Starts a replacement, or leaves that to the next look: the others must go on."""
-        dead, replacement = self._processors[place], self._new()
+    def _replace(self, number: int) -> None:
+        """Starts a replacement. If the system has no thread left, the next call tries again."""
+        dead = self._processors[number]
+        replacement = self._new(dead.tally)  # its counts go on
         if dead.has_died:
-            self._log.error("a processor died; replaced", processor=place)
-        replacement.tally = dead.tally  # goes on with its counts: each job counts once
-        self._processors[place] = replacement
+            self._log.error("a processor died; replaced", processor=number)
+        self._processors[number] = replacement
         try:
             replacement.start(self._gate)
         except RuntimeError as error:
             self._log.error("a processor cannot be started; trying again", error=str(error))
 
-    def _new(self) -> Processor:
-        return self._make_processor(f"processor-{next(self._number)}")
+    def _new(self, tally: Tally) -> Processor:
+        return self._make_processor(next(self._names), tally)

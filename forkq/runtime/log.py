@@ -48,6 +48,7 @@ def configure(level: str, style: str) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         partial(_sanitize, "" if style == "console" else _SEVERAL_LINES),
+        *([_several_lines_below] if style == "console" else []),
         _renderer(style, colors=terminal),
     ]
     if _is_journal(2):
@@ -188,6 +189,16 @@ def _sanitize(keep: str, _logger: object, _method: str, event: Event) -> Event:
     event["event"] = printable(cut(str(event["event"]), _LONGEST), keep)
     shown = {_key(key): _shown(key, value) for key, value in event.items() if key != "event"}
     return {**shown, "event": event["event"]}
+
+
+def _several_lines_below(_logger: object, _method: str, event: Event) -> Event:
+    """For the console, which would escape it: a value of several lines, such as the traceback of an
+    app that cannot be loaded, follows the line as it is."""
+    below = [key for key, value in event.items() if type(value) is str and "\n" in value]
+    texts = [event.pop(key) for key in below if key != "event"]
+    if texts:
+        event["exception"] = "\n".join(texts)
+    return event
 
 
 def _key(key: str) -> str:

@@ -70,7 +70,7 @@ def test_cost_of_counting_a_job() -> None:
     tally, started = Tally(), time.monotonic()
 
     def fully() -> None:
-        tally.done("Noop", time.monotonic() - started)
+        tally.count_done("Noop", time.monotonic() - started)
 
     def plainly() -> None:
         tally.processed += 1

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from forkq.child.failure.settle import Settler
 from forkq.child.fetch.fetch_connection import FetchConnection
 from forkq.child.fetch.fetch_turn import Hand
 from forkq.child.fetch.fetcher import Fetcher
-from forkq.child.job_log import JobLog
+from forkq.child.heartbeat.stats import Tally
+from forkq.child.job_log import make_job_log
 from forkq.child.manager import Manager
+from forkq.child.observers import JobObserver
 from forkq.child.processor import Processor
 from forkq.config.capsule import Capsule, weigh
 from forkq.limits.rules import Rulebook, Rules
@@ -109,14 +111,21 @@ class InProcessChild:
     """A whole child but for its process and heartbeat: jobs of the registry are really run."""
 
     def __init__(
-        self, url: str, *, queue: str = "default", concurrency: int = 2, dead_max: int = 10_000
+        self,
+        url: str,
+        *,
+        queue: str = "default",
+        concurrency: int = 2,
+        dead_max: int = 10_000,
+        observers: Sequence[JobObserver] = (),
     ) -> None:
         self.log = RecordedLog()
         self.keys = Keys()
-        capsule = Capsule("shop", ((queue, 0),), concurrency)
+        capsule = Capsule("c", ((queue, 0),), concurrency)
         outage = Outage(self.log)
         pool = RedisPool(url, size=concurrency, timeout=5, connect_timeout=2)
-        job_log = JobLog(self.log)
+        self.job_log = make_job_log(self.log)
+        self._observers = (self.job_log, *observers)
         self._connection = RedisConnection(url)
         line = FetchConnection(capsule, IDENTITY, self.keys, self._connection, self.log)
         self.fetcher = Fetcher(capsule, line, outage)
@@ -131,16 +140,13 @@ class InProcessChild:
             on_parked=self.parked.set,
         )
         self.processors: list[Processor] = []
-        self.manager = Manager(
-            concurrency,
-            self.fetcher,
-            lambda name: self._make_processor(name, job_log),
-            self.log,
-        )
+        self.manager = Manager(concurrency, self.fetcher, self._make_processor, self.log)
         self._pool = pool
 
-    def _make_processor(self, name: str, job_log: JobLog) -> Processor:
-        processor = Processor(name, self.fetcher, self.settler, job_log)
+    def _make_processor(self, name: str, tally: Tally) -> Processor:
+        processor = Processor(
+            name, self.fetcher, self.settler, self._observers, self.job_log.complain, tally
+        )
         self.processors.append(processor)
         return processor
 

@@ -1,4 +1,4 @@
-"""The record that a child keeps in Redis, beat by beat, and what a beat does besides."""
+"""The tasks of a heartbeat: the process record, orders, counts, and what follows a gap."""
 
 from __future__ import annotations
 
@@ -15,10 +15,21 @@ from redis import Redis
 
 import forkq
 from forkq.child.failure.retry import Retry, decide
-from forkq.child.heartbeat.beat import Heartbeat, HeartbeatHooks, Snapshot
+from forkq.child.heartbeat.beat import Heartbeat
 from forkq.child.heartbeat.record import Record, describe
+from forkq.child.heartbeat.round_trip import RoundTrip
 from forkq.child.heartbeat.stats import Totals
 from forkq.child.heartbeat.stats_flush import StatsFlusher
+from forkq.child.heartbeat.tasks import (
+    FindLostLeases,
+    FlushStats,
+    HeartbeatTask,
+    MeasureServerTime,
+    PublishCron,
+    Snapshot,
+    TakeOrder,
+    WriteRecord,
+)
 from forkq.config.capsule import Capsule
 from forkq.config.load import load
 from forkq.runtime.liveness import process_ref
@@ -45,8 +56,8 @@ DUMPED_INFO = {
 DUMPED_WORK = {"queue": str, "payload": str, "run_at": int}
 
 
-class Heart:
-    """A heartbeat whose child is played by the test."""
+class FakeChild:
+    """A heartbeat, and a child in its place that the test controls."""
 
     def __init__(self, url: str, timeout: float = 5) -> None:
         config = load(None, {"tag": "mytag"}, {}, Path("/"))
@@ -58,23 +69,30 @@ class Heart:
         self.orders: list[str] = []
         self.called: list[str] = []
         self.failures: dict[str, BaseException] = {}
-        self.left = False  # what a publish tells: something is to be tried again
+        self.left = False  # whether a publish leaves something to try again
         self.connection = RedisConnection(url, timeout=timeout)
         self.heartbeat = Heartbeat(
             self.connection,
-            Record(IDENTITY, Keys(), describe(IDENTITY, config, capsule)),
-            StatsFlusher(IDENTITY, Keys(), self.log),
-            HeartbeatHooks(
-                snapshot=lambda: Snapshot(self.units, self.totals, self.quiet),
-                on_signal=self.orders.append,
-                on_gap=self._gap,
-                publish=lambda connection: self._call("publish", connection),
-                chores=lambda: False,
-            ),
+            self._tasks(Record(IDENTITY, Keys(), describe(IDENTITY, config, capsule))),
             Outage(self.log),
             Outage(self.log, "refused", "taken"),
             self.log,
+            snapshot=lambda: Snapshot(self.units, self.totals, self.quiet),
         )
+
+    def _tasks(self, record: Record) -> list[HeartbeatTask]:
+        round_trip = RoundTrip(self.log)
+        flush = FlushStats(StatsFlusher(IDENTITY, Keys(), self.log))
+        find_lost = FindLostLeases(self._gap, self.log)
+        publish = PublishCron(lambda connection: self._call("publish", connection), self.log)
+        return [
+            MeasureServerTime(),
+            WriteRecord(record, round_trip, (find_lost, flush, publish)),
+            find_lost,
+            TakeOrder(record, round_trip, self.orders.append),
+            flush,
+            publish,
+        ]
 
     def beat(self) -> bool:
         return self.heartbeat.beat()
@@ -101,8 +119,8 @@ class Heart:
 
 
 @pytest.fixture
-def heart(redis: Redis, redis_server: Server) -> Iterator[Heart]:
-    with closing(Heart(redis_server.url)) as found:
+def child(redis: Redis, redis_server: Server) -> Iterator[FakeChild]:
+    with closing(FakeChild(redis_server.url)) as found:
         yield found
 
 
@@ -126,11 +144,11 @@ def work(redis: Redis) -> dict[str, Any]:
 
 
 def test_a_record_has_every_field_of_sidekiqs_dumps_in_their_types(
-    heart: Heart, redis: Redis
+    child: FakeChild, redis: Redis
 ) -> None:
-    heart.performs()
-    heart.units.append(UnitOfWork(1, "default", 9, PAYLOAD))  # fetched, not begun
-    assert heart.beat()
+    child.performs()
+    child.units.append(UnitOfWork(1, "default", 9, PAYLOAD))  # fetched, not begun
+    assert child.beat()
     fields = record(redis)
     assert fields.keys() - DUMPED_FIELDS.keys() == {"concurrency"}
     for name, kind in DUMPED_FIELDS.items():
@@ -151,51 +169,53 @@ def test_a_record_has_every_field_of_sidekiqs_dumps_in_their_types(
     assert all(50 < redis.ttl(key) <= 60 for key in (IDENTITY, WORK))
 
 
-def test_work_names_each_running_job_and_nothing_else(heart: Heart, redis: Redis) -> None:
-    unit = heart.performs()
-    heart.beat()
+def test_work_names_each_running_job_and_nothing_else(child: FakeChild, redis: Redis) -> None:
+    unit = child.performs()
+    child.beat()
     [(thread, entry)] = work(redis).items()
     assert int(thread, 36) == unit.thread
     assert {name: type(value) for name, value in entry.items()} == DUMPED_WORK
     assert json.loads(entry["payload"]) == json.loads(PAYLOAD)
-    heart.units.clear()
-    heart.beat()
+    child.units.clear()
+    child.beat()
     assert not redis.exists(WORK)
 
 
-def test_whatever_the_server_has_lost_is_back_with_the_next_beat(
-    heart: Heart, redis: Redis
+def test_each_key_that_the_server_has_lost_is_back_with_the_next_beat(
+    child: FakeChild, redis: Redis
 ) -> None:
-    """Key by key, and all at once: nothing that a child has written is taken for granted."""
-    heart.performs()
-    heart.totals = Totals(processed=1)
-    heart.beat()
+    """Key by key, and all at once."""
+    child.performs()
+    child.totals = Totals(processed=1)
+    child.beat()
     written = keys(redis)
     assert len(written) == 6
     for lost in [*([key] for key in sorted(written)), written]:
         redis.delete(*lost)
-        heart.beat()
+        child.beat()
         assert written <= keys(redis), f"after the loss of {lost}"
     assert redis.get(Keys().place(IDENTITY)) == process_ref().encode()
 
 
-def test_a_large_payload_is_shown_without_what_makes_it_large(heart: Heart, redis: Redis) -> None:
+def test_a_large_payload_is_shown_without_what_makes_it_large(
+    child: FakeChild, redis: Redis
+) -> None:
     """It would go to Redis with every beat, and to each web UI that looks."""
     payload = dict(json.loads(PAYLOAD), args=["x" * 1_000_000], note="y" * 2000)
-    unit = heart.performs()
+    unit = child.performs()
     unit.payload = json.dumps(payload).encode()
-    heart.beat()
+    child.beat()
     [found] = work(redis).values()
     shown = json.loads(found["payload"])
     assert shown.pop("args") == [f"({len(unit.payload):,} bytes: too large to show)"]
     assert shown == {k: v for k, v in payload.items() if k not in ("args", "note")}
 
 
-def test_progress_stands_beside_what_sidekiq_reads(heart: Heart, redis: Redis) -> None:
-    heart.performs().progress = Progress(3, 10, "page é", 1795216082.5)
-    heart.performs().progress = Progress(0.5, None, "", 1795216083.5)
-    heart.performs()
-    heart.beat()
+def test_progress_stands_beside_what_sidekiq_reads(child: FakeChild, redis: Redis) -> None:
+    child.performs().progress = Progress(3, 10, "page é", 1795216082.5)
+    child.performs().progress = Progress(0.5, None, "", 1795216083.5)
+    child.performs()
+    child.beat()
     first, second, third = [entry for _, entry in sorted(work(redis).items())]
     assert first.keys() == second.keys() == DUMPED_WORK.keys() | {"progress"}
     assert first["progress"] == {"done": 3, "total": 10, "note": "page é", "at": 1795216082.5}
@@ -203,96 +223,98 @@ def test_progress_stands_beside_what_sidekiq_reads(heart: Heart, redis: Redis) -
     assert third.keys() == DUMPED_WORK.keys()
 
 
-def test_the_round_trip_of_a_beat_stands_in_the_next_one(heart: Heart, redis: Redis) -> None:
-    heart.beat()
+def test_the_round_trip_of_a_beat_stands_in_the_next_one(child: FakeChild, redis: Redis) -> None:
+    child.beat()
     assert record(redis)["rtt_us"] == "0"
-    heart.beat()
+    child.beat()
     assert 0 < int(record(redis)["rtt_us"]) < 5_000_000
 
 
-def test_quiet_is_told_and_an_order_is_passed_on_once(heart: Heart, redis: Redis) -> None:
-    heart.quiet = True
+def test_quiet_is_recorded_and_an_order_is_passed_on_once(child: FakeChild, redis: Redis) -> None:
+    child.quiet = True
     redis.lpush(SIGNALS, "TERM")
-    heart.beat()
-    heart.beat()
+    child.beat()
+    child.beat()
     assert record(redis)["quiet"] == "true"
-    assert heart.orders == ["TERM"]
+    assert child.orders == ["TERM"]
 
 
-def test_orders_are_taken_oldest_first_one_with_each_beat(heart: Heart, redis: Redis) -> None:
+def test_orders_are_taken_oldest_first_one_with_each_beat(child: FakeChild, redis: Redis) -> None:
     """As Sidekiq takes what its web UI has pushed on the left: first quiet, then stop."""
     redis.lpush(SIGNALS, "TSTP")
     redis.lpush(SIGNALS, "TERM")
-    heart.beat()
-    assert heart.orders == ["TSTP"]
-    heart.beat()
-    assert heart.orders == ["TSTP", "TERM"]
+    child.beat()
+    assert child.orders == ["TSTP"]
+    child.beat()
+    assert child.orders == ["TSTP", "TERM"]
 
 
-def test_a_child_that_was_struck_off_the_list_is_listed_again_with_the_next_beat(
-    heart: Heart, redis: Redis
+def test_a_child_that_was_removed_from_the_list_is_listed_again_with_the_next_beat(
+    child: FakeChild, redis: Redis
 ) -> None:
-    heart.beat()
+    child.beat()
     redis.srem("processes", IDENTITY)
-    heart.beat()
+    child.beat()
     assert redis.smembers("processes") == {IDENTITY.encode()}
 
 
-def test_a_record_names_forkq_as_its_software(heart: Heart, redis: Redis) -> None:
+def test_a_record_names_forkq_as_its_software(child: FakeChild, redis: Redis) -> None:
     """Sidekiq's Busy page shows any version but its own."""
-    heart.beat()
+    child.beat()
     assert json.loads(record(redis)["info"])["version"] == f"forkq {forkq.__version__}"
 
 
 @pytest.mark.parametrize("wrong", [3600.0, -3600.0])
 def test_after_a_beat_a_childs_stamps_go_by_the_servers_clock(
-    heart: Heart, redis: Redis, monkeypatch: pytest.MonkeyPatch, wrong: float
+    child: FakeChild, redis: Redis, monkeypatch: pytest.MonkeyPatch, wrong: float
 ) -> None:
     """And with them what they decide: when a job is retried, whether it has run for too long."""
     true = time.time
     monkeypatch.setattr(time, "time", lambda: true() + wrong)
-    heart.beat()
+    child.beat()
     assert float(record(redis)["beat"]) == pytest.approx(true(), abs=3)
     unit = UnitOfWork(1, "default", 1, PAYLOAD)
     decision = decide(unit, None, ValueError("boom"), lambda error, event: None)
     assert isinstance(decision, Retry)
     assert 10 < decision.at - true() < 60
-    heart.totals = Totals(1, 0)
-    heart.beat()
+    child.totals = Totals(1, 0)
+    child.beat()
     assert redis.get(f"stat:processed:{datetime.fromtimestamp(true(), timezone.utc):%Y-%m-%d}")
 
 
-def test_news_make_it_beat_at_once(heart: Heart, redis: Redis) -> None:
-    heart.heartbeat.start()
+def test_news_make_it_beat_at_once(child: FakeChild, redis: Redis) -> None:
+    child.heartbeat.start()
     wait_until(lambda: redis.exists(IDENTITY), what="the first beat")
-    heart.quiet = True
-    heart.heartbeat.soon()
+    child.quiet = True
+    child.heartbeat.soon()
     wait_until(lambda: record(redis)["quiet"] == "true", deadline=5, what="the news")
-    assert heart.heartbeat.stop(time.monotonic() + 5, gone=True)
+    assert child.heartbeat.stop(time.monotonic() + 5, gone=True)
 
 
 # The end
 
 
 def test_at_the_end_counts_are_flushed_and_the_record_is_removed(
-    heart: Heart, redis: Redis
+    child: FakeChild, redis: Redis
 ) -> None:
-    heart.performs()
-    heart.heartbeat.start()
+    child.performs()
+    child.heartbeat.start()
     wait_until(lambda: redis.exists(IDENTITY), what="the first beat")
-    heart.totals = Totals(5, 1)
-    assert heart.heartbeat.stop(time.monotonic() + 5, gone=True)
+    child.totals = Totals(5, 1)
+    assert child.heartbeat.stop(time.monotonic() + 5, gone=True)
     assert (redis.get("stat:processed"), redis.get("stat:failed")) == (b"5", b"1")
     left = {key for key in redis.keys("*") if IDENTITY.encode() in key}
     assert left <= {NOTE.encode()}
     assert not redis.exists("processes")
 
 
-def test_a_child_with_leases_left_flushes_and_leaves_its_record(heart: Heart, redis: Redis) -> None:
-    heart.heartbeat.start()
+def test_a_child_with_leases_left_flushes_and_leaves_its_record(
+    child: FakeChild, redis: Redis
+) -> None:
+    child.heartbeat.start()
     wait_until(lambda: redis.exists(IDENTITY), what="the first beat")
-    heart.totals = Totals(5, 1)
-    assert heart.heartbeat.stop(time.monotonic() + 5, gone=False)
+    child.totals = Totals(5, 1)
+    assert child.heartbeat.stop(time.monotonic() + 5, gone=False)
     assert redis.get("stat:processed") == b"5"
     assert redis.exists(IDENTITY)
 
@@ -301,26 +323,26 @@ def test_a_child_with_leases_left_flushes_and_leaves_its_record(heart: Heart, re
 def test_a_lost_reply_at_the_end_costs_nothing_and_counts_nothing_twice(
     redis: Redis, redis_server: Server, lost: bytes
 ) -> None:
-    with Proxy(redis_server.port) as proxy, closing(Heart(proxy.url)) as heart:
-        heart.beat()
-        heart.heartbeat.start()
+    with Proxy(redis_server.port) as proxy, closing(FakeChild(proxy.url)) as child:
+        child.beat()
+        child.heartbeat.start()
         wait_until(lambda: redis.scard("processes"), what="the first beat")
-        heart.totals = Totals(5, 1)
+        child.totals = Totals(5, 1)
         proxy.cut(lost)
-        assert heart.heartbeat.stop(time.monotonic() + 5, gone=True)
+        assert child.heartbeat.stop(time.monotonic() + 5, gone=True)
         assert proxy.cuts == 1
     assert redis.get("stat:processed") == b"5"
     assert not redis.exists(IDENTITY)
 
 
 def test_without_redis_it_ends_in_time_and_says_that_something_is_left(own_server: Server) -> None:
-    with closing(Heart(own_server.url)) as heart:
-        heart.beat()
+    with closing(FakeChild(own_server.url)) as child:
+        child.beat()
         own_server.stop()
-        heart.heartbeat.start()
-        wait_until(heart.log.events, what="the loss")
+        child.heartbeat.start()
+        wait_until(child.log.events, what="the loss")
         started = time.monotonic()
-        assert not heart.heartbeat.stop(time.monotonic() + 1, gone=True)
+        assert not child.heartbeat.stop(time.monotonic() + 1, gone=True)
         assert time.monotonic() - started < 5
 
 
@@ -328,109 +350,111 @@ def test_without_redis_it_ends_in_time_and_says_that_something_is_left(own_serve
 
 
 def test_the_first_beat_publishes_and_a_gap_looks_for_losses_and_publishes_again(
-    heart: Heart, redis: Redis
+    child: FakeChild, redis: Redis
 ) -> None:
-    heart.beat()
-    heart.beat()
-    assert heart.called == ["publish"]
+    child.beat()
+    child.beat()
+    assert child.called == ["publish"]
     redis.delete(IDENTITY, NOTE, "processes")
-    heart.beat()
-    heart.beat()
-    assert heart.called == ["publish", "gap", "publish"]
+    child.beat()
+    child.beat()
+    assert child.called == ["publish", "gap", "publish"]
     assert redis.smembers("processes") == {IDENTITY.encode()}
     assert redis.exists(NOTE)
 
 
-def test_it_publishes_again_within_a_minute(heart: Heart, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What something else has made of the definitions is found and repaired."""
-    heart.beat()
+def test_it_publishes_again_within_a_minute(
+    child: FakeChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds and repairs what another program has made of the definitions."""
+    child.beat()
     later = time.monotonic() + 40
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    heart.beat()
-    heart.beat()
-    assert heart.called == ["publish", "publish"]
+    child.beat()
+    child.beat()
+    assert child.called == ["publish", "publish"]
 
 
 def test_a_record_that_was_written_but_whose_reply_was_lost_counts_as_a_gap(
     redis: Redis, redis_server: Server
 ) -> None:
-    """The beat that filled the gap heard nothing; the one after it cannot tell, so it looks."""
-    with Proxy(redis_server.port) as proxy, closing(Heart(proxy.url)) as heart:
-        assert heart.beat()
+    """The beat that wrote the record got no reply. The next one cannot know, so it looks."""
+    with Proxy(redis_server.port) as proxy, closing(FakeChild(proxy.url)) as child:
+        assert child.beat()
         redis.delete(IDENTITY)
         proxy.cut(b"HSET")
-        assert not heart.beat()
+        assert not child.beat()
         assert redis.exists(IDENTITY)
-        assert heart.beat()
-        assert heart.called == ["publish", "gap", "publish"]
+        assert child.beat()
+        assert child.called == ["publish", "gap", "publish"]
 
 
 def test_a_first_beat_whose_reply_was_lost_is_made_up_for(
     redis: Redis, redis_server: Server
 ) -> None:
-    with Proxy(redis_server.port) as proxy, closing(Heart(proxy.url)) as heart:
+    with Proxy(redis_server.port) as proxy, closing(FakeChild(proxy.url)) as child:
         proxy.cut(b"HSET")
-        assert not heart.beat()
-        assert heart.beat()
-        assert heart.called == ["publish"]
+        assert not child.beat()
+        assert child.beat()
+        assert child.called == ["publish"]
         assert redis.smembers("processes") == {IDENTITY.encode()}
 
 
 @pytest.mark.parametrize("name", ["gap", "publish"])
-def test_a_callback_that_fails_is_logged_and_changes_nothing_else(
-    heart: Heart, redis: Redis, name: str
+def test_a_task_that_fails_is_logged_and_changes_nothing_else(
+    child: FakeChild, redis: Redis, name: str
 ) -> None:
-    heart.beat()
-    heart.failures[name] = RuntimeError("mine")
+    child.beat()
+    child.failures[name] = RuntimeError("mine")
     redis.delete(IDENTITY)
-    heart.totals = Totals(3, 0)
+    child.totals = Totals(3, 0)
     redis.lpush(SIGNALS, "TSTP")
-    assert heart.beat()
+    assert child.beat()
     assert redis.exists(IDENTITY)
     assert redis.get("stat:processed") == b"3"
-    assert heart.orders == ["TSTP"]
-    [(level, _, values)] = heart.log.lines
+    assert child.orders == ["TSTP"]
+    [(level, _, values)] = child.log.lines
     assert (level, str(values["exc_info"])) == ("error", "mine")
 
 
-def test_a_failed_publish_is_tried_again_until_it_succeeds(heart: Heart) -> None:
-    heart.failures["publish"] = RuntimeError("mine")
-    heart.beat()
-    heart.beat()
-    assert len(heart.log.lines) == 1  # the same complaint need not be made with every beat
-    del heart.failures["publish"]
-    heart.beat()
-    heart.beat()
-    assert heart.called == ["publish"] * 3
+def test_a_failed_publish_is_tried_again_until_it_succeeds(child: FakeChild) -> None:
+    child.failures["publish"] = RuntimeError("mine")
+    child.beat()
+    child.beat()
+    assert len(child.log.lines) == 1  # the same failure is logged once
+    del child.failures["publish"]
+    child.beat()
+    child.beat()
+    assert child.called == ["publish"] * 3
 
 
-def test_a_publish_that_leaves_something_is_repeated_with_every_beat(heart: Heart) -> None:
+def test_a_publish_that_leaves_something_is_repeated_with_every_beat(child: FakeChild) -> None:
     """But only as long as it does."""
-    heart.left = True
-    heart.beat()
-    heart.beat()
-    heart.left = False
-    heart.beat()
-    heart.beat()
-    assert heart.called == ["publish"] * 3
-    assert heart.log.lines == []
+    child.left = True
+    child.beat()
+    child.beat()
+    child.left = False
+    child.beat()
+    child.beat()
+    assert child.called == ["publish"] * 3
+    assert child.log.lines == []
 
 
 # Redis that is away, slow, full or full of other things
 
 
-def test_an_outage_is_told_once_and_ends_with_the_next_beat(own_server: Server) -> None:
+def test_an_outage_is_logged_once_and_ends_with_the_next_beat(own_server: Server) -> None:
     redis = own_server.client()
-    with closing(Heart(own_server.url)) as heart:
-        heart.totals = Totals(1, 0)
-        assert heart.beat()
+    with closing(FakeChild(own_server.url)) as child:
+        child.totals = Totals(1, 0)
+        assert child.beat()
         own_server.stop()
-        heart.totals = Totals(2, 0)
-        assert not heart.beat()
-        assert not heart.beat()
+        child.totals = Totals(2, 0)
+        assert not child.beat()
+        assert not child.beat()
         own_server.start()
-        assert heart.beat()
-        assert heart.log.events() == ["redis lost", "redis is back"]
+        assert child.beat()
+        assert child.log.events() == ["redis lost", "redis is back"]
     assert redis.get("stat:processed") == b"2"
     assert redis.exists(IDENTITY)
 
@@ -440,40 +464,40 @@ def test_a_full_server_takes_the_record_and_the_counts_and_that_is_told_once(
 ) -> None:
     """What it refuses is :work, which only a web UI reads."""
     redis = own_server.client()
-    with closing(Heart(own_server.url)) as heart:
-        heart.performs()
-        assert heart.beat()
+    with closing(FakeChild(own_server.url)) as child:
+        child.performs()
+        assert child.beat()
         redis.delete(IDENTITY, "processes")
         redis.config_set("maxmemory", 1)
-        heart.totals = Totals(4, 0)
-        assert not heart.beat()
-        assert not heart.beat()
+        child.totals = Totals(4, 0)
+        assert not child.beat()
+        assert not child.beat()
         assert redis.exists(IDENTITY)
         assert redis.smembers("processes") == {IDENTITY.encode()}
         assert redis.get("stat:processed") == b"4"
-        assert heart.called == ["publish", "gap", "publish"]
-        assert heart.log.events() == ["refused"]
+        assert child.called == ["publish", "gap", "publish"]
+        assert child.log.events() == ["refused"]
         redis.config_set("maxmemory", 0)
-        assert heart.beat()
-        assert heart.log.events() == ["refused", "taken"]
+        assert child.beat()
+        assert child.log.events() == ["refused", "taken"]
         assert redis.exists(WORK)
 
 
 @pytest.mark.parametrize("key", [SIGNALS, WORK, NOTE, "processes", f"forkq:place:{IDENTITY}"])
 def test_a_key_that_holds_something_else_does_not_keep_the_record_from_being_written(
-    heart: Heart, redis: Redis, key: str
+    child: FakeChild, redis: Redis, key: str
 ) -> None:
     redis.zadd(key, {"mine": 1})
-    heart.performs()
-    heart.beat()
+    child.performs()
+    child.beat()
     before = record(redis)["beat"]
-    heart.beat()
+    child.beat()
     assert record(redis)["beat"] > before
-    assert heart.called[0] == "publish"
+    assert child.called[0] == "publish"
 
 
 def test_a_slow_redis_is_told_once_after_five_beats(
-    heart: Heart, monkeypatch: pytest.MonkeyPatch
+    child: FakeChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the figures, and how busy the processors were."""
     take = Record.next_order
@@ -482,11 +506,11 @@ def test_a_slow_redis_is_told_once_after_five_beats(
         connection.call("BLPOP", "nothing", 0.06)  # the server takes its time to answer
         return take(self, connection)
 
-    heart.performs()
-    assert heart.beat()
+    child.performs()
+    assert child.beat()
     monkeypatch.setattr(Record, "next_order", slowly)
-    assert all(heart.beat() for _ in range(7))
-    [(level, event, values)] = heart.log.lines
+    assert all(child.beat() for _ in range(7))
+    [(level, event, values)] = child.log.lines
     assert (level, values["busy"]) == ("warning", 1)
     assert event.startswith("slow round trips")
     assert len(values["ms"]) == 5

@@ -1,9 +1,10 @@
-"""Failures that cannot be told or recorded, and exceptions that strike outside of a job: each job
-is settled all the same, and the child goes on."""
+"""Failures that cannot be logged or recorded, and exceptions that are raised outside of a job: each
+job is settled all the same, and the child goes on."""
 
 from __future__ import annotations
 
 import ctypes
+import operator
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import forkq
 from forkq import middleware, registry
 from forkq.child import processor as processor_module
 from forkq.child.fetch.fetch_turn import FetchTurn, Hand
+from forkq.child.heartbeat.stats import Tally
 from forkq.child.processor import Processor
 from forkq.runtime import log
 from forkq.wire.lease import UnitOfWork
@@ -89,7 +91,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("fail", HOSTILE)
 @pytest.mark.parametrize(("retry", "target"), [(True, "retry"), (0, "dead")])
-def test_a_failure_that_cannot_be_told_is_settled_after_one_run(
+def test_a_failure_that_cannot_be_logged_is_settled_after_one_run(
     redis: Redis, redis_server: Server, fail: Callable[[], None], retry: Any, target: str
 ) -> None:
     runs: list[int] = []
@@ -100,12 +102,12 @@ def test_a_failure_that_cannot_be_told_is_settled_after_one_run(
         fail()
 
     ran = good()
-    with InProcessChild(redis_server.url, concurrency=1) as shop:
-        shop.processors[0]._job_log._log = log.logger()
+    with InProcessChild(redis_server.url, concurrency=1) as child:
+        child.job_log._log = log.logger()
         redis.lpush(LIST, payload("Hostile", retry=retry, backtrace=True), payload())
         settled(redis)
-        wait_until(lambda: shop.manager.counts() == (2, 1), what="the counts")
-        assert shop.processors[0].alive
+        wait_until(lambda: child.manager.counts() == (2, 1), what="the counts")
+        assert child.processors[0].alive
     assert (runs, ran) == ([1], [[]])
     [found] = entries(redis, target)
     assert found["retry_count"] == 0
@@ -115,7 +117,7 @@ def test_a_failure_that_cannot_be_told_is_settled_after_one_run(
 @pytest.mark.parametrize("key", ["class", "jid", "queue", "args", "retry", "everything"])
 @pytest.mark.parametrize("change", ["removes", "changes"])
 @pytest.mark.parametrize("fails", [False, True])
-def test_middleware_may_do_to_a_job_what_it_likes(
+def test_middleware_may_change_a_job_in_any_way(
     redis: Redis, redis_server: Server, key: str, change: str, fails: bool
 ) -> None:
     @forkq.job(name="Changed")
@@ -132,23 +134,23 @@ def test_middleware_may_do_to_a_job_what_it_likes(
             if change == "removes":
                 del job[one]
 
-    with InProcessChild(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as child:
         redis.lpush(LIST, payload("Changed", forkq={"cron": "n"}))
         settled(redis)
-        wait_until(lambda: shop.manager.counts() == (1, int(fails)), what="the counts")
-        told = "failed" if fails else "done"
-        wait_until(lambda: told in shop.log.events(), what="its line")
-        assert shop.processors[0].alive
-    [line] = [values for _, event, values in shop.log.lines if event == told]
+        wait_until(lambda: child.manager.counts() == (1, int(fails)), what="the counts")
+        event = "failed" if fails else "done"
+        wait_until(lambda: event in child.log.events(), what="its line")
+        assert child.processors[0].alive
+    [line] = [values for _, logged, values in child.log.lines if logged == event]
     assert (line["class"], line["jid"]) == ("Changed", "m1")
     assert [found["jid"] for found in entries(redis, "retry")] == ["m1"] * fails
 
 
-@pytest.mark.parametrize("where", ["loads", "about", "decide", "caused_by_shutdown"])
-def test_a_fault_of_our_own_costs_the_job_a_retry_and_no_processor(
+@pytest.mark.parametrize("where", ["loads", "JobRun.loaded", "decide", "caused_by_shutdown"])
+def test_an_error_in_forkq_costs_the_job_a_retry_and_no_processor(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Wherever the way of a job breaks off."""
+    """At each step of a job's way."""
     runs: list[int] = []
 
     @forkq.job(name="Bad")
@@ -156,7 +158,8 @@ def test_a_fault_of_our_own_costs_the_job_a_retry_and_no_processor(
         runs.append(1)
         raise ValueError("boom")
 
-    original = getattr(processor_module, where)
+    path = f"forkq.child.processor.{where}"
+    original = operator.attrgetter(where)(processor_module)
     calls: list[int] = []
 
     def break_off(*args: Any) -> Any:
@@ -166,19 +169,21 @@ def test_a_fault_of_our_own_costs_the_job_a_retry_and_no_processor(
         return original(*args)
 
     monkeypatch.setattr(processor_module, "stopping", lambda: True)
-    monkeypatch.setattr(processor_module, where, break_off)
-    with InProcessChild(redis_server.url, concurrency=1) as shop:
+    monkeypatch.setattr(path, break_off)
+    with InProcessChild(redis_server.url, concurrency=1) as child:
         redis.lpush(LIST, payload("Bad"))
         settled(redis)
-        assert shop.processors[0].alive
+        assert child.processors[0].alive
     [found] = entries(redis, "retry")
     assert found["retry_count"] == 0
     assert found["error_class"] == "forkq.errors.Unsettled"
     assert len(runs) <= 1
-    assert "forkq failed in the midst of a job" in shop.log.events()
+    assert "forkq failed while it processed a job" in child.log.events()
 
 
-def test_settled_first_told_afterwards(redis: Redis, redis_server: Server) -> None:
+def test_a_failure_is_settled_before_the_error_handlers_run(
+    redis: Redis, redis_server: Server
+) -> None:
     """An error handler that hangs holds no lease, and sees the job in its new place."""
     seen: list[bool] = []
 
@@ -203,15 +208,15 @@ def test_exceptions_that_strike_while_processors_wait_stop_no_child(
     """The leader and its followers, again and again: those who die are replaced, and a job that is
     pushed then runs."""
     ran = good()
-    with InProcessChild(redis_server.url, concurrency=4) as shop:
+    with InProcessChild(redis_server.url, concurrency=4) as child:
         for round_ in range(10):
-            wait_until(lambda: shop.fetcher._waiting, what="a leader that waits")
-            for processor in shop.manager._processors:
+            wait_until(lambda: child.fetcher._waiting, what="a leader that waits")
+            for processor in child.manager._processors:
                 raise_in(processor._thread.ident or 0, Stray)
             redis.lpush(LIST, payload("Good", round_))
 
             def done(expected: int = round_) -> bool:
-                shop.manager.replace_the_dead()
+                child.manager.replace_the_dead()
                 return [expected] in ran
 
             wait_until(done, what=f"the job of round {round_}")
@@ -270,7 +275,7 @@ def test_the_lead_is_never_lost_whenever_an_exception_strikes() -> None:
 def test_when_several_processors_die_no_job_runs_twice_at_once(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of the dead are abandoned before the first heir can fetch, and a unit is known by the
+    """All the dead are abandoned before the first replacement can fetch. A unit is known by the
     processor that took it: a thread's ident is given out again at once."""
     lock, running, together = threading.Lock(), [0], [0]
 
@@ -295,25 +300,25 @@ def test_when_several_processors_die_no_job_runs_twice_at_once(
 
     monkeypatch.setattr(Processor, "process", die)
     order: list[str] = []
-    with InProcessChild(redis_server.url, concurrency=4) as shop:
-        abandon, make_processor = shop.fetcher.abandon, shop.manager._make_processor
+    with InProcessChild(redis_server.url, concurrency=4) as child:
+        abandon, make_processor = child.fetcher.abandon, child.manager._make_processor
 
         def note_abandon(hand: Hand) -> None:
             order.append("abandon")
             abandon(hand)
 
-        def note_hire(name: str) -> Processor:
-            order.append("hire")
-            return make_processor(name)
+        def note_make(name: str, tally: Tally) -> Processor:
+            order.append("make")
+            return make_processor(name, tally)
 
-        monkeypatch.setattr(shop.fetcher, "abandon", note_abandon)
-        monkeypatch.setattr(shop.manager, "_make_processor", note_hire)
+        monkeypatch.setattr(child.fetcher, "abandon", note_abandon)
+        monkeypatch.setattr(child.manager, "_make_processor", note_make)
         redis.lpush(LIST, *[payload("Good", jid=str(n)) for n in range(4)])
         wait_until(
-            lambda: all(p.has_died for p in shop.manager._processors), what="the end of all four"
+            lambda: all(p.has_died for p in child.manager._processors), what="the end of all four"
         )
-        shop.manager.replace_the_dead()
+        child.manager.replace_the_dead()
         settled(redis)
-        assert shop.manager.counts() == (4, 0)
-    assert order == ["abandon"] * 4 + ["hire"] * 4
+        assert child.manager.counts() == (4, 0)
+    assert order == ["abandon"] * 4 + ["make"] * 4
     assert together[0] <= 4

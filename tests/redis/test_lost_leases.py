@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from forkq.child.failure.retry import Bury, Decision, Retry
+from forkq.child.failure.retry import Bury, Retry
 from forkq.child.failure.settle import Settler
 from forkq.child.fetch.lost_leases import LostLeases
 from forkq.store.connection import RedisConnection
@@ -241,6 +241,13 @@ def settler(crew: ProcessorThreads, url: str, parked: list[None]) -> Settler:
     return Settler(IDENTITY, Keys(), pool, crew.fetcher, DeadSet(Keys()), outage, on_parked)
 
 
+def settle_failure(settler: Settler, unit: UnitOfWork, decision: Retry | Bury) -> None:
+    if isinstance(decision, Retry):
+        settler.retry(unit, decision)
+    else:
+        settler.bury(unit, decision)
+
+
 DECISIONS: list[Any] = [Retry(5.5, b"again"), Bury(b"dead", None)]
 
 
@@ -250,13 +257,13 @@ def test_a_failure_that_finds_no_lease_adds_nothing_and_is_counted(
     losses: LostLeases,
     connection: RedisConnection,
     redis: Redis,
-    decision: Decision,
+    decision: Retry | Bury,
     parked: list[None],
 ) -> None:
     push(redis, "1")
     unit = take(crew)
     take_away(connection)
-    settler(crew, connection.url, parked).settle(unit, decision)
+    settle_failure(settler(crew, connection.url, parked), unit, decision)
     losses.look(connection)
     assert (unit.lost, losses.count, told(crew)) == (True, 1, [(TWICE, "J 1")])
     assert crew.fetcher.in_flight() == []
@@ -266,7 +273,7 @@ def test_a_failure_that_finds_no_lease_adds_nothing_and_is_counted(
 @pytest.mark.parametrize("decision", DECISIONS, ids=["retry", "burial"])
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_failure_settled_although_its_reply_was_lost_is_no_loss(
-    redis: Redis, redis_server: Server, decision: Decision, times: int, parked: list[None]
+    redis: Redis, redis_server: Server, decision: Retry | Bury, times: int, parked: list[None]
 ) -> None:
     """The second try finds no lease because the first did it; so does one much later."""
     push(redis, "1")
@@ -275,7 +282,7 @@ def test_a_failure_settled_although_its_reply_was_lost_is_no_loss(
         losses = losses_of(crew)
         unit, settling = take(crew), settler(crew, proxy.url, parked)
         proxy.cut(b"EVALSHA", times)
-        settling.settle(unit, decision)
+        settle_failure(settling, unit, decision)
         assert proxy.cuts == times
         assert len(parked) == times - 1
         assert not settling.again()
@@ -295,7 +302,7 @@ def test_a_refused_retry_leaves_no_doubt(
     push(redis, "1")
     unit, settling = take(crew), settler(crew, connection.url, parked)
     redis.set("retry", "something else")
-    settling.settle(unit, Retry(5.5, b"again"))
+    settling.retry(unit, Retry(5.5, b"again"))
     assert parked == [None]
     redis.delete("retry")
     take_away(connection)

@@ -28,8 +28,8 @@ MINUTE, TENS, NOTE = "j|260309|12:04", "j|260309|12:0", f"forkq:flushed:{IDENTIT
 HOURS_8, DAYS_3, YEARS_5 = 8 * 3600, 3 * 86_400, 5 * 365 * 86_400
 
 
-class Book:
-    """One child's ledger on one wire, at a time that the test sets."""
+class CountingChild:
+    """The counts of one child, flushed on one connection at a time that the test sets."""
 
     def __init__(self, url: str, at: datetime = NOON) -> None:
         self.at = at
@@ -53,8 +53,8 @@ class Book:
 
 
 @pytest.fixture
-def book(redis: Redis, redis_server: Server) -> Iterator[Book]:
-    with closing(Book(redis_server.url)) as found:
+def child(redis: Redis, redis_server: Server) -> Iterator[CountingChild]:
+    with closing(CountingChild(redis_server.url)) as found:
         yield found
 
 
@@ -76,15 +76,15 @@ def buckets(redis: Redis, key: str) -> list[int]:
 
 
 def test_counters_metrics_and_histograms_stand_as_sidekiq_8_writes_them(
-    book: Book, redis: Redis
+    child: CountingChild, redis: Redis
 ) -> None:
     for seconds in (0.001, 0.012, 0.028, 14.0):
-        book.tally.done("Slow::Job", seconds)
-    book.tally.lost("Slow::Job")
-    book.tally.lost("Bad")
-    book.tally.lost("")
-    book.ran_twice = 2
-    book.flush()
+        child.tally.count_done("Slow::Job", seconds)
+    child.tally.count_failed("Slow::Job")
+    child.tally.count_failed("Bad")
+    child.tally.count_failed("")
+    child.ran_twice = 2
+    child.flush()
     for key in (MINUTE, TENS):
         assert fields(redis, key) == {
             "Slow::Job|p": 5, "Slow::Job|f": 1, "Slow::Job|ms": 14_041, "Bad|p": 1, "Bad|f": 1
@@ -106,36 +106,40 @@ def test_counters_metrics_and_histograms_stand_as_sidekiq_8_writes_them(
     assert all(wanted[key] - 5 <= left <= wanted[key] for key, left in lives.items())
 
 
-def test_a_job_that_takes_no_time_has_its_field_all_the_same(book: Book, redis: Redis) -> None:
-    book.tally.done("Noop", 0.0)
-    book.flush()
+def test_a_job_that_takes_no_time_has_its_field_all_the_same(
+    child: CountingChild, redis: Redis
+) -> None:
+    child.tally.count_done("Noop", 0.0)
+    child.flush()
     assert fields(redis, MINUTE) == {"Noop|p": 1, "Noop|ms": 0}
 
 
 def test_each_flush_adds_what_is_new_and_an_idle_one_sends_nothing(
-    book: Book, redis: Redis
+    child: CountingChild, redis: Redis
 ) -> None:
-    book.tally.done("A", 0.01)
-    book.flush()
-    book.tally.done("A", 0.01)
-    book.tally.done("B", 0.01)
-    book.flush()
+    child.tally.count_done("A", 0.01)
+    child.flush()
+    child.tally.count_done("A", 0.01)
+    child.tally.count_done("B", 0.01)
+    child.flush()
     assert fields(redis, MINUTE) == {"A|p": 2, "A|ms": 20, "B|p": 1, "B|ms": 10}
     redis.config_resetstat()
-    book.flush()
+    child.flush()
     calls: Any = redis.info("commandstats")
     assert not [name for name in calls if "evalsha" in name]
     assert number(redis, "stat:processed") == 3
 
 
-def test_what_is_counted_after_midnight_belongs_to_the_new_day(book: Book, redis: Redis) -> None:
-    book.at = datetime(2026, 12, 31, 23, 59, 59, tzinfo=timezone.utc)
-    book.tally.done("A", 0.01)
-    book.flush()
-    book.at = datetime(2027, 1, 1, 0, 0, 1, tzinfo=timezone.utc)
-    book.tally.done("A", 0.01)
-    book.tally.done("A", 0.01)
-    book.flush()
+def test_what_is_counted_after_midnight_belongs_to_the_new_day(
+    child: CountingChild, redis: Redis
+) -> None:
+    child.at = datetime(2026, 12, 31, 23, 59, 59, tzinfo=timezone.utc)
+    child.tally.count_done("A", 0.01)
+    child.flush()
+    child.at = datetime(2027, 1, 1, 0, 0, 1, tzinfo=timezone.utc)
+    child.tally.count_done("A", 0.01)
+    child.tally.count_done("A", 0.01)
+    child.flush()
     assert number(redis, "stat:processed:2026-12-31") == 1
     assert number(redis, "stat:processed:2027-01-01") == 2
     assert number(redis, "stat:processed") == 3
@@ -145,24 +149,26 @@ def test_what_is_counted_after_midnight_belongs_to_the_new_day(book: Book, redis
     assert buckets(redis, "h|A-1-0:0")[0] == 2
 
 
-def test_a_bucket_that_is_full_stays_full(book: Book, redis: Redis) -> None:
+def test_a_bucket_that_is_full_stays_full(child: CountingChild, redis: Redis) -> None:
     """u16 saturates; it must not start from zero again."""
-    figures = book.tally.classes["A"] = Figures()
+    figures = child.tally.classes["A"] = Figures()
     for _ in range(3):
         figures.longer[2] += 70_000
-        book.flush()
+        child.flush()
     assert buckets(redis, "h|A-9-12:4")[3] == 65_535
     assert fields(redis, MINUTE)["A|p"] == 210_000
 
 
-def test_many_classes_go_in_several_short_scripts_and_all_arrive(book: Book, redis: Redis) -> None:
+def test_many_classes_go_in_several_short_scripts_and_all_arrive(
+    child: CountingChild, redis: Redis
+) -> None:
     """No script of a flush may keep the server from others for long."""
     names = [f"Module{number}::Job" for number in range(1050)]
     for name in names:
-        book.tally.done(name, 0.01)
-        book.tally.lost(name)
+        child.tally.count_done(name, 0.01)
+        child.tally.count_failed(name)
     redis.config_resetstat()
-    book.flush()
+    child.flush()
     calls: Any = redis.info("commandstats")
     assert calls["cmdstat_evalsha"]["calls"] >= 10
     found = fields(redis, MINUTE)
@@ -174,23 +180,23 @@ def test_many_classes_go_in_several_short_scripts_and_all_arrive(book: Book, red
 
 def test_a_flush_whose_reply_is_lost_counts_once(redis: Redis, redis_server: Server) -> None:
     """It is sent again as it was, and what was counted meanwhile comes with the next one."""
-    with Proxy(redis_server.port) as proxy, closing(Book(proxy.url)) as book:
-        book.flush()  # the script is known from here on
+    with Proxy(redis_server.port) as proxy, closing(CountingChild(proxy.url)) as child:
+        child.flush()  # the script is known from here on
         for turn in range(1, 21):
-            book.tally.done("A", 0.01)
-            book.tally.lost("B")
+            child.tally.count_done("A", 0.01)
+            child.tally.count_failed("B")
             proxy.cut(b"EVALSHA", times=turn % 3)
             for _ in range(proxy_cuts := turn % 3):
                 with pytest.raises(ConnectionLost):
-                    book.flush()
-                book.tally.done("A", 0.01)
+                    child.flush()
+                child.tally.count_done("A", 0.01)
             assert proxy.cuts == proxy_cuts
-            book.flush()
+            child.flush()
     assert (number(redis, "stat:processed"), number(redis, "stat:failed")) == (
-        book.tally.processed,
-        book.tally.failed,
+        child.tally.processed,
+        child.tally.failed,
     )
-    figures = book.tally.classes["A"]
+    figures = child.tally.classes["A"]
     assert fields(redis, MINUTE) == {
         "A|p": figures.short, "A|ms": int(figures.seconds * 1000), "B|p": 20, "B|f": 20
     }  # fmt: skip
@@ -199,30 +205,30 @@ def test_a_flush_whose_reply_is_lost_counts_once(redis: Redis, redis_server: Ser
 
 def test_counts_of_an_outage_arrive_when_it_is_over(own_server: Server) -> None:
     redis = own_server.client()
-    with closing(Book(own_server.url)) as book:
-        book.tally.done("A", 0.01)
-        book.flush()
+    with closing(CountingChild(own_server.url)) as child:
+        child.tally.count_done("A", 0.01)
+        child.flush()
         own_server.stop()
         for _ in range(5):
-            book.tally.done("A", 0.01)
+            child.tally.count_done("A", 0.01)
             with pytest.raises(ConnectionLost):
-                book.flush()
+                child.flush()
         own_server.start()
-        book.flush()
+        child.flush()
     assert number(redis, "stat:processed") == 6
     assert fields(redis, MINUTE) == {"A|p": 6, "A|ms": 60}
 
 
 def test_a_full_server_takes_every_count(own_server: Server) -> None:
     redis = own_server.client()
-    with closing(Book(own_server.url)) as book:
+    with closing(CountingChild(own_server.url)) as child:
         redis.config_set("maxmemory", 1)
         with pytest.raises(ResponseError):
             redis.incr("stat:processed")
-        book.tally.done("A", 0.01)
-        book.tally.lost("B")
-        book.flush()
-        book.flush()
+        child.tally.count_done("A", 0.01)
+        child.tally.count_failed("B")
+        child.flush()
+        child.flush()
     assert number(redis, "stat:processed") == 2
     assert fields(redis, MINUTE) == {"A|p": 1, "A|ms": 10, "B|p": 1, "B|f": 1}
     assert buckets(redis, "h|A-9-12:4")[0] == 1
@@ -239,14 +245,14 @@ def test_a_full_server_takes_every_count(own_server: Server) -> None:
     ],
 )
 def test_a_key_of_another_type_costs_its_own_counts_and_makes_no_other_count_twice(
-    book: Book, redis: Redis, key: str, left: int
+    child: CountingChild, redis: Redis, key: str, left: int
 ) -> None:
     redis.rpush(key, "mine")
     for _ in range(2):
-        book.tally.done("A", 0.01)
-        book.tally.lost("A")
-        book.flush()
-        book.flush()
+        child.tally.count_done("A", 0.01)
+        child.tally.count_failed("A")
+        child.flush()
+        child.flush()
     assert redis.lrange(key, 0, -1) == [b"mine"]
     assert redis.ttl(key) == -1
     if key != "stat:processed":
@@ -254,96 +260,98 @@ def test_a_key_of_another_type_costs_its_own_counts_and_makes_no_other_count_twi
     if key != MINUTE:
         assert fields(redis, MINUTE) == {"A|p": left, "A|f": 2, "A|ms": 20}
     assert number(redis, "stat:failed") == 2
-    told = [values for _, event, values in book.log.lines if event.startswith("counts dropped")]
-    assert told == [{"key": key}]
+    logged = [values for _, event, values in child.log.lines if event.startswith("counts dropped")]
+    assert logged == [{"key": key}]
 
 
-def test_a_note_that_was_lost_is_renewed_and_nothing_counts_twice(book: Book, redis: Redis) -> None:
+def test_a_note_that_was_lost_is_renewed_and_nothing_counts_twice(
+    child: CountingChild, redis: Redis
+) -> None:
     """As after a sweep that took this child for dead, or a server that came back empty."""
-    book.tally.done("A", 0.01)
-    book.flush()
+    child.tally.count_done("A", 0.01)
+    child.flush()
     redis.delete(NOTE)
-    book.stats_flusher.renew()
-    book.flush()
+    child.stats_flusher.renew()
+    child.flush()
     assert fields(redis, NOTE) == {"number": 2, "processed": 1, "failed": 0}
     assert number(redis, "stat:processed") == 1
 
 
-def settle(book: Book, processed: int, failed: int) -> int:
+def settle(child: CountingChild, processed: int, failed: int) -> int:
     """What the master's rescue does for a killed child."""
-    book.connection.connect()
-    [missing] = book.connection.exchange(
+    child.connection.connect()
+    [missing] = child.connection.exchange(
         [counters.add_missing(Keys(), IDENTITY, processed, failed, NOON)]
     )
     return int(missing)
 
 
-def test_a_killed_childs_last_word_is_added_once(book: Book, redis: Redis) -> None:
-    book.tally.done("A", 0.01)
-    book.tally.lost("A")
-    book.flush()
-    assert settle(book, 10, 4) == 8
-    assert settle(book, 10, 4) == 0  # the reply to the first may have been lost
+def test_a_killed_childs_last_beat_is_added_once(child: CountingChild, redis: Redis) -> None:
+    child.tally.count_done("A", 0.01)
+    child.tally.count_failed("A")
+    child.flush()
+    assert settle(child, 10, 4) == 8
+    assert settle(child, 10, 4) == 0  # the reply to the first may have been lost
     for name, count in (("processed", 10), ("failed", 4)):
         assert number(redis, f"stat:{name}") == number(redis, f"stat:{name}:2026-03-09") == count
 
 
-def test_a_last_word_that_is_older_than_the_last_flush_adds_nothing(
-    book: Book, redis: Redis
+def test_a_last_beat_that_is_older_than_the_last_flush_adds_nothing(
+    child: CountingChild, redis: Redis
 ) -> None:
     for _ in range(5):
-        book.tally.done("A", 0.01)
-    book.flush()
-    assert settle(book, 3, 0) == 0
+        child.tally.count_done("A", 0.01)
+    child.flush()
+    assert settle(child, 3, 0) == 0
     assert number(redis, "stat:processed") == 5
 
 
-def test_without_a_note_nothing_is_known_to_be_missing(book: Book, redis: Redis) -> None:
+def test_without_a_note_nothing_is_known_to_be_missing(child: CountingChild, redis: Redis) -> None:
     """Another clock has forgotten that child already: its jobs must not count again."""
-    assert settle(book, 1000, 1000) == 0
+    assert settle(child, 1000, 1000) == 0
     assert redis.keys("*") == []
 
 
-def test_a_full_server_takes_the_last_word(own_server: Server) -> None:
+def test_a_full_server_takes_the_last_beat(own_server: Server) -> None:
     redis = own_server.client()
-    with closing(Book(own_server.url)) as book:
-        book.flush()
+    with closing(CountingChild(own_server.url)) as child:
+        child.flush()
         redis.config_set("maxmemory", 1)
-        assert settle(book, 2, 1) == 2
+        assert settle(child, 2, 1) == 2
     assert (number(redis, "stat:processed"), number(redis, "stat:failed")) == (2, 1)
 
 
-def test_whatever_is_lost_and_killed_every_job_counts_exactly_once(
+def test_after_lost_replies_and_a_kill_every_job_counts_exactly_once(
     redis: Redis, redis_server: Server
 ) -> None:
     """A random life: jobs, lost replies, a note that expires, and at the end a kill."""
     chance = random.Random(7)
-    with Proxy(redis_server.port) as proxy, closing(Book(proxy.url)) as book:
+    with Proxy(redis_server.port) as proxy, closing(CountingChild(proxy.url)) as child:
         for _ in range(150):
             for _ in range(chance.randrange(4)):
-                book.tally.done(chance.choice("ABC"), chance.random())
+                child.tally.count_done(chance.choice("ABC"), chance.random())
             proxy.cut(b"EVALSHA", times=chance.randrange(3))
             try:
-                book.flush()
+                child.flush()
             except ConnectionLost:
                 continue
         proxy.cut(b"EVALSHA", times=0)
-        told = book.tally.processed
-        assert settle(book, told, 0) <= told
-    assert number(redis, "stat:processed") == told
+        counted = child.tally.processed
+        assert settle(child, counted, 0) <= counted
+    assert number(redis, "stat:processed") == counted
 
 
 def test_batches_go_on_where_a_lost_reply_stopped_them(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger_module, "_CLASSES_AT_ONCE", 2)
-    with Proxy(redis_server.port) as proxy, closing(Book(proxy.url)) as book:
+    with Proxy(redis_server.port) as proxy, closing(CountingChild(proxy.url)) as child:
         for name in "ABCDEFG":
-            book.tally.done(name, 0.01)
+            child.tally.count_done(name, 0.01)
         proxy.cut(b"EVALSHA", times=1)
         with pytest.raises(ConnectionLost):
-            book.flush()
-        book.flush()
+            child.flush()
+        child.flush()
     found = fields(redis, MINUTE)
     assert found == {
         f"{name}|{field}": n for name in "ABCDEFG" for field, n in (("p", 1), ("ms", 10))
@@ -351,37 +359,37 @@ def test_batches_go_on_where_a_lost_reply_stopped_them(
     assert number(redis, "stat:processed") == 7
 
 
-def test_nothing_done_is_nothing_flushed_but_the_note(book: Book, redis: Redis) -> None:
-    book.stats_flusher.flush(_connected(book), Totals())
+def test_nothing_done_is_nothing_flushed_but_the_note(child: CountingChild, redis: Redis) -> None:
+    child.stats_flusher.flush(_connected(child), Totals())
     assert [key.decode() for key in redis.scan_iter()] == [NOTE]
 
 
-def _connected(book: Book) -> RedisConnection:
-    book.connection.connect()
-    return book.connection
+def _connected(child: CountingChild) -> RedisConnection:
+    child.connection.connect()
+    return child.connection
 
 
 # Deploy marks
 
 
-def test_a_mark_stands_as_sidekiqs_deploy_reads_it(book: Book, redis: Redis) -> None:
-    connection = _connected(book)
+def test_a_mark_stands_as_sidekiqs_deploy_reads_it(child: CountingChild, redis: Redis) -> None:
+    connection = _connected(child)
     assert mark(connection, Keys(), "v1.2.3 deploy", at=NOON.timestamp())
     assert redis.hgetall("20260309-marks") == {b"2026-03-09T12:04:00Z": b"v1.2.3 deploy"}
     assert 90 * 86_400 - 5 <= redis.ttl("20260309-marks") <= 90 * 86_400
     assert 55 <= redis.ttl("deploylock-v1.2.3 deploy") <= 60
 
 
-def test_ten_hosts_that_deploy_the_same_make_one_mark(book: Book, redis: Redis) -> None:
+def test_ten_hosts_that_deploy_the_same_make_one_mark(child: CountingChild, redis: Redis) -> None:
     """Even if a minute ends between them."""
-    connection = _connected(book)
+    connection = _connected(child)
     made = [mark(connection, Keys(), "v2", at=NOON.timestamp() + 10 * host) for host in range(10)]
     assert made == ["v2"] + [None] * 9
     assert redis.hlen("20260309-marks") == 1
 
 
-def test_two_deploys_in_one_minute_are_both_shown(book: Book, redis: Redis) -> None:
-    connection = _connected(book)
+def test_two_deploys_in_one_minute_are_both_shown(child: CountingChild, redis: Redis) -> None:
+    connection = _connected(child)
     assert mark(connection, Keys(), "first", at=NOON.timestamp()) == "first"
     assert mark(connection, Keys(), "second", at=NOON.timestamp()) == "first, second"
     assert redis.hvals("20260309-marks") == [b"first, second"]
@@ -396,10 +404,12 @@ def test_a_full_server_takes_a_mark(own_server: Server) -> None:
     assert own_server.cli("EXISTS", "deploylock-v4") == 1
 
 
-def test_a_mark_that_the_server_refused_may_be_set_again(book: Book, redis: Redis) -> None:
+def test_a_mark_that_the_server_refused_may_be_set_again(
+    child: CountingChild, redis: Redis
+) -> None:
     redis.set("20260309-marks", "no hash")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
-        mark(_connected(book), Keys(), "v3", at=NOON.timestamp())
+        mark(_connected(child), Keys(), "v3", at=NOON.timestamp())
     redis.delete("20260309-marks")
-    book.connection.close()
-    assert mark(_connected(book), Keys(), "v3", at=NOON.timestamp()) == "v3"
+    child.connection.close()
+    assert mark(_connected(child), Keys(), "v3", at=NOON.timestamp()) == "v3"

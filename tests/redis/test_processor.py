@@ -1,4 +1,4 @@
-"""A job's way through real processors: performed, retried, buried, and never harmful."""
+"""A job's way through real processors: it is performed, retried or buried, and harms no other."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, NoReturn
 
 import pytest
@@ -13,13 +14,17 @@ from redis import Redis
 
 import forkq
 from forkq import middleware, registry
+from forkq.child.cron.outcome import CronOutcomes
 from forkq.child.fetch import in_flight
 from forkq.child.heartbeat.stats import Totals
 from forkq.child.processor import Processor
 from forkq.errors import Shutdown
+from forkq.store.pool import RedisPool
+from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
 from forkq.wire.payload import dumps
 from tests.redis.in_process_child import InProcessChild
+from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
@@ -94,11 +99,11 @@ def test_a_hundred_malformed_payloads_are_buried_and_the_processors_unharmed(
     assert len(set(payloads)) == 100
     redis.lpush(LIST, *payloads)
     redis.lpush(LIST, payload("Good", "after"))
-    with InProcessChild(redis_server.url, concurrency=3) as shop:
+    with InProcessChild(redis_server.url, concurrency=3) as child:
         settled(redis)
         assert ran == [["after"]]
-        assert len(shop.processors) == 3
-        assert all(processor.alive for processor in shop.processors)
+        assert len(child.processors) == 3
+        assert all(processor.alive for processor in child.processors)
         entries: Any = redis.zrange("dead", 0, -1)
         buried = set(entries)
         wrapped: list[Any] = [json.loads(raw) for raw in buried - set(payloads)]
@@ -109,9 +114,9 @@ def test_a_hundred_malformed_payloads_are_buried_and_the_processors_unharmed(
             b'[{"class":"Good"}]',
         }  # fmt: skip
         assert redis.exists("retry") == 0
-        wait_until(lambda: shop.manager.tally().processed == 101, what="the tally")
-        assert shop.manager.tally().failed == 100
-    assert shop.log.events().count("malformed payload, buried") == 100
+        wait_until(lambda: child.manager.tally().processed == 101, what="the tally")
+        assert child.manager.tally().failed == 100
+    assert child.log.events().count("malformed payload, buried") == 100
 
 
 HUGE = 10**400
@@ -148,14 +153,14 @@ def test_a_job_that_cannot_run_fails_and_harms_no_processor(
         raise ValueError("bad")
 
     ran = good()
-    with InProcessChild(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as child:
         redis.lpush(
             LIST, dumps({"class": "Bad", "args": [1], "jid": "m1", **keys}), payload("Good")
         )
         settled(redis)
         assert ran == [[]]
-        assert len(shop.processors) == 1
-        assert shop.processors[0].alive
+        assert len(child.processors) == 1
+        assert child.processors[0].alive
     assert redis.zcard("retry") + redis.zcard("dead") == 1
 
 
@@ -205,14 +210,14 @@ def test_a_job_that_tries_to_end_its_process_just_fails(
     redis: Redis, redis_server: Server, error: type[BaseException]
 ) -> None:
     failing(error())
-    with InProcessChild(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as child:
         redis.lpush(LIST, payload("Bad"))
         settled(redis)
-        assert shop.processors[0].alive
+        assert child.processors[0].alive
     assert entries(redis, "retry")[0]["error_class"].endswith(error.__name__)
 
 
-def test_an_exhausted_job_runs_its_hook_is_buried_and_then_mourned(
+def test_an_exhausted_job_runs_its_hook_is_buried_and_then_the_death_handlers_run(
     redis: Redis, redis_server: Server
 ) -> None:
     order: list[str] = []
@@ -223,19 +228,19 @@ def test_an_exhausted_job_runs_its_hook_is_buried_and_then_mourned(
         raise KeyError("in the handler")
 
     @forkq.on_death
-    def mourn(job: dict[str, Any], error: BaseException) -> None:
+    def note(job: dict[str, Any], error: BaseException) -> None:
         order.append(f"{job['jid']} {error} {redis.zcard('dead')} dead")
 
-    with InProcessChild(redis_server.url) as shop:
+    with InProcessChild(redis_server.url) as child:
         redis.lpush(LIST, payload("Bad", retry=0))
         wait_until(lambda: len(order) == 2, what="the death handlers")
         settled(redis)
     assert order == ["exhausted", "m1 x 1 dead"]
-    assert "a death handler failed" in shop.log.events()
+    assert "a death handler failed" in child.log.events()
 
 
 @pytest.mark.parametrize(
-    ("keys", "dead", "mourned"),
+    ("keys", "dead", "calls"),
     [
         ({"retry": False}, 0, 1),
         ({"retry": 0, "dead": False}, 0, 1),
@@ -243,40 +248,40 @@ def test_an_exhausted_job_runs_its_hook_is_buried_and_then_mourned(
         ({"retry": 2}, 0, 0),
     ],
 )
-def test_death_handlers_hear_of_every_job_that_is_given_up(
-    redis: Redis, redis_server: Server, keys: dict[str, Any], dead: int, mourned: int
+def test_death_handlers_are_called_for_every_job_that_is_given_up(
+    redis: Redis, redis_server: Server, keys: dict[str, Any], dead: int, calls: int
 ) -> None:
     failing(ValueError("x"))
-    heard: list[str] = []
-    forkq.on_death(lambda job, error: heard.append(job["jid"]))
+    called: list[str] = []
+    forkq.on_death(lambda job, error: called.append(job["jid"]))
     with InProcessChild(redis_server.url):
         redis.lpush(LIST, payload("Bad", **keys))
         settled(redis)
-    assert (redis.zcard("dead"), len(heard)) == (dead, mourned)
+    assert (redis.zcard("dead"), len(called)) == (dead, calls)
 
 
-def test_error_handlers_hear_of_a_failure_and_their_own_errors_change_nothing(
+def test_error_handlers_are_called_for_a_failure_and_their_own_errors_change_nothing(
     redis: Redis, redis_server: Server
 ) -> None:
     failing(ValueError("x"))
-    heard: list[Any] = []
+    called: list[Any] = []
 
     @forkq.on_error
     def broken(error: BaseException, context: dict[str, Any]) -> None:
-        heard.append((str(error), context["job"]["jid"]))
+        called.append((str(error), context["job"]["jid"]))
         raise KeyError("in the handler")
 
     with InProcessChild(redis_server.url):
         redis.lpush(LIST, payload("Bad"))
         settled(redis)
-    assert heard == [("x", "m1")]
+    assert called == [("x", "m1")]
     assert redis.zcard("retry") == 1
 
 
 def test_only_perform_itself_is_judged_by_the_jobs_own_hooks(
     redis: Redis, redis_server: Server
 ) -> None:
-    """The two rings: middleware that fails is retried by the default, unasked."""
+    """The two rings: middleware that fails is retried by default, without the hook."""
     asked: list[int] = []
 
     def retry_in(count: int, error: BaseException, job: dict[str, Any]) -> object:
@@ -330,7 +335,7 @@ def test_inside_a_job_the_current_job_is_known(redis: Redis, redis_server: Serve
     assert seen == [("m1", "default", 2, [1])]
 
 
-def test_after_rubys_retry_now_no_one_sees_a_negative_retry_count(
+def test_after_rubys_retry_now_the_job_sees_no_negative_retry_count(
     redis: Redis, redis_server: Server
 ) -> None:
     """Sidekiq's web UI counts down before it enqueues the job; the run costs no retry."""
@@ -363,14 +368,14 @@ def test_a_wrapped_job_counts_under_the_wrapped_class(redis: Redis, redis_server
         if args:
             raise ValueError("boom")
 
-    with InProcessChild(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as child:
         redis.lpush(LIST, payload("Wrapper", wrapped="Mails::Welcome"))
         redis.lpush(LIST, payload("Wrapper", "fail", wrapped="Mails::Welcome"))
         for odd in (5, "", "x" * 300, None):
             redis.lpush(LIST, payload("Wrapper", wrapped=odd))
         redis.lpush(LIST, payload("Unknown", wrapped="Mails::Welcome"))
-        wait_until(lambda: shop.manager.counts() == (7, 2), what="the counts")
-    figures = {n: (row[0], sum(row[2:])) for n, row in shop.manager.tally().classes.items()}
+        wait_until(lambda: child.manager.counts() == (7, 2), what="the counts")
+    figures = {n: (row[0], sum(row[2:])) for n, row in child.manager.tally().classes.items()}
     assert figures == {"Mails::Welcome": (1, 1), "Wrapper": (0, 4)}
 
 
@@ -379,11 +384,11 @@ def test_wrapped_names_without_end_do_not_fill_the_memory(
 ) -> None:
     monkeypatch.setattr("forkq.child.processor._MOST_NAMES", 3)
     good()
-    with InProcessChild(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as child:
         for number in range(6):
             redis.lpush(LIST, payload("Good", wrapped=f"W{number}"))
-        wait_until(lambda: shop.manager.counts() == (6, 0), what="the counts")
-    assert shop.manager.tally().classes.keys() == {"W0", "W1", "W2", "Good"}
+        wait_until(lambda: child.manager.counts() == (6, 0), what="the counts")
+    assert child.manager.tally().classes.keys() == {"W0", "W1", "W2", "Good"}
 
 
 def test_an_interrupted_job_goes_back_to_the_head_and_counts_as_nothing(
@@ -401,20 +406,20 @@ def test_an_interrupted_job_goes_back_to_the_head_and_counts_as_nothing(
             cleaned.set()
 
     redis.lpush(LIST, payload("Long"), payload("Good", "next"))
-    shop = InProcessChild(redis_server.url, concurrency=1)
-    with shop:
+    child = InProcessChild(redis_server.url, concurrency=1)
+    with child:
         assert inside.wait(10)
-        shop.manager.quiet()
-        assert shop.manager.interrupt() == 1
+        child.manager.quiet()
+        assert child.manager.interrupt() == 1
         assert cleaned.wait(10)
-        wait_until(lambda: shop.manager.idle, what="the processor's end")
-    assert shop.manager.tally() == Totals()
+        wait_until(lambda: child.manager.idle, what="the processor's end")
+    assert child.manager.tally() == Totals()
     assert redis.lrange(LIST, 0, -1) == [payload("Good", "next"), payload("Long")]
     assert redis.exists("retry", "dead", INFLIGHT) == 0
 
 
 def test_each_registered_class_has_figures_of_its_own(redis: Redis, redis_server: Server) -> None:
-    """Names that nobody registered come from anywhere: they count, and get no figures."""
+    """Payloads may hold any name: what is not registered is counted, but not by class."""
     failing(ValueError("x"))
     good()
 
@@ -422,12 +427,12 @@ def test_each_registered_class_has_figures_of_its_own(redis: Redis, redis_server
     def slow() -> None:
         time.sleep(0.025)
 
-    with InProcessChild(redis_server.url) as shop:
+    with InProcessChild(redis_server.url) as child:
         redis.lpush(LIST, *[payload("Good")] * 3, payload("Bad"), payload("Unknown"), b"nonsense")
         redis.lpush(LIST, payload("Slow"), payload("Slow", "too", "many", "arguments"))
         settled(redis)
-        wait_until(lambda: shop.manager.counts() == (8, 4), what="the counts")
-    totals = shop.manager.tally()
+        wait_until(lambda: child.manager.counts() == (8, 4), what="the counts")
+    totals = child.manager.tally()
     assert (totals.processed, totals.failed) == (8, 4)
     assert totals.classes.keys() == {"Good", "Bad", "Slow"}
     figures = {name: (row[0], sum(row[2:])) for name, row in totals.classes.items()}
@@ -445,25 +450,32 @@ def test_run_times_are_right_though_the_wall_clock_is_set_meanwhile(
     def job() -> None:
         monkeypatch.setattr(time, "time", lambda: wall() - 3600)
 
-    with InProcessChild(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as child:
         redis.lpush(LIST, payload("Good"))
-        wait_until(lambda: shop.manager.counts() == (1, 0), what="the count")
+        wait_until(lambda: child.manager.counts() == (1, 0), what="the count")
     monkeypatch.undo()
-    milliseconds = shop.manager.tally().classes["Good"][1]
+    milliseconds = child.manager.tally().classes["Good"][1]
     assert 0 <= milliseconds < 60_000
 
 
-def test_the_end_of_a_job_with_our_notes_is_told_with_its_outcome(
-    redis: Redis, redis_server: Server
-) -> None:
-    """Periodic jobs are among them; all others cost nothing."""
+def test_the_history_of_periodic_jobs_gets_each_outcome(redis: Redis, redis_server: Server) -> None:
+    """A job that no entry has enqueued is not noted."""
     failing(ValueError("x"))
     good()
-    told: list[tuple[str, str]] = []
-    shop = InProcessChild(redis_server.url)
-    for processor in shop.processors:
-        processor._on_end = lambda job, outcome, elapsed: told.append((job["jid"], outcome))
-    with shop:
+    ended: list[tuple[str, str]] = []
+
+    class FakeCronOutcomes(CronOutcomes):
+        """Remembers what it would have noted in Redis."""
+
+        def _note(self, name: str, jid: str, line: bytes) -> None:
+            ended.append((jid, json.loads(line)["event"]))
+
+    with (
+        closing(RedisPool(redis_server.url, size=1, timeout=5, connect_timeout=2)) as pool,
+        InProcessChild(
+            redis_server.url, observers=[FakeCronOutcomes(Keys(), pool, RecordedLog())]
+        ) as child,
+    ):
         notes: dict[str, Any] = {"forkq": {"cron": "n"}}
         redis.lpush(
             LIST,
@@ -473,10 +485,10 @@ def test_the_end_of_a_job_with_our_notes_is_told_with_its_outcome(
             payload("Bad", jid="dead", retry=0, **notes),
             payload("Bad", jid="dropped", retry=False, **notes),
         )
-        wait_until(lambda: shop.manager.counts() == (5, 3), what="the counts")
+        wait_until(lambda: child.manager.counts() == (5, 3), what="the counts")
         settled(redis)
-        wait_until(lambda: len(told) == 4, what="four ends")
-    assert sorted(told) == [(name, name) for name in ("dead", "done", "dropped", "retry")]
+        wait_until(lambda: len(ended) == 4, what="four ends")
+    assert sorted(ended) == [(name, name) for name in ("dead", "done", "dropped", "retry")]
 
 
 @pytest.mark.parametrize("link", ["raise from", "while handling"])
@@ -497,11 +509,11 @@ def test_an_error_that_the_interruption_caused_is_no_failure(
             raise ValueError("connection closed")  # noqa: B904 - that is the point
 
     redis.lpush(LIST, payload("Long"))
-    with InProcessChild(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as child:
         assert inside.wait(10)
-        shop.manager.quiet()
-        shop.manager.interrupt()
-        wait_until(lambda: shop.manager.idle, what="the processor's end")
+        child.manager.quiet()
+        child.manager.interrupt()
+        wait_until(lambda: child.manager.idle, what="the processor's end")
     assert redis.lrange(LIST, 0, -1) == [payload("Long")]
     assert redis.exists("retry", "dead") == 0
 
@@ -510,8 +522,8 @@ def test_a_dead_processor_is_replaced_and_its_job_runs_again(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = good()
-    with InProcessChild(redis_server.url, concurrency=2) as shop:
-        wait_until(lambda: shop.fetcher._waiting, what="the shop to wait")
+    with InProcessChild(redis_server.url, concurrency=2) as child:
+        wait_until(lambda: child.fetcher._waiting, what="the child to wait")
         victims: list[str] = []
         process = Processor.process
 
@@ -523,10 +535,10 @@ def test_a_dead_processor_is_replaced_and_its_job_runs_again(
 
         monkeypatch.setattr(Processor, "process", die)
         redis.lpush(LIST, payload("Good", "twice"))
-        wait_until(lambda: not all(p.alive for p in shop.processors), what="a processor's death")
-        shop.manager.replace_the_dead()
+        wait_until(lambda: not all(p.alive for p in child.processors), what="a processor's death")
+        child.manager.replace_the_dead()
         settled(redis)
-        assert len(shop.processors) == 3
+        assert len(child.processors) == 3
         assert ran == [["twice"]]
 
 
@@ -534,21 +546,21 @@ def test_what_a_dead_processor_had_counted_stays_counted(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good()
-    with InProcessChild(redis_server.url, concurrency=1) as shop:
+    with InProcessChild(redis_server.url, concurrency=1) as child:
         redis.lpush(LIST, *[payload("Good")] * 5)
-        wait_until(lambda: shop.manager.counts() == (5, 0), what="the counts")
-        monkeypatch.setattr(shop.processors[0], "process", _die)
+        wait_until(lambda: child.manager.counts() == (5, 0), what="the counts")
+        monkeypatch.setattr(child.processors[0], "process", _die)
         redis.lpush(LIST, payload("Good"))
-        wait_until(lambda: not shop.processors[0].alive, what="the processor's death")
-        assert shop.manager.counts() == (5, 0)
-        shop.manager.replace_the_dead()
-        wait_until(lambda: shop.manager.counts() == (6, 0), what="the count of its heir")
-    row = shop.manager.tally().classes["Good"]
+        wait_until(lambda: not child.processors[0].alive, what="the processor's death")
+        assert child.manager.counts() == (5, 0)
+        child.manager.replace_the_dead()
+        wait_until(lambda: child.manager.counts() == (6, 0), what="the count of its replacement")
+    row = child.manager.tally().classes["Good"]
     assert sum(row[2:]) == 6
 
 
 def _die(unit: UnitOfWork) -> NoReturn:
-    """What ends the thread of a processor."""
+    """Ends the thread of a processor."""
     raise SystemExit
 
 
@@ -559,14 +571,14 @@ def test_what_redis_does_not_take_is_kept_and_settled_later(
     """Redis refuses in the middle of the script (here: by an ACL); the lease stays."""
     failing(ValueError("boom"))
     redis = own_server.client()
-    with InProcessChild(own_server.url, concurrency=2) as shop:
+    with InProcessChild(own_server.url, concurrency=2) as child:
         own_server.cli("ACL", "SETUSER", "default", "-zadd")
         redis.lpush(LIST, payload("Bad", retry=retry))
-        assert shop.parked.wait(10)
-        assert shop.settler.again() is True
+        assert child.parked.wait(10)
+        assert child.settler.again() is True
         assert redis.hlen(INFLIGHT) == 1
         own_server.cli("ACL", "SETUSER", "default", "+zadd")
-        assert shop.settler.again() is False
+        assert child.settler.again() is False
         assert redis.zcard(target) == 1
         assert redis.exists(INFLIGHT) == 0
 
@@ -578,20 +590,20 @@ def test_jobs_that_redis_does_not_take_keep_no_processor_from_working(
 ) -> None:
     ran, redis = good(), own_server.client()
     failing(ValueError("boom"))
-    with InProcessChild(own_server.url, concurrency=2) as shop:
+    with InProcessChild(own_server.url, concurrency=2) as child:
         refuse(own_server, target, reason)
         redis.lpush(LIST, *(payload("Bad", retry=retry, jid=f"{n}") for n in range(5)))
         redis.lpush(LIST, *(payload("Good", n) for n in range(20)))
         wait_until(lambda: len(ran) == 20 and redis.llen(LIST) == 0, what="the good jobs")
         wait_until(lambda: redis.hlen(INFLIGHT) == 5, what="the acknowledgements")
-        assert shop.manager.busy == 0
+        assert child.manager.busy == 0
         assert sent_in(redis, 0.5) < 20
-        assert shop.settler.again() is True
+        assert child.settler.again() is True
         accept(own_server, target, reason)
-        assert shop.settler.again() is False
+        assert child.settler.again() is False
         assert redis.zcard(target) == 5
         assert redis.exists(INFLIGHT) == 0
-    events = shop.log.events()
+    events = child.log.events()
     assert "redis lost" not in events
     assert events.count("redis does not take failed jobs; they are kept and tried again") == 1
     assert events.count("redis takes failed jobs again") == 1
@@ -604,14 +616,14 @@ def test_when_too_many_failed_jobs_are_kept_nothing_is_fetched_or_asked(
     ran = good()
     failing(ValueError("boom"))
     redis.set("retry", "no set")
-    with InProcessChild(redis_server.url, concurrency=2) as shop:
+    with InProcessChild(redis_server.url, concurrency=2) as child:
         redis.lpush(LIST, *(payload("Bad", jid=f"{n}") for n in range(9)), payload("Good", 1))
         wait_until(lambda: redis.hlen(INFLIGHT) == 5, what="as many leases as fit")
-        wait_until(lambda: shop.manager.busy == 0, what="the last failure")
+        wait_until(lambda: child.manager.busy == 0, what="the last failure")
         assert sent_in(redis, 0.5) < 20
         assert (redis.hlen(INFLIGHT), ran) == (5, [])
         redis.delete("retry")
-        assert shop.settler.again() is False
+        assert child.settler.again() is False
         wait_until(lambda: ran == [[1]] and redis.zcard("retry") == 9, what="the rest")
 
 
@@ -620,16 +632,16 @@ def test_what_is_refused_is_tried_again_with_growing_pauses(
 ) -> None:
     failing(ValueError("boom"))
     redis.set("retry", "no set")
-    with InProcessChild(redis_server.url, concurrency=2) as shop:
+    with InProcessChild(redis_server.url, concurrency=2) as child:
         redis.lpush(LIST, *(payload("Bad", jid=f"{n}") for n in range(9)))
-        wait_until(lambda: redis.llen(LIST) == 0 and shop.manager.busy == 0, what="the failures")
-        assert shop.settler.again_in_time() is True
+        wait_until(lambda: redis.llen(LIST) == 0 and child.manager.busy == 0, what="the failures")
+        assert child.settler.again_in_time() is True
         before = commands(redis)
         for _ in range(100):
-            assert shop.settler.again_in_time() is True
+            assert child.settler.again_in_time() is True
         assert commands(redis) - before < 20
         redis.delete("retry")
-        wait_until(lambda: not shop.settler.again_in_time(), what="its time", every=0.05)
+        wait_until(lambda: not child.settler.again_in_time(), what="its time", every=0.05)
     assert redis.zcard("retry") == 9
 
 

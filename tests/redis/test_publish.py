@@ -1,4 +1,4 @@
-"""Publishing periodic jobs: what an app says is what stands in Redis; others' are left alone."""
+"""Publishing periodic jobs: Redis has what the app defines; other apps keep their entries."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def publish(
     return log
 
 
-def standing(redis: Redis) -> dict[str, Entry]:
+def published(redis: Redis) -> dict[str, Entry]:
     found: Any = redis.hgetall("forkq:cron")
     return {name.decode(): Entry.decode(raw) for name, raw in found.items()}
 
@@ -60,7 +60,7 @@ def last(redis: Redis, name: str = "report") -> int | None:
 def test_a_new_entry_stands_and_begins_now(connection: RedisConnection, redis: Redis) -> None:
     before = int(time.time())
     log = publish(connection, entry())
-    assert standing(redis) == {"report": entry()}
+    assert published(redis) == {"report": entry()}
     assert before <= (last(redis) or 0) <= time.time()
     assert log.lines == [("info", "periodic jobs added", {"names": ["report"]})]
 
@@ -90,7 +90,7 @@ def test_a_changed_schedule_begins_now(
     publish(connection, entry())
     redis.hset("forkq:cron:last", "report", "5")
     log = publish(connection, entry(**change))
-    assert standing(redis) == {"report": entry(**change)}
+    assert published(redis) == {"report": entry(**change)}
     assert (last(redis) or 0) > 5
     assert log.events() == ["periodic jobs changed"]
 
@@ -113,7 +113,7 @@ def test_any_other_change_leaves_the_last_tick(
     publish(connection, entry())
     redis.hset("forkq:cron:last", "report", "5")
     publish(connection, entry(**change))
-    assert standing(redis) == {"report": entry(**change)}
+    assert published(redis) == {"report": entry(**change)}
     assert last(redis) == 5
 
 
@@ -145,13 +145,13 @@ def test_a_last_tick_of_a_clock_that_was_wrong_does(
     assert (last(redis) or 0) <= time.time()
 
 
-def test_what_the_app_no_longer_says_goes_with_all_its_notes(
+def test_what_the_app_no_longer_defines_goes_with_all_its_notes(
     connection: RedisConnection, redis: Redis
 ) -> None:
     publish(connection, entry(), entry("other"))
     redis.hset("forkq:cron:pending", "other", "abc")
     log = publish(connection, entry())
-    assert list(standing(redis)) == ["report"]
+    assert list(published(redis)) == ["report"]
     assert redis.hkeys("forkq:cron:last") == [b"report"]
     assert not redis.exists("forkq:cron:pending")
     [(level, event, values)] = log.lines
@@ -159,7 +159,7 @@ def test_what_the_app_no_longer_says_goes_with_all_its_notes(
     assert "removed" in event
     assert "different tags" in event
     publish(connection)
-    assert standing(redis) == {}
+    assert published(redis) == {}
 
 
 def test_two_apps_leave_each_other_alone(connection: RedisConnection, redis: Redis) -> None:
@@ -168,10 +168,10 @@ def test_two_apps_leave_each_other_alone(connection: RedisConnection, redis: Red
     publish(connection, mail, origins=("code:mail",))
     publish(connection, entry(cron="*/2 * * * *"))
     publish(connection)
-    assert standing(redis) == {"mail": mail}
+    assert published(redis) == {"mail": mail}
 
 
-def test_names_of_an_app_that_runs_are_not_overwritten_and_told_once(
+def test_names_of_an_app_that_runs_are_not_overwritten_and_logged_once(
     connection: RedisConnection, redis: Redis
 ) -> None:
     """One line for all of them; and there is something left to do, with each beat."""
@@ -181,8 +181,8 @@ def test_names_of_an_app_that_runs_are_not_overwritten_and_told_once(
     ours = [entry(name, "1 * * * *", origin="code:mail") for name in ("report", "weekly", "mail")]
     publisher = Publisher(Keys(), {"code:mail": ours}, log)
     assert [publisher.publish(connection) for _ in range(3)] == [True] * 3
-    assert standing(redis)["report"] == entry()
-    assert standing(redis)["mail"] == ours[2]
+    assert published(redis)["report"] == entry()
+    assert published(redis)["mail"] == ours[2]
     [(_, event, values)] = [line for line in log.lines if line[0] == "warning"]
     assert "within a minute after it has ended" in event
     assert values == {"names": ["report", "weekly"], "origin": "code:app"}
@@ -202,7 +202,7 @@ def test_names_of_an_app_that_has_ended_are_taken_over_with_their_last_ticks(
     assert publisher.publish(connection) is True
     redis.delete("forkq:cron:origin:app")
     assert publisher.publish(connection) is False
-    assert standing(redis) == {"report": ours[0], "weekly": ours[1], "unlike": entry("unlike")}
+    assert published(redis) == {"report": ours[0], "weekly": ours[1], "unlike": entry("unlike")}
     assert last(redis) == 5
     assert (last(redis, "weekly") or 0) > 5
     assert log.lines[1:] == [
@@ -222,7 +222,7 @@ def test_what_was_added_at_run_time_is_not_taken_over(
     added = entry(origin="api")
     redis.hset("forkq:cron", "report", added.encode())
     log = publish(connection, entry())
-    assert standing(redis) == {"report": added}
+    assert published(redis) == {"report": added}
     [(level, event, values)] = log.lines
     assert level == "warning"
     assert "forkq cron remove" in event
@@ -236,7 +236,7 @@ def test_an_entry_may_move_from_the_file_to_the_code(
     publish(connection, entry(origin="file:app"), origins=origins)
     redis.hset("forkq:cron:last", "report", "5")
     publish(connection, entry(), origins=origins)
-    assert standing(redis) == {"report": entry()}
+    assert published(redis) == {"report": entry()}
     assert last(redis) == 5  # it is the same schedule: its ticks go on
 
 
@@ -247,7 +247,7 @@ def test_a_rolling_deploy_ends_with_the_new_definitions(
     old, new = [entry(), entry("dropped")], [entry(cron="*/5 * * * *"), entry("added")]
     for entries in (old, new, old, new, new):
         publish(connection, *entries)
-    assert standing(redis) == {one.name: one for one in new}
+    assert published(redis) == {one.name: one for one in new}
     assert set(redis.hkeys("forkq:cron:last")) == {b"report", b"added"}
 
 
@@ -281,7 +281,7 @@ def test_a_respawned_child_of_the_old_version_does_not_bring_its_jobs_back(
     deploy.child(OLD, 1, *V1).publish(deploy.connection)
     deploy.child(NEW, 1, *V2).publish(deploy.connection)
     assert deploy.child(OLD, 2, *V1).publish(deploy.connection) is False
-    assert standing(redis) == {one.name: one for one in V2}
+    assert published(redis) == {one.name: one for one in V2}
 
 
 def test_the_newest_generation_repairs_what_an_older_one_wrote(
@@ -292,9 +292,9 @@ def test_the_newest_generation_repairs_what_an_older_one_wrote(
     new.publish(deploy.connection)
     publish(deploy.connection, *V1)
     new.publish(deploy.connection)
-    assert standing(redis) == {one.name: one for one in V2}
-    told = {(level, *values["names"]) for level, _, values in deploy.log.lines[1:]}
-    assert told == {("warning", "dropped"), ("warning", "added", "report")}
+    assert published(redis) == {one.name: one for one in V2}
+    logged = {(level, *values["names"]) for level, _, values in deploy.log.lines[1:]}
+    assert logged == {("warning", "dropped"), ("warning", "added", "report")}
 
 
 def test_definitions_that_were_deleted_come_back_and_no_tick_is_lost(
@@ -305,7 +305,7 @@ def test_definitions_that_were_deleted_come_back_and_no_tick_is_lost(
     redis.hset("forkq:cron:last", "report", "5")
     redis.delete("forkq:cron")
     child.publish(deploy.connection)
-    assert standing(redis) == {one.name: one for one in V2}
+    assert published(redis) == {one.name: one for one in V2}
     assert last(redis) == 5
     assert "repaired" in deploy.log.events()[-1]
 
@@ -317,14 +317,14 @@ def test_of_one_generation_the_child_that_was_forked_last_publishes(
     first, second = deploy.child(NEW, 1, *V1), deploy.child(NEW, 2, *V2)
     for child in (first, second, first, second, first):
         child.publish(deploy.connection)
-    assert standing(redis) == {one.name: one for one in V2}
+    assert published(redis) == {one.name: one for one in V2}
     assert len(deploy.log.lines) == 4  # two added; then one changed, one dropped, one added
 
 
 def test_the_old_version_publishes_again_when_the_new_one_has_gone(
     deploy: Deploy, redis: Redis
 ) -> None:
-    """After a while in which it has seen that nobody renews the claim, and not before."""
+    """After a while in which it has seen that no child renews the claim, and not before."""
     old, new = deploy.child(OLD, 1, *V1), deploy.child(NEW, 1, *V2)
     for _ in range(4):
         new.publish(deploy.connection)
@@ -332,12 +332,12 @@ def test_the_old_version_publishes_again_when_the_new_one_has_gone(
         deploy.at += 40
     for _ in range(2):
         old.publish(deploy.connection)
-        assert standing(redis).keys() == {"report", "added"}
+        assert published(redis).keys() == {"report", "added"}
         deploy.at += 40
     old.publish(deploy.connection)
-    assert standing(redis) == {one.name: one for one in V1}
+    assert published(redis) == {one.name: one for one in V1}
     new.publish(deploy.connection)  # it was only cut off
-    assert standing(redis) == {one.name: one for one in V2}
+    assert published(redis) == {one.name: one for one in V2}
 
 
 @pytest.mark.parametrize("claim", ["nonsense", "new 1 x", "x 99999999999999 1 5", ["a list"]])
@@ -352,7 +352,7 @@ def test_an_odd_claim_keeps_nobody_from_publishing_for_long(
     child.publish(deploy.connection)
     deploy.at += 100
     child.publish(deploy.connection)
-    assert standing(redis) == {one.name: one for one in V2}
+    assert published(redis) == {one.name: one for one in V2}
 
 
 def test_a_claim_works_on_a_full_server(own_server: Server) -> None:
@@ -361,7 +361,7 @@ def test_a_claim_works_on_a_full_server(own_server: Server) -> None:
     with closing(RedisConnection(own_server.url)) as connection:
         connection.connect()
         Deploy(connection).child(NEW, 1, entry()).publish(connection)
-    assert standing(redis) == {"report": entry()}
+    assert published(redis) == {"report": entry()}
 
 
 def test_publishers_at_the_same_moment_publish_once(
@@ -382,12 +382,12 @@ def test_publishers_at_the_same_moment_publish_once(
     beaten.connect()
     log = publish(beaten, entry())
     beaten.close()
-    assert standing(redis) == {"report": entry()}
+    assert published(redis) == {"report": entry()}
     assert last(redis) == 5
     assert log.lines == []
 
 
-def test_what_a_stranger_wrote_under_our_name_is_replaced_and_other_things_stay(
+def test_what_another_program_wrote_under_our_name_is_replaced_and_other_things_stay(
     connection: RedisConnection, redis: Redis
 ) -> None:
     redis.hset("forkq:cron", mapping={"report": "{nope", "theirs": "[1]"})
@@ -402,7 +402,7 @@ def test_publishing_works_on_a_full_server(own_server: Server) -> None:
     connection.connect()
     publish(connection, entry())
     connection.close()
-    assert standing(redis) == {"report": entry()}
+    assert published(redis) == {"report": entry()}
 
 
 def test_a_job_that_this_tree_should_run_and_does_not_know_is_warned_of(
@@ -428,4 +428,4 @@ def test_under_a_prefix_only_its_own_definitions_change(
 ) -> None:
     publish(connection, entry())
     Publisher(Keys("app:"), {"code:app": []}, RecordedLog()).publish(connection)
-    assert list(standing(redis)) == ["report"]
+    assert list(published(redis)) == ["report"]

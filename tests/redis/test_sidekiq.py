@@ -19,10 +19,12 @@ from redis import Redis
 
 import forkq
 from forkq import default_client, middleware, registry
-from forkq.child.heartbeat.beat import Heartbeat, HeartbeatHooks, Snapshot
+from forkq.child.heartbeat.beat import Heartbeat
 from forkq.child.heartbeat.record import Record, describe
+from forkq.child.heartbeat.round_trip import RoundTrip
 from forkq.child.heartbeat.stats import Totals
 from forkq.child.heartbeat.stats_flush import StatsFlusher
+from forkq.child.heartbeat.tasks import FlushStats, Snapshot, TakeOrder, WriteRecord
 from forkq.clock.due_jobs import DueJobMover
 from forkq.config.capsule import Capsule
 from forkq.config.load import load
@@ -337,20 +339,21 @@ def test_a_busy_child_is_listed_with_its_work_and_counts(
     orders: list[str] = []
     log = RecordedLog()
     connection = RedisConnection(redis_server.url)
+    record, round_trip = (
+        Record(IDENTITY, Keys(), describe(IDENTITY, config, capsule)),
+        RoundTrip(log),
+    )
     heart = Heartbeat(
         connection,
-        Record(IDENTITY, Keys(), describe(IDENTITY, config, capsule)),
-        StatsFlusher(IDENTITY, Keys(), log),
-        HeartbeatHooks(
-            snapshot=lambda: Snapshot([unit], Totals(7, 2), quiet=False),
-            on_signal=orders.append,
-            on_gap=lambda connection: None,
-            publish=lambda connection: None,
-            chores=lambda: False,
-        ),
+        [
+            WriteRecord(record, round_trip, ()),
+            TakeOrder(record, round_trip, orders.append),
+            FlushStats(StatsFlusher(IDENTITY, Keys(), log)),
+        ],
         Outage(log),
         Outage(log),
         log,
+        snapshot=lambda: Snapshot([unit], Totals(7, 2), quiet=False),
     )
     assert heart.beat()
     seen = ruby("""

@@ -18,6 +18,8 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from forkq.child.cron.outcome import CronOutcomes, Outcome
+from forkq.child.failure.retry import Bury, Decision, Drop, Retry
+from forkq.child.job_run import JobRun
 from forkq.clock.cron import overlap, ticks
 from forkq.clock.cron.enqueue import CronEnqueuer
 from forkq.clock.cron.services import RunningServices
@@ -27,6 +29,7 @@ from forkq.store import find_job
 from forkq.store.connection import ConnectionLost, RedisConnection
 from forkq.store.pool import RedisPool
 from forkq.wire.keys import Keys
+from forkq.wire.lease import UnitOfWork
 from tests.redis.proxy import Proxy
 from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
@@ -263,6 +266,7 @@ from forkq.clock.cron.services import RunningServices
 from forkq.clock.cron.enqueue import CronEnqueuer
 from forkq.store.connection import ConnectionLost, RedisConnection
 from forkq.wire.keys import Keys
+from forkq.wire.lease import UnitOfWork
 from tests.support.recorded_log import RecordedLog
 
 url, name, start, end, began, speed = *sys.argv[1:3], *map(float, sys.argv[3:])
@@ -717,9 +721,25 @@ def test_a_refused_announcement_or_read_stops_nothing_and_is_logged_once(
 # Overlap
 
 
+def end(observer: CronOutcomes, outcome: Outcome, job: dict[str, Any]) -> None:
+    """Has ``job`` end after 1.5 s."""
+    run = JobRun(UnitOfWork(1, "q", 1, b""))
+    run.loaded({"class": "J", **job})
+    run.elapsed = 1.5
+    decisions: dict[Outcome, Decision] = {
+        "retry": Retry(0.0, b""),
+        "dead": Bury(b"", None),
+        "dropped": Drop(None),
+    }
+    if outcome == "done":
+        observer.done(run)
+    else:
+        observer.failed(run, ValueError(), decisions[outcome])
+
+
 def ended(sim: Simulation, redis_server: Server, outcome: Outcome, job: dict[str, Any]) -> None:
     pool = RedisPool(redis_server.url, size=1, timeout=5, connect_timeout=2)
-    CronOutcomes(Keys(), pool, sim.log).ended(job, outcome, 1.5)
+    end(CronOutcomes(Keys(), pool, sim.log), outcome, job)
     pool.close()
 
 
@@ -816,7 +836,7 @@ def test_the_end_of_a_job_that_is_not_periodic_costs_no_command() -> None:
         {"forkq": {"cron": 7}},
     ]
     for marks in others:
-        CronOutcomes(Keys(), pool, log).ended({"class": "J", "jid": "1", **marks}, "done", 1.0)
+        end(CronOutcomes(Keys(), pool, log), "done", {"jid": "1", **marks})
     assert log.lines == []
 
 
@@ -824,7 +844,7 @@ def test_without_redis_the_end_of_a_job_is_not_noted_and_raises_nothing() -> Non
     pool = RedisPool("redis://127.0.0.1:1/0", size=1, timeout=1, connect_timeout=1)
     log = RecordedLog()
     job = {"class": "J", "jid": "1", "forkq": {"cron": "report", "tick": START}}
-    CronOutcomes(Keys(), pool, log).ended(job, "done", 1.0)
+    end(CronOutcomes(Keys(), pool, log), "done", job)
     assert [level for level, _, _ in log.lines] == ["debug"]
 
 

@@ -1,8 +1,7 @@
-"""The claim to publish the periodic jobs of a service: of all its children, the newest has it.
+"""The claim to publish the periodic jobs of a service: the newest of its children has it.
 
-While a deploy is rolling, two versions of an app run side by side, and a child of either may be
-respawned at any time. The order in which they publish must not decide which definitions stand.
-docs/decisions/008.
+During a rolling deploy two versions of an app run, and children of both may be replaced at any
+time. The order in which they publish must not decide which definitions stay (docs/decisions/008).
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from ...wire.keys import Keys
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-# A claim that was not renewed for so many seconds, in which we looked, is left behind. Its owner
-# renews it with every fourth beat.
-_LEFT_BEHIND: Final = 90.0
-_KEPT: Final = 86_400
+# Seconds without a renewal after which a child that watched takes the claim over. Its owner renews
+# it each time it publishes.
+_EXPIRES_AFTER: Final = 90.0
+_TTL: Final = 86_400
 
 
 class Claim:
-    """This child's claim for its ``service``; ``post`` says how new the child is."""
+    """This child's claim for its ``service``; ``assignment`` tells how new the child is."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class Claim:
         self._since = 0.0
 
     def holds(self, connection: RedisConnection) -> bool:
-        """Claims, or renews, with one command. False: a newer child has the claim. Raises
+        """Claims, or renews the claim, with one command. False: a newer child has it. Raises
         ConnectionLost or RedisError."""
         newer = self._claim(connection, b"")
         if newer is None:
@@ -54,12 +53,12 @@ class Claim:
             self._log.debug("a newer child of this app publishes the periodic jobs")
         if newer != self._newer:
             self._newer, self._since = newer, self._monotonic()
-        if self._monotonic() - self._since < _LEFT_BEHIND:
+        if self._monotonic() - self._since < _EXPIRES_AFTER:
             return False
         return self._claim(connection, newer) is None
 
-    def _claim(self, connection: RedisConnection, left_behind: bytes) -> bytes | None:
+    def _claim(self, connection: RedisConnection, expired: bytes) -> bytes | None:
         age = int((self._monotonic() - self._generation.begun) * 1000)
-        arguments = (self._generation.token, age, self._number, left_behind, _KEPT)
+        arguments = (self._generation.token, age, self._number, expired, _TTL)
         newer: bytes | None = connection.script(CRON_CLAIM, (self._key,), arguments)
         return newer

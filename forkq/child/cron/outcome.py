@@ -1,46 +1,57 @@
-"""Telling the history of periodic jobs how each of them ended, and making way for the next one."""
+"""The history of periodic jobs: a child notes how each run ended, which lets the next tick in."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ...cron import history
 from ...store.connection import ConnectionLost, RedisError
 from ...store.pool import RedisPool
 from ...store.scripts import CRON_ENDED
 from ...wire.keys import Keys
-from ...wire.payload import Payload
+from ..failure.retry import Bury, Decision, Drop, Retry
+from ..job_run import JobRun
+from ..observers import JobObserver
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 Outcome: TypeAlias = Literal["done", "retry", "dead", "dropped"]
 
+_OUTCOMES: Final[dict[type[Decision], Outcome]] = {Retry: "retry", Bury: "dead", Drop: "dropped"}
 
-class CronOutcomes:
-    """Used by all processors, once a job has been settled."""
+
+class CronOutcomes(JobObserver):
+    """Shared by all processors of a child. A job that no entry has enqueued costs nothing.
+
+    An interrupted job has not ended: it runs again. A unit whose lease is lost runs elsewhere, and
+    its entry waits for that run.
+    """
 
     def __init__(self, keys: Keys, pool: RedisPool, log: FilteringBoundLogger) -> None:
         self._keys = keys
         self._pool = pool
         self._log = log
 
-    def ended(self, job: Payload, outcome: Outcome, elapsed: float) -> None:
-        """``job`` ran for ``elapsed`` seconds. Does nothing for a job that no entry has enqueued.
+    def done(self, run: JobRun) -> None:
+        if run.marks is not None:
+            self._ended(run, "done")
 
-        Never raises: what Redis does not take is a line less in the history, and a note that stays
-        is seen through by the clock, which looks for the job itself. A job that the stop has
-        interrupted has not ended: it runs again.
-        """
-        marks = job.get("forkq")
-        if type(marks) is dict and "cron" in marks:
-            self._tell(marks["cron"], job.get("jid"), outcome, elapsed)
+    def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
+        if run.marks is not None:
+            self._ended(run, _OUTCOMES[type(decision)])
 
-    def _tell(self, name: object, jid: object, outcome: Outcome, elapsed: float) -> None:
-        if type(name) is not str or type(jid) is not str:
-            return  # a stranger wrote that
+    def _ended(self, run: JobRun, outcome: Outcome) -> None:
+        name = run.marks.get("cron") if type(run.marks) is dict else None
+        if type(name) is not str or type(run.jid) is not str or run.unit.lost:
+            return  # not a periodic job, or not written by forkq
+        line = history.line(outcome, jid=run.jid, elapsed=round(run.elapsed, 3))
+        self._note(name, run.jid, line)
+
+    def _note(self, name: str, jid: str, line: bytes) -> None:
+        """If Redis does not take it, the history lacks a line, and the entry's latest jid stays
+        noted. The clock does not rely on that note: it looks for the job."""
         keys = (self._keys.cron_pending, self._keys.cron_runs(name))
-        line = history.line(outcome, jid=jid, elapsed=round(elapsed, 3))
         try:
             with self._pool.connection() as connection:
                 connection.script(

@@ -1,19 +1,20 @@
-"""Publishing the periodic jobs that the app defines: what stands in Redis is all that clocks know.
+"""Publishes the periodic jobs that the app defines. Clocks know only what is published in Redis.
 
-An *origin* is who defined an entry: this app's code, its file, the API. Each replaces its own, and
-leaves the others' alone, as long as a tree of theirs runs (clock/cron/services.py).
+An *origin* is what defined an entry: this app's code, its file, the API. Each replaces its own
+entries, and leaves those of another origin alone while its service runs (clock/cron/services.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ... import registry
 from ...cron.entry import ASTRAY, Entry
 from ...errors import InvalidSchedule
 from ...limits.patterns import among
+from ...runtime.log import LogOnce
 from ...store.connection import RedisConnection
 from ...store.scripts import CRON_PUBLISH
 from ...store.services import running_services
@@ -23,7 +24,7 @@ from ...wire.payload import DEFAULT_QUEUE
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-# Somebody else may publish at the same moment; the loser looks again.
+# Another child may publish at the same moment; the one that comes second reads again.
 _ATTEMPTS: Final = 5
 
 _REMOVED: Final = (
@@ -47,9 +48,9 @@ _ADDED_BY_HAND: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One definition's: ``before`` as it stood, ``after`` as it shall (empty: not at all).
-    ``afresh``: its past ticks are not made up for. ``taken``: it was another origin's.
-    ``repaired``: this child had published it before."""
+    """The change of one entry: ``before`` is its JSON in Redis, ``after`` its new JSON (empty: it
+    is removed). ``afresh``: ticks that have passed are not enqueued. ``taken``: another origin had
+    it. ``repaired``: this child had published it before."""
 
     name: str
     before: bytes
@@ -60,7 +61,7 @@ class Change:
 
     @property
     def event(self) -> str:
-        """What it does, for the log."""
+        """The event for the log."""
         if not self.after:
             return _REMOVED
         if self.taken:
@@ -71,11 +72,11 @@ class Change:
 
 
 class Publisher:
-    """Publishes the entries of this app, by origin; an origin without any loses those it had.
+    """Publishes the entries of this app, by origin, and removes the others of these origins.
 
-    ``worked_on`` are the queues of this tree: an entry of theirs whose job the app does not know is
-    worth a warning. ``newest`` asks whether this child is to publish: another child of the app may
-    have loaded newer code.
+    ``worked_on``: the queues of this tree. An entry for one of them is logged if the app does not
+    know its job. ``newest`` asks whether this child must publish: another child of the app may have
+    loaded newer code.
     """
 
     def __init__(
@@ -93,36 +94,38 @@ class Publisher:
         self._entries = {entry.name: entry for entry in ours}
         self._worked_on = worked_on
         self._newest = newest
-        self._stood = False  # our definitions have stood there before
+        self._has_published = False
         self._log = log
-        self._told: set[str] = set()
+        self._log_once = LogOnce(log)
 
     def publish(self, connection: RedisConnection) -> bool:
-        """Makes the definitions in Redis what this app says, or repairs them. Writes nothing, and
-        so wakes no clock, if they are that already or a newer child publishes. Returns whether it
-        should be tried again: a name is held by an app that runs. Called by the heartbeat; raises
-        ConnectionLost or RedisError."""
+        """Makes the entries in Redis what this app defines. Writes nothing, and so wakes no clock,
+        if they are, or if a newer child publishes. Returns whether to try again soon: another app
+        that runs has a name of ours. Called by the heartbeat; raises ConnectionLost or
+        RedisError."""
         self._warn_of_unknown_jobs()
         for _ in range(_ATTEMPTS):
             if not self._newest(connection):
                 return False
-            standing = connection.call("HGETALL", self._keys.cron)
-            held = self._held(connection, standing)
-            changes = list(self._changes(standing, held))
-            outdone = self._apply(connection, changes) if changes else set()
-            self._tell([change for change in changes if change.name not in outdone])
-            if not outdone:
-                self._stood = True
+            published = connection.call("HGETALL", self._keys.cron)
+            held = self._held(connection, published)
+            changes = list(self._changes(published, held))
+            refused = self._apply(connection, changes) if changes else set()
+            self._log_changes([change for change in changes if change.name not in refused])
+            if not refused:
+                self._has_published = True
                 self._warn_of_held(held)
                 return bool(held)
         return True
 
-    def _held(self, connection: RedisConnection, standing: Mapping[bytes, bytes]) -> dict[str, str]:
-        """Those of our names which somebody else has defined who is there: name -> origin."""
+    def _held(
+        self, connection: RedisConnection, published: Mapping[bytes, bytes]
+    ) -> dict[str, str]:
+        """The names of ours that another origin has published and its service runs, by name."""
         others = {
             name: old
             for name in self._entries
-            if (old := _decoded(standing.get(name.encode(), b""))) is not None
+            if (old := _decoded(published.get(name.encode(), b""))) is not None
             and old.origin not in self._origins
         }
         services = {old.service for old in others.values() if old.service is not None}
@@ -130,18 +133,18 @@ class Publisher:
         return {name: old.origin for name, old in others.items() if old.service not in gone}
 
     def _changes(
-        self, standing: Mapping[bytes, bytes], held: Mapping[str, str]
+        self, published: Mapping[bytes, bytes], held: Mapping[str, str]
     ) -> Iterator[Change]:
-        """What must change; each name once."""
+        """The changes to make, one for each name."""
         for name, entry in self._entries.items():
-            raw = standing.get(name.encode(), b"")
+            raw = published.get(name.encode(), b"")
             old = _decoded(raw)
             if name not in held and old != entry:
                 taken = old is not None and old.origin not in self._origins
-                restored = self._stood and old is None
+                restored = self._has_published and old is None
                 afresh = entry.begins_anew(old) and not restored
-                yield Change(name, raw, entry.encode(), afresh, taken, repaired=self._stood)
-        for raw_name, raw in standing.items():
+                yield Change(name, raw, entry.encode(), afresh, taken, repaired=self._has_published)
+        for raw_name, raw in published.items():
             old = _decoded(raw)
             if old is None or old.name.encode() != raw_name or old.name in self._entries:
                 continue
@@ -149,27 +152,26 @@ class Publisher:
                 yield Change(old.name, raw, b"")
 
     def _apply(self, connection: RedisConnection, changes: Sequence[Change]) -> set[str]:
-        """Writes the changes in one step. Returns the names that somebody else changed first."""
+        """Writes the changes in one step. Returns the names that another process changed first."""
         arguments: list[object] = []
         for change in changes:
             mode = "afresh" if change.afresh else "on"
             arguments += (change.name, change.before, change.after, mode)
         keys = (self._keys.cron, self._keys.cron_last, self._keys.cron_pending)
-        outdone = connection.script(CRON_PUBLISH, keys, (ASTRAY, *arguments))
-        return {name.decode() for name in outdone}
+        refused = connection.script(CRON_PUBLISH, keys, (ASTRAY, *arguments))
+        return {name.decode() for name in refused}
 
-    def _tell(self, changes: Sequence[Change]) -> None:
+    def _log_changes(self, changes: Sequence[Change]) -> None:
         for event, names in _by_event(changes).items():
-            say = self._log.warning if event in (_REMOVED, _REPAIRED) else self._log.info
-            say(event, names=names)
+            write = self._log.warning if event in (_REMOVED, _REPAIRED) else self._log.info
+            write(event, names=names)
 
     def _warn_of_held(self, held: Mapping[str, str]) -> None:
-        """One line for each of those who hold names of ours."""
+        """One line for each origin that holds names of ours."""
         for origin in sorted(set(held.values())):
             names = sorted(name for name, holder in held.items() if holder == origin)
-            self._warn_once(
-                _ADDED_BY_HAND if origin == "api" else _HELD, names=names, origin=origin
-            )
+            event = _ADDED_BY_HAND if origin == "api" else _HELD
+            self._log_once.warning((event, *names, origin), event, names=names, origin=origin)
 
     def _warn_of_unknown_jobs(self) -> None:
         known = set(registry.names())
@@ -180,21 +182,15 @@ class Publisher:
             and among(entry.job.get("queue", DEFAULT_QUEUE), self._worked_on)
         )
         if unknown:
-            self._warn_once(
+            self._log_once.warning(
+                ("unknown jobs", *unknown),
                 "periodic jobs name jobs that this app has not registered; they will fail",
                 names=unknown,
             )
 
-    def _warn_once(self, event: str, **details: Any) -> None:
-        """A heartbeat publishes again and again; one line is enough."""
-        told = f"{event} {details}"
-        if told not in self._told:
-            self._told.add(told)
-            self._log.warning(event, **details)
-
 
 def _decoded(raw: bytes) -> Entry | None:
-    """The entry in ``raw``; None if there is none that this forkq can read."""
+    """The entry in ``raw``; None if this version of forkq cannot read it."""
     try:
         return Entry.decode(raw)
     except InvalidSchedule:

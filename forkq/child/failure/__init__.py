@@ -1,1 +1,1 @@
-"""What becomes of a job that failed."""
+"""Failed jobs: decide, and settle."""

@@ -1,6 +1,6 @@
-"""What becomes of a job that failed: docs/wire.md, "Retry", as values.
+"""Decides whether a failed job is retried, buried or dropped: docs/wire.md, "Retry".
 
-``decide`` touches nothing but the app's hooks; the processor settles what it returns.
+``decide`` calls the app's hooks and returns a value; the processor settles it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from ...errors import InvalidJob, MalformedPayload, Shutdown
 from ...registry import DISCARD, KILL, JobSpec
 from ...wire.lease import UnitOfWork
-from ...wire.payload import Payload, dumps, loads
+from ...wire.payload import Payload, dumps, legible, loads
 from ...wire.printable import class_name, frames, message
 from ...wire.times import now, seconds
 
@@ -28,7 +28,7 @@ _MESSAGE_LIMIT: Final = 10_000
 _TRIES_CEILING: Final = 10_000
 _WINDOW_CEILING: Final = 1e9
 
-# Called with what went wrong in the app's own hook or payload, and a line on what that means.
+# Called with an error in the app's own hook or payload, and a line on what it changes.
 Complain: TypeAlias = Callable[[BaseException, str], None]
 
 
@@ -42,7 +42,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Bury:
-    """Give up on it, and keep it in the dead set. ``job`` is None if the payload is no job."""
+    """Give it up, and keep it in the dead set. ``job`` is None if the payload is no job."""
 
     payload: bytes
     job: Payload | None
@@ -50,7 +50,8 @@ class Bury:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Give up on it without a trace; ``job`` is given if death handlers shall hear of it."""
+    """Give it up without an entry in the dead set. ``job``: for the death handlers, or None if they
+    are not called."""
 
     job: Payload | None
 
@@ -76,12 +77,12 @@ def caused_by_shutdown(error: BaseException) -> bool:
 def decide(
     unit: UnitOfWork, spec: JobSpec | None, error: BaseException, complain: Complain
 ) -> Decision:
-    """What to do after ``error``. ``spec`` is given if the job's own ``perform`` raised it; its
-    hooks and options count only then (the local ring), else the payload alone does (the global)."""
+    """What to do after ``error``. ``spec`` is given if the job's own ``perform`` raised it: then
+    its hooks and options count (the inner ring), else the payload alone does (the outer ring)."""
     try:
         job = loads(unit.payload)
-    except MalformedPayload:
-        return Bury(unit.payload, None)
+    except MalformedPayload as malformed:
+        return Bury(legible(unit.payload, unit.queue_name, malformed), None)
     limit = _limit(job, spec, complain)
     if limit is None:
         return Drop(job)
@@ -97,7 +98,7 @@ def decide(
 
 
 def _limit(job: Payload, spec: JobSpec | None, complain: Complain) -> int | None:
-    """How often it may be retried; None for a job that is not."""
+    """How often it may be retried; None: never."""
     if job.get("retry") is None:
         job["retry"] = spec.options.get("retry", True) if spec else True
     retry = job["retry"]
@@ -132,7 +133,7 @@ def _record(job: Payload, unit: UnitOfWork, error: BaseException) -> int:
 def _delay(
     job: Payload, spec: JobSpec | None, count: int, error: BaseException, complain: Complain
 ) -> tuple[str, float]:
-    """The hook's verdict, or "" and the seconds to wait."""
+    """DISCARD or KILL from the hook; or "" and the seconds to wait."""
     wanted: Any = None
     if spec is not None and spec.retry_in is not None:
         try:
@@ -183,7 +184,7 @@ def _give_up(
 def _written(
     unit: UnitOfWork, job: Payload, outcome: Callable[[bytes], Decision], complain: Complain
 ) -> Decision:
-    """``outcome`` with the job as JSON; buried as it came if it cannot be written any more."""
+    """``outcome`` with the job as JSON; buried as it came if it cannot be written as JSON."""
     try:
         return outcome(dumps(job))
     except InvalidJob as bad:

@@ -1,4 +1,4 @@
-"""Settling a failed job in Redis: its lease goes and its new place is taken, or neither."""
+"""Settles a failed job in Redis: one script drops its lease and adds it to a set, or neither."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from ...wire import lease
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
 from ..fetch.fetcher import Fetcher
-from .retry import Bury, Decision, Drop, Retry
+from .retry import Bury, Retry
 
 
 @dataclass(slots=True)
 class PendingMove:
-    """A unit and what was decided of it. ``sent``: a script whose answer was lost may have done it
-    already."""
+    """A unit and what was decided. ``sent``: a script whose reply was lost may have moved it."""
 
     unit: UnitOfWork
-    decision: Decision
+    decision: Retry | Bury
     sent: bool = False
 
 
 class Settler:
-    """Used by all processors. What Redis does not take is kept, leased, and tried again; then
-    ``on_parked`` is called, so that somebody does."""
+    """Shared by all processors. What Redis refuses is parked: its lease stays, and ``again`` tries
+    it later. ``on_parked`` is called when the first is parked; the heartbeat then calls
+    ``again``."""
 
     def __init__(
         self,
@@ -63,16 +63,24 @@ class Settler:
         self._lock = threading.Lock()
         self._parked: list[PendingMove] = []
 
-    def settle(self, unit: UnitOfWork, decision: Decision) -> None:
-        """Does what was decided. If Redis refuses, the lease stays and ``again`` will do it."""
-        case = PendingMove(unit, decision)
-        if not self._settled(case):
-            with self._lock:
-                first = not self._parked
-                self._parked.append(case)
-            self._fetcher.park(unit)
-            if first:
-                self._on_parked()
+    def retry(self, unit: UnitOfWork, decision: Retry) -> None:
+        """Drops the lease and schedules the retry. If Redis refuses, the lease stays, and ``again``
+        does both."""
+        self._move_or_park(PendingMove(unit, decision))
+
+    def bury(self, unit: UnitOfWork, decision: Bury) -> None:
+        """Drops the lease and adds the job to the dead set. If Redis refuses: as ``retry``."""
+        self._move_or_park(PendingMove(unit, decision))
+
+    def _move_or_park(self, move: PendingMove) -> None:
+        if self._moved(move):
+            return
+        with self._lock:
+            first = not self._parked
+            self._parked.append(move)
+        self._fetcher.park(move.unit)
+        if first:
+            self._on_parked()
 
     def again_in_time(self) -> bool:
         """As ``again``, but with growing pauses as long as Redis goes on refusing."""
@@ -86,60 +94,53 @@ class Settler:
         return left
 
     def again(self) -> bool:
-        """Tries what Redis did not take before; of what goes to the same set, no more once one is
-        refused. Returns whether something is left."""
+        """Tries each parked move again; after one is refused, no other to the same set. Returns
+        whether any is left."""
         with self._lock:
-            waiting, self._parked = self._parked, []
+            parked, self._parked = self._parked, []
         left: list[PendingMove] = []
-        refused: dict[type[Decision], PendingMove] = {}
-        for case in waiting:
-            kind = type(case.decision)
+        refused: dict[type[Retry | Bury], PendingMove] = {}
+        for move in parked:
+            kind = type(move.decision)
             if kind in refused:
-                left.append(case)
-            elif not self._settled(case):
-                refused[kind] = case  # to the end: another one comes first the next time
+                left.append(move)
+            elif not self._moved(move):
+                refused[kind] = move  # to the end: another one comes first the next time
         with self._lock:
             self._parked += (*left, *refused.values())
-        if waiting and not refused:
+        if parked and not refused:
             self._reach.end()
         return bool(refused)
 
-    def _settled(self, case: PendingMove) -> bool:
-        if isinstance(case.decision, Drop):
-            self._fetcher.acknowledge(case.unit)
-            return True
-        moved = self._moved(case, case.decision)
-        if moved:
-            self._fetcher.forget(case.unit)
-        return moved
-
-    def _moved(self, case: PendingMove, decision: Retry | Bury) -> bool:
-        """Twice, for a connection that was cut: the second try does it, or finds it done."""
+    def _moved(self, move: PendingMove) -> bool:
+        """Whether Redis has the move. A cut connection costs a second try, which moves the job, or
+        finds it moved."""
         for last in (False, True):
             try:
                 with self._pool.connection() as connection:
-                    self._move_once(connection, case, decision)
-                    return True
+                    self._move_once(connection, move)
             except ConnectionLost as error:
                 if last:
                     self._reach.begin(error)
             except RedisError as error:
                 self._reach.begin(error)
-                break
+                return False
+            else:
+                self._fetcher.forget(move.unit)
+                return True
         return False
 
-    def _move_once(
-        self, connection: RedisConnection, case: PendingMove, decision: Retry | Bury
-    ) -> None:
-        """If the lease is gone and it was not us, the job has been given to others."""
-        sent, case.sent = case.sent, True
+    def _move_once(self, connection: RedisConnection, move: PendingMove) -> None:
+        """A lease that is gone, though this child has not sent the move before, was taken by
+        another process: the job runs elsewhere."""
+        sent, move.sent = move.sent, True
         try:
-            moved = self._move(connection, case.unit, decision)
+            moved = self._move(connection, move.unit, move.decision)
         except ResponseError:
-            case.sent = sent  # refused: nothing was done
+            move.sent = sent  # refused: nothing was done
             raise
         if not moved and not sent:
-            case.unit.lost = True
+            move.unit.lost = True
 
     def _move(self, connection: RedisConnection, unit: UnitOfWork, decision: Retry | Bury) -> bool:
         name = lease.lease(self._identity, unit.sequence)

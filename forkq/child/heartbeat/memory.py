@@ -1,7 +1,7 @@
-"""How much memory this process holds, asked for with one system call.
+"""The resident memory of this process, read with one system call.
 
-Each system call lets go of the interpreter's lock, and while 25 jobs compute it takes an eighth of
-a second and more to get it back: psutil's dozen made a heartbeat three seconds late.
+Each system call releases the interpreter's lock. While 25 jobs compute it takes an eighth of a
+second or more to get it back: the dozen calls of psutil made a heartbeat three seconds late.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident() -> int:
-    """Resident memory in KiB; 0 where the system does not tell, or a job closed what we read."""
+    """Resident memory in KiB; 0 if the system does not tell, or a job has closed the descriptor."""
     if sys.platform != "linux":
         return psutil.Process().memory_info().rss // 1024
     try:
@@ -28,5 +28,5 @@ def resident() -> int:
 
 @cache
 def _statm(pid: int) -> int:
-    """A descriptor that tells of process ``pid`` whenever it is read."""
+    """A descriptor that gives the memory of process ``pid`` with each read."""
     return os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)

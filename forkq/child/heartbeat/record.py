@@ -1,7 +1,7 @@
 """The child's record in Redis: that it lives, where, and what it runs.
 
-It expires by itself. Sidekiq's API and Web UI read it; whoever finds leases of an owner without a
-record may give them back (clock/sweep.py).
+It expires by itself. Sidekiq's API and web UI read it. A clock that finds leases of an owner
+without a record may return them (clock/sweep.py).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from ...wire.times import now
 from .memory import resident
 
 _PLACE_TTL: Final = 86_400
-# A larger payload is not sent with every beat, and of its fields only the short ones are. In bytes.
+# Of a larger payload, only the short fields are sent with each beat. In bytes.
 _LARGEST_SHOWN: Final = 64 << 10
 _LARGEST_FIELD: Final = 1024
-# What adds the names that were not found.
+# The script that adds the names that were not found.
 _ADDING: Final = {"SMISMEMBER": SET_ADD, "ZMSCORE": QUEUES_IN_FLIGHT}
-# Sidekiq's Busy page shows the version of each process that is not its own: so say what it is.
+# Sidekiq's Busy page shows each version that is not its own, so the name of forkq is part of it.
 _VERSION: Final = f"forkq {__version__}"
 
 
 class Written(NamedTuple):
-    """What became of a record. ``fresh``: there was none, it is the first one or the last one is
-    gone; ``refused``: what else the server did not take."""
+    """The result of a write. ``fresh``: there was no record before; ``refused``: the first refusal
+    of anything else that was sent."""
 
     fresh: bool
     refused: RedisError | None
@@ -50,17 +50,17 @@ class Record:
         self._info = info
         self._place = process_ref()
         self._had_work = False
-        self._shown: dict[int, str] = {}  # of payloads that are not, by sequence number
+        self._digests: dict[int, str] = {}  # digests of large payloads, by sequence number
 
     def write(
         self, connection: RedisConnection, units: list[UnitOfWork], round_trip: int, *, quiet: bool
     ) -> Written:
-        """Writes all of it, and what is missing of the rest. Raises ConnectionLost, or RedisError
-        if not even the record itself was taken."""
+        """Writes the record, and adds what Redis has lost besides. Raises ConnectionLost, or
+        RedisError if Redis refuses even the record."""
         state, looks = self._state(units, round_trip, quiet), self._looks(units)
         replies = connection.pipeline([*state, *self._work(units), *looks])
         seen = [replies.pop() for _ in looks][::-1]
-        if isinstance(replies[0], OutOfMemory):  # a living process must not be taken for dead
+        if isinstance(replies[0], OutOfMemory):  # a sweep must not take a living process for dead
             replies[: len(state)] = [self._write_on_full(connection, state[0])]
         if isinstance(replies[0], RedisError):
             raise replies[0]
@@ -74,12 +74,12 @@ class Record:
         return Written(bool(replies[0]), next(refusals, None))  # fields were added
 
     def next_order(self, connection: RedisConnection) -> str | None:
-        """The oldest of the orders that a web UI has pushed on the left, if there is any."""
+        """Takes the oldest of the orders that web UIs have pushed, if there is any."""
         order = connection.call("RPOP", self._keys.signals(self._identity))
         return None if order is None else str(order, "utf-8", "replace")
 
     def remove(self, connection: RedisConnection) -> None:
-        """Takes it away: this child is gone."""
+        """Removes it: this child is gone."""
         commands: list[Command] = [
             ("SREM", self._keys.processes, self._identity),
             ("DEL", self._keys.process(self._identity), self._keys.work(self._identity)),
@@ -90,8 +90,8 @@ class Record:
                 raise reply
 
     def _looks(self, units: list[UnitOfWork]) -> list[Command]:
-        """Looks whether names stand in sets: this child in the list of processes, from which other
-        processes strike who has no record; and what is in flight in the note of queues."""
+        """Asks whether names are in their sets: this child in the list of processes, from which any
+        process removes a child without a record; the queues in flight in the note of queues."""
         looks: list[Command] = [("SMISMEMBER", self._keys.processes, self._identity)]
         if queues := sorted({unit.queue_name for unit in units}):
             looks.append(("ZMSCORE", self._keys.fetched, *queues))
@@ -116,8 +116,8 @@ class Record:
             "rss": resident(),
         }
         flat = [part for pair in fields.items() for part in pair]
-        # The place with every beat, too: a server may have lost it, and then a child that cannot
-        # beat any more would be taken for dead.
+        # With every beat: Redis may have lost it, and then a clock would take a child that cannot
+        # beat for dead.
         place = ("SET", self._keys.place(self._identity), self._place, "EX", _PLACE_TTL)
         return [("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL), place]
 
@@ -125,7 +125,7 @@ class Record:
         key = self._keys.work(self._identity)
         running = {_thread_name(unit): self._work_of(unit) for unit in units if unit.thread}
         numbers = {unit.sequence for unit in units}
-        self._shown = {n: text for n, text in self._shown.items() if n in numbers}
+        self._digests = {n: text for n, text in self._digests.items() if n in numbers}
         commands: list[Command] = [("DEL", key)] if self._had_work or running else []
         self._had_work = bool(running)
         if running:
@@ -134,7 +134,7 @@ class Record:
         return commands
 
     def _work_of(self, unit: UnitOfWork) -> bytes:
-        """What a processor runs, in Sidekiq's words; ``progress``, which it ignores, is ours."""
+        """What a processor runs, in Sidekiq's format; Sidekiq ignores forkq's ``progress``."""
         running = {
             "queue": unit.queue_name,
             "payload": self._payload(unit),
@@ -147,13 +147,13 @@ class Record:
     def _payload(self, unit: UnitOfWork) -> str:
         if len(unit.payload) <= _LARGEST_SHOWN:
             return unit.payload.decode("utf-8", "replace")
-        if unit.sequence not in self._shown:
-            self._shown[unit.sequence] = _digest(unit.payload)
-        return self._shown[unit.sequence]
+        if unit.sequence not in self._digests:
+            self._digests[unit.sequence] = _digest(unit.payload)
+        return self._digests[unit.sequence]
 
 
 def describe(identity: str, config: Config, capsule: Capsule) -> dict[str, Any]:
-    """The ``info`` of a process record, in Sidekiq's words."""
+    """The ``info`` of a process record, in Sidekiq's format."""
     weights = dict(capsule.queues)
     return {
         "hostname": socket.gethostname(),
@@ -178,7 +178,7 @@ def describe(identity: str, config: Config, capsule: Capsule) -> dict[str, Any]:
 
 
 def _thread_name(unit: UnitOfWork) -> str:
-    """A thread's id in base 36, as Sidekiq writes them."""
+    """A thread's id in base 36, as Sidekiq writes it."""
     digits, number = "", unit.thread
     while number:
         number, digit = divmod(number, 36)
@@ -187,7 +187,7 @@ def _thread_name(unit: UnitOfWork) -> str:
 
 
 def _digest(payload: bytes) -> str:
-    """A large job as a web UI can show it: without what makes it large."""
+    """A large job as a web UI can show it: without its long fields."""
     size = f"({len(payload):,} bytes: too large to show)"
     try:
         fields = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])

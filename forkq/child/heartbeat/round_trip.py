@@ -1,4 +1,4 @@
-"""The round trip to Redis: measured with every beat, and told when it stays slow."""
+"""The round trip to Redis: measured with every beat, and logged when it stays slow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class RoundTrip:
-    """``microseconds`` is the last sample. One warning for each row of slow ones, however long."""
+    """``microseconds`` is the last sample. Each row of slow samples is logged once."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         self.microseconds = 0
@@ -24,8 +24,8 @@ class RoundTrip:
         self._slow: list[int] = []
 
     def measure(self, exchange: Callable[[], T], busy: int) -> T:
-        """Performs ``exchange``, one command and its reply, and takes the time. ``busy`` is how
-        many processors may have kept us from the CPU meanwhile."""
+        """Performs ``exchange``, one command and its reply, and measures its time. ``busy``: how
+        many processors may have kept this thread from the CPU meanwhile."""
         sent = time.perf_counter()
         reply = exchange()
         self.note(time.perf_counter() - sent, busy)

@@ -1,7 +1,7 @@
-"""What a child has done, counted without locks: every processor has a tally of its own.
+"""The counts of a child, made without locks: each processor has a tally of its own.
 
-Each count is written by one thread and only ever grows. The heartbeat adds the tallies up and
-subtracts what it has flushed before (ledger.py), so nothing is lost between two threads.
+One thread writes each count, and it only grows. The heartbeat adds the tallies up and subtracts
+what it has flushed before (stats_flush.py), so nothing is lost between two threads.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import Final, TypeAlias
 
-# Sidekiq's histogram of run times: upper bounds, of which each belongs to the next bucket; what is
-# longer than the last goes into a bucket of its own. Milliseconds in docs/wire.md, seconds here.
+from ..failure.retry import Decision
+from ..job_run import JobRun
+from ..observers import JobObserver
+
+# The upper bounds of Sidekiq's histogram of run times. A bound itself belongs to the next bucket;
+# one more bucket has all longer times. Milliseconds in docs/wire.md, seconds here.
 BOUNDS: Final = tuple(
     bound / 1000
     for bound in (
@@ -31,8 +35,8 @@ Row: TypeAlias = "tuple[int, ...]"
 
 @dataclass(slots=True)
 class Figures:
-    """The runs of one job class: how many failed; the seconds that the others took, in all and as
-    a histogram, whose first bucket is ``short``."""
+    """The runs of one job class: how many failed; the seconds of the others, as a sum and as a
+    histogram with ``short`` as its first bucket."""
 
     failed: int = 0
     seconds: float = 0.0
@@ -40,7 +44,7 @@ class Figures:
     longer: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
 
     def row(self) -> Row:
-        """As it stands, in whole milliseconds."""
+        """A copy, in whole milliseconds."""
         return (self.failed, int(self.seconds * 1000), self.short, *self.longer)
 
 
@@ -53,9 +57,9 @@ class Tally:
     failed: int = 0
     classes: dict[str, Figures] = field(default_factory=dict)
 
-    def done(self, name: str, seconds: float) -> None:
-        """A job of the registered class ``name`` performed, in so many seconds. Every job passes
-        here; where jobs are many they are short, and need no search."""
+    def count_done(self, name: str, seconds: float) -> None:
+        """A job of the class ``name`` was done in ``seconds``. Every job passes here. A short job,
+        of which there may be many, needs no search for its bucket."""
         self.processed += 1
         try:
             figures = self.classes[name]
@@ -67,7 +71,7 @@ class Tally:
         else:
             figures.longer[bisect(BOUNDS, seconds) - 1] += 1
 
-    def lost(self, name: str) -> None:
+    def count_failed(self, name: str) -> None:
         """A job failed; ``name`` is its class, empty if none is registered for it."""
         self.processed += 1
         self.failed += 1
@@ -78,9 +82,22 @@ class Tally:
         return self.classes.setdefault(name, Figures())
 
 
+class JobCounter(JobObserver):
+    """Counts the jobs of one processor in its tally."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def done(self, run: JobRun) -> None:
+        self._tally.count_done(run.counted_as, run.elapsed)
+
+    def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
+        self._tally.count_failed(run.counted_as)
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a whole child has done since its birth. ``ran_twice``: see losses.py."""
+    """The counts of a whole child since its fork. ``ran_twice``: see fetch/lost_leases.py."""
 
     processed: int = 0
     failed: int = 0
@@ -89,7 +106,7 @@ class Totals:
 
 
 def total(tallies: Iterable[Tally], ran_twice: int = 0) -> Totals:
-    """The sum of ``tallies``, while their processors go on."""
+    """The sum of ``tallies``, while their processors add to them."""
     processed, failed, classes = 0, 0, dict[str, Row]()
     for tally in tallies:
         processed += tally.processed

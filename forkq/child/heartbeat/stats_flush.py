@@ -1,4 +1,4 @@
-"""What Redis has of a child's counts, flush by flush; a lost reply makes nothing count twice."""
+"""Adds a child's counts to those in Redis. A lost reply makes nothing count twice."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import islice
 from operator import sub
 from typing import TYPE_CHECKING, Any, Final
 
+from ...runtime.log import LogOnce
 from ...store.connection import RedisConnection
 from ...store.counters import HISTORY_TTL, day
 from ...store.scripts import COUNTERS_FLUSH
@@ -22,18 +23,15 @@ if TYPE_CHECKING:
 _NOTE_TTL: Final = 86_400
 _MINUTES_TTL: Final = 8 * 3600  # of a minute's hash, and of a histogram
 _TENS_TTL: Final = 3 * 86_400
-# A script of more classes would keep the server from others for more than a moment.
+# A script of more classes would block the server for other clients too long.
 _CLASSES_AT_ONCE: Final = 50
 _NOTHING: Final[Row] = (0,) * (2 + len(BOUNDS) + 1)
-_FOR_EVER: Final = 0
+_NO_TTL: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """One call of counters_flush.lua, ready to be sent again.
-
-    Once it has arrived, ``after`` is flushed.
-    """
+    """One call of counters_flush.lua, ready to be sent again. ``after``: what Redis has then."""
 
     keys: list[str]
     arguments: list[Any]
@@ -41,35 +39,35 @@ class Flush:
 
 
 class StatsFlusher:
-    """Owned by the heartbeat's thread. A flush whose reply was lost is sent again as it was, before
-    anything newer: the script knows it by its number."""
+    """Used by the heartbeat's thread. A flush without a reply is sent again, unchanged, before a
+    newer one: the script knows it by its number."""
 
     def __init__(
         self, identity: str, keys: Keys, log: FilteringBoundLogger, clock: Callable[[], float] = now
     ) -> None:
         self._note = keys.flushed(identity)
         self._keys = keys
-        self._log = log
         self._clock = clock
         self._flushed = Totals()
         self._number = 0
         self._pending: Flush | None = None
         self._renew = True
-        self._told: set[bytes] = set()
+        self._log_once = LogOnce(log)
 
     def renew(self) -> None:
-        """The next flush is sent though there may be nothing to add: it notes how much has been
-        flushed. For whenever that note may be gone."""
+        """Redis may have lost the note of how much has been flushed: the next flush writes it
+        again, even if there is nothing to add."""
         self._renew = True
 
     def flush(self, connection: RedisConnection, totals: Totals) -> None:
-        """Adds what is in ``totals`` and not in Redis yet. Raises ConnectionLost or RedisError;
-        then the next call goes on where this one stopped."""
+        """Adds what is in ``totals`` and not in Redis yet. Raises ConnectionLost or RedisError; the
+        next call continues where this one stopped."""
         if not connection.call("EXPIRE", self._note, _NOTE_TTL):
             self.renew()
         while (flush := self._pending or self._next(totals)) is not None:
             self._pending = flush
-            self._tell_once(connection.script(COUNTERS_FLUSH, flush.keys, flush.arguments))
+            refused = connection.script(COUNTERS_FLUSH, flush.keys, flush.arguments)
+            self._log_refused(refused)
             self._pending = None
             self._flushed = flush.after
 
@@ -113,30 +111,30 @@ class StatsFlusher:
         }
         for name, more in grown.items():
             if more:
-                yield self._keys.stat(name), more, _FOR_EVER
+                yield self._keys.stat(name), more, _NO_TTL
                 yield self._keys.stat_of_day(name, today), more, HISTORY_TTL
         if after.ran_twice > known.ran_twice:
-            yield self._keys.ran_twice, after.ran_twice - known.ran_twice, _FOR_EVER
+            yield self._keys.ran_twice, after.ran_twice - known.ran_twice, _NO_TTL
 
     def _more(self, after: Totals, name: str) -> Row:
         return tuple(map(sub, after.classes[name], self._flushed.classes.get(name, _NOTHING)))
 
     def _minutes(self, moment: datetime) -> tuple[str, str]:
-        """The hash of this minute, and that of these ten minutes: without the last digit."""
+        """The hash of this minute, and the hash of these ten minutes (without the last digit)."""
         minute = f"{moment:%y%m%d}|{moment.hour}:{moment:%M}"
         return self._keys.metrics(minute), self._keys.metrics(minute[:-1])
 
-    def _tell_once(self, refused: list[bytes]) -> None:
-        for key in set(refused) - self._told:
-            self._told.add(key)
-            self._log.error(
+    def _log_refused(self, keys: list[bytes]) -> None:
+        for key in set(keys):
+            self._log_once.error(
+                key,
                 "counts dropped: a key holds something else; delete or rename it",
                 key=key.decode("utf-8", "replace"),
             )
 
 
 def _fields(name: str, row: Row) -> Iterator[tuple[str, int]]:
-    """What Sidekiq's hashes hold of a class; ``p`` counts failures too, which add no ``ms``."""
+    """A class's fields in Sidekiq's hashes; ``p`` counts failures too, which add no ``ms``."""
     failed, milliseconds, *buckets = row
     performed = sum(buckets)
     if performed or failed:

@@ -156,7 +156,7 @@ class Racer:
         raised = False
         try:
             self.region.enter()
-            for _ in range(200):  # long enough to be hit inside, and not only at the doors
+            for _ in range(200):  # long enough to be hit inside, too
                 pass
         except Shutdown:
             raised = True
@@ -164,7 +164,7 @@ class Racer:
             interrupted = self.region.leave()
         except Shutdown:
             interrupted = self.region.leave()
-        # From here on nothing may strike: these are the processor's own books.
+        # From here on nothing may strike: this is the processor's own code.
         for _ in range(20):
             self.rounds += 1
         self.raised += raised
@@ -193,7 +193,7 @@ def test_in_thousands_of_races_nothing_leaks_out_of_the_region() -> None:
     assert racer.known >= racer.raised
 
 
-def test_whatever_is_delivered_late_is_at_most_one_per_interruption() -> None:
+def test_each_interruption_delivers_at_most_one_late_exception() -> None:
     """On every version: what the processor's outermost guard must catch is a Shutdown, no more."""
     region, stop = InterruptRegion(), threading.Event()
     strays = [0]
@@ -220,8 +220,8 @@ def test_whatever_is_delivered_late_is_at_most_one_per_interruption() -> None:
     assert strays[0] <= hits
 
 
-def test_regions_are_each_others_strangers() -> None:
-    """Interrupting one processor leaves its neighbour in peace."""
+def test_regions_do_not_affect_each_other() -> None:
+    """The manager interrupts one processor; its neighbour goes on."""
     mine, neighbours = InterruptRegion(), InterruptRegion()
     ready, go = threading.Event(), threading.Event()
     outcome: list[bool] = []

@@ -71,8 +71,12 @@ def test_a_replacement_that_cannot_be_started_is_tried_again() -> None:
     log, fetcher = RecordedLog(), FakeFetcher()
     first = FakeProcessor(lambda: None, alive=False, has_died=True)
     unstarted = FakeProcessor(refuse, alive=False, has_died=False)
-    heirs = iter([first, unstarted, FakeProcessor(lambda: None, alive=True, has_died=False)])
-    manager = Manager(1, cast("Fetcher", fetcher), lambda name: cast("Processor", next(heirs)), log)
+    processors = iter([first, unstarted, FakeProcessor(lambda: None, alive=True, has_died=False)])
+
+    def make_processor(name: str, tally: Tally) -> Processor:
+        return cast("Processor", next(processors))
+
+    manager = Manager(1, cast("Fetcher", fetcher), make_processor, log)
     for _ in range(3):
         manager.replace_the_dead()
     assert fetcher.abandoned == [first.hand]

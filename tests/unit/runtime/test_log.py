@@ -181,6 +181,18 @@ def _journal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
+def test_a_value_of_several_lines_can_be_read_on_the_console(
+    capfd: pytest.CaptureFixture[str], style: str
+) -> None:
+    """Elsewhere one event stays one line."""
+    log.configure("info", style)
+    log.logger().error("cannot boot", child="default.0", reason="Traceback:\n  File\nValueError: x")
+    first, *rest = capfd.readouterr().err.splitlines()
+    assert "default.0" in first
+    assert rest == (["Traceback:", "  File", "ValueError: x"] if style == "console" else [])
+
+
+@pytest.mark.parametrize("style", STYLES)
 def test_the_journal_gets_the_priority_of_each_line(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, style: str
 ) -> None:

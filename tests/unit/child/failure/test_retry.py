@@ -80,7 +80,7 @@ def delay(decision: Decision) -> float:
 # 1. retry false, retry N
 
 
-def test_retry_false_is_dropped_without_a_dead_entry_and_death_handlers_hear_of_it(
+def test_retry_false_is_dropped_without_a_dead_entry_and_for_the_death_handlers(
     case: Case,
 ) -> None:
     decision = case.decide(job(retry=False))
@@ -240,14 +240,14 @@ def test_retry_in_says_how_long_and_jitter_is_added(case: Case, wanted: float) -
 
 
 def test_retry_in_hears_count_error_and_job(case: Case) -> None:
-    heard: list[Any] = []
+    called: list[Any] = []
     error = ValueError("x")
     case.decide(
         job(retry_count=1, failed_at=1.5),
         error,
-        spec=spec(lambda count, exc, job: heard.extend([count, exc, job["jid"]])),
+        spec=spec(lambda count, exc, job: called.extend([count, exc, job["jid"]])),
     )
-    assert heard == [2, error, "m1"]
+    assert called == [2, error, "m1"]
 
 
 class Grumpy:
@@ -327,11 +327,11 @@ def test_a_retry_goes_to_the_queue_that_it_came_from(case: Case) -> None:
 
 
 def test_retries_exhausted_hears_of_it_and_the_job_is_buried(case: Case) -> None:
-    heard: list[Any] = []
+    called: list[Any] = []
     error = ValueError("x")
-    hooks = spec(None, lambda job, exc: heard.extend([job["error_message"], exc]))
+    hooks = spec(None, lambda job, exc: called.extend([job["error_message"], exc]))
     found = buried(case.decide(job(retry=0), error, spec=hooks))
-    assert heard == ["x", error]
+    assert called == ["x", error]
     assert found["error_class"] == "ValueError"
 
 
@@ -347,7 +347,7 @@ def test_an_error_in_retries_exhausted_is_logged_and_changes_nothing(case: Case)
     assert isinstance(case.complaints[0][0], KeyError)
 
 
-def test_dead_false_is_dropped_but_death_handlers_hear_of_it(case: Case) -> None:
+def test_dead_false_is_dropped_but_for_the_death_handlers(case: Case) -> None:
     decision = case.decide(job(retry=0, dead=False))
     assert isinstance(decision, Drop)
     assert decision.job is not None
@@ -390,17 +390,24 @@ def test_shutdown_is_found_beyond_a_cause_of_another_kind() -> None:
 # 9. two rings: without a spec no hook is asked, which is all that `decide` knows of it
 
 
-def test_in_the_global_ring_the_payload_alone_decides(case: Case) -> None:
+def test_in_the_outer_ring_the_payload_alone_decides(case: Case) -> None:
     assert 14 <= delay(case.decide(job())) <= 25
     assert isinstance(case.decide(job(retry=0)), Bury)
 
 
-# What a stranger may have written
+# What another program may have written
 
 
-@pytest.mark.parametrize("raw", [b"{nope", b"[1]", b""])
-def test_what_is_no_job_is_buried_as_it_came(case: Case, raw: bytes) -> None:
+@pytest.mark.parametrize("raw", [b"{nope", b""])
+def test_what_is_no_json_is_buried_as_it_came(case: Case, raw: bytes) -> None:
     assert case.decide(raw) == Bury(raw, None)
+
+
+def test_json_that_is_no_object_is_buried_inside_one(case: Case) -> None:
+    decision = case.decide(b"[1]")
+    assert isinstance(decision, Bury)
+    assert decision.job is None
+    assert json.loads(decision.payload)["args"] == ["[1]"]
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from tests.support.recorded_log import RecordedLog
 
 def test_a_tally_counts_failures_as_processed_and_their_time_not_at_all() -> None:
     tally = Tally()
-    tally.done("A", 0.5)
-    tally.done("A", 0.25)
-    tally.lost("A")
-    tally.lost("")  # a job that is not registered has no figures
+    tally.count_done("A", 0.5)
+    tally.count_done("A", 0.25)
+    tally.count_failed("A")
+    tally.count_failed("")  # a job that is not registered has no figures
     assert (tally.processed, tally.failed) == (4, 2)
     row = total([tally]).classes["A"]
     assert row[:2] == (1, 750)
@@ -34,7 +34,7 @@ def test_a_tally_counts_failures_as_processed_and_their_time_not_at_all() -> Non
 )  # fmt: skip
 def test_a_run_time_goes_into_sidekiqs_bucket(milliseconds: float, bucket: int) -> None:
     tally = Tally()
-    tally.done("A", milliseconds / 1000)
+    tally.count_done("A", milliseconds / 1000)
     _, _, *buckets = total([tally]).classes["A"]
     assert buckets.index(1) == bucket
     assert (len(buckets), sum(buckets)) == (len(BOUNDS) + 1, 1) == (26, 1)
@@ -43,15 +43,15 @@ def test_a_run_time_goes_into_sidekiqs_bucket(milliseconds: float, bucket: int) 
 def test_the_milliseconds_of_many_short_jobs_are_not_rounded_away() -> None:
     tally = Tally()
     for _ in range(10_000):
-        tally.done("A", 0.0004)
+        tally.count_done("A", 0.0004)
     assert total([tally]).classes["A"][1] == pytest.approx(4000, abs=1)
 
 
 def test_the_total_adds_processors_and_classes() -> None:
     one, two = Tally(), Tally()
-    one.done("A", 0.001)
-    two.done("A", 0.002)
-    two.lost("B")
+    one.count_done("A", 0.001)
+    two.count_done("A", 0.002)
+    two.count_failed("B")
     whole = total([one, two], ran_twice=3)
     assert (whole.processed, whole.failed, whole.ran_twice) == (3, 1, 3)
     assert whole.classes["A"][:3] == (0, 3, 2)
@@ -67,7 +67,7 @@ def test_no_count_is_lost_while_somebody_adds_the_tallies_up() -> None:
 
     def work(tally: Tally) -> None:
         for number in range(jobs):
-            tally.done(f"Job{number % 500}", 0.001)
+            tally.count_done(f"Job{number % 500}", 0.001)
 
     threads = [threading.Thread(target=work, args=[tally]) for tally in tallies]
     interval = sys.getswitchinterval()

@@ -1,0 +1,198 @@
+"""Makes the parts of a child, and gives each what it needs of the others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
+
+from .. import default_client
+from ..config.capsule import Capsule
+from ..config.config import Config
+from ..cron.service import service_name
+from ..every import entries_by_origin
+from ..runtime.assignment import Assignment
+from ..store.connection import RedisConnection
+from ..store.dead_set import DeadSet
+from ..store.outage import Outage
+from ..store.pool import RedisPool
+from ..wire.keys import Keys
+from .cron.claim import Claim
+from .cron.outcome import CronOutcomes
+from .cron.publish import Publisher
+from .failure.settle import Settler
+from .fetch.fetch_connection import FetchConnection
+from .fetch.fetcher import Fetcher
+from .fetch.lost_leases import LostLeases
+from .heartbeat.beat import Heartbeat
+from .heartbeat.record import Record, describe
+from .heartbeat.round_trip import RoundTrip
+from .heartbeat.stats import Tally
+from .heartbeat.stats_flush import StatsFlusher
+from .heartbeat.tasks import (
+    FindLostLeases,
+    FlushStats,
+    HeartbeatTask,
+    MeasureServerTime,
+    PublishCron,
+    Snapshot,
+    TakeOrder,
+    WriteRecord,
+)
+from .job_log import make_job_log
+from .manager import Manager
+from .processor import Processor
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the child's main loop drives."""
+
+    fetcher: Fetcher
+    manager: Manager
+    heartbeat: Heartbeat
+
+
+class Builder:
+    """Makes the parts of one child.
+
+    ``on_order`` gets what a web UI asked of this child, in the heartbeat's thread; ``is_quiet``
+    tells whether the child fetches nothing more.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        assignment: Assignment,
+        capsule: Capsule,
+        log: FilteringBoundLogger,
+        *,
+        on_order: Callable[[str], None],
+        is_quiet: Callable[[], bool],
+    ) -> None:
+        self._config = config
+        self._assignment = assignment
+        self._capsule = capsule
+        self._log = log
+        self._on_order = on_order
+        self._is_quiet = is_quiet
+        self._identity = assignment.identity
+        self._keys = Keys(config.redis.prefix)
+        self._outage = Outage(log)
+        self._news = threading.Event()  # makes the heartbeat beat at once
+
+    def build(self) -> Parts:
+        """Raises ForkqError if the app's periodic jobs contradict each other."""
+        pool = RedisPool(size=self._capsule.concurrency, **_how_to_connect(self._config))
+        fetcher = self._make_fetcher()
+        settler = self._make_settler(fetcher, pool)
+        manager = self._make_manager(fetcher, settler, pool)
+        heartbeat = self._make_heartbeat(fetcher, settler, manager)
+        return Parts(fetcher, manager, heartbeat)
+
+    def _connection(self) -> RedisConnection:
+        return RedisConnection(**_how_to_connect(self._config))
+
+    def _make_fetcher(self) -> Fetcher:
+        line = FetchConnection(
+            self._capsule, self._identity, self._keys, self._connection(), self._log
+        )
+        fetcher = Fetcher(self._capsule, line, self._outage)
+        fetcher.report_gaps(self._news.set)
+        return fetcher
+
+    def _make_settler(self, fetcher: Fetcher, pool: RedisPool) -> Settler:
+        config = self._config
+        dead_set = DeadSet(self._keys, config.dead_max, config.dead_days)
+        return Settler(
+            self._identity,
+            self._keys,
+            pool,
+            fetcher,
+            dead_set,
+            self._outage,
+            on_parked=self._news.set,
+        )
+
+    def _make_manager(self, fetcher: Fetcher, settler: Settler, pool: RedisPool) -> Manager:
+        job_log = make_job_log(self._log)
+        observers = [job_log, CronOutcomes(self._keys, pool, self._log)]
+
+        def make_processor(name: str, tally: Tally) -> Processor:
+            return Processor(name, fetcher, settler, observers, job_log.complain, tally)
+
+        return Manager(self._capsule.concurrency, fetcher, make_processor, self._log)
+
+    def _make_heartbeat(self, fetcher: Fetcher, settler: Settler, manager: Manager) -> Heartbeat:
+        lost_leases = LostLeases(self._identity, self._keys, fetcher, self._log)
+
+        def snapshot() -> Snapshot:
+            totals = manager.tally(lost_leases.count)
+            return Snapshot(fetcher.in_flight(), totals, self._is_quiet())
+
+        def retry_parked() -> bool:
+            fetcher.flush()
+            return settler.again_in_time()
+
+        return Heartbeat(
+            self._connection(),
+            self._make_tasks(fetcher, lost_leases),
+            self._outage,
+            Outage(self._log, "redis takes no heartbeat", "redis takes heartbeats again"),
+            self._log,
+            snapshot=snapshot,
+            retry_parked=retry_parked,
+            news=self._news,
+        )
+
+    def _make_tasks(self, fetcher: Fetcher, lost_leases: LostLeases) -> list[HeartbeatTask]:
+        """The record first: all else can wait."""
+        info = describe(self._identity, self._config, self._capsule)
+        record = Record(self._identity, self._keys, info)
+        round_trip = RoundTrip(self._log)
+
+        def find_lost(connection: RedisConnection) -> None:
+            fetcher.note_queues_again()
+            lost_leases.look(connection)
+
+        find = FindLostLeases(find_lost, self._log)
+        flush = FlushStats(StatsFlusher(self._identity, self._keys, self._log))
+        publish = PublishCron(self._make_publisher().publish, self._log)
+        return [
+            MeasureServerTime(),
+            WriteRecord(record, round_trip, after_gap=(find, flush, publish)),
+            find,
+            TakeOrder(record, round_trip, self._on_order),
+            flush,
+            publish,
+        ]
+
+    def _make_publisher(self) -> Publisher:
+        config = self._config
+        claim = Claim(self._keys, service_name(config.tag, config.app), self._assignment, self._log)
+        return Publisher(
+            self._keys,
+            entries_by_origin(config),
+            self._log,
+            worked_on=config.queue_names,
+            newest=claim.holds,
+        )
+
+
+class _HowToConnect(TypedDict):
+    url: str
+    timeout: float
+    connect_timeout: float
+
+
+def _how_to_connect(config: Config) -> _HowToConnect:
+    """How this child's connections are made."""
+    return {
+        "url": default_client.address(config),
+        "timeout": config.redis.timeout,
+        "connect_timeout": config.redis.connect_timeout,
+    }

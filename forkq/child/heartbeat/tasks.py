@@ -1,0 +1,217 @@
+"""The tasks of the heartbeat: each does one thing in Redis when it is due, on the heartbeat's
+connection and in its thread."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ...runtime.log import LogOnce
+from ...store.connection import ConnectionLost, RedisConnection
+from ...store.server_time import ServerTime
+from ...wire.lease import UnitOfWork
+from .record import Record
+from .round_trip import RoundTrip
+from .stats import Totals
+from .stats_flush import StatsFlusher
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+NEXT_BEAT: Final = 0.0
+_NEVER: Final = math.inf
+# The next beat after this time looks at the definitions of periodic jobs: within a minute it
+# repairs what another program has changed.
+_PUBLISH_EVERY: Final = 35.0
+_TIME_EVERY: Final = 55.0
+
+
+class Snapshot(NamedTuple):
+    """The state of the child at the moment of a beat."""
+
+    units: list[UnitOfWork]
+    totals: Totals
+    quiet: bool
+
+    @property
+    def busy(self) -> int:
+        """How many processors perform a job."""
+        return sum(1 for unit in self.units if unit.thread)
+
+
+class HeartbeatTask:
+    """One piece of a heartbeat's work. A subclass overrides ``run`` and what else it needs."""
+
+    def __init__(self) -> None:
+        self._due = 0.0
+
+    def attend(self, connection: RedisConnection, now: Snapshot) -> None:
+        """Runs if it is due. Raises ConnectionLost or RedisError."""
+        if self.is_due(now):
+            self._due = time.monotonic() + self.run(connection, now)
+
+    def is_due(self, now: Snapshot) -> bool:
+        """Whether this beat runs it."""
+        return time.monotonic() >= self._due
+
+    def run(self, connection: RedisConnection, now: Snapshot) -> float:
+        """Does the work. Returns the seconds until it is due again, or NEXT_BEAT."""
+        raise NotImplementedError
+
+    def after_gap(self) -> None:
+        """Redis may have lost what this child wrote: run again with this beat."""
+        self._due = 0.0
+
+    def after_lost_reply(self) -> None:
+        """A command was sent, and no reply came: Redis may have done it, or not."""
+
+    def finish(self, connection: RedisConnection, now: Snapshot) -> None:
+        """The last beat of a child that holds no lease any more."""
+
+
+class OptionalTask(HeartbeatTask):
+    """A task whose failure costs the heartbeat nothing but a new connection. The failure is logged
+    once, as ``failure``, and the next beat tries again."""
+
+    def __init__(self, failure: str, log: FilteringBoundLogger) -> None:
+        super().__init__()
+        self._failure = failure
+        self._log = log
+        self._log_once = LogOnce(log)
+
+    def attend(self, connection: RedisConnection, now: Snapshot) -> None:
+        """As HeartbeatTask.attend, but raises ConnectionLost alone."""
+        if not self.is_due(now):
+            return
+        try:
+            super().attend(connection, now)
+        except ConnectionLost:
+            raise
+        except Exception as error:  # noqa: BLE001 - the beat must go on
+            self._log_once.error(str(error), self._failure, exc_info=error)
+            connection.close()  # a reply may be left unread
+            connection.connect()
+        else:
+            self._log_once = LogOnce(self._log)
+
+
+class MeasureServerTime(HeartbeatTask):
+    """Makes ``times.now`` of this child follow the clock of Redis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._server_time = ServerTime()  # the clock logs a difference
+
+    def run(self, connection: RedisConnection, now: Snapshot) -> float:
+        self._server_time.measure(connection)
+        return _TIME_EVERY
+
+    def after_lost_reply(self) -> None:
+        self._due = 0.0
+
+
+class WriteRecord(HeartbeatTask):
+    """Writes the process record with each beat. Calls the ``after_gap`` of these tasks when Redis
+    had lost the record."""
+
+    def __init__(
+        self, record: Record, round_trip: RoundTrip, after_gap: Sequence[HeartbeatTask]
+    ) -> None:
+        super().__init__()
+        self._record = record
+        self._round_trip = round_trip
+        self._tasks_after_gap = after_gap
+        self._was_written = False
+        self._in_doubt = False
+
+    def run(self, connection: RedisConnection, now: Snapshot) -> float:
+        written = self._record.write(
+            connection, now.units, self._round_trip.microseconds, quiet=now.quiet
+        )
+        if written.fresh or self._in_doubt:
+            if self._was_written:
+                for task in self._tasks_after_gap:
+                    task.after_gap()
+            self._was_written, self._in_doubt = True, False
+        if written.refused is not None:
+            raise written.refused
+        return NEXT_BEAT
+
+    def after_lost_reply(self) -> None:
+        """The beat may have written a record that was gone: the next one cannot see the gap."""
+        self._in_doubt = True
+
+    def finish(self, connection: RedisConnection, now: Snapshot) -> None:
+        self._record.remove(connection)
+
+
+class FindLostLeases(OptionalTask):
+    """After a gap, looks for leases that another host has taken from this child."""
+
+    def __init__(self, find: Callable[[RedisConnection], None], log: FilteringBoundLogger) -> None:
+        super().__init__("leases not looked for after a gap", log)
+        self._find = find
+        self._due = _NEVER
+
+    def run(self, connection: RedisConnection, now: Snapshot) -> float:
+        self._find(connection)
+        return _NEVER
+
+
+class TakeOrder(HeartbeatTask):
+    """Takes one order of a web UI with each beat, and measures the round trip by that."""
+
+    def __init__(
+        self, record: Record, round_trip: RoundTrip, on_order: Callable[[str], None]
+    ) -> None:
+        super().__init__()
+        self._record = record
+        self._round_trip = round_trip
+        self._on_order = on_order
+
+    def run(self, connection: RedisConnection, now: Snapshot) -> float:
+        order = self._round_trip.measure(lambda: self._record.next_order(connection), now.busy)
+        if order is not None:
+            self._on_order(order)
+        return NEXT_BEAT
+
+
+class FlushStats(HeartbeatTask):
+    """Adds the counts of this child to those in Redis with each beat."""
+
+    def __init__(self, stats_flusher: StatsFlusher) -> None:
+        super().__init__()
+        self._stats_flusher = stats_flusher
+
+    def run(self, connection: RedisConnection, now: Snapshot) -> float:
+        self._stats_flusher.flush(connection, now.totals)
+        return NEXT_BEAT
+
+    def after_gap(self) -> None:
+        self._stats_flusher.renew()
+
+    def finish(self, connection: RedisConnection, now: Snapshot) -> None:
+        self._stats_flusher.flush(connection, now.totals)
+
+
+class PublishCron(OptionalTask):
+    """Publishes the app's periodic jobs. ``publish`` returns whether a name is held by another app:
+    then the next beat tries again.
+
+    A quiet child publishes nothing: an old version of the app that retires must not undo what the
+    new one has changed.
+    """
+
+    def __init__(
+        self, publish: Callable[[RedisConnection], bool], log: FilteringBoundLogger
+    ) -> None:
+        super().__init__("periodic jobs not published", log)
+        self._publish = publish
+
+    def is_due(self, now: Snapshot) -> bool:
+        return not now.quiet and super().is_due(now)
+
+    def run(self, connection: RedisConnection, now: Snapshot) -> float:
+        return NEXT_BEAT if self._publish(connection) else _PUBLISH_EVERY

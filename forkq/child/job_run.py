@@ -1,0 +1,58 @@
+"""One run of one job in this child: what the processor knows of it, and tells the observers."""
+
+from __future__ import annotations
+
+from ..registry import JobSpec
+from ..wire.lease import UnitOfWork
+from ..wire.payload import Payload
+
+
+class JobRun:
+    """Created by the processor for each unit.
+
+    ``job``: the payload as loaded; None if it is malformed.
+    ``shown_class``, ``jid``, ``marks`` (the payload's ``forkq``): copied before middleware or the
+    job can change them.
+    ``counted_as``: the class in the statistics; empty if the job is not registered.
+    ``performing``: set while the job's own code runs; then its own hooks decide what a failure
+    leads to.
+    ``elapsed``: seconds from the take to the end of the job.
+    ``complaints``: errors in the app's own hooks, each with a line on what it changes.
+    ``settled``: acknowledged, retried, buried, or left to the stop.
+    """
+
+    __slots__ = (
+        "complaints",
+        "counted_as",
+        "elapsed",
+        "jid",
+        "job",
+        "marks",
+        "performing",
+        "settled",
+        "shown_class",
+        "unit",
+    )
+
+    def __init__(self, unit: UnitOfWork) -> None:
+        self.unit = unit
+        self.job: Payload | None = None
+        self.shown_class: object = None
+        self.jid: object = None
+        self.marks: object = None
+        self.counted_as = ""
+        self.performing: JobSpec | None = None
+        self.elapsed = 0.0
+        self.complaints: tuple[tuple[BaseException, str], ...] = ()
+        self.settled = False
+
+    def loaded(self, job: Payload) -> None:
+        """Notes the job that the unit's payload contains."""
+        self.job = job
+        self.shown_class = job.get("wrapped") or job["class"]
+        self.jid = job.get("jid")
+        self.marks = job.get("forkq")
+
+    def complain(self, error: BaseException, meaning: str) -> None:
+        """An error in the app's own hook or payload; logged once the job is settled."""
+        self.complaints += ((error, meaning),)

@@ -1,0 +1,46 @@
+"""Observers of jobs: the log, the statistics, the history of periodic jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .failure.retry import Decision
+from .job_run import JobRun
+
+
+class JobObserver:
+    """Told by a processor, in its thread, what becomes of each job.
+
+    A subclass overrides what it wants to know. It must not raise.
+    """
+
+    def started(self, run: JobRun) -> None:
+        """The job is loaded, and about to be performed."""
+
+    def done(self, run: JobRun) -> None:
+        """The job was performed and is acknowledged."""
+
+    def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
+        """``error`` ended the job, or its payload is malformed (``run.job`` is None). What was
+        decided is settled."""
+
+    def interrupted(self, run: JobRun) -> None:
+        """The stop cut the job short. Its lease stays until the stop returns it to its queue."""
+
+
+class Observers:
+    """For each event, the methods to call, in order. An observer that does not override an event
+    costs it nothing."""
+
+    def __init__(self, observers: Sequence[JobObserver]) -> None:
+        self.started: list[Callable[[JobRun], None]] = _overridden(observers, "started")
+        self.done: list[Callable[[JobRun], None]] = _overridden(observers, "done")
+        self.failed: list[Callable[[JobRun, BaseException, Decision], None]] = _overridden(
+            observers, "failed"
+        )
+        self.interrupted: list[Callable[[JobRun], None]] = _overridden(observers, "interrupted")
+
+
+def _overridden(observers: Sequence[JobObserver], event: str) -> list[Callable[..., None]]:
+    ignored = getattr(JobObserver, event)
+    return [getattr(one, event) for one in observers if getattr(type(one), event) is not ignored]
