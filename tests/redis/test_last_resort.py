@@ -228,13 +228,13 @@ def test_the_lead_is_never_lost_whenever_an_exception_strikes() -> None:
         hands.append(hand)
         while not over.is_set():
             try:
-                if not lead.regain(hand):
+                if not lead.resume(hand):
                     lead.wait(hand)
                 rounds[0] += 1
                 lead.performed(0)
-                lead.leave(hand, keep=True)
+                lead.leave(hand, performs=True)
             except Stray:
-                lead.fail(hand)
+                lead.recover(hand)
 
     def survive() -> None:
         while not over.is_set():
@@ -256,8 +256,8 @@ def test_the_lead_is_never_lost_whenever_an_exception_strikes() -> None:
 
     def goes_on() -> bool:
         for hand in hands:  # as the manager does with the hands of the dead
-            if hand is not hands[-1] and (hand.lead or hand.kept):
-                lead.free(hand)
+            if hand is not hands[-1] and (hand.turn or hand.reserved):
+                lead.release(hand)
         return rounds[0] > before + 100
 
     wait_until(goes_on, what="the lead to go round")

@@ -73,14 +73,14 @@ class Fetcher:
             self._doubtful = True  # it may have struck between a request and its answer
             with suppress(RuntimeError):  # the turn is not ours
                 self._turn.release()
-            self._lead.fail(hand)
+            self._lead.recover(hand)
             raise
         if unit is not None:
             unit.taken = time.monotonic()
         return unit
 
     def _take(self, hand: Hand) -> UnitOfWork | None:
-        leading = self._lead.regain(hand)
+        leading = self._lead.resume(hand)
         unit = self._pop(hand)
         if unit is None:
             if not leading:
@@ -88,7 +88,7 @@ class Fetcher:
             unit = self._next(hand)
             leading = True
         if leading:
-            self._lead.leave(hand, keep=unit is not None)
+            self._lead.leave(hand, performs=unit is not None)
         return unit
 
     def acknowledge(self, unit: UnitOfWork) -> float:
@@ -152,7 +152,7 @@ class Fetcher:
                 self._books.forget(unit)
                 self._doubtful = True  # the next exchange gives back what nobody here knows of
                 self._waker.ring()
-        self._lead.free(hand)
+        self._lead.release(hand)
 
     def quiet(self) -> None:
         """Fetches nothing more. Processors get what is leased already, then None."""
@@ -186,7 +186,7 @@ class Fetcher:
     # What any processor does when it takes a job
 
     def _pop(self, hand: Hand) -> UnitOfWork | None:
-        unit, done = self._books.next(hand.units), self._books.done
+        unit, done = self._books.next(hand), self._books.done
         if unit is not None and done and (len(done) >= self._enough or self._all_busy()):
             self._send_ahead()
         return unit
@@ -217,7 +217,7 @@ class Fetcher:
     def _next(self, hand: Hand) -> UnitOfWork | None:
         """Waits for a job: on behalf of all, but its own comes first."""
         while not self._quiet:
-            unit = self._books.next(hand.units)
+            unit = self._books.next(hand)
             if unit is not None:
                 return unit
             self._refill()
@@ -225,7 +225,7 @@ class Fetcher:
 
     def _last(self, hand: Hand) -> UnitOfWork | None:
         """After quiet: what an earlier fetch still brings, then nothing; tells what is done."""
-        while (unit := self._books.next(hand.units)) is None and (
+        while (unit := self._books.next(hand)) is None and (
             self._line.busy or self._books.done
         ):
             if not self._exchange():
@@ -244,7 +244,7 @@ class Fetcher:
 
     def _wait(self) -> None:
         """Until the server tells of a change, a processor of news, or the time is up."""
-        self._lead.calm()
+        self._lead.idle()
         self._waiting = True
         began = time.monotonic()
         try:
@@ -267,7 +267,7 @@ class Fetcher:
 
     def _rest(self, seconds: float) -> None:
         """Waits out a pause, unless the child goes quiet or there is something to tell."""
-        self._lead.calm()
+        self._lead.idle()
         deadline = time.monotonic() + seconds
         while not self._quiet and (left := deadline - time.monotonic()) > 0:
             self._waker.sleep(left)

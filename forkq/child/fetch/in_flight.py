@@ -9,10 +9,11 @@ that Python does not interrupt.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ...wire.lease import UnitOfWork
+from .fetch_turn import Hand, moves
 
 _MOST_PARKED: Final = 1000
 
@@ -32,16 +33,21 @@ class InFlight:
             self.in_flight[unit.sequence] = unit
             self.ready.append(unit)
 
-    def next(self, hand: deque[UnitOfWork]) -> UnitOfWork | None:
-        """One that is ready, for the processor that asks; None if there is none. A single call
-        moves it into ``hand``: an exception that strikes here finds it in one or the other."""
+    def next(self, hand: Hand) -> UnitOfWork | None:
+        """One that is ready, moved into the hand of the processor that asks; None if there is none.
+        An exception from outside leaves it in one of the two (``moves``)."""
         if not self.ready:
             return None
+        take = hand.take_ready or self._bind(hand)
         try:
-            hand.extend(map(deque.popleft, (self.ready,)))
-        except IndexError:
+            next(take)
+        except IndexError:  # another processor took it just now
             return None
-        return hand[-1]
+        return hand.units[-1]
+
+    def _bind(self, hand: Hand) -> Iterator[None]:
+        hand.take_ready = moves(self.ready, hand.units, deque.popleft)
+        return hand.take_ready
 
     def park(self, unit: UnitOfWork) -> None:
         """It has failed, and Redis does not take what was decided: in flight, without a
