@@ -47,7 +47,7 @@ class BootWatch:
 
     def end(self) -> None:
         """Ends the thread: from here on the child's main loop reads the orders."""
-        self._end.ring()
+        self._end.wake()
         self._thread.join()
 
     def _run(self) -> None:

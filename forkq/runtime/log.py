@@ -84,6 +84,12 @@ class LogOnce:
             self._logged.add(problem)
             self._log.warning(event, **values)
 
+    def error(self, problem: Hashable, event: str, **values: Any) -> None:
+        """As ``warning``, at the level of errors."""
+        if problem not in self._logged:
+            self._logged.add(problem)
+            self._log.error(event, **values)
+
     def over(self, problem: Hashable) -> bool:
         """The problem has ended; its next beginning is logged. Whether it was logged."""
         was_logged = problem in self._logged

@@ -205,18 +205,18 @@ def test_a_fetch_that_is_interrupted_is_never_answered_by_another_ones_reply(
         redis.delete("{queue:one}:inflight", "queue:one")
         redis.rpush("queue:one", "mine")
         if line.busy:
-            line.hang_up()
+            line.disconnect()
         try:
             line.open()
             line.look_for_queues()
             line.send(1, [])
             assert [unit.payload for unit in line.receive().units] == [b"mine"]
         except (*ConnectionLost, ResponseError):  # as the fetcher does after any failure
-            line.hang_up()
+            line.disconnect()
 
     redis.sadd("queues", "one", "tenant-a")
     interrupted_everywhere(fetch, check)
-    line.hang_up()
+    line.disconnect()
 
 
 def test_time_outs_by_signal_never_mix_up_answers(client: Client, redis_server: Server) -> None:

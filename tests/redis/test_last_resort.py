@@ -205,7 +205,7 @@ def test_exceptions_that_strike_while_processors_wait_stop_no_child(
     ran = good()
     with InProcessChild(redis_server.url, concurrency=4) as shop:
         for round_ in range(10):
-            wait_until(lambda: shop.fetcher._waiting, what="a leader that waits")
+            wait_until(lambda: shop.fetcher.is_waiting, what="a leader that waits")
             for processor in shop.manager._processors:
                 raise_in(processor._thread.ident or 0, Stray)
             redis.lpush(LIST, payload("Good", round_))

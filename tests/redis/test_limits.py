@@ -39,7 +39,7 @@ def control(redis: Redis, queue: str, **fields: str | int) -> None:
 
 def idle(*crews: ProcessorThreads) -> None:
     """Waits until these have nothing to do but to wait."""
-    wait_until(lambda: all(crew.fetcher._waiting for crew in crews), what="the crews to wait")
+    wait_until(lambda: all(crew.fetcher.is_waiting for crew in crews), what="the crews to wait")
 
 
 def owners(count: int) -> list[str]:
@@ -269,9 +269,9 @@ def test_a_thousand_kills_leak_no_slot(redis: Redis, redis_server: Server) -> No
         if dice.random() < 0.5:
             assert victim.fetcher.take() is not None
         else:
-            victim.fetcher._line.open()
-            victim.fetcher._request()
-        victim.fetcher._line.hang_up()
+            victim.fetcher._connection.open()
+            victim.fetcher._leases.request()
+        victim.fetcher._connection.disconnect()
         recover(redis_server, ["q"], identity)
         if kill % 100 == 99:
             wait_until(lambda: redis.info("clients")["connected_clients"] < 20, what="their end")
@@ -453,7 +453,7 @@ def test_jobs_of_a_dead_child_are_found_in_all_queues_of_its_pattern(
     (dead,) = owners(1)
     crew = ProcessorThreads(redis_server.url, identity=dead, queues={"tenant-*": 0})
     assert crew.fetcher.take() is not None
-    crew.fetcher._line.hang_up()
+    crew.fetcher._connection.disconnect()
     recover(redis_server, ["tenant-*"], dead)
     assert [redis.hlen(KEYS.inflight(name)) for name in names] == [0] * 700
     assert [redis.llen(KEYS.queue(name)) for name in (names[0], names[-1])] == [1, 1]
@@ -519,7 +519,7 @@ def test_where_tracking_is_refused_patterns_and_limits_are_polled(own_server: Se
         push(redis, *range(20), queue="tenant-99")
         wait_until(lambda: sum(len(crew.order) for crew in crews) == 20, what="20 runs")
     assert work.most == 1
-    assert not crews[0].fetcher._line.tracks
+    assert not crews[0].fetcher._connection.tracks
 
 
 def test_two_patterns_with_many_queues_are_worked_off_to_the_end(

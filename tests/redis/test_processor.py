@@ -511,7 +511,7 @@ def test_a_dead_processor_is_replaced_and_its_job_runs_again(
 ) -> None:
     ran = good()
     with InProcessChild(redis_server.url, concurrency=2) as shop:
-        wait_until(lambda: shop.fetcher._waiting, what="the shop to wait")
+        wait_until(lambda: shop.fetcher.is_waiting, what="the shop to wait")
         victims: list[str] = []
         process = Processor.process
 

@@ -27,7 +27,7 @@ _TINY_JOBS: Final = 32  # so many in a row, and the turn is reserved
 _RESERVED_FOR: Final = 1e-3
 
 _T = TypeVar("_T")
-_Token: TypeAlias = "deque[bool]"
+_Place: TypeAlias = "deque[bool]"
 
 
 def moves(
@@ -53,8 +53,8 @@ class Hand:
     def __init__(self) -> None:
         self.units: deque[UnitOfWork] = deque()
         self.take_ready: Iterator[None] | None = None  # set by InFlight
-        self.turn: _Token = deque()
-        self.reserved: _Token = deque()
+        self.turn: _Place = deque()
+        self.reserved: _Place = deque()
         self.reserved_at = 0.0
         self.reserve = moves(self.turn, self.reserved)
         self.resume = moves(self.reserved, self.turn)
@@ -129,7 +129,7 @@ class FetchTurn:
             return False
         return True
 
-    def _put_back(self, token: _Token) -> None:
+    def _put_back(self, token: _Place) -> None:
         with suppress(IndexError):  # a watcher took it over just now
             any(map(self._free.put, map(deque.pop, (token,))))
 

@@ -36,7 +36,7 @@ class LostLeases:
         self._running: dict[int, str] = {}  # what is lost and has not ended: sequence -> job
         self._ran_twice: set[int] = set()
         self._complained = False
-        fetcher.report_losses(look=self.look, on_lost=self._failed)
+        fetcher.report_lost(look=self.look, on_lost=self._failed)
 
     @property
     def count(self) -> int:
@@ -66,7 +66,7 @@ class LostLeases:
     def _take(self, sequence: int, job: str) -> bool:
         """Deals with one lost lease. False if we have never heard of it: the fetch that took it is
         still under way, or its answer was lost."""
-        if not self._fetcher.has_heard(sequence):
+        if not self._fetcher.knows(sequence):
             return False
         unit = self._fetcher.find(sequence)
         if unit is None:

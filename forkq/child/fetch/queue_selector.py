@@ -126,7 +126,7 @@ class QueueSelector:
             left.difference_update(found)
             self.names.update(found)
 
-    def hear(self, keys: Iterable[bytes] | None) -> None:
+    def changed(self, keys: Iterable[bytes] | None) -> None:
         """Something changed under these keys; None: anywhere."""
         if keys is None:
             self.wake_all()
