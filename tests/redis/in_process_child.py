@@ -51,8 +51,8 @@ class ProcessorThreads:
         self.identity = identity
         connection = RedisConnection(url, timeout=5)
         weakref.finalize(self, connection.close)
-        line = FetchConnection(self.capsule, identity, Keys(), connection, self.log)
-        self.fetcher = Fetcher(self.capsule, line, Outage(self.log))
+        fetches = FetchConnection(self.capsule, identity, Keys(), connection, self.log)
+        self.fetcher = Fetcher(self.capsule, fetches, Outage(self.log))
         self.order: list[bytes] = []
         self.errors: list[BaseException] = []
         self._work = work
@@ -117,8 +117,8 @@ class InProcessChild:
         pool = RedisPool(url, size=concurrency, timeout=5, connect_timeout=2)
         job_log = JobLog(self.log)
         self._connection = RedisConnection(url)
-        line = FetchConnection(capsule, IDENTITY, self.keys, self._connection, self.log)
-        self.fetcher = Fetcher(capsule, line, outage)
+        fetches = FetchConnection(capsule, IDENTITY, self.keys, self._connection, self.log)
+        self.fetcher = Fetcher(capsule, fetches, outage)
         self.parked = threading.Event()
         self.settler = Settler(
             IDENTITY,

@@ -200,12 +200,12 @@ def test_settled_first_told_afterwards(redis: Redis, redis_server: Server) -> No
 def test_exceptions_that_strike_while_processors_wait_stop_no_child(
     redis: Redis, redis_server: Server
 ) -> None:
-    """The leader and its followers, again and again: those who die are replaced, and a job that is
-    pushed then runs."""
+    """The processor that has the turn and those that wait for it, again and again: the dead are
+    replaced, and a job that is pushed then runs."""
     ran = good()
     with InProcessChild(redis_server.url, concurrency=4) as shop:
         for round_ in range(10):
-            wait_until(lambda: shop.fetcher.is_waiting, what="a leader that waits")
+            wait_until(lambda: shop.fetcher.is_waiting, what="a processor that waits")
             for processor in shop.manager._processors:
                 raise_in(processor._thread.ident or 0, Stray)
             redis.lpush(LIST, payload("Good", round_))
@@ -218,9 +218,9 @@ def test_exceptions_that_strike_while_processors_wait_stop_no_child(
             settled(redis)
 
 
-def test_the_lead_is_never_lost_whenever_an_exception_strikes() -> None:
-    """Threads that take and leave the lead as fast as they can, and are struck at any bytecode."""
-    lead, over, rounds = FetchTurn(), threading.Event(), [0]
+def test_the_turn_is_never_lost_whenever_an_exception_strikes() -> None:
+    """Threads that take and leave the turn as fast as they can, and are struck at any bytecode."""
+    turn, over, rounds = FetchTurn(), threading.Event(), [0]
     hands: list[Hand] = []
 
     def follow() -> None:
@@ -228,13 +228,13 @@ def test_the_lead_is_never_lost_whenever_an_exception_strikes() -> None:
         hands.append(hand)
         while not over.is_set():
             try:
-                if not lead.resume(hand):
-                    lead.wait(hand)
+                if not turn.resume(hand):
+                    turn.wait(hand)
                 rounds[0] += 1
-                lead.performed(0)
-                lead.leave(hand, performs=True)
+                turn.performed(0)
+                turn.leave(hand, performs=True)
             except Stray:
-                lead.recover(hand)
+                turn.recover(hand)
 
     def survive() -> None:
         while not over.is_set():
@@ -257,12 +257,12 @@ def test_the_lead_is_never_lost_whenever_an_exception_strikes() -> None:
     def goes_on() -> bool:
         for hand in hands:  # as the manager does with the hands of the dead
             if hand is not hands[-1] and (hand.turn or hand.reserved):
-                lead.release(hand)
+                turn.release(hand)
         return rounds[0] > before + 100
 
-    wait_until(goes_on, what="the lead to go round")
+    wait_until(goes_on, what="the turn to go round")
     over.set()
-    lead._free.put(True)
+    turn._free.put(True)
     for thread in threads:
         thread.join(10)
 
@@ -270,8 +270,8 @@ def test_the_lead_is_never_lost_whenever_an_exception_strikes() -> None:
 def test_when_several_processors_die_no_job_runs_twice_at_once(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of the dead are abandoned before the first heir can fetch, and a unit is known by the
-    processor that took it: a thread's ident is given out again at once."""
+    """All of the dead are abandoned before the first replacement can fetch, and a unit is known by
+    the processor that took it: a thread's ident is given out again at once."""
     lock, running, together = threading.Lock(), [0], [0]
 
     @forkq.job(name="Good")
@@ -302,12 +302,12 @@ def test_when_several_processors_die_no_job_runs_twice_at_once(
             order.append("abandon")
             abandon(hand)
 
-        def note_hire(name: str) -> Processor:
-            order.append("hire")
+        def note_make(name: str) -> Processor:
+            order.append("make")
             return make_processor(name)
 
         monkeypatch.setattr(shop.fetcher, "abandon", note_abandon)
-        monkeypatch.setattr(shop.manager, "_make_processor", note_hire)
+        monkeypatch.setattr(shop.manager, "_make_processor", note_make)
         redis.lpush(LIST, *[payload("Good", jid=str(n)) for n in range(4)])
         wait_until(
             lambda: all(p.has_died for p in shop.manager._processors), what="the end of all four"
@@ -315,5 +315,5 @@ def test_when_several_processors_die_no_job_runs_twice_at_once(
         shop.manager.replace_the_dead()
         settled(redis)
         assert shop.manager.counts() == (4, 0)
-    assert order == ["abandon"] * 4 + ["hire"] * 4
+    assert order == ["abandon"] * 4 + ["make"] * 4
     assert together[0] <= 4

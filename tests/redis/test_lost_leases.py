@@ -97,7 +97,7 @@ def test_a_job_that_still_runs_learns_of_it_and_its_late_end_changes_nothing(
     assert redis.exists(NOTE) == 0
 
 
-def test_a_job_that_ended_before_anybody_knew_is_counted_at_its_acknowledgement(
+def test_a_job_that_ended_before_the_child_knew_is_counted_at_its_acknowledgement(
     crew: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
 ) -> None:
     """Without a reconnection or a heartbeat: an acknowledgement that finds no lease asks why."""
@@ -161,7 +161,7 @@ def test_a_job_of_which_we_never_heard_did_not_run_here(redis: Redis, redis_serv
         redis.delete(LIST)
         assert crew.fetcher._leases.exchange()
     assert (losses.count, told(crew)) == (0, [])
-    assert redis.hgetall(NOTE) == {b"1": b"J 1"}, "nobody else's to read; it expires"
+    assert redis.hgetall(NOTE) == {b"1": b"J 1"}, "no other child reads it; it expires"
 
 
 def test_a_second_look_at_the_same_note_counts_nothing_again(
@@ -212,7 +212,7 @@ def look_from_elsewhere(losses: LostLeases, url: str) -> None:
     connection.close()
 
 
-def test_a_stranger_at_the_notes_key_keeps_no_job_from_being_fetched(
+def test_another_programs_value_at_the_notes_key_keeps_no_job_from_being_fetched(
     crew: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
 ) -> None:
     redis.set(NOTE, "something else")

@@ -51,15 +51,18 @@ class DamagedKeys:
         *,
         complete: bool,
     ) -> None:
-        """What fetch.lua says of damage. A queue is sound if jobs were taken from it, or if the
-        fetch looked at all queues (``complete``) and gives no reason why this one had none."""
+        """What fetch.lua says of damage. All keys of a queue are sound if jobs were taken from it.
+        Its list is sound too if the fetch looked at all queues (``complete``) and gives no reason
+        why this one had none; the in-flight hash of an empty queue it does not look at."""
         found = {key.decode("utf-8", "replace") for key in damaged}
         self.found(found)
         if request.want == 0:  # it looked at no queue
             return
-        offer, sound = request.offer, {unit.queue_name for unit in units}
+        keys, names = {self._keys.paused, self._keys.controlled}, request.offer.names
         if complete:
-            sound.update(offer.names[: offer.count])
-            sound.difference_update(offer.names[number - 1] for number in reasons[::3])
-        sound.difference_update(self._keys.concerns(key) or "" for key in found)
-        self.sound({self._keys.paused, self._keys.controlled} - found, sound)
+            with_reason = {names[number - 1] for number in reasons[::3]}
+            empty = set(names[: request.offer.count]) - with_reason
+            keys.update(self._keys.queue(name) for name in empty)
+        damaged_queues = {self._keys.concerns(key) for key in found}
+        taken = {unit.queue_name for unit in units}
+        self.sound(keys - found, {name for name in taken if name not in damaged_queues})
