@@ -52,8 +52,8 @@ class BootWatch:
         start_threads(self._thread.start)
 
     def end(self) -> None:
-        """Ends the thread: the child's main loop reads the orders from now on."""
-        self._end.ring()
+        """Ends the thread: from here on the child's main loop reads the orders."""
+        self._end.wake()
         self._thread.join()
 
     def _run(self) -> None:

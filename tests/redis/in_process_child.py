@@ -54,8 +54,8 @@ class ProcessorThreads:
         self.identity = identity
         connection = RedisConnection(url, timeout=5)
         weakref.finalize(self, connection.close)
-        line = FetchConnection(self.capsule, identity, Keys(), connection, self.log)
-        self.fetcher = Fetcher(self.capsule, line, Outage(self.log))
+        fetches = FetchConnection(self.capsule, identity, Keys(), connection, self.log)
+        self.fetcher = Fetcher(self.capsule, fetches, Outage(self.log))
         self.order: list[bytes] = []
         self.errors: list[BaseException] = []
         self._work = work
@@ -127,8 +127,8 @@ class InProcessChild:
         self.job_log = make_job_log(self.log)
         self._observers = (self.job_log, *observers)
         self._connection = RedisConnection(url)
-        line = FetchConnection(capsule, IDENTITY, self.keys, self._connection, self.log)
-        self.fetcher = Fetcher(capsule, line, outage)
+        fetches = FetchConnection(capsule, IDENTITY, self.keys, self._connection, self.log)
+        self.fetcher = Fetcher(capsule, fetches, outage)
         self.parked = threading.Event()
         self.settler = Settler(
             IDENTITY,

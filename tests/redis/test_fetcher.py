@@ -112,7 +112,7 @@ def test_one_long_job_holds_no_other_up(redis: Redis, redis_server: Server) -> N
 def test_a_push_wakes_a_waiting_child_at_once(redis: Redis, redis_server: Server) -> None:
     with ProcessorThreads(redis_server.url, queues={"a": 0, "b": 0, "c": 0}) as crew:
         for number, queue in enumerate(["c", "a", "b", "c"] * 5):
-            wait_until(lambda: crew.fetcher._waiting, what="the child to wait")
+            wait_until(lambda: crew.fetcher.is_waiting, what="the child to wait")
             began = time.monotonic()
             push(redis, number, queue=queue)
             crew.wait_runs(number + 1)
@@ -122,14 +122,14 @@ def test_a_push_wakes_a_waiting_child_at_once(redis: Redis, redis_server: Server
 def test_a_waiting_child_is_woken_whatever_the_mode(redis: Redis, redis_server: Server) -> None:
     with ProcessorThreads(redis_server.url, queues={"a": 100, "b": 1}) as crew:
         for number in range(10):
-            wait_until(lambda: crew.fetcher._waiting, what="the child to wait")
+            wait_until(lambda: crew.fetcher.is_waiting, what="the child to wait")
             push(redis, number, queue="b")
             crew.wait_runs(number + 1, deadline=5)
 
 
 def test_an_idle_child_sends_nothing(redis: Redis, redis_server: Server) -> None:
     with ProcessorThreads(redis_server.url) as crew:
-        wait_until(lambda: crew.fetcher._waiting, what="the child to wait")
+        wait_until(lambda: crew.fetcher.is_waiting, what="the child to wait")
         before = commands(redis)
         threading.Event().wait(1.0)  # the fact is that nothing happens
         assert commands(redis) - before <= 3  # our own two, and one to spare
@@ -224,7 +224,7 @@ def test_quiet_fetches_nothing_more_and_acknowledges_what_is_done(
 def test_a_child_that_waits_goes_quiet_at_once(redis: Redis, redis_server: Server) -> None:
     crew = ProcessorThreads(redis_server.url, concurrency=5)
     with crew:
-        wait_until(lambda: crew.fetcher._waiting, what="the child to wait")
+        wait_until(lambda: crew.fetcher.is_waiting, what="the child to wait")
         began = time.monotonic()
         crew.stop()
         assert time.monotonic() - began < AT_ONCE
@@ -324,7 +324,7 @@ def test_a_waiting_child_whose_connection_is_killed_waits_on_the_next(
     brief_pauses(crew)
     with crew:
         for number in range(5):
-            wait_until(lambda: crew.fetcher._waiting, what="the child to wait")
+            wait_until(lambda: crew.fetcher.is_waiting, what="the child to wait")
             redis.client_kill_filter(_type="normal", skipme=True)
             push(redis, number)
             crew.wait_runs(number + 1)
@@ -413,13 +413,13 @@ def test_an_acknowledgement_during_a_reconnection_is_not_forgotten(
     one, two = fetcher.take(), fetcher.take()
     assert one is not None
     assert two is not None
-    fetcher._books.done = done = Meddler()
+    fetcher._in_flight.done = done = Meddler()
     fetcher.acknowledge(one)
-    fetcher._doubtful = True  # as after a lost connection
+    fetcher._leases.must_reconcile = True  # as after a lost connection
     done.meddle = lambda: fetcher.acknowledge(two)
     with crew:
         wait_until(
-            lambda: fetcher._waiting and not redis.exists(INFLIGHT),
+            lambda: fetcher.is_waiting and not redis.exists(INFLIGHT),
             what="both acknowledgements",
         )
     assert crew.order == []

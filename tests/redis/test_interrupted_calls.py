@@ -38,7 +38,7 @@ pytestmark = [
     ),
 ]
 
-# An exception in these may leave a reply unread. While redis-py connects, nobody waits for replies.
+# An exception in these may leave a reply unread. While redis-py connects, no reply is due.
 FILES = (
     "forkq/store/connection.py",
     "forkq/store/delivery.py",
@@ -80,7 +80,7 @@ def client(redis: Redis, redis_server: Server) -> Iterator[Client]:
 
 
 def interrupted_at(step: int, act: Callable[[], object]) -> bool:
-    """Whether ``act`` was interrupted, at its ``step``-th line."""
+    """Whether ``act`` was interrupted, at its ``step``-th fetches."""
     left = step
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -165,7 +165,7 @@ def test_a_call_that_is_interrupted_at_any_line_leaves_no_reply_to_the_next(
 
 
 @pytest.mark.parametrize("kind", [RedisConnection, TrackingConnection])
-def test_a_wire_of_ones_own_gives_its_own_answer_or_none(
+def test_a_connection_without_a_pool_gives_its_own_answer_or_none(
     redis: Redis, redis_server: Server, kind: type[RedisConnection]
 ) -> None:
     """As the heartbeat, the rescue and the clock have one: never in a pool."""
@@ -195,31 +195,31 @@ def test_a_fetch_that_is_interrupted_is_never_answered_by_another_ones_reply(
 ) -> None:
     capsule = Capsule("default", queues=(("one", 0), ("tenant-*", 0)))
     connection = RedisConnection(redis_server.url)
-    line = FetchConnection(capsule, "host:1:abc", Keys(""), connection, logger())
+    fetches = FetchConnection(capsule, "host:1:abc", Keys(""), connection, logger())
     fetched: list[bytes] = []
 
     def fetch() -> None:
-        line.open()
-        line.look_for_queues()
-        line.send(1, [])
-        fetched.extend(unit.payload for unit in line.receive().units)
+        fetches.open()
+        fetches.look_for_queues()
+        fetches.send(1, [])
+        fetched.extend(unit.payload for unit in fetches.receive().units)
 
     def check() -> None:
         redis.delete("{queue:one}:inflight", "queue:one")
         redis.rpush("queue:one", "mine")
-        if line.busy:
-            line.hang_up()
+        if fetches.busy:
+            fetches.disconnect()
         try:
-            line.open()
-            line.look_for_queues()
-            line.send(1, [])
-            assert [unit.payload for unit in line.receive().units] == [b"mine"]
+            fetches.open()
+            fetches.look_for_queues()
+            fetches.send(1, [])
+            assert [unit.payload for unit in fetches.receive().units] == [b"mine"]
         except (*ConnectionLost, ResponseError):  # as the fetcher does after any failure
-            line.hang_up()
+            fetches.disconnect()
 
     redis.sadd("queues", "one", "tenant-a")
     interrupted_everywhere(fetch, check)
-    line.hang_up()
+    fetches.disconnect()
 
 
 def test_time_outs_by_signal_never_mix_up_answers(client: Client, redis_server: Server) -> None:

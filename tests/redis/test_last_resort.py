@@ -205,12 +205,12 @@ def test_a_failure_is_settled_before_the_error_handlers_run(
 def test_exceptions_that_strike_while_processors_wait_stop_no_child(
     redis: Redis, redis_server: Server
 ) -> None:
-    """The leader and its followers, again and again: those who die are replaced, and a job that is
-    pushed then runs."""
+    """The processor that has the turn and those that wait for it, again and again: the dead are
+    replaced, and a job that is pushed then runs."""
     ran = good()
     with InProcessChild(redis_server.url, concurrency=4) as child:
         for round_ in range(10):
-            wait_until(lambda: child.fetcher._waiting, what="a leader that waits")
+            wait_until(lambda: child.fetcher.is_waiting, what="a leader that waits")
             for processor in child.manager._processors:
                 raise_in(processor._thread.ident or 0, Stray)
             redis.lpush(LIST, payload("Good", round_))
@@ -223,9 +223,9 @@ def test_exceptions_that_strike_while_processors_wait_stop_no_child(
             settled(redis)
 
 
-def test_the_lead_is_never_lost_whenever_an_exception_strikes() -> None:
-    """Threads that take and leave the lead as fast as they can, and are struck at any bytecode."""
-    lead, over, rounds = FetchTurn(), threading.Event(), [0]
+def test_the_turn_is_never_lost_whenever_an_exception_strikes() -> None:
+    """Threads that take and leave the turn as fast as they can, and are struck at any bytecode."""
+    turn, over, rounds = FetchTurn(), threading.Event(), [0]
     hands: list[Hand] = []
 
     def follow() -> None:
@@ -233,13 +233,13 @@ def test_the_lead_is_never_lost_whenever_an_exception_strikes() -> None:
         hands.append(hand)
         while not over.is_set():
             try:
-                if not lead.regain(hand):
-                    lead.wait(hand)
+                if not turn.resume(hand):
+                    turn.wait(hand)
                 rounds[0] += 1
-                lead.performed(0)
-                lead.leave(hand, keep=True)
+                turn.performed(0)
+                turn.leave(hand, performs=True)
             except Stray:
-                lead.fail(hand)
+                turn.recover(hand)
 
     def survive() -> None:
         while not over.is_set():
@@ -261,13 +261,13 @@ def test_the_lead_is_never_lost_whenever_an_exception_strikes() -> None:
 
     def goes_on() -> bool:
         for hand in hands:  # as the manager does with the hands of the dead
-            if hand is not hands[-1] and (hand.lead or hand.kept):
-                lead.free(hand)
+            if hand is not hands[-1] and (hand.turn or hand.reserved):
+                turn.release(hand)
         return rounds[0] > before + 100
 
-    wait_until(goes_on, what="the lead to go round")
+    wait_until(goes_on, what="the turn to go round")
     over.set()
-    lead._free.put(True)
+    turn._free.put(True)
     for thread in threads:
         thread.join(10)
 

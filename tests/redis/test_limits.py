@@ -40,7 +40,9 @@ def control(redis: Redis, queue: str, **fields: str | int) -> None:
 
 def wait_idle(*children: ProcessorThreads) -> None:
     """Waits until each of these children waits for a job."""
-    wait_until(lambda: all(child.fetcher._waiting for child in children), what="wait_idle children")
+    wait_until(
+        lambda: all(child.fetcher.is_waiting for child in children), what="the children to wait"
+    )
 
 
 def owners(count: int) -> list[str]:
@@ -276,9 +278,9 @@ def test_a_thousand_kills_leak_no_slot(redis: Redis, redis_server: Server) -> No
         if dice.random() < 0.5:
             assert victim.fetcher.take() is not None
         else:
-            victim.fetcher._line.open()
-            victim.fetcher._request()
-        victim.fetcher._line.hang_up()
+            victim.fetcher._connection.open()
+            victim.fetcher._leases.request()
+        victim.fetcher._connection.disconnect()
         recover(redis_server, ["q"], identity)
         if kill % 100 == 99:
             wait_until(
@@ -469,7 +471,7 @@ def test_jobs_of_a_dead_child_are_found_in_all_queues_of_its_pattern(
     (dead,) = owners(1)
     child = ProcessorThreads(redis_server.url, identity=dead, queues={"tenant-*": 0})
     assert child.fetcher.take() is not None
-    child.fetcher._line.hang_up()
+    child.fetcher._connection.disconnect()
     recover(redis_server, ["tenant-*"], dead)
     assert [redis.hlen(KEYS.inflight(name)) for name in names] == [0] * 700
     assert [redis.llen(KEYS.queue(name)) for name in (names[0], names[-1])] == [1, 1]
@@ -535,7 +537,7 @@ def test_without_tracking_patterns_and_limits_are_polled(own_server: Server) -> 
         push(redis, *range(20), queue="tenant-99")
         wait_until(lambda: sum(len(child.order) for child in children) == 20, what="20 runs")
     assert work.most == 1
-    assert not children[0].fetcher._line.tracks
+    assert not children[0].fetcher._connection.tracks
 
 
 def test_two_patterns_with_many_queues_are_emptied(redis: Redis, redis_server: Server) -> None:

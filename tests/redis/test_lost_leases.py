@@ -99,7 +99,7 @@ def test_a_job_that_still_runs_learns_of_it_and_its_late_end_changes_nothing(
     assert redis.exists(NOTE) == 0
 
 
-def test_a_job_that_ended_before_anybody_knew_is_counted_at_its_acknowledgement(
+def test_a_job_that_ended_before_the_child_knew_is_counted_at_its_acknowledgement(
     crew: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
 ) -> None:
     """Without a reconnection or a heartbeat: an acknowledgement that finds no lease asks why."""
@@ -120,7 +120,7 @@ def test_the_note_is_taken_when_the_line_is_open_again(
     unit = take(crew)
     crew.fetcher._backoff._first = 0.02
     with crew:
-        wait_until(lambda: crew.fetcher._waiting, what="the child to wait")
+        wait_until(lambda: crew.fetcher.is_waiting, what="the child to wait")
         take_away(connection)
         redis.delete(LIST)
         redis.client_kill_filter(_type="normal", skipme=True)
@@ -141,7 +141,7 @@ def test_an_acknowledgement_sent_again_after_a_lost_reply_did_not_run_twice(
         crew.fetcher.acknowledge(unit)
         with crew:
             wait_until(lambda: proxy.cuts, what="a lost reply")
-            wait_until(lambda: crew.fetcher._waiting, what="the child to wait again")
+            wait_until(lambda: crew.fetcher.is_waiting, what="the child to wait again")
     assert "redis is back" in crew.log.events()
     assert (losses.count, unit.lost, told(crew)) == (0, False, [])
 
@@ -152,18 +152,18 @@ def test_a_job_of_which_we_never_heard_did_not_run_here(redis: Redis, redis_serv
     with Proxy(redis_server.port) as proxy:
         crew = ProcessorThreads(proxy.url, concurrency=1)
         losses = losses_of(crew)
-        crew.fetcher._line.open()
+        crew.fetcher._connection.open()
         proxy.cut(b"EVALSHA")
-        assert not crew.fetcher._exchange()
+        assert not crew.fetcher._leases.exchange()
         assert redis.hlen(INFLIGHT) == 1
         direct = RedisConnection(redis_server.url)
         direct.connect()
         take_away(direct)
         direct.close()
         redis.delete(LIST)
-        assert crew.fetcher._exchange()
+        assert crew.fetcher._leases.exchange()
     assert (losses.count, told(crew)) == (0, [])
-    assert redis.hgetall(NOTE) == {b"1": b"J 1"}, "nobody else's to read; it expires"
+    assert redis.hgetall(NOTE) == {b"1": b"J 1"}, "no other child reads it; it expires"
 
 
 def test_a_second_look_at_the_same_note_counts_nothing_again(
@@ -214,7 +214,7 @@ def look_from_elsewhere(losses: LostLeases, url: str) -> None:
     connection.close()
 
 
-def test_a_stranger_at_the_notes_key_keeps_no_job_from_being_fetched(
+def test_another_programs_value_at_the_notes_key_keeps_no_job_from_being_fetched(
     crew: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
 ) -> None:
     redis.set(NOTE, "something else")

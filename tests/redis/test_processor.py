@@ -523,7 +523,7 @@ def test_a_dead_processor_is_replaced_and_its_job_runs_again(
 ) -> None:
     ran = good()
     with InProcessChild(redis_server.url, concurrency=2) as child:
-        wait_until(lambda: child.fetcher._waiting, what="the child to wait")
+        wait_until(lambda: child.fetcher.is_waiting, what="the child to wait")
         victims: list[str] = []
         process = Processor.process
 
@@ -609,6 +609,10 @@ def test_jobs_that_redis_does_not_take_keep_no_processor_from_working(
     assert events.count("redis takes failed jobs again") == 1
 
 
+TOO_MANY_PARKED = "fetching no more jobs: redis refuses the retries of too many failed ones"
+FEW_PARKED_AGAIN = "fetching jobs again: redis has taken failed ones"
+
+
 def test_when_too_many_failed_jobs_are_kept_nothing_is_fetched_or_asked(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -622,9 +626,16 @@ def test_when_too_many_failed_jobs_are_kept_nothing_is_fetched_or_asked(
         wait_until(lambda: child.manager.busy == 0, what="the last failure")
         assert sent_in(redis, 0.5) < 20
         assert (redis.hlen(INFLIGHT), ran) == (5, [])
+        assert child.log.events().count(TOO_MANY_PARKED) == 1
+        assert FEW_PARKED_AGAIN not in child.log.events()
         redis.delete("retry")
         assert child.settler.again() is False
         wait_until(lambda: ran == [[1]] and redis.zcard("retry") == 9, what="the rest")
+    events = child.log.events()
+    assert (events.count(TOO_MANY_PARKED), events.count(FEW_PARKED_AGAIN)) == (1, 1)
+    [line] = [values for _, event, values in child.log.lines if event == TOO_MANY_PARKED]
+    assert line["kept"] == 5
+    assert "retry and dead sets" in line["remedy"]
 
 
 def test_what_is_refused_is_tried_again_with_growing_pauses(

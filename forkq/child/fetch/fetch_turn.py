@@ -1,9 +1,9 @@
-"""Who leads: one processor waits for Redis on behalf of all, the others wait for the lead.
+"""Whose turn it is to talk to Redis: one processor at a time fetches for all, the others wait.
 
-Handing the lead on costs a thread switch, which is more than a tiny job takes. So a leader whose
-jobs are tiny keeps the lead while it performs them, and comes back to it. One follower watches: if
-the leader does not come back within a millisecond, its job was not tiny, and the follower takes the
-lead from it (docs/decisions/003-leader-follower.md has the figures).
+To pass the turn on costs a thread switch, which is more than a tiny job takes. So a processor whose
+jobs are tiny reserves the turn while it performs them, and resumes it afterwards. One of those that
+wait watches it: if the processor is not back within a millisecond, its job was not tiny, and the
+watcher takes the turn over (docs/decisions/003-leader-follower.md has the figures).
 """
 
 from __future__ import annotations
@@ -11,133 +11,146 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import repeat
 from queue import Empty, SimpleQueue
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from ...wire.lease import UnitOfWork
 
-# A job is tiny if it takes less than a thread switch or any I/O would: keeping the lead then loses
-# nothing that other processors could have done meanwhile.
+# A job is tiny if it takes less than a thread switch or any I/O would: while it runs, other
+# processors could not have done anything with the turn.
 _TINY: Final = 50e-6
-_STREAK: Final = 32
-# Python itself lets a busy thread run for 5 ms before another one gets a turn.
-_PATIENCE: Final = 1e-3
+_TINY_JOBS: Final = 32  # so many in a row, and the turn is reserved
+# Seconds. Python itself lets a busy thread run for 5 ms before another one gets the interpreter.
+_RESERVED_FOR: Final = 1e-3
 
+_T = TypeVar("_T")
 _Place: TypeAlias = "deque[bool]"
 
 
+def moves(
+    source: deque[_T], target: deque[_T], pop: Callable[[deque[_T]], _T] = deque.pop
+) -> Iterator[None]:
+    """Each ``next()`` moves one item from ``source`` to ``target``, or raises IndexError if there
+    is none. That is a single call into C, so an exception from outside strikes before or after it:
+    the item is always in one of the two."""
+    return map(target.append, map(pop, repeat(source)))
+
+
 class Hand:
-    """What one processor holds: the units that it took last, and perhaps the lead.
+    """What one processor holds: the unit that it took last, and perhaps the turn.
 
     An app can raise an exception in any thread at any bytecode (``PyThreadState_SetAsyncExc``). So
-    what moves into or out of a hand moves in a single call into C, and the hand always tells who
-    holds what, even when its thread has died. ``lead`` holds the token of the lead, ``kept`` holds
-    it while its holder is away and others may take it, since ``left``.
+    units and turn move by ``moves``, and this object tells who holds what even after its thread has
+    died. ``turn`` holds the token of the turn while the processor uses it; ``reserved`` holds it
+    while the processor performs a job, since ``reserved_at``, and another one may take it over.
     """
 
-    __slots__ = ("kept", "lead", "left", "units")
+    __slots__ = ("reserve", "reserved", "reserved_at", "resume", "take_ready", "turn", "units")
 
     def __init__(self) -> None:
         self.units: deque[UnitOfWork] = deque()
-        self.lead: _Place = deque()
-        self.kept: _Place = deque()
-        self.left = 0.0
+        self.take_ready: Iterator[None] | None = None  # set by InFlight
+        self.turn: _Place = deque()
+        self.reserved: _Place = deque()
+        self.reserved_at = 0.0
+        self.reserve = moves(self.turn, self.reserved)
+        self.resume = moves(self.reserved, self.turn)
 
 
 class FetchTurn:
-    """One token: free, in the hand of the leader, or kept for a leader that is away and open to a
-    take-over. Whoever has it leads."""
+    """One token: free, held by a processor, or reserved by one. Who holds it has the turn."""
 
     def __init__(self) -> None:
         self._free: SimpleQueue[bool] = SimpleQueue()
         self._free.put(True)
-        self._next_in_line = threading.RLock()
-        self._absent: Hand | None = None
+        self._first_waiting = threading.RLock()
+        self._absent: Hand | None = None  # who reserved the turn last
         self._watched = False
         self._tiny_jobs = 0
 
-    def regain(self, hand: Hand) -> bool:
-        """Takes the lead back, if this processor left with it. False if it had none, or lost it."""
-        return bool(hand.kept) and _moved(hand.kept, hand.lead)
+    def resume(self, hand: Hand) -> bool:
+        """Takes back the turn that this processor reserved. False if it did not, or lost it."""
+        if not hand.reserved:
+            return False
+        try:
+            next(hand.resume)
+        except IndexError:  # a watcher took it over just now
+            return False
+        return True
 
     def wait(self, hand: Hand) -> None:
-        """Waits for the lead. The first in line watches over an absent leader."""
-        with self._next_in_line:
-            while not self._got(hand, self._glance()):
-                if self._take_over(hand):
+        """Waits for the turn. The first that waits watches a processor that has reserved it."""
+        with self._first_waiting:
+            while not self._acquired(hand, self._seconds_to_sleep()):
+                if self._taken_over(hand):
                     break
             self._watched = False
 
-    def leave(self, hand: Hand, *, keep: bool) -> None:
-        """The leader goes to perform a job (``keep``: the lead may wait for it), or ends."""
-        if keep and self._is_watched() and self._tiny_jobs >= _STREAK:
-            hand.left = time.monotonic()
+    def leave(self, hand: Hand, *, performs: bool) -> None:
+        """A processor that has the turn goes to perform a job, or ends."""
+        if performs and self._watched and self._tiny_jobs >= _TINY_JOBS:
+            hand.reserved_at = time.monotonic()
             self._absent = hand
-            _moved(hand.lead, hand.kept)
-            # Only now look again: either we see here that nobody watches any more, or the one who
-            # stopped watching sees in _glance that we are away.
-            if self._is_watched() or not _moved(hand.kept, hand.lead):
+            next(hand.reserve)
+            # Only now look again: either we see here that no processor watches any more, or the
+            # one that stopped watching sees in _seconds_to_sleep that the turn is reserved.
+            if self._is_watched() or not self.resume(hand):
                 return
-        self.free(hand)
+        self.release(hand)
 
-    def free(self, hand: Hand) -> None:
-        """Gives the lead away, if ``hand`` has it: its processor ends, or is dead."""
-        if hand.kept:
-            self._put_back(hand.kept)
-        if hand.lead:
-            self._put_back(hand.lead)
+    def release(self, hand: Hand) -> None:
+        """Frees the turn if ``hand`` has it: its processor waits for no job, or is dead."""
+        if hand.reserved:
+            self._put_back(hand.reserved)
+        if hand.turn:
+            self._put_back(hand.turn)
 
-    def fail(self, hand: Hand) -> None:
-        """An exception ends the wait of this thread: whatever it held is free for the others."""
-        with suppress(RuntimeError):  # it is not ours
-            self._next_in_line.release()
-        self.free(hand)
+    def recover(self, hand: Hand) -> None:
+        """An exception ended a call here of this thread: frees all that the thread holds."""
+        with suppress(RuntimeError):  # another thread holds it
+            self._first_waiting.release()
+        self.release(hand)
 
     def performed(self, seconds: float) -> None:
-        """A job took this long. Counted without a lock: a miss does no harm."""
+        """A job took so long. Counted without a lock: a count that is missed does no harm."""
         self._tiny_jobs = self._tiny_jobs + 1 if seconds < _TINY else 0
 
-    def calm(self) -> None:
-        """There is nothing to do: the watcher may sleep, too."""
+    def idle(self) -> None:
+        """There are no jobs: the watcher may sleep until it is woken."""
         self._tiny_jobs = 0
 
-    def _got(self, hand: Hand, seconds: float | None) -> bool:
+    def _acquired(self, hand: Hand, seconds: float | None) -> bool:
         try:
-            hand.lead.extend(map(self._free.get, (True,), (seconds,)))
+            hand.turn.extend(map(self._free.get, (True,), (seconds,)))
         except Empty:
             return False
         return True
 
-    def _put_back(self, place: _Place) -> None:
-        with suppress(IndexError):  # another one took it over just now
-            any(map(self._free.put, map(deque.pop, (place,))))
+    def _put_back(self, token: _Place) -> None:
+        with suppress(IndexError):  # a watcher took it over just now
+            any(map(self._free.put, map(deque.pop, (token,))))
 
     def _is_watched(self) -> bool:
         return self._watched
 
-    def _glance(self) -> float | None:
-        """How long the watcher may sleep before it looks for the leader; None: until woken."""
-        self._watched = self._tiny_jobs >= _STREAK
+    def _seconds_to_sleep(self) -> float | None:
+        """How long the watcher may sleep before it looks again; None: until it is woken."""
+        self._watched = self._tiny_jobs >= _TINY_JOBS
         absent = self._absent
-        away = absent is not None and bool(absent.kept)
-        return _PATIENCE if self._watched or away else None
+        is_reserved = absent is not None and bool(absent.reserved)
+        return _RESERVED_FOR if self._watched or is_reserved else None
 
-    def _take_over(self, hand: Hand) -> bool:
-        """Takes the lead from a leader that has been away too long."""
+    def _taken_over(self, hand: Hand) -> bool:
+        """Takes the turn over from a processor that has reserved it for too long."""
         absent = self._absent
-        if absent is None or time.monotonic() - absent.left <= _PATIENCE:
+        if absent is None or time.monotonic() - absent.reserved_at <= _RESERVED_FOR:
             return False
-        if not _moved(absent.kept, hand.lead):
+        try:
+            next(moves(absent.reserved, hand.turn))
+        except IndexError:
             return False
         self._tiny_jobs = 0
         return True
-
-
-def _moved(source: _Place, target: _Place) -> bool:
-    """Whether the token was in ``source``. In one call: no exception can strike in the midst."""
-    try:
-        target.extend(map(deque.pop, (source,)))
-    except IndexError:
-        return False
-    return True

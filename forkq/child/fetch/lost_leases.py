@@ -1,7 +1,8 @@
 """Leases that were taken from this child because its host seemed lost (clock/sweep.py).
 
-Whoever took them left a note: what it names runs elsewhere by now, or has run. Only the note can
-tell: an acknowledgement that finds no lease may just be the second one after a lost reply.
+The sweep that took them left a note: the jobs that it names run elsewhere by now, or have run. Only
+the note proves that: an acknowledgement that finds no lease may be the second one after a lost
+reply.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from ...runtime.log import LogOnce
 from ...store.connection import RedisConnection, ResponseError
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 class LostLeases:
     """Marks what still runs as lost, and counts what ran twice. Thread-safe.
 
-    It has the fetcher call it: when the line is open anew, when an acknowledged lease was gone, and
-    when a failed job found none.
+    The fetcher calls it: when the connection is new, when an acknowledged lease was gone, and when
+    a failed job found none.
     """
 
     def __init__(
@@ -35,12 +37,12 @@ class LostLeases:
         self._lock = threading.Lock()
         self._running: dict[int, str] = {}  # what is lost and has not ended: sequence -> job
         self._ran_twice: set[int] = set()
-        self._complained = False
-        fetcher.report_losses(look=self.look, on_lost=self._failed)
+        self._log_once = LogOnce(log)
+        fetcher.report_lost(look=self.look, on_lost=self._failed)
 
     @property
     def count(self) -> int:
-        """How many jobs ran here although others had been given them."""
+        """How many jobs ran here although another child had been given them."""
         return len(self._ran_twice)
 
     def look(self, connection: RedisConnection) -> None:
@@ -49,12 +51,11 @@ class LostLeases:
         try:
             self._take_note(connection)
         except ResponseError as error:
-            if not self._complained:  # somebody else's key: jobs must be fetched all the same
-                self._complained = True
-                self._log.error("cannot read which leases were lost", error=str(error))
+            # Another program's key, say. Jobs must be fetched all the same.
+            self._log_once.error("note", "cannot read which leases were lost", error=str(error))
         for sequence, job in list(self._running.items()):
             if self._fetcher.find(sequence) is None:
-                self._tell(sequence, job)
+                self._count(sequence, job)
 
     def _take_note(self, connection: RedisConnection) -> None:
         note: dict[bytes, bytes] = connection.call("HGETALL", self._key)
@@ -64,13 +65,13 @@ class LostLeases:
             connection.call("HDEL", self._key, *known)
 
     def _take(self, sequence: int, job: str) -> bool:
-        """Deals with one lost lease. False if we have never heard of it: the fetch that took it is
-        still under way, or its answer was lost."""
-        if not self._fetcher.has_heard(sequence):
+        """Deals with one lost lease. False if it is unknown here: the fetch that took it is still
+        under way, or its reply was lost."""
+        if not self._fetcher.knows(sequence):
             return False
         unit = self._fetcher.find(sequence)
         if unit is None:
-            self._tell(sequence, job)
+            self._count(sequence, job)
         elif not unit.lost:
             unit.lost = True
             self._running[sequence] = job
@@ -78,9 +79,9 @@ class LostLeases:
         return True
 
     def _failed(self, unit: UnitOfWork) -> None:
-        self._tell(unit.sequence, named(unit.payload))
+        self._count(unit.sequence, named(unit.payload))
 
-    def _tell(self, sequence: int, job: str) -> None:
+    def _count(self, sequence: int, job: str) -> None:
         with self._lock:
             self._running.pop(sequence, None)
             if sequence in self._ran_twice:

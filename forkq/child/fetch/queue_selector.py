@@ -88,7 +88,7 @@ class OfferedQueue:
 
 
 class QueueSelector:
-    """The queues of one child. Not thread-safe: the line's."""
+    """The queues of one child. Not thread-safe: the fetch connection's."""
 
     def __init__(self, capsule: Capsule, keys: Keys) -> None:
         self.offered: set[str] = set()
@@ -113,7 +113,7 @@ class QueueSelector:
         self.dynamic = bool(self._patterns)
         self.stale = self.dynamic  # whether the set of queue names is to be read (again)
 
-    # What the server tells
+    # What Redis says
 
     def learn(self, names: Collection[str]) -> None:
         """``names`` are all queues that there are."""
@@ -126,7 +126,7 @@ class QueueSelector:
             left.difference_update(found)
             self.names.update(found)
 
-    def hear(self, keys: Iterable[bytes] | None) -> None:
+    def changed(self, keys: Iterable[bytes] | None) -> None:
         """Something changed under these keys; None: anywhere."""
         if keys is None:
             self.wake_all()
@@ -139,7 +139,7 @@ class QueueSelector:
                 self._stir(self._keys.concerns(key))
 
     def wake_all(self) -> None:
-        """Nothing of what we know may be true any more."""
+        """All queues may have changed."""
         self.stale = self.dynamic
         self._wake(None)
 
@@ -154,21 +154,21 @@ class QueueSelector:
     # What a fetch needs
 
     def wanting(self, offer: QueueOffer) -> set[str]:
-        """The keys that change when there may be more to take from what is offered: as far as we
-        know what is in the way of each queue, else its list."""
+        """The keys that change when there may be more to take from what is offered: as far as
+        what keeps each queue is known, else its list."""
         names = offer.names[: offer.count]
         lacking = (self._lacking.get(name) or self._keys.queue(name) for name in names)
         return {self._keys.paused, self._keys.controlled, *lacking}
 
     def offer(self, also: Iterable[str] = (), *, turning: bool = False) -> QueueOffer:
         """The queues for the next fetch. It acknowledges in the queues ``also``. With ``turning``
-        each offer goes on where the last one ended, since nobody is ever asleep; then what comes
+        each offer goes on where the last one ended, since no queue is ever asleep; then what comes
         after a pattern is offered too, or it would wait for ever."""
         if self._last is not None and not self.dynamic:
             return self._last[1]
         also = list(dict.fromkeys(also))
         for name in also:
-            self._stir(name)  # the server does not tell us of what we do ourselves
+            self._stir(name)  # Redis does not say what this connection changes
         shown = self._show(turning)
         extra = [n for n in also if not any(n in names for names in shown)]
         if self._last is None or self._last[0] != shown or extra:
@@ -190,10 +190,10 @@ class QueueSelector:
         for entry in self._patterns:
             entry.turn(taken)
 
-    def judge(self, offer: QueueOffer, reasons: Sequence[Any], watched: Container[object]) -> bool:
-        """There is no more to be had of ``offer``, for these reasons (fetch.lua). Returns whether
-        we hear of it when there is, if the server tells of the keys ``watched``."""
-        told = self._keys.paused in watched and self._keys.controlled in watched
+    def judge(self, offer: QueueOffer, reasons: Sequence[Any], tracked: Container[object]) -> bool:
+        """A fetch found no more in ``offer``, for these reasons (fetch.lua). Returns whether Redis
+        will say when there is more, if it says when the keys ``tracked`` change."""
+        is_tracked = self._keys.paused in tracked and self._keys.controlled in tracked
         resting: dict[str, float] = {}
         dues = []
         rest = zip(reasons[::3], reasons[1::3], reasons[2::3], strict=True)
@@ -210,16 +210,16 @@ class QueueSelector:
             key = self._key(why, name, detail, offer.names)
             self._lacking[name] = key
             self.counts |= why == b"uncounted"
-            if key not in watched or why == b"uncounted":
-                told = False
+            if key not in tracked or why == b"uncounted":
+                is_tracked = False
             elif sleeps and why not in {b"held", b"busy"}:
                 resting[name] = _EVER
         alarms = [entry.rest(resting) for entry in self._patterns]
         self.due = min((*dues, *alarms), default=_EVER)
-        return told and not self.stale and not any(entry.cut for entry in self._patterns)
+        return is_tracked and not self.stale and not any(entry.cut for entry in self._patterns)
 
     def _key(self, why: bytes, name: str, detail: int, names: Sequence[str]) -> str:
-        """What changes when that reason may be gone. A process limit is up to ourselves."""
+        """What changes when that reason may be gone. Only this child frees a process limit."""
         if why == b"full":
             return self._keys.full(name)
         if why == b"blocked":
@@ -233,7 +233,7 @@ class QueueSelector:
         for entry in self._entries:
             shown.append(entry.show(self._window, turning=turning))
             if entry.cut and self._in_order and not turning:
-                break  # strictly in order: what comes after this pattern waits until we are through
+                break  # strictly in order: what comes after this pattern waits until it is through
         for entry in self._entries[len(shown) :]:
             entry.shown = []
         return shown

@@ -1,7 +1,7 @@
-"""The keys whose next change the server will tell us of.
+"""The keys of which Redis will say when they change.
 
-A registration lasts until the key changes, however many fetches come in between: so a child that
-comes back to wait for the same things need not register them again.
+A registration lasts until the key changes, however many fetches come in between. So a child that
+waits for the same keys again need not register them again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 
 class TrackedKeys:
-    """The line's. It hears what the server tells as the connection comes across the news."""
+    """The fetch connection's. It learns of changes when the connection reads them."""
 
     def __init__(self) -> None:
         self._keys: set[str] = set()
@@ -20,15 +20,16 @@ class TrackedKeys:
         return [key for key in keys if key not in self._keys]
 
     def add(self, keys: Iterable[str]) -> None:
-        """The server has answered that these are registered."""
+        """Redis has replied that these are registered."""
         self._keys.update(keys)
 
     def discard(self, keys: Iterable[str]) -> None:
-        """We may have changed these ourselves: that ends a registration, and is not told to us."""
+        """This connection may have changed these: that ends a registration, and Redis does not say
+        so."""
         self._keys.difference_update(keys)
 
-    def hear(self, keys: Collection[bytes] | None) -> None:
-        """The server says that these changed; None: all may have."""
+    def changed(self, keys: Collection[bytes] | None) -> None:
+        """Redis says that these changed; None: all may have."""
         if keys is None:
             self._keys.clear()
         else:

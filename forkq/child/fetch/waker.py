@@ -1,4 +1,4 @@
-"""A bell: one thread sleeps on it, any other rings."""
+"""Wakes a sleeping thread from any other thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 
 
 class Waker:
-    """A pipe to itself, so that its sleeper can wait for a socket, too."""
+    """A pipe to itself: the thread that sleeps can wait for ``fd`` and a socket together."""
 
     def __init__(self) -> None:
         self.fd, self._write = os.pipe()
@@ -17,21 +17,21 @@ class Waker:
         os.set_blocking(self._write, False)
         weakref.finalize(self, _close, self.fd, self._write).atexit = False
 
-    def ring(self) -> None:
-        """Wakes the sleeper, or whoever sleeps next."""
-        with suppress(BlockingIOError):  # the pipe is full of rings already
+    def wake(self) -> None:
+        """Wakes the thread that sleeps, or the next one that goes to sleep."""
+        with suppress(BlockingIOError):  # the pipe is full of wake-ups
             os.write(self._write, b"!")
 
     def sleep(self, seconds: float) -> None:
-        """Sleeps until somebody rings, at most ``seconds``."""
-        poller = select.poll()  # select() cannot look at descriptors from 1024 on
+        """Sleeps until another thread calls ``wake``, at most ``seconds``."""
+        poller = select.poll()  # select() refuses descriptors from 1024 on
         poller.register(self.fd, select.POLLIN)
         poller.poll(seconds * 1000)
-        self.hush()
+        self.clear()
 
-    def hush(self) -> None:
-        """Forgets the rings so far."""
-        with suppress(BlockingIOError):  # that was all of them
+    def clear(self) -> None:
+        """Forgets the wake-ups so far."""
+        with suppress(BlockingIOError):  # the pipe is empty
             while os.read(self.fd, 4096):
                 pass
 

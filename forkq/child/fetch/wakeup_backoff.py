@@ -1,8 +1,9 @@
-"""Many children wait for the same news, and only one can win: how long to hold back next time.
+"""How long a child holds back after a wake-up: many children wake up for the same job.
 
-The first wake-up is answered at once. One that wins nothing makes the next wait, twice as long
-each time, until a fetch brings something or it has been quiet for a while. So a hundred idle
-children do not ask a hundred times for every job; docs/decisions/010 has the figures.
+A child answers the first wake-up at once. A wake-up after which its fetch brings nothing makes it
+hold back at the next one, twice as long each time, until a fetch brings something or no wake-up
+comes for a while. So a hundred idle children do not send a hundred fetches for every job;
+docs/decisions/010 has the figures.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import random
 import time
 from typing import Final
 
-# Seconds. The longest is what a job may wait in the worst case: all who were quicker are busy.
+# Seconds. The longest is what a job may wait in the worst case: all quicker children are busy.
 _FIRST: Final = 0.001
 _LONGEST: Final = 0.064
 _QUIET: Final = 0.5
-# Where the server does not tell of changes, we ask: soon after a job, ever later when idle.
+# Where Redis does not say what changes, the child polls: soon after a job, less often when idle.
 _POLL_FIRST: Final = 0.02
 _POLL_LONGEST: Final = 1.0
 
@@ -28,8 +29,8 @@ class WakeupBackoff:
         self._last = 0.0
         self._poll = _POLL_FIRST
 
-    def patience(self) -> float:
-        """Seconds to hold back, now that the server has told us something."""
+    def pause_after_wakeup(self) -> float:
+        """Seconds to hold back, now that Redis has said that a key changed."""
         now = time.monotonic()
         if now - self._last > _QUIET:
             self._misses = 0
@@ -38,13 +39,13 @@ class WakeupBackoff:
             return 0.0
         return float(min(_LONGEST, _FIRST * 2**self._misses) * random.uniform(0.5, 1.0))
 
-    def pause(self) -> float:
-        """Seconds until we ask again, where the server tells us nothing."""
+    def pause_before_poll(self) -> float:
+        """Seconds until the next fetch, where Redis does not say what changes."""
         pause, self._poll = self._poll, min(self._poll * 1.5, _POLL_LONGEST)
         return pause
 
-    def judge(self, *, woken: bool, won: bool) -> None:
-        """What the fetch brought, and whether news had led to it."""
+    def fetched(self, *, woken: bool, won: bool) -> None:
+        """A fetch brought something (``won``) or nothing; ``woken``: a wake-up had led to it."""
         if won:
             self._misses = 0
             self._poll = _POLL_FIRST

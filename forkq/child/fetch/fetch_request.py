@@ -1,0 +1,99 @@
+"""One fetch as fetch.lua wants it, and what comes back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...store.scripts import FETCH
+from ...wire.lease import UnitOfWork
+from .queue_selector import QueueOffer
+
+_LARGEST_SEED: Final = 31  # bits
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """A fetch: how many jobs it wants from sequence number ``first`` on, which units it
+    acknowledges, which keys it registers so that Redis says when they change, from which queues it
+    may take, and how many jobs of each queue stay in flight (None: not counted)."""
+
+    first: int
+    want: int
+    done: Sequence[UnitOfWork]
+    registers: Sequence[str]
+    offer: QueueOffer
+    held: Mapping[str, int] | None
+
+    @property
+    def sequences(self) -> range:
+        """The numbers under which it may have leased jobs."""
+        return range(self.first, self.first + self.want)
+
+    def commands(self, owner: str, *, in_order: bool) -> list[tuple[Any, ...]]:
+        """What is sent to Redis; the script comes last. ``in_order``: no queue is drawn by weight.
+
+        The keys are registered before the script looks at them, so no change is missed. A script's
+        own reads would not do: Redis up to 7.0 tracks all of its KEYS for them, and no other keys.
+        """
+        offer = self.offer
+        fetch = (
+            "EVALSHA",
+            FETCH.sha,
+            len(offer.keys),
+            *offer.keys,
+            self.want,
+            owner,
+            self.first,
+            0 if in_order else random.getrandbits(_LARGEST_SEED) | 1,
+            offer.count,
+            *self._acknowledged(),
+            *self._rules(),
+        )
+        if not self.registers:
+            return [fetch]
+        return [("CLIENT", "CACHING", "YES"), ("EXISTS", *self.registers), fetch]
+
+    def units(self, queues: Sequence[int], payloads: Sequence[bytes]) -> list[UnitOfWork]:
+        """What it has leased: the script numbers the queues from 1."""
+        names = self.offer.names
+        return [
+            UnitOfWork(queue, names[queue - 1], sequence, payload)
+            for sequence, (queue, payload) in enumerate(
+                zip(queues, payloads, strict=True), self.first
+            )
+        ]
+
+    def _acknowledged(self) -> list[int]:
+        """The jobs to acknowledge: for each queue its number, how many, their sequence numbers."""
+        groups: dict[str, list[int]] = {}
+        for unit in self.done:
+            groups.setdefault(unit.queue_name, []).append(unit.sequence)
+        flat = [len(groups)]
+        for queue, sequences in groups.items():
+            flat += (self.offer.numbers[queue], len(sequences), *sequences)
+        return flat
+
+    def _rules(self) -> Sequence[Any]:
+        """Groups, rules, and for each queue its number and how many jobs stay in flight. Without
+        any of these the script takes its short way."""
+        offer = self.offer
+        if self.held is None:
+            return offer.rules if any(offer.rules) else ()
+        numbers = offer.numbers
+        held = [(numbers[name], count) for name, count in self.held.items() if name in numbers]
+        return [*offer.rules, len(held), *(part for pair in held for part in pair)]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchReply:
+    """What a fetch brought. ``short``: less than it wanted; ``tracked``: Redis will say when there
+    is more. ``lease_gone``: it acknowledged a unit without a lease: one that was acknowledged
+    before a reply was lost, or that was given to another host."""
+
+    units: Sequence[UnitOfWork]
+    short: bool
+    tracked: bool
+    lease_gone: bool

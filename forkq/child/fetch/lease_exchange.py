@@ -1,0 +1,164 @@
+"""The fetches of one child, one at a time: what is done goes to Redis, new jobs come back.
+
+After a failure this child no longer knows which leases Redis holds for it. It compares them before
+it fetches on: what is done is acknowledged, and Redis returns each lease that is unknown here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+from ...store.connection import ConnectionLost, RedisConnection, RedisError
+from ...store.outage import Outage
+from .fetch_connection import FetchConnection
+from .in_flight import InFlight
+from .supply import State, Supply
+from .wakeup_backoff import WakeupBackoff
+
+# Seconds. How often leases that are unknown here are returned though nothing has failed.
+_REQUEUE_EVERY: Final = 120.0
+
+
+class LeaseExchange:
+    """The fetcher's. Thread-safe: the thread that holds its lock uses the connection."""
+
+    def __init__(
+        self,
+        concurrency: int,
+        connection: FetchConnection,
+        in_flight: InFlight,
+        supply: Supply,
+        wakeups: WakeupBackoff,
+        outage: Outage,
+    ) -> None:
+        self.quiet = False
+        self.must_reconcile = False
+        self.look_for_lost: Callable[[RedisConnection], None] = lambda connection: None
+        self._concurrency = concurrency
+        self._connection = connection
+        self._in_flight = in_flight
+        self._supply = supply
+        self._wakeups = wakeups
+        self._outage = outage.part("redis gives no jobs", "redis gives jobs again")
+        self._lock = threading.RLock()  # an RLock knows its owner: see recover
+        self._requeue_due = time.monotonic() + _REQUEUE_EVERY
+
+    def room(self) -> int:
+        """How many more jobs the processors can take."""
+        return 0 if self.quiet else max(0, self._concurrency - self._in_flight.occupying())
+
+    def send_ahead(self) -> None:
+        """Sends the next fetch now; the processor that has the turn next reads the reply."""
+        if not self._lock.acquire(blocking=False):
+            return  # another processor sends it
+        try:
+            connection = self._connection
+            if connection.is_open and not connection.busy and not self.must_reconcile:
+                self.request()
+        except (*ConnectionLost, RedisError) as error:
+            self.failed(error)
+        finally:
+            self._lock.release()
+
+    def exchange(self) -> bool:
+        """Sends a fetch unless one is under way, and takes in the reply. False if Redis failed."""
+        with self._lock:
+            try:
+                if self.must_reconcile or not self._connection.is_open:
+                    self._reconcile(keep=self._in_flight.known)
+                if not self._connection.busy:
+                    self.request()
+                self._take_in()
+                self._requeue_in_time()
+            except (*ConnectionLost, RedisError) as error:
+                self.failed(error)
+                return False
+            except BaseException:
+                self.must_reconcile = True  # this thread dies of it; what it fetched must go back
+                raise
+        self._outage.end()
+        return True
+
+    def give_back(self) -> bool:
+        """Acknowledges what is done, and puts all other leases back to the head of their queues.
+        False if Redis refused or a queue is damaged: the leases stay."""
+        with self._lock:
+            try:
+                complete = self._reconcile(keep=tuple)
+            except (*ConnectionLost, RedisError) as error:
+                self.failed(error)
+                return False
+            except BaseException:
+                self.must_reconcile = True
+                raise
+            self._in_flight.clear()
+            return complete
+
+    def request(self) -> None:
+        """Sends a fetch. The caller holds the lock, or is the only thread."""
+        connection, room = self._connection, self.room()
+        connection.look_for_queues()
+        done = self._in_flight.take_done()
+        held = self._in_flight.count_by_queue(done) if connection.counts else None
+        register = self._supply.registers and connection.tracks
+        connection.send(room, done, register=register, held=held)
+
+    def failed(self, error: BaseException) -> None:
+        """Redis failed: this child no longer knows what Redis did."""
+        self.disconnect()
+        self._outage.begin(error)
+
+    def disconnect(self) -> None:
+        """Closes the connection. What the fetch under way was to acknowledge is acknowledged again
+        by the next one."""
+        self.must_reconcile = True
+        self._supply.connection_lost()
+        self._in_flight.done.extend(self._connection.disconnect())
+
+    def recover(self) -> None:
+        """An exception ended a call here of this thread, perhaps between a fetch and its reply."""
+        self.must_reconcile = True
+        with suppress(RuntimeError):  # another thread holds it
+            self._lock.release()
+
+    def _take_in(self) -> None:
+        reply = self._connection.receive()
+        woken = self._supply.state is State.NOTIFIED
+        self._wakeups.fetched(woken=woken, won=bool(reply.units))
+        self._supply.fetched(short=reply.short, tracked=reply.tracked)
+        self._in_flight.add(reply.units)
+        if reply.lease_gone:
+            self.look_for_lost(self._connection.connection)
+
+    def _requeue_in_time(self) -> None:
+        """Now and then: a command of a connection that was given up may have reached Redis later,
+        and have leased jobs that are unknown here."""
+        if time.monotonic() < self._requeue_due:
+            return
+        self._requeue_due = time.monotonic() + _REQUEUE_EVERY
+        self._connection.requeue(self._in_flight.known())
+        self._connection.note_queues_again()
+
+    def _reconcile(self, keep: Callable[[], Iterable[int]]) -> bool:
+        """Opens the connection, and has Redis return each lease of this child but those that
+        ``keep`` names. False if a queue is damaged: its leases stay.
+
+        A fetch with a lost reply may have leased jobs that are unknown here. They go back to the
+        head of their queues. What is done is acknowledged first, so that it stays done.
+        """
+        # First: what another thread forgets from here on, the next exchange reconciles.
+        must, self.must_reconcile = self.must_reconcile, False
+        if must:
+            self._in_flight.done.extend(self._connection.disconnect())
+        self._connection.open()
+        if self._connection.busy:
+            self._take_in()
+        self._connection.send(0, self._in_flight.take_done())
+        self._take_in()
+        complete = self._connection.requeue(keep())
+        self.look_for_lost(self._connection.connection)
+        return complete
