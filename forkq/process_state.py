@@ -34,7 +34,7 @@ def is_leader() -> bool:
     return not _stopping and time.monotonic() < _leads_until
 
 
-def lead(until: float) -> bool:
+def set_leader_until(until: float) -> bool:
     """Makes this process the leader until then (monotonic seconds); 0 ends it. Returns whether it
     has become the leader. The child calls it."""
     global _leads_until

@@ -28,7 +28,7 @@ class Account:
                 self.done.append(job)
             elif (found := api.find(job.jid)) is None:
                 self.lost.append(job)
-            elif found.place == "dead":
+            elif found.location == "dead":
                 payload = json.loads(found.payload)
                 self.dead[job] = f"{payload['error_class']}: {payload['error_message']}"
             else:

@@ -13,7 +13,7 @@ from datetime import tzinfo
 from typing import Any, Final
 
 from ..cron import history as lines
-from ..cron.entry import ASTRAY, Entry, Missed, Overlap
+from ..cron.entry import MAX_CLOCK_ERROR, Entry, Missed, Overlap
 from ..default_client import default
 from ..errors import ForkqError, InvalidSchedule, ServerUnavailable
 from ..every import template_of
@@ -28,8 +28,8 @@ __all__ = [
     "Run",
     "add",
     "get",
+    "has_leader",
     "history",
-    "led",
     "list",
     "pause",
     "remove",
@@ -48,7 +48,7 @@ def list() -> builtins.list[Periodic]:  # noqa: A001 - cron.list() says it best
     return load_all()
 
 
-def led() -> bool:
+def has_leader() -> bool:
     """Whether a clock leads the cluster. Without a leader no periodic job is enqueued."""
     [exists] = ask(("EXISTS", keys().leader))
     return bool(exists)
@@ -186,13 +186,13 @@ def _written(name: str, before: bytes | None, entry: Entry | None) -> bool:
     after = b"" if entry is None else entry.encode()
     with default().connection() as connection:
         names = (keys().cron, keys().cron_last, keys().cron_pending)
-        change = (ASTRAY, name, before or b"", after, mode)
+        change = (MAX_CLOCK_ERROR, name, before or b"", after, mode)
         return not connection.script(CRON_PUBLISH, names, change)
 
 
 def _ticks_differ(before: bytes, entry: Entry | None) -> bool:
     try:
-        return entry is None or entry.begins_anew(Entry.decode(before))
+        return entry is None or entry.restarts(Entry.decode(before))
     except InvalidSchedule:
         return True
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..default_client import default
-from ..limits.patterns import readable
+from ..limits.patterns import decoded_names
 from ..store.transport import Command
 from ..wire.keys import Keys
 
@@ -50,4 +50,4 @@ def server_now() -> float:
 
 def texts(values: Iterable[bytes]) -> list[str]:
     """Names as text, sorted. Names that are not UTF-8 are left out."""
-    return sorted(readable(values))
+    return sorted(decoded_names(values))

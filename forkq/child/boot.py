@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..errors import CannotBoot
-from ..runtime.assignment import Assignment, leave
+from ..runtime.assignment import Assignment, exit_process
 from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import DumpStacks, Exiting, Order, Quiet, Reader, Stop, orders, send
 from ..runtime.stack_dump import dump_stacks
@@ -65,7 +65,7 @@ class BootWatch:
                 self._exit()
             for order in self.orders.read():
                 self._obey(order)
-            if self.orders.over:
+            if self.orders.ended:
                 self._log.error("the master is gone; stopping")
                 self._exit()
 
@@ -79,7 +79,7 @@ class BootWatch:
 
     def _exit(self) -> None:
         send(self._report, Exiting())
-        leave(CLEAN)
+        exit_process(CLEAN)
 
 
 def start_threads(start: Callable[[], None]) -> None:

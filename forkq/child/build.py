@@ -102,7 +102,7 @@ class Builder:
             self._capsule, self._identity, self._keys, self._connection(), self._log
         )
         fetcher = Fetcher(self._capsule, line, self._outage)
-        fetcher.report_gaps(self._news.set)
+        fetcher.report_lost_writes(self._news.set)
         return fetcher
 
     def _make_settler(self, fetcher: Fetcher, pool: RedisPool) -> Settler:

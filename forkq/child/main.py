@@ -18,10 +18,10 @@ from .. import default_client, registry
 from ..config.capsule import Capsule
 from ..config.config import Config
 from ..errors import ForkqError
-from ..process_state import announce_stopping, lead
+from ..process_state import announce_stopping, set_leader_until
 from ..runtime import log
 from ..runtime.app_loader import load_app
-from ..runtime.assignment import Assignment, listen_to_term
+from ..runtime.assignment import Assignment, install_signals
 from ..runtime.exit_codes import CANNOT_BOOT, CLEAN, LEASES_LEFT
 from ..runtime.pipe import (
     Beat,
@@ -33,8 +33,8 @@ from ..runtime.pipe import (
     Reader,
     Ready,
     State,
+    make_unbootable,
     send,
-    unbootable,
 )
 from ..runtime.stack_dump import dump_stacks
 from .boot import BootWatch, describe_boot_failure, start_threads
@@ -53,7 +53,7 @@ _GRACE: Final = 4.0
 
 def main(config: Config, assignment: Assignment) -> int:
     """Runs a child from the fork to its exit code."""
-    term_fd = listen_to_term(assignment)
+    term_fd = install_signals(assignment)
     setproctitle(f"forkq child {assignment.name} [booting]")
     log.bind(pid=os.getpid(), capsule=assignment.name)
     log.wait_for_reader(_LOG_READER_LIMIT)
@@ -62,10 +62,10 @@ def main(config: Config, assignment: Assignment) -> int:
         watch.start()
         child = _boot(config, assignment, term_fd, watch.orders)
     except ForkqError as error:
-        send(assignment.report, unbootable(str(error)))
+        send(assignment.report, make_unbootable(str(error)))
         return CANNOT_BOOT
     except BaseException as error:  # noqa: BLE001 - the app may raise anything, SystemExit too
-        send(assignment.report, unbootable(describe_boot_failure(error)))
+        send(assignment.report, make_unbootable(describe_boot_failure(error)))
         return CANNOT_BOOT
     watch.end()
     return child.run(quiet=watch.quiet)
@@ -144,7 +144,7 @@ class Child:
             self._listen()
             self._enforce()
             self._report_state()
-            log.catch_up()
+            log.report_dropped_lines()
         return self._finish()
 
     def _is_over(self) -> bool:
@@ -166,7 +166,7 @@ class Child:
             else:
                 for order in self._orders.read():
                     self._obey(order)
-                if self._orders.over:
+                if self._orders.ended:
                     self._stop_without_master()
 
     def _obey(self, order: Order) -> None:
@@ -182,7 +182,7 @@ class Child:
             self._stop(order.deadline)
 
     def _lead(self, until: float) -> None:
-        if lead(until):
+        if set_leader_until(until):
             self._log.info("leading: this child is the leader of all")
             self._election.won()
 

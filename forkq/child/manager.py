@@ -77,7 +77,7 @@ class Manager:
         dead = [number for number, one in enumerate(self._processors) if not one.alive]
         for number in dead:
             if self._processors[number].has_died:  # else its thread could not be started
-                self._fetcher.abandon(self._processors[number].hand)
+                self._fetcher.abandon(self._processors[number].holdings)
         if self._quiet:
             return
         for number in dead:

@@ -31,7 +31,7 @@ from .failure.retry import (
     decide,
 )
 from .failure.settle import Settler
-from .fetch.fetch_turn import Hand
+from .fetch.fetch_turn import Holdings
 from .fetch.fetcher import Fetcher
 from .heartbeat.stats import JobCounter, Tally
 from .interrupt import InterruptRegion
@@ -65,7 +65,7 @@ class Processor:
     ) -> None:
         self.tally = Tally() if tally is None else tally
         self.region = InterruptRegion()
-        self.hand = Hand()
+        self.holdings = Holdings()
         self._fetcher = fetcher
         self._settler = settler
         self._observers = Observers([JobCounter(self.tally), *observers])
@@ -100,7 +100,7 @@ class Processor:
     def _take_one(self) -> bool:
         """Takes and processes one job. False: there will be no other one."""
         try:
-            unit = self._fetcher.take(self.hand)
+            unit = self._fetcher.take(self.holdings)
             if unit is not None:
                 self.process(unit)
         except Shutdown:

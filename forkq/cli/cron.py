@@ -186,7 +186,7 @@ def _resumed(periodic: Periodic, changed: bool) -> str:
 
 
 def _warn_without_leader(found: Sequence[Periodic]) -> None:
-    if found and not periodic_jobs.led():
+    if found and not periodic_jobs.has_leader():
         echo(_NO_LEADER)
 
 

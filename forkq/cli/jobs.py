@@ -114,7 +114,7 @@ def _facts(found: Found) -> dict[str, Any]:
         job = loads(found.payload)
     except MalformedPayload:
         job = {}
-    shown = {"jid": job.get("jid"), "job": job.get("class"), "place": found.place}
+    shown = {"jid": job.get("jid"), "job": job.get("class"), "place": found.location}
     shown |= {"queue": found.queue, "owner": found.owner or None, "at": found.at or None}
     for key in ("created_at", "enqueued_at", "retry_count", "error_class", "failed_at"):
         shown[key] = job.get(key)
@@ -123,7 +123,7 @@ def _facts(found: Found) -> dict[str, Any]:
 
 def _run_of(found: Found, jid: str) -> dict[str, Any]:
     """When a running job began, and its progress, as of the last heartbeat of its process."""
-    if found.place != "running":
+    if found.location != "running":
         return {}
     job = next((job for job in api.running() if job.jid == jid), None)
     if job is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from .. import api
 from ..config.config import Config
 from ..config.schema import nearest
-from ..limits.patterns import among
+from ..limits.patterns import matches_any
 from .output import echo
 
 
@@ -15,7 +15,7 @@ def warn_of_unknown_queues(names: Iterable[str], config: Config) -> None:
     """Warns on standard error of each queue that had no push so far and that no capsule serves."""
     known = sorted({*api.queue_names(), *config.queue_names})
     for name in names:
-        if not among(name, known):
+        if not matches_any(name, known):
             near = nearest(name, known)
             hint = f'; the nearest is "{near}"' if near else ""
             echo(f'warning: no job has been pushed to "{name}" so far{hint}', err=True)
@@ -23,7 +23,7 @@ def warn_of_unknown_queues(names: Iterable[str], config: Config) -> None:
 
 def warn_of_unserved_queue(queue: str, config: Config, hint: str, of: str = "") -> None:
     """Warns that no capsule of the file serves ``queue``, where a job would wait for ever."""
-    if not among(queue, config.queue_names):
+    if not matches_any(queue, config.queue_names):
         served = " or ".join(config.queue_names)
         warning = f"no capsule in {config.source} works on the queue {queue!r}{of}; {hint}{served}?"
         echo(f"forkq: {warning}", err=True)

@@ -10,7 +10,7 @@ from ..errors import InvalidJob, MalformedPayload
 from ..store.connection import Command, RedisConnection
 from ..store.scripts import DUE_JOBS
 from ..wire.keys import Keys
-from ..wire.payload import DEFAULT_QUEUE, dumps, legible, loads
+from ..wire.payload import DEFAULT_QUEUE, dumps, loads, wrap_malformed
 from ..wire.times import now
 
 # Small enough that no script delays the server's other clients, large enough that many due jobs are
@@ -124,7 +124,7 @@ def _stamped(member: bytes, at: float) -> tuple[str | None, bytes]:
         job["enqueued_at"] = at
         return queue, dumps(job)
     except (MalformedPayload, InvalidJob) as error:
-        return None, legible(member, DEFAULT_QUEUE, error)
+        return None, wrap_malformed(member, DEFAULT_QUEUE, error)
 
 
 def _score(reply: Any) -> float | None:

@@ -21,7 +21,7 @@ from ..config.config import Config
 from ..cron.service import service_name
 from ..errors import ForkqError
 from ..runtime import log
-from ..runtime.assignment import Assignment, listen_to_term
+from ..runtime.assignment import Assignment, install_signals
 from ..runtime.exit_codes import CANNOT_BOOT, CLEAN
 from ..runtime.log import LogOnce
 from ..runtime.pipe import (
@@ -34,9 +34,9 @@ from ..runtime.pipe import (
     Reader,
     Ready,
     Stop,
+    make_unbootable,
     orders,
     send,
-    unbootable,
 )
 from ..runtime.stack_dump import dump_stacks
 from ..store.connection import IDLE, ConnectionLost, RedisError, ResponseError
@@ -59,13 +59,13 @@ _RETRY_SWEEP: Final = 15.0
 
 def main(config: Config, assignment: Assignment) -> int:
     """Runs the clock from the fork to its exit code."""
-    term_fd = listen_to_term(assignment)
+    term_fd = install_signals(assignment)
     setproctitle("forkq clock")
     log.bind(pid=os.getpid(), capsule=assignment.name)
     try:
         clock = Clock(config, assignment, term_fd)
     except ForkqError as error:
-        send(assignment.report, unbootable(str(error)))
+        send(assignment.report, make_unbootable(str(error)))
         return CANNOT_BOOT
     return clock.run()
 
@@ -248,7 +248,7 @@ class Clock:
             self._obey(self._orders.read())
 
     def _obey(self, received: Sequence[Order]) -> None:
-        self._stopping |= self._orders.over or any(isinstance(order, Stop) for order in received)
+        self._stopping |= self._orders.ended or any(isinstance(order, Stop) for order in received)
         if any(isinstance(order, Quiet) for order in received):
             self._resign()
         if any(isinstance(order, DumpStacks) for order in received):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..limits.patterns import readable
+from ..limits.patterns import decoded_names
 from ..runtime.liveness import liveness_of, pid_scope, pid_scope_of
 from ..runtime.log import LogOnce
 from ..store.connection import ConnectionLost, DamagedKey, RedisConnection, RedisError
@@ -210,8 +210,8 @@ class Sweep:
         if isinstance(fetched, Exception):
             self._log_problem("deleted queues are left out of the sweep", key, fetched)
             fetched = old = ()
-        names = readable({*self._pushed(pushed), *fetched}, self._log_unreadable)
-        return sorted(names), readable(old, self._log_unreadable)
+        names = decoded_names({*self._pushed(pushed), *fetched}, self._log_unreadable)
+        return sorted(names), decoded_names(old, self._log_unreadable)
 
     def _pushed(self, reply: Any) -> Collection[bytes]:
         """The names in the set of all queues; none if its key holds another type."""
@@ -230,7 +230,7 @@ class Sweep:
             command
             for identity in owners
             for command in (
-                ("GET", self._keys.place(identity)),
+                ("GET", self._keys.process_ref(identity)),
                 ("PTTL", self._keys.process(identity)),
             )
         ]

@@ -34,7 +34,7 @@ class TrackingConnection(RedisConnection):
         if self._changed or self._all_changed:
             return True
         readable = super().wait(timeout, *wakes)
-        self.hear()
+        self.read_changes()
         return readable
 
     def take_changes(self) -> ChangedKeys:

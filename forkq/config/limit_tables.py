@@ -16,7 +16,7 @@ from msgspec import Meta
 from ..errors import ConfigError
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import EXPECTED, parse_rate
-from ..limits.rules import MOST, Rate, Rulebook, Rules
+from ..limits.rules import HIGHEST_LIMIT, Rate, Rulebook, Rules
 from .capsule import Capsule, parse_queue
 from .schema import Each, Either, nearest, shown_path
 from .settings import Origin
@@ -55,7 +55,7 @@ def _names(blocking: bool | tuple[str, ...]) -> bool | tuple[str, ...]:
     return blocking
 
 
-_Limit = Annotated[int, Meta(ge=0, le=MOST)]
+_Limit = Annotated[int, Meta(ge=0, le=HIGHEST_LIMIT)]
 _RateText = Annotated[
     str, Meta(description=f'{EXPECTED}, or a table {{ rate = "...", burst = ... }}'), parse_rate
 ]
@@ -70,7 +70,9 @@ TABLES: Final[dict[str, object]] = {
     "limits": Each(_Limit, check_queue),
     "process_limits": Each(_Limit, check_queue),
     "rates": Each(
-        Either(_RateText, {"rate": _RateText, "burst": Annotated[int, Meta(ge=1, le=MOST)]}),
+        Either(
+            _RateText, {"rate": _RateText, "burst": Annotated[int, Meta(ge=1, le=HIGHEST_LIMIT)]}
+        ),
         check_queue,
     ),
     "blocking": Each(_Blocking, check_queue),

@@ -25,7 +25,7 @@ MOST_MISSED: Final = 1000
 LONGEST_JITTER: Final = 86400
 LONGEST_NAME: Final = 128
 # A last tick that lies further ahead than this many seconds was noted by a clock that was wrong.
-ASTRAY: Final = 86_400
+MAX_CLOCK_ERROR: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Entry:
         digest = hashlib.sha256(f"{self.name}\0{tick}".encode()).digest()
         return tick + self.jitter * (int.from_bytes(digest[:6], "big") / 2**48)
 
-    def begins_anew(self, old: Entry | None) -> bool:
+    def restarts(self, old: Entry | None) -> bool:
         """Whether its ticks start at its publication, with ``old`` as the definition before. If
         not, ticks before that may be missed ones."""
         return old is None or old.schedule != self.schedule or (self.enabled and not old.enabled)

@@ -12,7 +12,7 @@ from typing import Final
 
 from ..errors import InvalidRule
 from .rate_text import parse_rate, read_stored, stored_rate
-from .rules import MOST, Rate, Rules
+from .rules import HIGHEST_LIMIT, Rate, Rules
 
 Fields = Mapping[str, str]
 
@@ -61,9 +61,10 @@ def in_force(rules: Rules, found: Mapping[bytes, bytes]) -> Rules:
 def _count(count: int | None) -> str:
     if count is None:
         return LIFTED
-    if type(count) is not int or not 0 <= count <= MOST:
+    if type(count) is not int or not 0 <= count <= HIGHEST_LIMIT:
         raise InvalidRule(
-            f"expected a whole number from 0 to {MOST} as a limit, found {count!r}; None lifts it"
+            f"expected a whole number from 0 to {HIGHEST_LIMIT} as a limit, found {count!r}; "
+            "None lifts it"
         )
     return str(count)
 

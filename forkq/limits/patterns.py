@@ -16,7 +16,7 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name == pattern or fnmatchcase(name, pattern))
 
 
-def readable(
+def decoded_names(
     names: Iterable[bytes],
     on_unreadable: Callable[[bytes, UnicodeDecodeError], None] = lambda name, error: None,
 ) -> set[str]:
@@ -31,6 +31,6 @@ def readable(
     return found
 
 
-def among(name: str, names: Iterable[str]) -> bool:
+def matches_any(name: str, names: Iterable[str]) -> bool:
     """Whether ``name`` equals or matches one of ``names``, which may be patterns."""
     return any(name == pattern or fnmatchcase(name, pattern) for pattern in names)

@@ -12,7 +12,7 @@ from typing import Final
 
 from .patterns import is_pattern
 
-MOST: Final = 1_000_000  # the highest limit
+HIGHEST_LIMIT: Final = 1_000_000  # the highest limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Final
 import psutil
 
 from ..config.capsule import Capsule
-from ..runtime.assignment import STACKS
+from ..runtime.assignment import STACKS_SIGNAL
 from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import (
     DumpStacks,
@@ -198,7 +198,7 @@ class ChildHandle:
 
     def signal_stacks(self) -> None:
         """Makes the child write its stacks to standard error, even while its interpreter hangs."""
-        os.kill(self.pid, STACKS)
+        os.kill(self.pid, STACKS_SIGNAL)
 
     def process_state(self) -> str:
         """As the kernel sees it: ``stopped``, ``running``, ``sleeping``...; "" if it has ended."""

@@ -18,7 +18,7 @@ from setproctitle import setproctitle
 
 from ..config.config import Config
 from ..runtime.exit_codes import CANNOT_BOOT, CLEAN
-from ..runtime.log import catch_up
+from ..runtime.log import report_dropped_lines
 from ..runtime.pipe import Quiet
 from .children import Children
 from .embedded_redis import EmbeddedRedis
@@ -187,7 +187,7 @@ class Master:
         self._status_file.write(
             self._state(), self._children, ready=self._is_ready(), missing=self._children.missing
         )
-        catch_up()
+        report_dropped_lines()
 
     def _notify_systemd(self, summary: str) -> None:
         self._notifier.ping()

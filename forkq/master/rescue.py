@@ -158,7 +158,7 @@ class Rescue:
     def _ensure_connected(self) -> bool:
         """Returns whether a new connection was made."""
         seconds_left = self._wait_until - time.monotonic()
-        self._connection.limit(min(TIMEOUT, max(_SHORTEST_TIMEOUT, seconds_left)))
+        self._connection.set_timeout(min(TIMEOUT, max(_SHORTEST_TIMEOUT, seconds_left)))
         if not self._connection.stale():
             return False
         self._connection.close()

@@ -16,7 +16,7 @@ from ..child import main as child
 from ..clock import main as clock
 from ..config.config import Config
 from ..errors import CannotBoot
-from ..runtime.assignment import Assignment, Generation, leave
+from ..runtime.assignment import Assignment, Generation, exit_process
 from ..runtime.exit_codes import INTERNAL_ERROR
 from ..runtime.pipe import Fact, Reader, facts
 from ..wire import lease
@@ -107,7 +107,7 @@ class Spawner:
         except BaseException:  # noqa: BLE001 - no child may run the master's code
             traceback.print_exc()
         finally:
-            leave(code)
+            exit_process(code)
 
 
 class _Pipes(NamedTuple):

@@ -48,7 +48,7 @@ class Generation:
 
 # This signal makes a child write its stacks, from a C handler that needs no GIL. A process without
 # that handler (a job has called exec) ignores it. Only forkq sends it.
-STACKS: Final = signal.SIGURG
+STACKS_SIGNAL: Final = signal.SIGURG
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,10 @@ def exit_job_fork(error: BaseException | None) -> NoReturn:
     code = 0 if error is None else 1
     if isinstance(error, SystemExit):
         code = error.code if type(error.code) is int else int(error.code is not None)
-    leave(code)
+    exit_process(code)
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """Ends a forked process without the exit hooks that it has inherited. It always ends: an output
     that raises or blocks when it is flushed loses what it holds."""
     try:
@@ -143,7 +143,7 @@ def _become_job_fork() -> None:
     _is_job_fork = True
 
 
-def listen_to_term(assignment: Assignment) -> int:
+def install_signals(assignment: Assignment) -> int:
     """Makes a forked process ignore the master's signals. Returns the descriptor on which the
     number of each TERM arrives: a TERM that is sent to one child stops that child gracefully."""
     global _pipes  # noqa: PLW0603 - a property of the process
@@ -151,7 +151,7 @@ def listen_to_term(assignment: Assignment) -> int:
     for number in _MASTER_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     if sys.stderr is not None:  # if it is closed, descriptor 2 may be any file
-        faulthandler.register(STACKS, file=unblocked(), all_threads=True)
+        faulthandler.register(STACKS_SIGNAL, file=unblocked(), all_threads=True)
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
     os.set_blocking(write_end, False)

@@ -108,10 +108,10 @@ def wait_for_reader(seconds: float) -> None:
         _state.output.wait_for_reader(seconds)
 
 
-def catch_up() -> None:
+def report_dropped_lines() -> None:
     """Reports the lines that were dropped while standard error was full."""
     if _state.output is not None:
-        _state.output.catch_up()
+        _state.output.report_dropped_lines()
 
 
 def _wrapped(writer: object, processors: list[Any], level: int) -> Any:

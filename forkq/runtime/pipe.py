@@ -93,7 +93,7 @@ def send(fd: int, message: Order | Fact) -> bool:
     return True
 
 
-def unbootable(reason: str) -> Unbootable:
+def make_unbootable(reason: str) -> Unbootable:
     """An Unbootable that fits the pipe: only the end of a long reason is kept, as valid UTF-8."""
     text = reason.encode("utf-8", "backslashreplace")[
         -_REASON_LIMIT:
@@ -119,7 +119,7 @@ class Reader(Generic[Message]):
         return self.fd
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         """Whether no further message can come."""
         return self.eof or self.garbled
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..wire.lease import UnitOfWork
-from ..wire.printable import named
+from ..wire.printable import class_and_jid
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -24,6 +24,6 @@ def dump_stacks(units: Iterable[UnitOfWork], log: FilteringBoundLogger) -> None:
         log.warning(
             "stack",
             thread=names.get(ident, "?"),
-            job=named(unit.payload) if unit else None,
+            job=class_and_jid(unit.payload) if unit else None,
             stack="".join(traceback.format_stack(frame)),
         )

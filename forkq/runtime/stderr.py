@@ -58,7 +58,7 @@ class Stderr:
             else:
                 self._dropped = 0
 
-    def catch_up(self) -> None:
+    def report_dropped_lines(self) -> None:
         """Reports dropped lines, if the reader reads again."""
         if not (self._dropped or self._unwritten):
             return

@@ -139,7 +139,7 @@ class RedisConnection:
                 replies[at] = reply
         return replies
 
-    def limit(self, seconds: float) -> None:
+    def set_timeout(self, seconds: float) -> None:
         """From now on no read, and no step of a connect, waits longer than so many seconds."""
         if seconds == self._timeout:
             return
@@ -159,7 +159,7 @@ class RedisConnection:
         self._on_change = call
         self._pass_changes_on()
 
-    def hear(self) -> None:
+    def read_changes(self) -> None:
         """Reads the changes that the server has reported. Only while no reply is awaited."""
         connection = self._open()
         while self._can_read(connection):

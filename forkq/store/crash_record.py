@@ -16,7 +16,7 @@ import msgspec
 
 from ..errors import Crashed, InvalidJob, MalformedPayload
 from ..wire.payload import Payload, dumps, loads
-from ..wire.printable import named
+from ..wire.printable import class_and_jid
 from ..wire.times import now, seconds
 
 DEADLY_CRASHES: Final = 3
@@ -76,7 +76,7 @@ class Move:
     @property
     def name(self) -> str:
         """Class and jid, for people."""
-        return named(self.text) if self.keep == 0 else _class_and_jid_in_ends(self.lease)
+        return class_and_jid(self.text) if self.keep == 0 else _class_and_jid_in_ends(self.lease)
 
 
 def spliced(lease: Lease, crash: Crash) -> Move | None:

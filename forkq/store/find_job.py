@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 
 from ..errors import MalformedPayload
-from ..limits.patterns import readable
+from ..limits.patterns import decoded_names
 from ..wire.keys import Keys
 from ..wire.payload import loads
 from .scripts import FIND_JOB, FIND_JOB_IN_LIST
@@ -42,7 +42,7 @@ class Found:
     runs it, or ""; ``at`` the epoch second at which it is due or died, 0 if in no set.
     """
 
-    place: Location
+    location: Location
     queue: str
     payload: bytes
     owner: str = ""
@@ -53,10 +53,10 @@ def find(
     connection: RedisConnection,
     keys: Keys,
     jid: str,
-    places: Sequence[Location] = ALL,
+    locations: Sequence[Location] = ALL,
     queues: Sequence[str] | None = None,
 ) -> Found | None:
-    """Where the job ``jid`` is, or None if it is in none of ``places``.
+    """Where the job ``jid`` is, or None if it is in none of ``locations``.
 
     ``queues`` narrows the search to these; the default is all that were ever pushed to. A
     damaged key, and a name that is no UTF-8, are left out. Raises ConnectionLost.
@@ -70,7 +70,7 @@ def find(
     blocks the server for more than a few milliseconds, but a walk reads all waiting jobs: search
     for one job, not for thousands.
     """
-    search = _Search(connection, keys, jid, places, queues)
+    search = _Search(connection, keys, jid, locations, queues)
     found, complete = search.look()
     for _ in range(_WALKS):
         if found or complete:
@@ -90,17 +90,17 @@ class _Search:
         connection: RedisConnection,
         keys: Keys,
         jid: str,
-        places: Sequence[Location],
+        locations: Sequence[Location],
         queues: Sequence[str] | None,
     ) -> None:
         self._connection = connection
         self._keys = keys
         self._jid = jid
         self._text = msgspec.json.encode(jid)
-        self._places = places
+        self._locations = locations
         self._given = queues
         named = {"scheduled": keys.schedule, "retrying": keys.retry, "dead": keys.dead}
-        self._sets: dict[Location, str] = {p: named[p] for p in _SETS if p in places}
+        self._sets: dict[Location, str] = {p: named[p] for p in _SETS if p in locations}
 
     def look(self) -> tuple[Found | None, bool]:
         """The job, if this look finds it, and whether the look was complete. Few queues are read at
@@ -126,8 +126,8 @@ class _Search:
     def _look(
         self, queues: Sequence[str], sets: Mapping[Location, str]
     ) -> tuple[Found | None, bool]:
-        hashes = queues if "running" in self._places else ()
-        lists = queues if "queued" in self._places else ()
+        hashes = queues if "running" in self._locations else ()
+        lists = queues if "queued" in self._locations else ()
         names = [
             *(self._keys.inflight(queue) for queue in hashes),
             *(self._keys.queue(queue) for queue in lists),
@@ -137,7 +137,7 @@ class _Search:
         complete, *found = self._connection.script(FIND_JOB, names, arguments)
         seen: list[tuple[Location, str]] = [("running", queue) for queue in hashes]
         seen += [("queued", queue) for queue in lists]
-        seen += [(place, "") for place in sets]
+        seen += [(location, "") for location in sets]
         triples = zip(found[::3], found[1::3], found[2::3], strict=True)
         candidates = ((*seen[key - 1], mark, payload) for key, mark, payload in triples)
         return _first(self._found(*candidate) for candidate in candidates), bool(complete)
@@ -148,7 +148,7 @@ class _Search:
 
     def _in_sets(self) -> Iterator[Found | None]:
         pattern = b"*" + _escaped_glob(self._text) + b"*"
-        for place, key in self._sets.items():
+        for location, key in self._sets.items():
             cursor: Any = b"0"
             while True:
                 found = self._connection.call(
@@ -156,12 +156,12 @@ class _Search:
                 )
                 cursor, members = found
                 for at in range(0, len(members), 2):
-                    yield self._found(place, "", members[at + 1], members[at])
+                    yield self._found(location, "", members[at + 1], members[at])
                 if cursor == b"0":
                     break
 
     def _in_lists(self) -> Iterator[Found | None]:
-        for queue in self._queues() if "queued" in self._places else []:
+        for queue in self._queues() if "queued" in self._locations else []:
             at = 0
             while at >= 0:
                 arguments = (self._text, at, _BUDGET)
@@ -171,7 +171,7 @@ class _Search:
                 for payload in payloads:
                     yield self._found("queued", queue, b"", payload)
 
-    def _found(self, place: Location, queue: str, mark: Any, payload: bytes) -> Found | None:
+    def _found(self, location: Location, queue: str, mark: Any, payload: bytes) -> Found | None:
         """The candidate, if it is the job; ``mark`` is its lease or its score."""
         try:
             job = loads(payload)
@@ -179,12 +179,12 @@ class _Search:
             return None
         if job.get("jid") != self._jid:
             return None
-        if place == "running":
+        if location == "running":
             owner = mark.decode("utf-8", "replace").rpartition("/")[0]
-            return Found(place, queue, payload, owner=owner)
-        if place == "queued":
-            return Found(place, queue, payload)
-        return Found(place, str(job.get("queue", "")), payload, at=float(mark))
+            return Found(location, queue, payload, owner=owner)
+        if location == "queued":
+            return Found(location, queue, payload)
+        return Found(location, str(job.get("queue", "")), payload, at=float(mark))
 
     def _queues(self) -> list[str]:
         if self._given is not None:
@@ -194,7 +194,7 @@ class _Search:
         if isinstance(known, Exception):
             raise known
         # A queue may be deleted while its job is in flight.
-        return list(readable({*known, *(() if isinstance(fetched, Exception) else fetched)}))
+        return list(decoded_names({*known, *(() if isinstance(fetched, Exception) else fetched)}))
 
 
 def _first(candidates: Iterable[Found | None]) -> Found | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ..limits.patterns import is_pattern, matching, readable
+from ..limits.patterns import decoded_names, is_pattern, matching
 from ..wire.lease import owner
 from .connection import Call, DamagedKey, RedisConnection, RedisError, ResponseError
 from .crash_record import BURY, Crash, Lease, Move, spliced, stamped
@@ -126,7 +126,7 @@ class Recovery:
             replies = yield [("SMEMBERS", keys.queues), ("ZRANGE", keys.fetched, 0, -1)]
             # If one of the two keys is damaged, the other one has nearly all names.
             known = [r for r in replies if not isinstance(r, DamagedKey)] or replies
-            every = readable(name for reply in checked(known) for name in reply)
+            every = decoded_names(name for reply in checked(known) for name in reply)
             names |= {name: None for pattern in patterns for name in matching(pattern, every)}
         found = list(names)
         return [found[start : start + _CHUNK] for start in range(0, len(found), _CHUNK)]
@@ -184,7 +184,7 @@ class Recovery:
         yield [
             ("SREM", keys.processes, identity),
             ("DEL", keys.process(identity), keys.work(identity), keys.signals(identity)),
-            ("DEL", keys.place(identity)),
+            ("DEL", keys.process_ref(identity)),
             # Later: the rescue may still add the counts that the process did not flush.
             ("EXPIRE", keys.flushed(identity), _LAST_COUNTS),
         ]

@@ -101,7 +101,7 @@ class Keys:
     def _key_of_queue(self, name: str, what: str) -> str:
         return f"{self.prefix}{{queue:{name}}}:{what}"
 
-    def concerns(self, key: str) -> str | None:
+    def queue_of(self, key: str) -> str | None:
         """The queue that ``key`` belongs to; None if it belongs to no single queue."""
         key = key.removeprefix(self.prefix)
         if key.startswith("queue:"):
@@ -119,7 +119,7 @@ class Keys:
         """Hash, expiring: one child's record."""
         return f"{self.prefix}{identity}"
 
-    def place(self, identity: str) -> str:
+    def process_ref(self, identity: str) -> str:
         """String, expiring after a day: boot, pid namespace, pid and start time of that child
         (runtime/liveness.py). It outlasts the record: so a clock on the child's host sees that a
         child lives which cannot beat."""

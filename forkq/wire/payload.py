@@ -74,7 +74,7 @@ def dumps(job: Payload) -> bytes:
         raise InvalidJob(f"job {shown(name)}: {reason}") from None
 
 
-def legible(raw: bytes, queue: str, error: ForkqError) -> bytes:
+def wrap_malformed(raw: bytes, queue: str, error: ForkqError) -> bytes:
     """What to bury of a payload that is no job, because of ``error``. JSON that is no object would
     break Sidekiq's Dead page, so it becomes the argument of an object; others stay as they are."""
     if not _is_foreign_json(raw):

@@ -38,7 +38,7 @@ def shown_name(text: object) -> str:
     return printable(cut(str(text)))
 
 
-def named(payload: bytes) -> str:
+def class_and_jid(payload: bytes) -> str:
     """Class and jid of a job, to show."""
     try:
         job = loads(payload)

@@ -61,7 +61,7 @@ def child_of(redis: Redis, host: Host) -> str:
     """The owner of a lease that lives on that host."""
     for identity in owners(redis):
         wait_known(redis, identity)
-        place: Any = redis.get(Keys().place(identity))
+        place: Any = redis.get(Keys().process_ref(identity))
         if place.decode().startswith(f"{host.view}/"):
             return identity
     raise AssertionError(f"no process on {host.view} holds a lease")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from forkq.runtime.assignment import STACKS
+from forkq.runtime.assignment import STACKS_SIGNAL
 from tests.process.shared import APP, Journal, pass_time, push, push_many, wait_settled, workers
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
@@ -88,7 +88,7 @@ def test_stacks_for_a_stalled_reader_of_the_log_stop_no_child(
     push_many(redis_server, "Quick", [[0]] * 500)
     wait_settled(redis, deadline=30)
     for _ in range(200):  # more than the pipe holds
-        workers(forkq)[0].send_signal(STACKS)
+        workers(forkq)[0].send_signal(STACKS_SIGNAL)
         pass_time(0.002)
     jids = push_many(redis_server, "Quick", [[0]] * 2)
     journal.wait("end", jids)

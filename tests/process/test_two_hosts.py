@@ -163,7 +163,8 @@ def owner(redis: Redis) -> str:
 def wait_known(redis: Redis, identity: str) -> None:
     """Until that child has written its first heartbeat."""
     wait_until(
-        lambda: redis.exists(identity, Keys().place(identity)) == 2, what=f"a beat of {identity}"
+        lambda: redis.exists(identity, Keys().process_ref(identity)) == 2,
+        what=f"a beat of {identity}",
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from forkq.child.failure.settle import Settler
 from forkq.child.fetch.fetch_connection import FetchConnection
-from forkq.child.fetch.fetch_turn import Hand
+from forkq.child.fetch.fetch_turn import Holdings
 from forkq.child.fetch.fetcher import Fetcher
 from forkq.child.heartbeat.stats import Tally
 from forkq.child.job_log import make_job_log
@@ -96,9 +96,9 @@ class ProcessorThreads:
         assert self.errors == []
 
     def _run(self) -> None:
-        hand = Hand()
+        holdings = Holdings()
         try:
-            while (unit := self.fetcher.take(hand)) is not None:
+            while (unit := self.fetcher.take(holdings)) is not None:
                 unit.begin(threading.get_ident(), 1.0)
                 self._work(unit)
                 self.order.append(unit.payload)

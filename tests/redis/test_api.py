@@ -511,9 +511,9 @@ def test_a_zone_may_be_a_zoneinfo(redis: Redis) -> None:
 
 
 def test_whether_a_clock_leads(redis: Redis) -> None:
-    assert api.cron.led() is False
+    assert api.cron.has_leader() is False
     redis.set("forkq:leader", "vm:1:aaaaaaaaaaaa", ex=12)
-    assert api.cron.led() is True
+    assert api.cron.has_leader() is True
 
 
 def test_payload_keys_of_your_own_may_be_added(redis: Redis) -> None:

@@ -32,14 +32,14 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "cron_paused": (), "cron_last": (), "cron_pending": (),
     "queue": ("x",), "inflight": ("x",), "control": ("x",), "bucket": ("x",), "full": ("x",),
     "busy": ("x",),
-    "process": (IDENTITY,), "place": (IDENTITY,), "work": (IDENTITY,), "signals": (IDENTITY,),
+    "process": (IDENTITY,), "process_ref": (IDENTITY,), "work": (IDENTITY,), "signals": (IDENTITY,),
     "flushed": (IDENTITY,), "lost": (IDENTITY,),
     "stat": ("processed",), "stat_of_day": ("processed", "2026-11-21"), "host": ("view",),
     "cron_origin": ("app",), "cron_runs": ("nightly",), "metrics": ("261121|9:59",),
     "cron_claim": ("shop",),
     "histogram": ("Good", "21-9:59"), "marks": ("20261121",), "deploy_lock": ("v1",),
 }  # fmt: skip
-OTHER_MEMBERS: Final = {"prefix", "concerns", "lists_and_leases", "shared"}
+OTHER_MEMBERS: Final = {"prefix", "queue_of", "lists_and_leases", "shared"}
 
 WRITE: Final[dict[str, Callable[[Redis, str], Any]]] = {
     "string": lambda redis, key: redis.set(key, "x"),

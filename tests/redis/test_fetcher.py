@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from forkq.child.fetch.fetch_turn import Hand
+from forkq.child.fetch.fetch_turn import Holdings
 from forkq.limits.rules import Rules
 from forkq.store.connection import RedisConnection, ResponseError
 from forkq.store.scripts import FETCH
@@ -264,9 +264,9 @@ def test_the_job_of_a_dead_processor_goes_back_and_runs_again(
 ) -> None:
     push(redis, "orphan")
     crew = ProcessorThreads(redis_server.url, concurrency=2)
-    hand = Hand()
-    assert crew.fetcher.take(hand) is not None
-    crew.fetcher.abandon(hand)
+    holdings = Holdings()
+    assert crew.fetcher.take(holdings) is not None
+    crew.fetcher.abandon(holdings)
     with crew:
         crew.wait_runs(1)
     assert crew.order == [b"orphan"]

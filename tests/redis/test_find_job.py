@@ -67,9 +67,9 @@ def test_a_running_job_of_a_queue_that_was_deleted_is_found(
     place(redis, "running")
     redis.srem("queues", "mail")
     redis.zadd(Keys().fetched, {"mail": 1.0})
-    found = find(connection, Keys(), JID, places=ALIVE)
+    found = find(connection, Keys(), JID, locations=ALIVE)
     assert found is not None
-    assert (found.place, found.queue) == ("running", "mail")
+    assert (found.location, found.queue) == ("running", "mail")
     redis.delete(Keys().fetched)
     redis.set(Keys().fetched, "something else")
     assert find(connection, Keys(), JID) is None
@@ -154,7 +154,7 @@ def test_only_the_places_and_queues_that_were_asked_for_are_searched(
     assert find(connection, Keys(), JID, ["running"]) is None
     found = find(connection, Keys(), JID, ["queued"], ["mail"])
     assert found is not None
-    assert found.place == "queued"
+    assert found.location == "queued"
 
 
 def test_a_prefix_keeps_searches_apart(redis: Redis, connection: RedisConnection) -> None:

@@ -194,7 +194,7 @@ def test_each_key_that_the_server_has_lost_is_back_with_the_next_beat(
         redis.delete(*lost)
         child.beat()
         assert written <= keys(redis), f"after the loss of {lost}"
-    assert redis.get(Keys().place(IDENTITY)) == process_ref().encode()
+    assert redis.get(Keys().process_ref(IDENTITY)) == process_ref().encode()
 
 
 def test_a_large_payload_is_shown_without_what_makes_it_large(

@@ -16,7 +16,7 @@ from redis import Redis
 import forkq
 from forkq import middleware, registry
 from forkq.child import processor as processor_module
-from forkq.child.fetch.fetch_turn import FetchTurn, Hand
+from forkq.child.fetch.fetch_turn import FetchTurn, Holdings
 from forkq.child.heartbeat.stats import Tally
 from forkq.child.processor import Processor
 from forkq.runtime import log
@@ -226,26 +226,26 @@ def test_exceptions_that_strike_while_processors_wait_stop_no_child(
 def test_the_turn_is_never_lost_whenever_an_exception_strikes() -> None:
     """Threads that take and leave the turn as fast as they can, and are struck at any bytecode."""
     turn, over, rounds = FetchTurn(), threading.Event(), [0]
-    hands: list[Hand] = []
+    hands: list[Holdings] = []
 
     def follow() -> None:
-        hand = Hand()
-        hands.append(hand)
+        holdings = Holdings()
+        hands.append(holdings)
         while not over.is_set():
             try:
-                if not turn.resume(hand):
-                    turn.wait(hand)
+                if not turn.resume(holdings):
+                    turn.wait(holdings)
                 rounds[0] += 1
                 turn.performed(0)
-                turn.leave(hand, performs=True)
+                turn.leave(holdings, performs=True)
             except Stray:
-                turn.recover(hand)
+                turn.recover(holdings)
 
     def survive() -> None:
         while not over.is_set():
             try:
                 follow()
-            except Stray:  # struck in the handler itself: its hand is dead
+            except Stray:  # struck in the handler itself: its holdings is dead
                 continue
 
     threads = [threading.Thread(target=survive, daemon=True) for _ in range(4)]
@@ -260,9 +260,9 @@ def test_the_turn_is_never_lost_whenever_an_exception_strikes() -> None:
     before = rounds[0]
 
     def goes_on() -> bool:
-        for hand in hands:  # as the manager does with the hands of the dead
-            if hand is not hands[-1] and (hand.turn or hand.reserved):
-                turn.release(hand)
+        for holdings in hands:  # as the manager does with the hands of the dead
+            if holdings is not hands[-1] and (holdings.turn or holdings.reserved):
+                turn.release(holdings)
         return rounds[0] > before + 100
 
     wait_until(goes_on, what="the turn to go round")
@@ -303,9 +303,9 @@ def test_when_several_processors_die_no_job_runs_twice_at_once(
     with InProcessChild(redis_server.url, concurrency=4) as child:
         abandon, make_processor = child.fetcher.abandon, child.manager._make_processor
 
-        def note_abandon(hand: Hand) -> None:
+        def note_abandon(holdings: Holdings) -> None:
             order.append("abandon")
-            abandon(hand)
+            abandon(holdings)
 
         def note_make(name: str, tally: Tally) -> Processor:
             order.append("make")

@@ -105,7 +105,7 @@ def record(redis: Redis, identity: str, process_ref: str | None = None) -> None:
     redis.sadd("processes", identity)
     redis.hset(identity, items=["beat", now(), "info", "{}"])
     if process_ref is not None:
-        redis.set(Keys().place(identity), process_ref)
+        redis.set(Keys().process_ref(identity), process_ref)
 
 
 def queued(redis: Redis, queue: str = "q") -> list[dict[str, Any]]:
@@ -237,13 +237,13 @@ def test_the_next_sweep_comes_when_the_next_record_could_expire(
 def test_a_lost_host_finds_a_note_of_its_recovered_jobs_and_its_process_ref(
     settled_sweep: Sweep, redis: Redis, time: Time
 ) -> None:
-    redis.set(Keys().place(DEAD), ELSEWHERE)
+    redis.set(Keys().process_ref(DEAD), ELSEWHERE)
     lease(redis, DEAD, job(jid="1"), "{nope")
     time.advance(SECOND_LOOK + 1, settled_sweep)
     note = Keys().lost(DEAD)
     assert redis.hgetall(note) == {b"1": b"J 1", b"2": b"malformed payload"}
     assert 86_000 < redis.ttl(note) <= 86_400
-    assert redis.get(Keys().place(DEAD)) == ELSEWHERE.encode()
+    assert redis.get(Keys().process_ref(DEAD)) == ELSEWHERE.encode()
 
 
 @linux
@@ -260,7 +260,7 @@ def test_a_silent_owner_keeps_its_jobs_while_a_clock_watches_its_host(
 ) -> None:
     """A call into C may block heartbeats for minutes; that clock can see that the process lives."""
     redis.set(Keys().host(PID_SCOPE), "watched", ex=45)
-    redis.set(Keys().place(ALIVE), ELSEWHERE)
+    redis.set(Keys().process_ref(ALIVE), ELSEWHERE)
     lease(redis, ALIVE, job(jid="1"))
     time.advance(300, settled_sweep)
     assert queued(redis) == []
@@ -284,7 +284,7 @@ def test_our_own_note_does_not_protect_a_process_that_we_cannot_see(
 ) -> None:
     """Of a process of our own pid scope that /proc hides, the record is all that we know."""
     monkeypatch.setattr(liveness, "_is_gone", lambda pid: False)
-    redis.set(Keys().place(DEAD), f"{pid_scope()}/{2**30}/1")
+    redis.set(Keys().process_ref(DEAD), f"{pid_scope()}/{2**30}/1")
     lease(redis, DEAD, job())
     time.advance(SECOND_LOOK + 1, settled_sweep)
     assert len(queued(redis)) == 1
@@ -392,7 +392,7 @@ def test_an_owner_that_lives_on_this_host_keeps_its_jobs_without_a_heartbeat(
     settled_sweep: Sweep, redis: Redis, time: Time
 ) -> None:
     """A job may block heartbeats for minutes, or the child is stopped: it is not dead."""
-    redis.set(Keys().place(ALIVE), process_ref())
+    redis.set(Keys().process_ref(ALIVE), process_ref())
     lease(redis, ALIVE, job(jid="1"))
     time.advance(60, settled_sweep)
     assert queued(redis) == []
@@ -642,7 +642,7 @@ def test_forgetting_takes_the_whole_record_away(connection: RedisConnection, red
     redis.hset(f"{DEAD}:work", "1", "{}")
     redis.lpush(f"{DEAD}-signals", "TSTP")
     redis.hset(Keys().flushed(DEAD), "number", "7")
-    redis.set(Keys().place(DEAD), ELSEWHERE)
+    redis.set(Keys().process_ref(DEAD), ELSEWHERE)
     redis.hset(Keys().lost(DEAD), "1", "J 1")
     carry_out(connection, Recovery(DeadSet(Keys())).forget(DEAD))
     kept = {Keys().lost(DEAD).encode(), Keys().flushed(DEAD).encode()}
@@ -678,8 +678,8 @@ def test_a_process_name_cut_within_a_character_can_be_read(request: pytest.Fixtu
         ),
         pytest.param(
             lambda redis: (
-                redis.delete(Keys().place(f"{DEAD[:-1]}e")),
-                redis.lpush(Keys().place(f"{DEAD[:-1]}e"), "x"),
+                redis.delete(Keys().process_ref(f"{DEAD[:-1]}e")),
+                redis.lpush(Keys().process_ref(f"{DEAD[:-1]}e"), "x"),
             ),
             id="process_ref of a wrong type",
         ),
@@ -690,7 +690,7 @@ def test_a_broken_owner_does_not_stop_the_recovery_of_others(
 ) -> None:
     broken = f"{DEAD[:-1]}e"
     lease(redis, broken, job(jid="odd"), queue="bad")
-    redis.set(Keys().place(broken), dead_ref)
+    redis.set(Keys().process_ref(broken), dead_ref)
     damage(redis)
     lease(redis, DEAD, job(jid="a"), job(jid="b"))
     record(redis, DEAD, dead_ref)

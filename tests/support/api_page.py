@@ -55,7 +55,7 @@ _RETURNED: Final = {
 _MEMBERS_FROM: Final[dict[type, type]] = {forkq.Job: Pusher}
 # For forkq alone; an app gets an Entry and its Schedule, and makes none.
 _INTERNAL: Final = frozenset(
-    ("make", "parse", "encode", "decode", "due", "begins_anew", "restarts", "change", "run")
+    ("make", "parse", "encode", "decode", "due", "restarts", "restarts", "change", "run")
 )
 _WIDTH: Final = 100
 

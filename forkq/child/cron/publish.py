@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ... import registry
-from ...cron.entry import ASTRAY, Entry
+from ...cron.entry import MAX_CLOCK_ERROR, Entry
 from ...errors import InvalidSchedule
-from ...limits.patterns import among
+from ...limits.patterns import matches_any
 from ...runtime.log import LogOnce
 from ...store.connection import RedisConnection
 from ...store.scripts import CRON_PUBLISH
@@ -142,7 +142,7 @@ class Publisher:
             if name not in held and old != entry:
                 taken = old is not None and old.origin not in self._origins
                 restored = self._has_published and old is None
-                afresh = entry.begins_anew(old) and not restored
+                afresh = entry.restarts(old) and not restored
                 yield Change(name, raw, entry.encode(), afresh, taken, repaired=self._has_published)
         for raw_name, raw in published.items():
             old = _decoded(raw)
@@ -158,7 +158,7 @@ class Publisher:
             mode = "afresh" if change.afresh else "on"
             arguments += (change.name, change.before, change.after, mode)
         keys = (self._keys.cron, self._keys.cron_last, self._keys.cron_pending)
-        refused = connection.script(CRON_PUBLISH, keys, (ASTRAY, *arguments))
+        refused = connection.script(CRON_PUBLISH, keys, (MAX_CLOCK_ERROR, *arguments))
         return {name.decode() for name in refused}
 
     def _log_changes(self, changes: Sequence[Change]) -> None:
@@ -179,7 +179,7 @@ class Publisher:
             entry.name
             for entry in self._entries.values()
             if entry.job["class"] not in known
-            and among(entry.job.get("queue", DEFAULT_QUEUE), self._worked_on)
+            and matches_any(entry.job.get("queue", DEFAULT_QUEUE), self._worked_on)
         )
         if unknown:
             self._log_once.warning(

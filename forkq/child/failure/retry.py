@@ -18,7 +18,7 @@ import msgspec
 from ...errors import InvalidJob, MalformedPayload, Shutdown
 from ...registry import DISCARD, KILL, JobSpec
 from ...wire.lease import UnitOfWork
-from ...wire.payload import Payload, dumps, legible, loads
+from ...wire.payload import Payload, dumps, loads, wrap_malformed
 from ...wire.printable import class_name, frames, message
 from ...wire.times import now, seconds
 
@@ -82,7 +82,7 @@ def decide(
     try:
         job = loads(unit.payload)
     except MalformedPayload as malformed:
-        return Bury(legible(unit.payload, unit.queue_name, malformed), None)
+        return Bury(wrap_malformed(unit.payload, unit.queue_name, malformed), None)
     limit = _limit(job, spec, complain)
     if limit is None:
         return Drop(job)

@@ -37,7 +37,7 @@ class DamagedKeys:
 
     def sound(self, keys: Collection[str], queues: Collection[str] = ()) -> None:
         """These keys are not damaged, nor is any key of these queues."""
-        mended = [key for key in self._found if key in keys or self._keys.concerns(key) in queues]
+        mended = [key for key in self._found if key in keys or self._keys.queue_of(key) in queues]
         for key in mended:
             self._found.discard(key)
             self._log.over(key)
@@ -63,6 +63,6 @@ class DamagedKeys:
             with_reason = {names[number - 1] for number in reasons[::3]}
             empty = set(names[: request.offer.count]) - with_reason
             keys.update(self._keys.queue(name) for name in empty)
-        damaged_queues = {self._keys.concerns(key) for key in found}
+        damaged_queues = {self._keys.queue_of(key) for key in found}
         taken = {unit.queue_name for unit in units}
         self.sound(keys - found, {name for name in taken if name not in damaged_queues})

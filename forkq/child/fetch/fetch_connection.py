@@ -171,7 +171,7 @@ class FetchConnection:
         until_token = max(0.0, self._selector.due - time.monotonic())
         readable = self._connection.wait(min(seconds, until_token), wake)
         if readable and self._under_way is None:  # else it may be a reply, which ``receive`` reads
-            self._connection.hear()
+            self._connection.read_changes()
         return readable or self._selector.due <= time.monotonic()
 
     def disconnect(self) -> Sequence[UnitOfWork]:

@@ -39,7 +39,7 @@ def moves(
     return map(target.append, map(pop, repeat(source)))
 
 
-class Hand:
+class Holdings:
     """What one processor holds: the unit that it took last, and perhaps the turn.
 
     An app can raise an exception in any thread at any bytecode (``PyThreadState_SetAsyncExc``). So
@@ -67,52 +67,52 @@ class FetchTurn:
         self._free: SimpleQueue[bool] = SimpleQueue()
         self._free.put(True)
         self._first_waiting = threading.RLock()
-        self._absent: Hand | None = None  # who reserved the turn last
+        self._absent: Holdings | None = None  # who reserved the turn last
         self._watched = False
         self._tiny_jobs = 0
 
-    def resume(self, hand: Hand) -> bool:
+    def resume(self, holdings: Holdings) -> bool:
         """Takes back the turn that this processor reserved. False if it did not, or lost it."""
-        if not hand.reserved:
+        if not holdings.reserved:
             return False
         try:
-            next(hand.resume)
+            next(holdings.resume)
         except IndexError:  # a watcher took it over just now
             return False
         return True
 
-    def wait(self, hand: Hand) -> None:
+    def wait(self, holdings: Holdings) -> None:
         """Waits for the turn. The first that waits watches a processor that has reserved it."""
         with self._first_waiting:
-            while not self._acquired(hand, self._seconds_to_sleep()):
-                if self._taken_over(hand):
+            while not self._acquired(holdings, self._seconds_to_sleep()):
+                if self._taken_over(holdings):
                     break
             self._watched = False
 
-    def leave(self, hand: Hand, *, performs: bool) -> None:
+    def leave(self, holdings: Holdings, *, performs: bool) -> None:
         """A processor that has the turn goes to perform a job, or ends."""
         if performs and self._watched and self._tiny_jobs >= _TINY_JOBS:
-            hand.reserved_at = time.monotonic()
-            self._absent = hand
-            next(hand.reserve)
+            holdings.reserved_at = time.monotonic()
+            self._absent = holdings
+            next(holdings.reserve)
             # Only now look again: either we see here that no processor watches any more, or the
             # one that stopped watching sees in _seconds_to_sleep that the turn is reserved.
-            if self._is_watched() or not self.resume(hand):
+            if self._is_watched() or not self.resume(holdings):
                 return
-        self.release(hand)
+        self.release(holdings)
 
-    def release(self, hand: Hand) -> None:
-        """Frees the turn if ``hand`` has it: its processor waits for no job, or is dead."""
-        if hand.reserved:
-            self._put_back(hand.reserved)
-        if hand.turn:
-            self._put_back(hand.turn)
+    def release(self, holdings: Holdings) -> None:
+        """Frees the turn if ``holdings`` has it: its processor waits for no job, or is dead."""
+        if holdings.reserved:
+            self._put_back(holdings.reserved)
+        if holdings.turn:
+            self._put_back(holdings.turn)
 
-    def recover(self, hand: Hand) -> None:
+    def recover(self, holdings: Holdings) -> None:
         """An exception ended a call here of this thread: frees all that the thread holds."""
         with suppress(RuntimeError):  # another thread holds it
             self._first_waiting.release()
-        self.release(hand)
+        self.release(holdings)
 
     def performed(self, seconds: float) -> None:
         """A job took so long. Counted without a lock: a count that is missed does no harm."""
@@ -122,9 +122,9 @@ class FetchTurn:
         """There are no jobs: the watcher may sleep until it is woken."""
         self._tiny_jobs = 0
 
-    def _acquired(self, hand: Hand, seconds: float | None) -> bool:
+    def _acquired(self, holdings: Holdings, seconds: float | None) -> bool:
         try:
-            hand.turn.extend(map(self._free.get, (True,), (seconds,)))
+            holdings.turn.extend(map(self._free.get, (True,), (seconds,)))
         except Empty:
             return False
         return True
@@ -143,13 +143,13 @@ class FetchTurn:
         is_reserved = absent is not None and bool(absent.reserved)
         return _RESERVED_FOR if self._watched or is_reserved else None
 
-    def _taken_over(self, hand: Hand) -> bool:
+    def _taken_over(self, holdings: Holdings) -> bool:
         """Takes the turn over from a processor that has reserved it for too long."""
         absent = self._absent
         if absent is None or time.monotonic() - absent.reserved_at <= _RESERVED_FOR:
             return False
         try:
-            next(moves(absent.reserved, hand.turn))
+            next(moves(absent.reserved, holdings.turn))
         except IndexError:
             return False
         self._tiny_jobs = 0

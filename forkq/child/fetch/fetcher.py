@@ -21,7 +21,7 @@ from ...store.connection import IDLE, ConnectionLost, RedisConnection
 from ...store.outage import Backoff, Outage
 from ...wire.lease import UnitOfWork
 from .fetch_connection import FetchConnection
-from .fetch_turn import FetchTurn, Hand
+from .fetch_turn import FetchTurn, Holdings
 from .in_flight import InFlight
 from .lease_exchange import LeaseExchange
 from .supply import State, Supply
@@ -61,26 +61,29 @@ class Fetcher:
 
     # What processors call
 
-    def take(self, hand: Hand | None = None) -> UnitOfWork | None:
-        """The next job to perform; waits for one. None once the child is quiet. What ``hand`` holds
-        of its last job is done with. If an exception is raised here, other processors go on."""
-        hand = Hand() if hand is None else hand
-        hand.units.clear()
+    def take(self, holdings: Holdings | None = None) -> UnitOfWork | None:
+        """The next job to perform; waits for one. None once the child is quiet.
+
+        The last job in ``holdings`` is done with. If an exception is raised here, other processors
+        go on.
+        """
+        holdings = Holdings() if holdings is None else holdings
+        holdings.units.clear()
         try:
-            has_turn = self._turn.resume(hand)
-            unit = self._in_flight.next(hand)
+            has_turn = self._turn.resume(holdings)
+            unit = self._in_flight.next(holdings)
             if unit is None:
                 if not has_turn:
-                    self._turn.wait(hand)
+                    self._turn.wait(holdings)
                     has_turn = True
-                unit = self._next(hand)
+                unit = self._next(holdings)
             elif self._in_flight.done:
                 self._send_ahead_in_time()
             if has_turn:
-                self._turn.leave(hand, performs=unit is not None)
+                self._turn.leave(holdings, performs=unit is not None)
         except BaseException:
             self._leases.recover()
-            self._turn.recover(hand)
+            self._turn.recover(holdings)
             raise
         if unit is not None:
             unit.taken = time.monotonic()
@@ -124,7 +127,7 @@ class Fetcher:
         unit is forgotten that is marked lost."""
         self._leases.look_for_lost, self._on_lost = look, on_lost
 
-    def report_gaps(self, on_writes_lost: Callable[[], None]) -> None:
+    def report_lost_writes(self, on_writes_lost: Callable[[], None]) -> None:
         """Has ``on_writes_lost`` called when what this child wrote in Redis may be gone: the
         connection is new, or Redis says that all keys are gone."""
         self._connection.on_writes_lost = on_writes_lost
@@ -143,14 +146,14 @@ class Fetcher:
 
     # What the manager calls
 
-    def abandon(self, hand: Hand) -> None:
-        """The processor of ``hand`` died: its job goes back to its queue, and its turn is free."""
-        for unit in hand.units:
+    def abandon(self, holdings: Holdings) -> None:
+        """The processor of ``holdings`` died: returns its job to its queue, and frees its turn."""
+        for unit in holdings.units:
             if self.find(unit.sequence) is unit:
                 self._in_flight.forget(unit)
                 self._leases.must_reconcile = True  # returns each lease that is unknown here
                 self._waker.wake()
-        self._turn.release(hand)
+        self._turn.release(holdings)
 
     def quiet(self) -> None:
         """Fetches nothing more. Processors get what is leased already, then None."""
@@ -198,19 +201,19 @@ class Fetcher:
 
     # What the processor that has the turn does
 
-    def _next(self, hand: Hand) -> UnitOfWork | None:
+    def _next(self, holdings: Holdings) -> UnitOfWork | None:
         """Waits for a job: it fetches for all processors, but takes the first for itself."""
         while not self._leases.quiet:
-            unit = self._in_flight.next(hand)
+            unit = self._in_flight.next(holdings)
             if unit is not None:
                 return unit
             self._refill()
-        return self._last(hand)
+        return self._last(holdings)
 
-    def _last(self, hand: Hand) -> UnitOfWork | None:
+    def _last(self, holdings: Holdings) -> UnitOfWork | None:
         """Once quiet: a job that an earlier fetch still brings, or None; acknowledges what is
         done."""
-        while (unit := self._in_flight.next(hand)) is None and (
+        while (unit := self._in_flight.next(holdings)) is None and (
             self._connection.busy or self._in_flight.done
         ):
             if not self._leases.exchange():

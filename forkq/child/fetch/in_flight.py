@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ...wire.lease import UnitOfWork
-from .fetch_turn import Hand, moves
+from .fetch_turn import Holdings, moves
 
 _MOST_PARKED: Final = 1000
 
@@ -33,17 +33,17 @@ class InFlight:
             self.by_sequence[unit.sequence] = unit
             self.ready.append(unit)
 
-    def next(self, hand: Hand) -> UnitOfWork | None:
-        """One that is ready, moved into the hand of the processor that asks; None if there is none.
+    def next(self, holdings: Holdings) -> UnitOfWork | None:
+        """A ready unit, moved into the holdings of the processor that asks; None if there is none.
         An exception from outside leaves it in one of the two (``moves``)."""
         if not self.ready:
             return None
-        take = hand.take_ready or self._bind(hand)
+        take = holdings.take_ready or self._bind(holdings)
         try:
             next(take)
         except IndexError:  # another processor took it just now
             return None
-        return hand.units[-1]
+        return holdings.units[-1]
 
     def park(self, unit: UnitOfWork) -> None:
         """It failed, and Redis refuses what was decided: it keeps its lease, not its processor."""
@@ -98,6 +98,6 @@ class InFlight:
         self.ready.clear()
         self.parked.clear()
 
-    def _bind(self, hand: Hand) -> Iterator[None]:
-        hand.take_ready = moves(self.ready, hand.units, deque.popleft)
-        return hand.take_ready
+    def _bind(self, holdings: Holdings) -> Iterator[None]:
+        holdings.take_ready = moves(self.ready, holdings.units, deque.popleft)
+        return holdings.take_ready

@@ -14,7 +14,7 @@ from ...runtime.log import LogOnce
 from ...store.connection import RedisConnection, ResponseError
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
-from ...wire.printable import named
+from ...wire.printable import class_and_jid
 from .fetcher import Fetcher
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class LostLeases:
         return True
 
     def _failed(self, unit: UnitOfWork) -> None:
-        self._count(unit.sequence, named(unit.payload))
+        self._count(unit.sequence, class_and_jid(unit.payload))
 
     def _count(self, sequence: int, job: str) -> None:
         with self._lock:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Set
 from typing import TYPE_CHECKING, Final
 
-from ...limits.patterns import readable
+from ...limits.patterns import decoded_names
 from ...runtime.log import LogOnce
 from ...store.connection import Call, DamagedKey, RedisConnection, ResponseError
 from ...store.scripts import QUEUES_IN_FLIGHT
@@ -81,7 +81,7 @@ class QueueNotes:
         if tracks:
             self._connection.call("CLIENT", "CACHING", "YES")
         try:
-            selector.learn(readable(self._connection.call("SMEMBERS", self._keys.queues)))
+            selector.learn(decoded_names(self._connection.call("SMEMBERS", self._keys.queues)))
         except DamagedKey:
             selector.stale = False  # the queues that are known are all that can be offered
             self._damaged.found([self._keys.queues])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...config.capsule import Capsule
-from ...limits.patterns import among, is_pattern, matching
+from ...limits.patterns import is_pattern, matches_any, matching
 from ...limits.rules import NO_RULES, Rules
 from ...wire.keys import Keys
 from .pattern_queues import PatternQueues
@@ -136,7 +136,7 @@ class QueueSelector:
             if key == self._keys.queues:
                 self.stale = True
             else:
-                self._stir(self._keys.concerns(key))
+                self._stir(self._keys.queue_of(key))
 
     def wake_all(self) -> None:
         """All queues may have changed."""
@@ -268,7 +268,7 @@ class QueueSelector:
         rate = (rules.rate.count, rules.rate.seconds, rules.rate.burst) if rules.rate else ("",) * 3
         waiting = [later for group in after for later in group] if rules.blocking else []
         if isinstance(rules.blocking, tuple):
-            waiting = [later for later in waiting if among(later, rules.blocking)]
+            waiting = [later for later in waiting if matches_any(later, rules.blocking)]
         fields = (rules.limit, rules.process_limit, *rate)
         blocked = [numbers[later] for later in waiting]
         return [numbers[name], *("" if f is None else f for f in fields), len(blocked), *blocked]

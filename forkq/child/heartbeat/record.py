@@ -83,7 +83,7 @@ class Record:
         commands: list[Command] = [
             ("SREM", self._keys.processes, self._identity),
             ("DEL", self._keys.process(self._identity), self._keys.work(self._identity)),
-            ("DEL", self._keys.place(self._identity)),
+            ("DEL", self._keys.process_ref(self._identity)),
         ]
         for reply in connection.pipeline(commands):
             if isinstance(reply, RedisError):
@@ -99,7 +99,7 @@ class Record:
 
     def _write_on_full(self, connection: RedisConnection, record: Command) -> Any:
         _, key, *fields = record
-        keys = (key, self._keys.place(self._identity))
+        keys = (key, self._keys.process_ref(self._identity))
         return connection.script(
             PROCESS_RECORD, keys, (RECORD_TTL, _PLACE_TTL, self._place, *fields)
         )
@@ -118,7 +118,7 @@ class Record:
         flat = [part for pair in fields.items() for part in pair]
         # With every beat: Redis may have lost it, and then a clock would take a child that cannot
         # beat for dead.
-        place = ("SET", self._keys.place(self._identity), self._place, "EX", _PLACE_TTL)
+        place = ("SET", self._keys.process_ref(self._identity), self._place, "EX", _PLACE_TTL)
         return [("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL), place]
 
     def _work(self, units: list[UnitOfWork]) -> list[Command]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ...cron.entry import ASTRAY, Entry
+from ...cron.entry import MAX_CLOCK_ERROR, Entry
 from ...errors import InvalidSchedule
 from ...runtime.log import LogOnce
 from ...store.connection import Command, RedisConnection
@@ -170,7 +170,7 @@ class CronEntries:
 
 def far_ahead(last: int, now: float) -> bool:
     """Whether a last tick lies too far ahead of the wall clock to be right."""
-    return last > now + ASTRAY
+    return last > now + MAX_CLOCK_ERROR
 
 
 def _whole(stored: bytes | None) -> int | None:

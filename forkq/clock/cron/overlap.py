@@ -41,7 +41,7 @@ class Overlap:
         return unfinished
 
     def _search(self, jid: str, queue: str) -> bool:
-        found = find(self._connection, self._keys, jid, places=_LOCATIONS, queues=(queue,))
+        found = find(self._connection, self._keys, jid, locations=_LOCATIONS, queues=(queue,))
         if found is None:  # the entry's queue may have changed since
-            found = find(self._connection, self._keys, jid, places=_LOCATIONS)
+            found = find(self._connection, self._keys, jid, locations=_LOCATIONS)
         return found is not None

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from forkq.child.boot import start_threads
-from forkq.child.fetch.fetch_turn import Hand
+from forkq.child.fetch.fetch_turn import Holdings
 from forkq.child.fetch.fetcher import Fetcher
 from forkq.child.heartbeat.stats import Tally
 from forkq.child.lifecycle import Election
@@ -27,18 +27,18 @@ class FakeFetcher:
     """Remembers whose units were given up."""
 
     def __init__(self) -> None:
-        self.abandoned: list[Hand] = []
+        self.abandoned: list[Holdings] = []
 
-    def abandon(self, hand: Hand) -> None:
+    def abandon(self, holdings: Holdings) -> None:
         """The processor with that hand died."""
-        self.abandoned.append(hand)
+        self.abandoned.append(holdings)
 
 
 class FakeProcessor:
     """One that dies at once, or cannot be started."""
 
     def __init__(self, start: Callable[[], None], *, alive: bool, has_died: bool) -> None:
-        self.tally, self.hand = Tally(), Hand()
+        self.tally, self.holdings = Tally(), Holdings()
         self._start = start
         self.alive, self.has_died = alive, has_died
 
@@ -79,7 +79,7 @@ def test_a_replacement_that_cannot_be_started_is_tried_again() -> None:
     manager = Manager(1, cast("Fetcher", fetcher), make_processor, log)
     for _ in range(3):
         manager.replace_the_dead()
-    assert fetcher.abandoned == [first.hand]
+    assert fetcher.abandoned == [first.holdings]
     assert log.events() == [
         "a processor died; replaced",
         "a processor cannot be started; trying again",

@@ -173,7 +173,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_leads_until_the_end_of_the_lease_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not process_state.is_leader()
     at = time.monotonic()
-    process_state.lead(at + 5)
+    process_state.set_leader_until(at + 5)
     assert process_state.is_leader()
     monkeypatch.setattr(time, "monotonic", lambda: at + 5.001)
     assert not process_state.is_leader()
@@ -182,18 +182,18 @@ def test_it_leads_until_the_end_of_the_lease_and_no_longer(monkeypatch: pytest.M
 @pytest.mark.usefixtures("fresh")
 def test_lead_returns_true_only_when_the_child_begins_to_lead() -> None:
     soon = time.monotonic() + 5
-    assert [process_state.lead(until) for until in (soon, soon + 5, 0.0, soon)] == [
+    assert [process_state.set_leader_until(until) for until in (soon, soon + 5, 0.0, soon)] == [
         True, False, False, True
     ]  # fmt: skip
-    process_state.lead(0.0)
+    process_state.set_leader_until(0.0)
     assert not process_state.is_leader()
 
 
 @pytest.mark.usefixtures("fresh")
 def test_a_child_that_goes_quiet_leads_no_more_even_with_a_new_lease() -> None:
     soon = time.monotonic() + 5
-    process_state.lead(soon)
+    process_state.set_leader_until(soon)
     process_state.announce_stopping()
     assert not process_state.is_leader()
-    assert not process_state.lead(soon + 5)
+    assert not process_state.set_leader_until(soon + 5)
     assert not process_state.is_leader()

@@ -27,9 +27,9 @@ from forkq.runtime.pipe import (
     Stop,
     Unbootable,
     facts,
+    make_unbootable,
     orders,
     send,
-    unbootable,
 )
 
 ORDERS: list[Order] = [Quiet(), Stop(12.5), Stop(None), DumpStacks(), Lead(3.25), Lead(0.0)]
@@ -167,7 +167,7 @@ def test_sending_to_a_full_pipe_neither_blocks_nor_cuts_a_message(connection: Pi
 
 @pytest.mark.parametrize("character", ["x", "é", "漢", "😀", "\udcff"])
 def test_the_longest_reason_fits_an_atomic_write(connection: Pipe, character: str) -> None:
-    message = unbootable(character * 10_000)
+    message = make_unbootable(character * 10_000)
     assert send(connection.write_end, message)
     written = os.read(connection.read_end, 1 << 16)
     assert len(written) <= select.PIPE_BUF

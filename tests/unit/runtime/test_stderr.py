@@ -101,7 +101,7 @@ def drained(ends: Ends, output: Stderr, until: bytes) -> bytes:
     def has_come() -> bool:
         nonlocal found
         found += ends.received()
-        output.catch_up()
+        output.report_dropped_lines()
         return until in found
 
     wait_until(has_come, what=repr(until))
@@ -167,7 +167,7 @@ def test_a_closed_reader_and_a_closed_descriptor_raise_nothing(
     os.close(write)
     closed = make_output(write)
     closed.write(LINE)
-    closed.catch_up()
+    closed.report_dropped_lines()
 
 
 def test_a_fork_during_another_threads_write_can_write(make_output: Outputs) -> None:

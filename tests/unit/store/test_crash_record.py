@@ -11,7 +11,7 @@ import pytest
 from forkq.store import crash_record
 from forkq.store.crash_record import DEADLY_CRASHES, Crash
 from forkq.wire.payload import dumps
-from forkq.wire.printable import named
+from forkq.wire.printable import class_and_jid
 from forkq.wire.times import now
 
 HOUR = 3600.0
@@ -109,5 +109,5 @@ def test_milliseconds_are_read_as_such() -> None:
 
 @pytest.mark.parametrize("raw", [b"{nope", b"[]", b"\xff"])
 def test_a_job_is_named_by_class_and_jid_and_never_by_its_arguments(raw: bytes) -> None:
-    assert named(dumps(job(args=["secret"]))) == "J m1"
-    assert named(raw) == "malformed payload"
+    assert class_and_jid(dumps(job(args=["secret"]))) == "J m1"
+    assert class_and_jid(raw) == "malformed payload"
