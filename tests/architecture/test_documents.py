@@ -79,10 +79,16 @@ def test_every_command_of_forkq_and_its_options_exist(snippet: Snippet) -> None:
             groups = [command for command in found if isinstance(command, click.Group)]
             if not groups:
                 break
-            found = [group.commands[name] for group in groups for name in word.split("|")]
+            found = [command_of(group, name) for group in groups for name in word.split("|")]
         for command in found:
             known |= {name for parameter in command.params for name in parameter.opts}
         assert set(OPTION.findall(line)) <= known, f"{snippet.place}: forkq {line}"
+
+
+def command_of(group: click.Group, name: str) -> click.Command:
+    command = group.get_command(click.Context(group), name)
+    assert command is not None, f"{group.name} has no command {name}"
+    return command
 
 
 def commands(text: str) -> Iterator[str]:

@@ -80,8 +80,13 @@ def client(redis: Redis, redis_server: Server) -> Iterator[Client]:
 
 
 def interrupted_at(step: int, act: Callable[[], object]) -> bool:
-    """Whether ``act`` was interrupted, at its ``step``-th fetches."""
+    """Whether ``act`` was interrupted, at its ``step``-th line.
+
+    It runs in a thread of its own: an exception that is raised at the end of an ``except`` block
+    stays this thread's handled exception, and would be the context of all later ones.
+    """
     left = step
+    interrupted = False
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
@@ -94,15 +99,20 @@ def interrupted_at(step: int, act: Callable[[], object]) -> bool:
                 raise Interrupted
         return trace
 
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        act()
-    except Interrupted:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
+    def run() -> None:
+        nonlocal interrupted
+        sys.settrace(trace)
+        try:
+            act()
+        except Interrupted:
+            interrupted = True
+        finally:
+            sys.settrace(None)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return interrupted
 
 
 def interrupted_everywhere(act: Callable[[], object], check: Callable[[], None]) -> None:
