@@ -16,6 +16,7 @@ from .query import ask, ask_leniently, keys, texts
 
 # The counters of a day are kept this long.
 _MOST_DAYS: Final = 5 * 365
+_COUNTED: Final = ("processed", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +98,7 @@ def queue_names() -> list[str]:
 
 
 def damaged_keys(queues: Iterable[str] = ()) -> list[str]:
-    """The keys that hold another type than forkq stores there, so that their queue or set does not
-    work.
+    """The keys that hold another type than forkq stores there. Their queue or set does not work.
 
     Checks the keys of ``queues`` and of all queues that were ever pushed to, and the keys that all
     queues share. Raises ServerUnavailable.
@@ -120,11 +120,7 @@ def history(days: int = 7) -> list[Day]:
         raise ForkqError(f"a history of {days} days: counts are kept for 1 to {_MOST_DAYS} days")
     today = datetime.now(timezone.utc).date()
     dates = [today - timedelta(days=back) for back in range(days)]
-    names = [
-        keys().stat_of_day(name, day.isoformat())
-        for name in ("processed", "failed")
-        for day in dates
-    ]
+    names = [keys().stat_of_day(name, str(day)) for name in _COUNTED for day in dates]
     [counts] = ask(("MGET", *names))
     figures = [_count(count) for count in counts]
     return [Day(*row) for row in zip(dates, figures[:days], figures[days:], strict=True)]

@@ -41,13 +41,8 @@ class JobLog(JobObserver):
         if run.job is None and isinstance(error, MalformedPayload):
             self._malformed(run, error)
             return
-        self._log.warning(
-            "failed",
-            **_name(run),
-            elapsed=round(run.elapsed, 3),
-            **_consequence(decision),
-            exc_info=error,
-        )
+        values = {**_name(run), "elapsed": round(run.elapsed, 3), **_consequence(decision)}
+        self._log.warning("failed", **values, exc_info=error)
         self._call_error_handlers(error, {"context": "a job failed", "job": run.job or {}})
 
     def complain(self, error: BaseException, meaning: str) -> None:

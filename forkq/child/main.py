@@ -135,9 +135,8 @@ class Child:
         """Performs jobs until the master, a signal or the master's death ends it."""
         if quiet:
             self._go_quiet("quiet")
-        send(
-            self._assignment.report, Ready(self._assignment.identity)
-        )  # before a job can end this process
+        # Ready is sent before a job can end this process.
+        send(self._assignment.report, Ready(self._assignment.identity))
         self._report_state()
         self._manager.open()
         while not self._is_over():

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ..errors import InvalidJob, MalformedPayload
 from ..store.connection import Command, RedisConnection
 from ..store.scripts import DUE_JOBS
+from ..store.steps import checked
 from ..wire.keys import Keys
 from ..wire.payload import DEFAULT_QUEUE, dumps, loads, wrap_malformed
 from ..wire.times import now
@@ -64,10 +65,7 @@ class DueJobMover:
             if watch:
                 commands.append(("CLIENT", "CACHING", "YES"))
             commands.append(("ZRANGE", due_set.name, 0, 0, "WITHSCORES"))
-        replies = self.connection.pipeline(commands)
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
+        replies = checked(self.connection.pipeline(commands))
         for due_set, reply in zip(self.sets, replies[watch :: 1 + watch], strict=True):
             due_set.batch, due_set.later = (), _score(reply)
 

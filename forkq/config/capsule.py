@@ -75,9 +75,7 @@ def parse_queue(text: str) -> tuple[str, int]:
 
 def weigh(queues: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
     """The queues of one capsule with their final weights; ConfigError for none or one named twice.
-
-    If one queue has a weight, those without have the weight 1: with 0 they would never be chosen.
-    """
+    If one has a weight, those without have the weight 1: with 0 they would never be chosen."""
     listed = tuple(queues)
     if not listed:
         raise ConfigError("expected at least one queue, found none")

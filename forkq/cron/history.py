@@ -20,7 +20,7 @@ EXPIRES: Final = 90 * 86_400
 
 
 def line(event: Event, **more: Any) -> bytes:
-    """One line: ``event``, ``at`` (epoch seconds of writing), and those of these that are known:
+    """One line: ``event``, ``at`` (epoch seconds of writing), and those of these that are not None:
 
     ``tick``: the whole epoch second of the tick; for "missed", the last of several.
     ``jid``: the job; "skipped" and "missed" have none.
@@ -29,8 +29,6 @@ def line(event: Event, **more: Any) -> bytes:
     ``count``: how many ticks were "missed"; left out if they were too many to count.
     ``since``: the first of them.
     ``why``: what kept a single tick from being enqueued ("missed").
-
-    A value of None is left out.
     """
     known = {key: value for key, value in more.items() if value is not None}
     return dumps({"event": event, "at": now(), **known})

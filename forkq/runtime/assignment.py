@@ -127,10 +127,9 @@ def _unblock_term() -> None:
 
 
 def _become_job_fork() -> None:
-    """After the fork, in the job's fork: gives up the child's pipes, its signal handlers and above
-    all its wake-up descriptor. A process that this one forks in its turn changes nothing."""
+    """In a job's fork: gives up the child's pipes, signal handlers and wake-up descriptor."""
     global _is_job_fork  # noqa: PLW0603 - a property of the process
-    if _is_job_fork:
+    if _is_job_fork:  # its own forks have nothing left to give up
         return
     # The master must see EOF when the child dies or calls exec: no other process may hold its ends.
     for fd in _pipes:

@@ -192,9 +192,8 @@ class RedisConnection:
     def wait(self, timeout: float, *wakes: int) -> bool:
         """Waits until the server sends something, or one of the descriptors ``wakes`` is readable.
 
-        Returns whether the server did within ``timeout`` seconds. What it sent stays unread:
-        the next ``read`` passes an invalidation on, and returns the reply after it.
-        """
+        Returns whether the server did within ``timeout`` seconds. What it sent stays unread: the
+        next ``read`` passes an invalidation on, and returns the reply after it."""
         connection = self._open()
         if self._can_read(connection):
             return True

@@ -76,7 +76,6 @@ def due(moment: Moment, at: float | None = None) -> float:
     """
     epoch = _epoch(moment, now() if at is None else at)
     if epoch >= _MILLISECONDS_FLOOR:
-        # forkq would read it as milliseconds later, and milliseconds were most likely meant.
         raise InvalidJob(
             f"the time {shown(moment)} lies beyond the year 5138; a number of that size is most "
             "likely milliseconds: divide it by 1000"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from ...config.config import Config
 from ...runtime.liveness import process_ref
 from ...store.connection import Call, Command, OutOfMemory, RedisConnection, RedisError
 from ...store.scripts import PROCESS_RECORD, QUEUES_IN_FLIGHT, SET_ADD
+from ...store.steps import checked
 from ...version import __version__
 from ...wire.keys import Keys
 from ...wire.lease import RECORD_TTL, UnitOfWork
@@ -85,9 +87,7 @@ class Record:
             ("DEL", self._keys.process(self._identity), self._keys.work(self._identity)),
             ("DEL", self._keys.process_ref(self._identity)),
         ]
-        for reply in connection.pipeline(commands):
-            if isinstance(reply, RedisError):
-                raise reply
+        checked(connection.pipeline(commands))
 
     def _looks(self, units: list[UnitOfWork]) -> list[Command]:
         """Asks whether names are in their sets: this child in the list of processes, from which any
@@ -115,11 +115,13 @@ class Record:
             "quiet": "true" if quiet else "false",
             "rss": resident(),
         }
-        flat = [part for pair in fields.items() for part in pair]
-        # With every beat: Redis may have lost it, and then a clock would take a child that cannot
-        # beat for dead.
+        # Redis may have lost it. Without it, a clock takes a child that cannot beat for dead.
         place = ("SET", self._keys.process_ref(self._identity), self._place, "EX", _PLACE_TTL)
-        return [("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL), place]
+        return [
+            ("HSET", key, *chain.from_iterable(fields.items())),
+            ("EXPIRE", key, RECORD_TTL),
+            place,
+        ]
 
     def _work(self, units: list[UnitOfWork]) -> list[Command]:
         key = self._keys.work(self._identity)

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 
 _SLOW: Final = 0.05  # seconds
 _IN_A_ROW: Final = 5
+_WARNING: Final = (
+    "slow round trips: redis or the network is slow, or this process is short of CPU; then lower "
+    "its concurrency"
+)
 
 T = TypeVar("T")
 
@@ -39,10 +43,5 @@ class RoundTrip:
             return
         self._slow.append(round(seconds * 1000))
         if len(self._slow) == _IN_A_ROW:
-            self._log.warning(
-                "slow round trips: redis or the network is slow, or this process is short of CPU; "
-                "then lower its concurrency",
-                ms=self._slow.copy(),
-                busy=busy,
-            )
+            self._log.warning(_WARNING, ms=self._slow.copy(), busy=busy)
         del self._slow[_IN_A_ROW + 1 :]

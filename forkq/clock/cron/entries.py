@@ -13,6 +13,7 @@ from ...errors import InvalidSchedule
 from ...runtime.log import LogOnce
 from ...store.connection import Command, RedisConnection
 from ...store.scripts import CRON_REBASE
+from ...store.steps import checked
 from ...wire.keys import Keys
 from .services import RunningServices
 from .ticks import EntryTicks
@@ -82,10 +83,7 @@ class CronEntries:
             ("SMEMBERS", self._keys.cron_paused),
             ("HGETALL", self._keys.cron_last),
         ]
-        replies = self._connection.pipeline(commands)
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
+        replies = checked(self._connection.pipeline(commands))
         definitions, paused, lasts = (r for r in replies if r != b"OK")
         return definitions, set(paused), lasts
 

@@ -57,9 +57,8 @@ class RunningServices:
         )
 
     def announce(self) -> bool:
-        """Announces that this clock's service runs: one command, and none if it did so just now.
-        Returns whether an announcement was due. Raises ConnectionLost, and the errors of a
-        failover."""
+        """Announces that this clock's service runs, unless it did so just now. Returns whether that
+        was due. Raises ConnectionLost, and the errors of a failover."""
         if self._monotonic() < self._next_announcement:
             return False
         self._next_announcement = self._monotonic() + _SHORTEST_INTERVAL
@@ -77,8 +76,7 @@ class RunningServices:
         self._next_announcement = 0.0
 
     def running(self, services: Collection[str]) -> frozenset[str]:
-        """Which of ``services`` run: one command, and none if there is only this clock's own.
-        Raises as ``announce``."""
+        """Those of ``services`` that run, in one command at most. Raises as ``announce``."""
         asked, others = frozenset(services), set(services) - {self._service}
         if not others:
             return asked
