@@ -1,4 +1,4 @@
-"""A small TCP proxy that loses replies: the server has done its work, and nobody hears of it. Or it
+"""A small TCP proxy that loses replies: the server has done its work, and the client does not learn of it. Or it
 lets nothing pass at all, as a network does that is cut in two. Or each reply is late."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Proxy:
     holds for connections made from then on.
 
     Between `cut_off` and `restore` connections stay open and new ones are taken, and nothing
-    passes. What was sent meanwhile arrives late, as TCP would have it, even if whoever sent it has
+    passes. What was sent meanwhile arrives late, as TCP would have it, even if its sender has
     given that connection up.
 
     `delay` is how many seconds later each reply arrives.
