@@ -1,5 +1,8 @@
-"""A small TCP proxy that loses replies: the server has done its work, and the client does not learn of it. Or it
-lets nothing pass at all, as a network does that is cut in two. Or each reply is late."""
+"""A small TCP proxy, for faults of a network.
+
+It loses replies: the server has done its work, and the client does not learn of it. Or it lets
+nothing pass at all, as a network does that is cut in two. Or each reply is late.
+"""
 
 from __future__ import annotations
 
