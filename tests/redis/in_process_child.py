@@ -60,7 +60,7 @@ class ProcessorThreads:
         self.errors: list[BaseException] = []
         self._work = work
         self._threads = [
-            threading.Thread(target=self._run, name=f"crew-{number}", daemon=True)
+            threading.Thread(target=self._run, name=f"child-{number}", daemon=True)
             for number in range(concurrency)
         ]
 

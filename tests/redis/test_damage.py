@@ -36,7 +36,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "flushed": (IDENTITY,), "lost": (IDENTITY,),
     "stat": ("processed",), "stat_of_day": ("processed", "2026-11-21"), "host": ("view",),
     "cron_origin": ("app",), "cron_runs": ("nightly",), "metrics": ("261121|9:59",),
-    "cron_claim": ("shop",),
+    "cron_claim": ("child",),
     "histogram": ("Good", "21-9:59"), "marks": ("20261121",), "deploy_lock": ("v1",),
 }  # fmt: skip
 OTHER_MEMBERS: Final = {"prefix", "queue_of", "lists_and_leases", "shared"}
@@ -213,7 +213,7 @@ def test_jobs_and_retries_go_on(
     source = "schedule" if member == "retry" else "retry"
     with (
         InProcessClock(redis_server.url) as clock,
-        InProcessChild(redis_server.url, queue="other") as shop,
+        InProcessChild(redis_server.url, queue="other") as child,
     ):
         wait_until(lambda: clock.leads_until > time.monotonic(), what="a leading clock")
         for turn, wrong in enumerate(wrong_types(member)):
@@ -224,9 +224,9 @@ def test_jobs_and_retries_go_on(
             expected = {f"due {turn}", f"{turn}"}
             wait_until(lambda: expected <= set(ran), what=f"{expected} with a {wrong}")  # noqa: B023
         redis.delete(key_of(member))
-        shop.settler.again()
+        child.settler.again()
         wait_until(lambda: redis.zcard("retry") == turn + 1, what="all retries")
-    assert "redis lost" not in shop.log.events()
+    assert "redis lost" not in child.log.events()
 
 
 COMMANDS: Final = [

@@ -101,35 +101,35 @@ def test_no_more_is_leased_than_there_are_processors(
 
 def test_one_long_job_holds_no_other_up(redis: Redis, redis_server: Server) -> None:
     gate = Gate(*(str(number).encode() for number in range(1, 400)))
-    with ProcessorThreads(redis_server.url, gate, concurrency=2) as crew:
+    with ProcessorThreads(redis_server.url, gate, concurrency=2) as child:
         push(redis, *range(1, 200), 0, *range(200, 400))
-        crew.wait_runs(399)
+        child.wait_runs(399)
         assert redis.llen(LIST) == 0
         gate.open()
-        crew.wait_runs(400)
+        child.wait_runs(400)
 
 
 def test_a_push_wakes_a_waiting_child_at_once(redis: Redis, redis_server: Server) -> None:
-    with ProcessorThreads(redis_server.url, queues={"a": 0, "b": 0, "c": 0}) as crew:
+    with ProcessorThreads(redis_server.url, queues={"a": 0, "b": 0, "c": 0}) as child:
         for number, queue in enumerate(["c", "a", "b", "c"] * 5):
-            wait_until(lambda: crew.fetcher.is_waiting, what="the child to wait")
+            wait_until(lambda: child.fetcher.is_waiting, what="the child to wait")
             began = time.monotonic()
             push(redis, number, queue=queue)
-            crew.wait_runs(number + 1)
+            child.wait_runs(number + 1)
             assert time.monotonic() - began < AT_ONCE
 
 
 def test_a_waiting_child_is_woken_whatever_the_mode(redis: Redis, redis_server: Server) -> None:
-    with ProcessorThreads(redis_server.url, queues={"a": 100, "b": 1}) as crew:
+    with ProcessorThreads(redis_server.url, queues={"a": 100, "b": 1}) as child:
         for number in range(10):
-            wait_until(lambda: crew.fetcher.is_waiting, what="the child to wait")
+            wait_until(lambda: child.fetcher.is_waiting, what="the child to wait")
             push(redis, number, queue="b")
-            crew.wait_runs(number + 1, deadline=5)
+            child.wait_runs(number + 1, deadline=5)
 
 
 def test_an_idle_child_sends_nothing(redis: Redis, redis_server: Server) -> None:
-    with ProcessorThreads(redis_server.url) as crew:
-        wait_until(lambda: crew.fetcher.is_waiting, what="the child to wait")
+    with ProcessorThreads(redis_server.url) as child:
+        wait_until(lambda: child.fetcher.is_waiting, what="the child to wait")
         before = commands(redis)
         threading.Event().wait(1.0)  # the fact is that nothing happens
         assert commands(redis) - before <= 3  # our own two, and one to spare
@@ -143,9 +143,9 @@ def commands(redis: Redis) -> int:
 def test_an_acknowledgement_is_sent_soon_though_nothing_else_comes(
     redis: Redis, redis_server: Server
 ) -> None:
-    with ProcessorThreads(redis_server.url) as crew:
+    with ProcessorThreads(redis_server.url) as child:
         push(redis, "only")
-        crew.wait_runs(1)
+        child.wait_runs(1)
         wait_until(lambda: not redis.exists(INFLIGHT), deadline=AT_ONCE, what="the acknowledgement")
 
 
@@ -153,10 +153,10 @@ def test_an_acknowledgement_is_sent_soon_though_all_processors_are_busy(
     redis: Redis, redis_server: Server
 ) -> None:
     gate = Gate(b"tiny")
-    with ProcessorThreads(redis_server.url, gate, concurrency=2) as crew:
+    with ProcessorThreads(redis_server.url, gate, concurrency=2) as child:
         push(redis, "tiny", "long 1", "long 2")
         gate.wait_for(2)
-        crew.wait_runs(1)
+        child.wait_runs(1)
         wait_until(
             lambda: sorted(redis.hvals(INFLIGHT)) == [b"long 1", b"long 2"],
             deadline=AT_ONCE,
@@ -175,10 +175,10 @@ def test_large_jobs_are_fetched_a_few_at_a_time(
     for number in range(10):
         redis.lpush(LIST, f"{number}" * 300_000)
     redis.lpush(LIST, *range(40))
-    with ProcessorThreads(own_server.url, concurrency=10, rules=rules) as crew:
-        crew.wait_runs(50)
-        assert "redis lost" not in crew.log.events()
-    assert [len(payload) for payload in crew.order[:10]] == [300_000] * 10
+    with ProcessorThreads(own_server.url, concurrency=10, rules=rules) as child:
+        child.wait_runs(50)
+        assert "redis lost" not in child.log.events()
+    assert [len(payload) for payload in child.order[:10]] == [300_000] * 10
     assert redis.exists(INFLIGHT) == 0
 
 
@@ -188,10 +188,10 @@ def test_strict_order_starts_no_lower_job_while_a_higher_queue_has_some(
     for queue in ("low", "high", "mid"):
         push(redis, *(f"{queue} {number}" for number in range(300)), queue=queue)
     queues = {"high": 0, "mid": 0, "low": 0}
-    with ProcessorThreads(redis_server.url, queues=queues, concurrency=1) as crew:
-        crew.wait_runs(900)
+    with ProcessorThreads(redis_server.url, queues=queues, concurrency=1) as child:
+        child.wait_runs(900)
     wanted = [f"{queue} {number}" for queue in queues for number in range(300)]
-    assert crew.order == [payload.encode() for payload in wanted]
+    assert child.order == [payload.encode() for payload in wanted]
 
 
 def test_weighted_shares_through_the_fetcher_come_within_two_points(
@@ -200,9 +200,9 @@ def test_weighted_shares_through_the_fetcher_come_within_two_points(
     for queue in ("a", "b", "c"):
         push(redis, *[queue] * 18_000, queue=queue)
     queues = {"a": 10, "b": 5, "c": 3}
-    with ProcessorThreads(redis_server.url, queues=queues, concurrency=10) as crew:
-        crew.wait_runs(18_000)
-        drawn = Counter(crew.order[:18_000])
+    with ProcessorThreads(redis_server.url, queues=queues, concurrency=10) as child:
+        child.wait_runs(18_000)
+        drawn = Counter(child.order[:18_000])
     shares = [100 * drawn[queue.encode()] / 18_000 for queue in queues]
     assert shares == pytest.approx([1000 / 18, 500 / 18, 300 / 18], abs=2)
 
@@ -211,22 +211,22 @@ def test_quiet_fetches_nothing_more_and_acknowledges_what_is_done(
     redis: Redis, redis_server: Server, gate: Gate
 ) -> None:
     push(redis, *range(10))
-    crew = ProcessorThreads(redis_server.url, gate, concurrency=2)
-    with crew:
+    child = ProcessorThreads(redis_server.url, gate, concurrency=2)
+    with child:
         gate.wait_for(2)
-        crew.fetcher.quiet()
+        child.fetcher.quiet()
         gate.open()
-    assert len(crew.order) == 2
+    assert len(child.order) == 2
     assert line(redis) == [str(number).encode() for number in range(2, 10)]
     assert redis.hlen(INFLIGHT) == 0
 
 
 def test_a_child_that_waits_goes_quiet_at_once(redis: Redis, redis_server: Server) -> None:
-    crew = ProcessorThreads(redis_server.url, concurrency=5)
-    with crew:
-        wait_until(lambda: crew.fetcher.is_waiting, what="the child to wait")
+    child = ProcessorThreads(redis_server.url, concurrency=5)
+    with child:
+        wait_until(lambda: child.fetcher.is_waiting, what="the child to wait")
         began = time.monotonic()
-        crew.stop()
+        child.stop()
         assert time.monotonic() - began < AT_ONCE
 
 
@@ -234,15 +234,15 @@ def test_what_is_given_back_stands_at_the_head_in_its_old_order(
     redis: Redis, redis_server: Server
 ) -> None:
     push(redis, *range(6))
-    crew = ProcessorThreads(redis_server.url, concurrency=4)
-    units = [crew.fetcher.take() for _ in range(4)]
+    child = ProcessorThreads(redis_server.url, concurrency=4)
+    units = [child.fetcher.take() for _ in range(4)]
     assert units[1] is not None
-    crew.fetcher.acknowledge(units[1])
-    crew.fetcher.quiet()
-    assert crew.fetcher.give_back()
+    child.fetcher.acknowledge(units[1])
+    child.fetcher.quiet()
+    assert child.fetcher.give_back()
     assert line(redis) == [b"0", b"2", b"3", b"4", b"5"]
     assert redis.hlen(INFLIGHT) == 0
-    assert crew.fetcher.in_flight() == []
+    assert child.fetcher.in_flight() == []
 
 
 def test_giving_back_to_a_server_that_is_away_says_so_and_the_leases_stay(
@@ -250,11 +250,11 @@ def test_giving_back_to_a_server_that_is_away_says_so_and_the_leases_stay(
 ) -> None:
     redis = own_server.client()
     push(redis, 1, 2)
-    crew = ProcessorThreads(own_server.url, concurrency=2)
-    assert crew.fetcher.take() is not None
-    crew.fetcher.quiet()
+    child = ProcessorThreads(own_server.url, concurrency=2)
+    assert child.fetcher.take() is not None
+    child.fetcher.quiet()
     own_server.stop()
-    assert crew.fetcher.give_back() is False
+    assert child.fetcher.give_back() is False
     own_server.start()
     assert own_server.cli("HLEN", INFLIGHT) == 2
 
@@ -263,32 +263,32 @@ def test_the_job_of_a_dead_processor_goes_back_and_runs_again(
     redis: Redis, redis_server: Server
 ) -> None:
     push(redis, "orphan")
-    crew = ProcessorThreads(redis_server.url, concurrency=2)
+    child = ProcessorThreads(redis_server.url, concurrency=2)
     holdings = Holdings()
-    assert crew.fetcher.take(holdings) is not None
-    crew.fetcher.abandon(holdings)
-    with crew:
-        crew.wait_runs(1)
-    assert crew.order == [b"orphan"]
+    assert child.fetcher.take(holdings) is not None
+    child.fetcher.abandon(holdings)
+    with child:
+        child.wait_runs(1)
+    assert child.order == [b"orphan"]
 
 
 def test_leases_name_their_owner_and_count_up(redis: Redis, redis_server: Server) -> None:
     push(redis, "1", "2", "3")
-    crew = ProcessorThreads(redis_server.url, concurrency=3)
-    assert crew.fetcher.take() is not None
+    child = ProcessorThreads(redis_server.url, concurrency=3)
+    assert child.fetcher.take() is not None
     assert set(redis.hkeys(INFLIGHT)) == {f"{IDENTITY}/{n}".encode() for n in (1, 2, 3)}
-    crew.fetcher.quiet()
-    assert crew.fetcher.give_back()
+    child.fetcher.quiet()
+    assert child.fetcher.give_back()
 
 
 # Connections lost
 
 
-def drained(redis: Redis, crew: ProcessorThreads, count: int) -> None:
+def drained(redis: Redis, child: ProcessorThreads, count: int) -> None:
     """Every job was run exactly once, and nothing is left."""
-    crew.wait_runs(count, deadline=40)
-    crew.stop()
-    runs = Counter(crew.order)
+    child.wait_runs(count, deadline=40)
+    child.stop()
+    runs = Counter(child.order)
     assert {payload: times for payload, times in runs.items() if times > 1} == {}
     assert len(runs) == count
     assert (redis.llen(LIST), redis.hlen(INFLIGHT)) == (0, 0)
@@ -299,35 +299,35 @@ def a_little_work(unit: UnitOfWork) -> None:
     threading.Event().wait(0.0005)
 
 
-def brief_pauses(crew: ProcessorThreads) -> None:
+def brief_pauses(child: ProcessorThreads) -> None:
     """The fetcher's pauses after a failure are for production; a test has no second to lose."""
-    crew.fetcher._backoff._first = 0.02
+    child.fetcher._backoff._first = 0.02
 
 
 def test_killed_connections_lose_and_double_nothing(redis: Redis, redis_server: Server) -> None:
     push(redis, *range(6000))
-    crew = ProcessorThreads(redis_server.url, concurrency=4)
-    brief_pauses(crew)
-    with crew:
+    child = ProcessorThreads(redis_server.url, concurrency=4)
+    brief_pauses(child)
+    with child:
         for cut in range(1, 11):
-            crew.wait_runs(cut * 400)
+            child.wait_runs(cut * 400)
             redis.client_kill_filter(_type="normal", skipme=True)
-        drained(redis, crew, 6000)
-    assert 1 <= crew.log.events().count("redis lost") <= 10
-    assert crew.log.events().count("redis lost") == crew.log.events().count("redis is back")
+        drained(redis, child, 6000)
+    assert 1 <= child.log.events().count("redis lost") <= 10
+    assert child.log.events().count("redis lost") == child.log.events().count("redis is back")
 
 
 def test_a_waiting_child_whose_connection_is_killed_waits_on_the_next(
     redis: Redis, redis_server: Server
 ) -> None:
-    crew = ProcessorThreads(redis_server.url)
-    brief_pauses(crew)
-    with crew:
+    child = ProcessorThreads(redis_server.url)
+    brief_pauses(child)
+    with child:
         for number in range(5):
-            wait_until(lambda: crew.fetcher.is_waiting, what="the child to wait")
+            wait_until(lambda: child.fetcher.is_waiting, what="the child to wait")
             redis.client_kill_filter(_type="normal", skipme=True)
             push(redis, number)
-            crew.wait_runs(number + 1)
+            child.wait_runs(number + 1)
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -337,30 +337,30 @@ def test_lost_replies_lose_and_double_nothing(
     """The server has leased the jobs, or dropped the leases, and the child never hears of it."""
     push(redis, *range(3000))
     with Proxy(redis_server.port) as proxy:
-        crew = ProcessorThreads(proxy.url, concurrency=concurrency)
-        brief_pauses(crew)
+        child = ProcessorThreads(proxy.url, concurrency=concurrency)
+        brief_pauses(child)
         cuts = 0
-        with crew:
+        with child:
             for cut in range(1, 9):
-                crew.wait_runs(cut * 300)
+                child.wait_runs(cut * 300)
                 proxy.cut(b"EVALSHA", times=1 + cut % 2)
-                wait_until(lambda: proxy.cuts >= 1 or crew.errors, what="a reply to be lost")
+                wait_until(lambda: proxy.cuts >= 1 or child.errors, what="a reply to be lost")
                 cuts += proxy.cuts
-            drained(redis, crew, 3000)
+            drained(redis, child, 3000)
     assert cuts >= 8
 
 
 def test_a_restarted_server_loses_and_doubles_nothing(own_server: Server) -> None:
     redis = own_server.client()
     push(redis, *range(3000))
-    crew = ProcessorThreads(own_server.url, a_little_work, concurrency=4)
-    brief_pauses(crew)
-    with crew:
+    child = ProcessorThreads(own_server.url, a_little_work, concurrency=4)
+    brief_pauses(child)
+    with child:
         for restart in range(1, 4):
-            crew.wait_runs(restart * 500)
+            child.wait_runs(restart * 500)
             own_server.restart()
-        drained(redis, crew, 3000)
-    events = crew.log.events()
+        drained(redis, child, 3000)
+    events = child.log.events()
     assert 1 <= events.count("redis lost") <= 3
     assert events.count("redis lost") == events.count("redis is back")
 
@@ -369,20 +369,20 @@ def test_jobs_run_on_while_the_server_is_away_and_are_acknowledged_when_it_is_ba
     own_server: Server, gate: Gate
 ) -> None:
     push(own_server.client(), "1", "2")
-    crew = ProcessorThreads(own_server.url, gate, concurrency=2)
-    brief_pauses(crew)
-    with crew:
+    child = ProcessorThreads(own_server.url, gate, concurrency=2)
+    brief_pauses(child)
+    with child:
         gate.wait_for(2)
         own_server.stop()
         gate.open()
-        crew.wait_runs(2)
+        child.wait_runs(2)
         own_server.start()
         wait_until(lambda: own_server.cli("EXISTS", INFLIGHT) == 0, what="the acknowledgements")
-    assert sorted(crew.order) == [b"1", b"2"]
+    assert sorted(child.order) == [b"1", b"2"]
     assert own_server.cli("EXISTS", LIST) == 0
 
 
-class Meddler(deque[UnitOfWork]):
+class InterferingDeque(deque[UnitOfWork]):
     """A deque in which another processor puts a unit just after the leader has looked at it."""
 
     def __init__(self) -> None:
@@ -408,21 +408,21 @@ def test_an_acknowledgement_during_a_reconnection_is_not_forgotten(
 ) -> None:
     """Else its lease would stay until the child stops, and the job would then run again."""
     push(redis, "1", "2")
-    crew = ProcessorThreads(redis_server.url, concurrency=3)
-    fetcher = crew.fetcher
+    child = ProcessorThreads(redis_server.url, concurrency=3)
+    fetcher = child.fetcher
     one, two = fetcher.take(), fetcher.take()
     assert one is not None
     assert two is not None
-    fetcher._in_flight.done = done = Meddler()
+    fetcher._in_flight.done = done = InterferingDeque()
     fetcher.acknowledge(one)
     fetcher._leases.must_reconcile = True  # as after a lost connection
     done.meddle = lambda: fetcher.acknowledge(two)
-    with crew:
+    with child:
         wait_until(
             lambda: fetcher.is_waiting and not redis.exists(INFLIGHT),
             what="both acknowledgements",
         )
-    assert crew.order == []
+    assert child.order == []
     assert redis.llen(LIST) == 0
 
 
@@ -432,11 +432,11 @@ def test_an_acknowledgement_during_a_reconnection_is_not_forgotten(
 def test_where_tracking_is_refused_it_polls_and_says_so_once(own_server: Server) -> None:
     own_server.cli("ACL", "SETUSER", "default", "-client|tracking")
     redis = own_server.client()
-    with ProcessorThreads(own_server.url) as crew:
+    with ProcessorThreads(own_server.url) as child:
         for number in range(10):
             push(redis, number)
-            crew.wait_runs(number + 1)
-    refusals = [event for event in crew.log.events() if "polling" in event]
+            child.wait_runs(number + 1)
+    refusals = [event for event in child.log.events() if "polling" in event]
     assert len(refusals) == 1
 
 
@@ -444,9 +444,9 @@ def test_polling_is_brisk_again_after_a_job(own_server: Server) -> None:
     """The pauses grow while there is nothing to do, and only then."""
     own_server.cli("ACL", "SETUSER", "default", "-client|tracking")
     redis = own_server.client()
-    with ProcessorThreads(own_server.url) as crew:
+    with ProcessorThreads(own_server.url) as child:
         began = time.monotonic()
         for number in range(20):
             push(redis, number)
-            crew.wait_runs(number + 1)
+            child.wait_runs(number + 1)
         assert time.monotonic() - began < 20 * 0.5  # the longest pause is a second

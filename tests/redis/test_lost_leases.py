@@ -41,17 +41,17 @@ def connection(redis: Redis, redis_server: Server) -> Iterator[RedisConnection]:
 
 
 @pytest.fixture
-def crew(redis: Redis, redis_server: Server) -> ProcessorThreads:
+def child(redis: Redis, redis_server: Server) -> ProcessorThreads:
     return ProcessorThreads(redis_server.url, concurrency=3)
 
 
 @pytest.fixture
-def losses(crew: ProcessorThreads) -> LostLeases:
-    return losses_of(crew)
+def losses(child: ProcessorThreads) -> LostLeases:
+    return losses_of(child)
 
 
-def losses_of(crew: ProcessorThreads) -> LostLeases:
-    return LostLeases(IDENTITY, Keys(), crew.fetcher, crew.log)
+def losses_of(child: ProcessorThreads) -> LostLeases:
+    return LostLeases(IDENTITY, Keys(), child.fetcher, child.log)
 
 
 def push(redis: Redis, *jids: str) -> None:
@@ -59,8 +59,8 @@ def push(redis: Redis, *jids: str) -> None:
     redis.lpush(LIST, *jobs)
 
 
-def take(crew: ProcessorThreads) -> UnitOfWork:
-    unit = crew.fetcher.take()
+def take(child: ProcessorThreads) -> UnitOfWork:
+    unit = child.fetcher.take()
     assert unit is not None
     return unit
 
@@ -72,55 +72,55 @@ def take_away(connection: RedisConnection) -> None:
     carry_out(connection, recovery.recover(["q"], IDENTITY, crash, may_return=True))
 
 
-def told(crew: ProcessorThreads) -> list[tuple[str, str]]:
-    lines = crew.log.lines
+def told(child: ProcessorThreads) -> list[tuple[str, str]]:
+    lines = child.log.lines
     return [(event, values["job"]) for _, event, values in lines if event in (TAKEN, TWICE)]
 
 
-def settle(redis: Redis, crew: ProcessorThreads) -> None:
-    """Lets the crew go until all that it holds is settled."""
-    crew.fetcher.quiet()
-    assert crew.fetcher.give_back()
+def settle(redis: Redis, child: ProcessorThreads) -> None:
+    """Lets the child go until all that it holds is settled."""
+    child.fetcher.quiet()
+    assert child.fetcher.give_back()
 
 
 def test_a_job_that_still_runs_learns_of_it_and_its_late_end_changes_nothing(
-    crew: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
+    child: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
 ) -> None:
     push(redis, "1", "2")
-    one, two = take(crew), take(crew)
+    one, two = take(child), take(child)
     take_away(connection)
     losses.look(connection)
     assert (one.lost, two.lost, losses.count) == (True, True, 0)
-    crew.fetcher.acknowledge(one)
-    settle(redis, crew)
+    child.fetcher.acknowledge(one)
+    settle(redis, child)
     assert losses.count == 1
-    assert told(crew) == [(TAKEN, "J 1"), (TAKEN, "J 2"), (TWICE, "J 1")]
+    assert told(child) == [(TAKEN, "J 1"), (TAKEN, "J 2"), (TWICE, "J 1")]
     assert (redis.llen(LIST), redis.hlen(INFLIGHT)) == (2, 0)
     assert redis.exists(NOTE) == 0
 
 
 def test_a_job_that_ended_before_the_child_knew_is_counted_at_its_acknowledgement(
-    crew: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
+    child: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
 ) -> None:
     """Without a reconnection or a heartbeat: an acknowledgement that finds no lease asks why."""
     push(redis, "1", "2")
-    one, two = take(crew), take(crew)
+    one, two = take(child), take(child)
     take_away(connection)
-    crew.fetcher.acknowledge(one)
-    with crew:
+    child.fetcher.acknowledge(one)
+    with child:
         wait_until(lambda: losses.count, what="the count")
         assert two.lost
-        assert told(crew)[:2] == [(TWICE, "J 1"), (TAKEN, "J 2")]
+        assert told(child)[:2] == [(TWICE, "J 1"), (TAKEN, "J 2")]
 
 
 def test_the_note_is_taken_when_the_line_is_open_again(
-    crew: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
+    child: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
 ) -> None:
     push(redis, "1")
-    unit = take(crew)
-    crew.fetcher._backoff._first = 0.02
-    with crew:
-        wait_until(lambda: crew.fetcher.is_waiting, what="the child to wait")
+    unit = take(child)
+    child.fetcher._backoff._first = 0.02
+    with child:
+        wait_until(lambda: child.fetcher.is_waiting, what="the child to wait")
         take_away(connection)
         redis.delete(LIST)
         redis.client_kill_filter(_type="normal", skipme=True)
@@ -133,66 +133,66 @@ def test_an_acknowledgement_sent_again_after_a_lost_reply_did_not_run_twice(
 ) -> None:
     push(redis, "1")
     with Proxy(redis_server.port) as proxy:
-        crew = ProcessorThreads(proxy.url)
-        losses = losses_of(crew)
-        unit = take(crew)
-        crew.fetcher._backoff._first = 0.02
+        child = ProcessorThreads(proxy.url)
+        losses = losses_of(child)
+        unit = take(child)
+        child.fetcher._backoff._first = 0.02
         proxy.cut(b"EVALSHA")
-        crew.fetcher.acknowledge(unit)
-        with crew:
+        child.fetcher.acknowledge(unit)
+        with child:
             wait_until(lambda: proxy.cuts, what="a lost reply")
-            wait_until(lambda: crew.fetcher.is_waiting, what="the child to wait again")
-    assert "redis is back" in crew.log.events()
-    assert (losses.count, unit.lost, told(crew)) == (0, False, [])
+            wait_until(lambda: child.fetcher.is_waiting, what="the child to wait again")
+    assert "redis is back" in child.log.events()
+    assert (losses.count, unit.lost, told(child)) == (0, False, [])
 
 
 def test_a_job_of_which_we_never_heard_did_not_run_here(redis: Redis, redis_server: Server) -> None:
     """Its lease was taken by a fetch whose answer was lost, and then from us by the sweep."""
     push(redis, "1")
     with Proxy(redis_server.port) as proxy:
-        crew = ProcessorThreads(proxy.url, concurrency=1)
-        losses = losses_of(crew)
-        crew.fetcher._connection.open()
+        child = ProcessorThreads(proxy.url, concurrency=1)
+        losses = losses_of(child)
+        child.fetcher._connection.open()
         proxy.cut(b"EVALSHA")
-        assert not crew.fetcher._leases.exchange()
+        assert not child.fetcher._leases.exchange()
         assert redis.hlen(INFLIGHT) == 1
         direct = RedisConnection(redis_server.url)
         direct.connect()
         take_away(direct)
         direct.close()
         redis.delete(LIST)
-        assert crew.fetcher._leases.exchange()
-    assert (losses.count, told(crew)) == (0, [])
+        assert child.fetcher._leases.exchange()
+    assert (losses.count, told(child)) == (0, [])
     assert redis.hgetall(NOTE) == {b"1": b"J 1"}, "no other child reads it; it expires"
 
 
 def test_a_second_look_at_the_same_note_counts_nothing_again(
-    crew: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
+    child: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
 ) -> None:
     push(redis, "1", "2")
-    one, two = take(crew), take(crew)
-    crew.fetcher.acknowledge(one)
+    one, two = take(child), take(child)
+    child.fetcher.acknowledge(one)
     take_away(connection)
     note: Any = redis.hgetall(NOTE)
     for _ in range(2):
         redis.hset(NOTE, mapping=note)
         losses.look(connection)
-    crew.fetcher.acknowledge(two)
+    child.fetcher.acknowledge(two)
     redis.hset(NOTE, mapping=note)
     losses.look(connection)
     assert losses.count == 2
-    assert told(crew) == [(TWICE, "J 1"), (TAKEN, "J 2"), (TWICE, "J 2")]
+    assert told(child) == [(TWICE, "J 1"), (TAKEN, "J 2"), (TWICE, "J 2")]
 
 
 def test_the_end_of_a_job_during_a_look_is_not_missed(
-    crew: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
+    child: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
 ) -> None:
     push(redis, *map(str, range(300)))
     for _ in range(100):
-        units = [take(crew) for _ in range(3)]
+        units = [take(child) for _ in range(3)]
         take_away(connection)
         redis.delete(LIST)
-        ends = [threading.Thread(target=crew.fetcher.acknowledge, args=[unit]) for unit in units]
+        ends = [threading.Thread(target=child.fetcher.acknowledge, args=[unit]) for unit in units]
         looks = [threading.Thread(target=look_from_elsewhere, args=[losses, connection.url])]
         for thread in (*ends[:1], *looks, *ends[1:]):
             thread.start()
@@ -215,14 +215,14 @@ def look_from_elsewhere(losses: LostLeases, url: str) -> None:
 
 
 def test_another_programs_value_at_the_notes_key_keeps_no_job_from_being_fetched(
-    crew: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
+    child: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
 ) -> None:
     redis.set(NOTE, "something else")
     push(redis, "1", "2")
-    with crew:
-        crew.wait_runs(2)
+    with child:
+        child.wait_runs(2)
     losses.look(connection)
-    assert crew.log.events() == ["cannot read which leases were lost"]
+    assert child.log.events() == ["cannot read which leases were lost"]
 
 
 # Failures: a retry or a burial that finds no lease
@@ -233,12 +233,12 @@ def parked() -> list[None]:
     return []
 
 
-def settler(crew: ProcessorThreads, url: str, parked: list[None]) -> Settler:
+def settler(child: ProcessorThreads, url: str, parked: list[None]) -> Settler:
     pool = RedisPool(url, size=1, timeout=5, connect_timeout=2)
-    weakref.finalize(crew, pool.close)
+    weakref.finalize(child, pool.close)
     on_parked = lambda: parked.append(None)  # noqa: E731
-    outage = Outage(crew.log)
-    return Settler(IDENTITY, Keys(), pool, crew.fetcher, DeadSet(Keys()), outage, on_parked)
+    outage = Outage(child.log)
+    return Settler(IDENTITY, Keys(), pool, child.fetcher, DeadSet(Keys()), outage, on_parked)
 
 
 def settle_failure(settler: Settler, unit: UnitOfWork, decision: Retry | Bury) -> None:
@@ -253,7 +253,7 @@ DECISIONS: list[Any] = [Retry(5.5, b"again"), Bury(b"dead", None)]
 
 @pytest.mark.parametrize("decision", DECISIONS, ids=["retry", "burial"])
 def test_a_failure_that_finds_no_lease_adds_nothing_and_is_counted(
-    crew: ProcessorThreads,
+    child: ProcessorThreads,
     losses: LostLeases,
     connection: RedisConnection,
     redis: Redis,
@@ -261,12 +261,12 @@ def test_a_failure_that_finds_no_lease_adds_nothing_and_is_counted(
     parked: list[None],
 ) -> None:
     push(redis, "1")
-    unit = take(crew)
+    unit = take(child)
     take_away(connection)
-    settle_failure(settler(crew, connection.url, parked), unit, decision)
+    settle_failure(settler(child, connection.url, parked), unit, decision)
     losses.look(connection)
-    assert (unit.lost, losses.count, told(crew)) == (True, 1, [(TWICE, "J 1")])
-    assert crew.fetcher.in_flight() == []
+    assert (unit.lost, losses.count, told(child)) == (True, 1, [(TWICE, "J 1")])
+    assert child.fetcher.in_flight() == []
     assert (redis.zcard("retry"), redis.zcard("dead"), redis.llen(LIST)) == (0, 0, 1)
 
 
@@ -278,21 +278,21 @@ def test_a_failure_settled_although_its_reply_was_lost_is_no_loss(
     """The second try finds no lease because the first did it; so does one much later."""
     push(redis, "1")
     with Proxy(redis_server.port) as proxy:
-        crew = ProcessorThreads(redis_server.url)
-        losses = losses_of(crew)
-        unit, settling = take(crew), settler(crew, proxy.url, parked)
+        child = ProcessorThreads(redis_server.url)
+        losses = losses_of(child)
+        unit, settling = take(child), settler(child, proxy.url, parked)
         proxy.cut(b"EVALSHA", times)
         settle_failure(settling, unit, decision)
         assert proxy.cuts == times
         assert len(parked) == times - 1
         assert not settling.again()
-    assert (unit.lost, losses.count, told(crew)) == (False, 0, [])
+    assert (unit.lost, losses.count, told(child)) == (False, 0, [])
     assert redis.zcard("retry") + redis.zcard("dead") == 1
-    assert crew.fetcher.in_flight() == []
+    assert child.fetcher.in_flight() == []
 
 
 def test_a_refused_retry_leaves_no_doubt(
-    crew: ProcessorThreads,
+    child: ProcessorThreads,
     losses: LostLeases,
     connection: RedisConnection,
     redis: Redis,
@@ -300,7 +300,7 @@ def test_a_refused_retry_leaves_no_doubt(
 ) -> None:
     """It did nothing: so if the lease is gone the next time, it was taken."""
     push(redis, "1")
-    unit, settling = take(crew), settler(crew, connection.url, parked)
+    unit, settling = take(child), settler(child, connection.url, parked)
     redis.set("retry", "something else")
     settling.retry(unit, Retry(5.5, b"again"))
     assert parked == [None]

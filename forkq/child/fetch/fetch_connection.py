@@ -58,7 +58,7 @@ class FetchConnection:
         self._tracked = TrackedKeys()
         self._damaged = DamagedKeys(keys, log)
         self._notes = QueueNotes(keys, connection, self._selector, self._damaged, log)
-        connection.on_change(self._told_of_changes)
+        connection.on_change(self._on_changes)
         self._most = _FETCH_BYTES  # so many payloads of the last size fit into a reply
         self._was_open = False
         self._sequence = 1
@@ -205,7 +205,7 @@ class FetchConnection:
             return self._selector.nothing(also)
         return self._selector.offer(also, turning=not self.tracks)
 
-    def _told_of_changes(self, keys: list[bytes] | None) -> None:
+    def _on_changes(self, keys: list[bytes] | None) -> None:
         self._changed(keys)
         if keys is None:  # Redis says that all keys are gone
             self.note_queues_again()
