@@ -17,7 +17,7 @@ _LONGEST_NOTE: Final = 200
 _CEILING: Final = 1e18
 
 
-class RunningJob:
+class CurrentJob:
     """The job that this thread performs: what ``forkq.current_job()`` returns.
 
     It may be handed to the job's own threads, which have no current job themselves.
@@ -73,16 +73,16 @@ class RunningJob:
         unit.progress = Progress(done, total, note, now())
 
 
-_running: ContextVar[RunningJob | None] = ContextVar("forkq_running", default=None)
+_running: ContextVar[CurrentJob | None] = ContextVar("forkq_running", default=None)
 
 
-def begin(payload: Payload, unit: UnitOfWork | None = None) -> RunningJob:
+def begin(payload: Payload, unit: UnitOfWork | None = None) -> CurrentJob:
     """Makes ``payload`` this thread's current job. Only the processor calls it.
 
     ``unit`` keeps the progress, and knows whether the lease is lost. Without one, as in tests,
     progress is dropped.
     """
-    view = RunningJob(payload, unit)
+    view = CurrentJob(payload, unit)
     _running.set(view)
     return view
 
@@ -92,7 +92,7 @@ def end() -> None:
     _running.set(None)
 
 
-def current_job() -> RunningJob:
+def current_job() -> CurrentJob:
     """The job that this thread performs. Raises ForkqError outside of one."""
     found = _running.get()
     if found is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, Generic, ParamSpec, TypeVar, overload
 
 from . import registry
-from .current_job import RunningJob
+from .current_job import CurrentJob
 from .errors import ForkqError, InvalidJob
 from .push import PerformAsync, PerformBulk, PerformLater, Pusher, SetOptions
 from .registry import JobSpec
@@ -41,16 +41,16 @@ class Job:
     perform_bulk = PerformBulk()
     set = SetOptions()
 
-    _running: RunningJob | None = None
+    _running: CurrentJob | None = None
     _options: ClassVar[Mapping[str, Any]] = {}
 
     @property
-    def job(self) -> RunningJob:
-        """The job being performed. Raises ForkqError on an instance that no worker made."""
+    def job(self) -> CurrentJob:
+        """The job being performed. Raises ForkqError on an instance that no child made."""
         if self._running is None:
             raise ForkqError(
                 f"{type(self).__qualname__}: self.job, self.jid and the like are only set while "
-                "a worker runs the job"
+                "a child runs the job"
             )
         return self._running
 
@@ -70,9 +70,9 @@ class Job:
         return self.job.retry_count
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Reports the progress of this job (``RunningJob.progress``), for ``forkq running``.
+        """Reports the progress of this job (``CurrentJob.progress``), for ``forkq running``.
 
-        Does nothing on an instance that no worker made, so that tests may call ``perform``.
+        Does nothing on an instance that no child made, so that tests may call ``perform``.
         """
         if self._running is not None:
             self._running.progress(done, total, note)
@@ -149,7 +149,7 @@ def job(
 
 
 def _spec_of_class(cls: type[Job], name: str, arity: tuple[int, float]) -> JobSpec:
-    def make(view: RunningJob) -> Callable[..., Any]:
+    def make(view: CurrentJob) -> Callable[..., Any]:
         instance = cls()
         instance._running = view
         return instance.perform

@@ -35,7 +35,7 @@ KILL: Final = Verdict("KILL")
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """One registered job. ``make`` takes a RunningJob and returns the function to call with the
+    """One registered job. ``make`` takes a CurrentJob and returns the function to call with the
     arguments; ``options`` are the default keys of its payloads; ``where`` is the full name of its
     definition; ``arity`` is the smallest and the largest number of arguments."""
 

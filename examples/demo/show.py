@@ -40,7 +40,7 @@ class Show:
         self._started = self._changed = time.monotonic()
         self._gallery_at = self._killed_at = 0.0  # epoch seconds
         self._replaced = self._recovered = False
-        self._in_hand = 0  # jobs that the victim was running
+        self._under_way = 0  # jobs that the victim was running
 
     @property
     def elapsed(self) -> float:
@@ -107,10 +107,10 @@ class Show:
             with suppress(ProcessLookupError):  # it may have died of itself
                 os.kill(victim.pid, signal.SIGKILL)
             self.victim, self._killed_at = victim, time.time()
-            self._read_journal()  # what it began and did not end, it had in hand
-            self._in_hand = len(self.running(victim))
+            self._read_journal()  # these jobs began and did not end
+            self._under_way = len(self.running(victim))
             who = f"{victim.name}, pid {victim.pid}"
-            self._say(f"SIGKILL to {who}, jobs in hand: {self._in_hand}", "bold red")
+            self._say(f"SIGKILL to {who}, jobs under way: {self._under_way}", "bold red")
 
     def _schedule_gallery(self) -> None:
         """Once all files are done."""
@@ -147,10 +147,10 @@ class Show:
             self._say(f"{victim.name} runs again as pid {pid}, {spent}", "green")
 
     def _tell_recovery(self) -> None:
-        """Once all that it had in hand runs again, or after a while with what does."""
+        """Once all of its jobs under way run again, or after a while with those that do."""
         began = [1000 * (at - self._killed_at) for at in self.progress.recovered.values()]
         late = time.time() > self._killed_at + _RECOVERY_LIMIT
-        if not self._recovered and (late or len(began) >= self._in_hand):
+        if not self._recovered and (late or len(began) >= self._under_way):
             self._recovered = True
             when = f", {min(began):.0f} to {max(began):.0f} ms after the kill" if began else ""
             self._say(f"Jobs that run again with a crash record: {len(began)}{when}", "green")

@@ -3,7 +3,7 @@
 For an app's own pages, scripts and checks; forkq's commands use it, too. It uses the connections
 with which this process pushes (``forkq.configure``). Every function asks Redis, and raises
 ServerUnavailable if Redis cannot be reached, ServerRefused if it refuses. What processes report is
-as old as their last heartbeat: up to ten seconds.
+as old as their last heartbeat.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ from .boot import BootWatch, describe_boot_failure, start_threads
 from .build import Builder
 from .lifecycle import Election, call_handlers
 
-_TICK: Final = 1.0
-_TICK_WHILE_STOPPING: Final = 0.02
+_LONGEST_WAIT: Final = 1.0
+_WAIT_WHILE_STOPPING: Final = 0.02
 # How long Redis may take for the last flush and the end of the record.
 _LAST_FLUSH_LIMIT: Final = 1.0
 # How long a slow reader of the log may hold up a line before it is dropped.
@@ -156,9 +156,9 @@ class Child:
         return self._deadline is not None and time.monotonic() > self._deadline + _GRACE
 
     def _listen(self) -> None:
-        """Waits for an order, a signal or the next tick, and obeys."""
-        tick = min(_TICK, self._beat_every)
-        pause = tick if self._state in ("running", "quiet") else _TICK_WHILE_STOPPING
+        """Waits for an order or a signal, not for long, and obeys."""
+        longest = min(_LONGEST_WAIT, self._beat_every)
+        pause = longest if self._state in ("running", "quiet") else _WAIT_WHILE_STOPPING
         for key, _ in self._selector.select(pause):
             if key.fd == self._term_fd:
                 self._obey_term()

@@ -55,8 +55,14 @@ def stuck(minutes: float, wants_json: bool, **flags: Any) -> int:
     return 1 if jobs else 0
 
 
+def _jid(_context: click.Context, _argument: click.Parameter, jid: str) -> str:
+    if not jid:
+        raise click.BadParameter("pass the jid that a push has returned")
+    return jid
+
+
 @click.command()
-@click.argument("jid")
+@click.argument("jid", callback=_jid)
 @json_option
 @finds_redis
 def find(jid: str, wants_json: bool, **flags: Any) -> int:
@@ -114,7 +120,7 @@ def _facts(found: Found) -> dict[str, Any]:
         job = loads(found.payload)
     except MalformedPayload:
         job = {}
-    shown = {"jid": job.get("jid"), "job": job.get("class"), "place": found.location}
+    shown = {"jid": job.get("jid"), "job": job.get("class"), "location": found.location}
     shown |= {"queue": found.queue, "owner": found.owner or None, "at": found.at or None}
     for key in ("created_at", "enqueued_at", "retry_count", "error_class", "failed_at"):
         shown[key] = job.get(key)

@@ -38,9 +38,11 @@ def limits() -> None:
 @finds_redis
 def show_(queues: tuple[str, ...], wants_json: bool, **flags: Any) -> int:
     """Show the queues with their rules, their jobs in progress (busy) and waiting (size)."""
-    use(configuration(**flags))
+    config = configuration(**flags)
+    use(config)
     for name in queues:
         api.Queue(name)  # raises on a pattern
+    warn_of_unknown_queues(queues, config)
     states = api.queues(*queues)
     if wants_json:
         click.echo(as_json([asdict(state) for state in states]))

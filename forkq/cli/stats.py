@@ -50,7 +50,7 @@ def _counts(found: api.Stats) -> str:
         "processes": found.processes,
     }
     shown = facts((name, f"{count:,}") for name, count in counts.items())
-    return f"{shown}\nbusy and processes: as of the last heartbeats, up to ten seconds ago"
+    return f"{shown}\nprocessed, failed, busy and processes: as of the last heartbeats"
 
 
 def _queues(found: api.Stats) -> str:

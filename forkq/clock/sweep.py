@@ -168,7 +168,7 @@ class Sweep:
         crash = Crash(reason=_HOST_LOST)
         steps = self._recovery.recover(owner.queues, owner.identity, crash, may_return=True)
         recovered = carry_out(self._connection, steps)
-        self._recovery.strike(self._connection, owner.identity)
+        self._recovery.remove_from_processes(self._connection, owner.identity)
         recovered.tell(self._log, "jobs of a lost host recovered", owner=owner.identity)
 
     def _queues_by_owner(self) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from .patterns import is_pattern
 
-HIGHEST_LIMIT: Final = 1_000_000  # the highest limit
+HIGHEST_LIMIT: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

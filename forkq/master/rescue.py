@@ -1,8 +1,9 @@
 """Rescue: the jobs of a dead child go back to their queues at once.
 
-This is the one place where the master talks to Redis. The connection is the master's own, with
-short time-outs. One turn of the master's loop waits for one slow answer at most, and all open
-rescues share each round trip. What Redis does not take now is tried again later.
+Only here does the master talk to Redis, apart from the embedded server that it starts. The
+connection is the master's own, with short time-outs. One turn of the master's loop waits for one
+slow answer at most, and all open rescues share each round trip. What Redis does not take now is
+tried again later.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ class Exiting(msgspec.Struct, frozen=True, tag=True):
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):
-    """Fact: the child's state and counts. Sent when they have changed, once a tick at most. While
-    they do not change it is sent as a sign of life, every ``Config.beat_every`` seconds."""
+    """Fact: the child's state and counts. Sent when they have changed, at most once in each turn of
+    the main loop; else as a sign of life, every ``Config.beat_every`` seconds."""
 
     busy: int
     state: State

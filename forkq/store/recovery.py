@@ -189,7 +189,7 @@ class Recovery:
             ("EXPIRE", keys.flushed(identity), _LAST_COUNTS),
         ]
 
-    def strike(self, connection: RedisConnection, identity: str) -> None:
+    def remove_from_processes(self, connection: RedisConnection, identity: str) -> None:
         """Removes a process that seems lost from the list of processes. Its other keys expire; it
         needs them if it returns."""
         keys = self.dead_set.keys

@@ -90,7 +90,7 @@ class Keys:
         return self._key_of_queue(name, "bucket")
 
     def full(self, name: str) -> str:
-        """String, expiring: it exists while children wait for a slot of that queue (fetch.lua)."""
+        """String, expiring: it exists while children wait for a permit of this queue."""
         return self._key_of_queue(name, "full")
 
     def busy(self, name: str) -> str:

@@ -85,7 +85,7 @@ def calls(client: Redis) -> tuple[int, int]:
 def test_a_saturated_limit(
     servers: tuple[Server, Server], tree: StartTree, masters: int, seconds: float, jobs: int
 ) -> None:
-    """So many masters x 4 children x 10 processors on a limit of 3. A slot is empty between the
+    """So many masters x 4 children x 10 processors on a limit of 3. A permit is empty between the
     job's last line and the next one's first: that gap holds one round trip of the count itself."""
     server, counter = servers
     redis, count = server.client(), counter.client()
@@ -108,7 +108,7 @@ def test_a_saturated_limit(
     sent, ran = ((b - a) / jobs for a, b in zip(before, after, strict=True))
     print(
         f"\n{masters} x 4 children, {jobs} jobs of {1000 * seconds:g} ms, limit 3: at most "
-        f"{max(map(int, seen))} at a time, on average {average:.2f} (a slot is empty for "
+        f"{max(map(int, seen))} at a time, on average {average:.2f} (a permit is empty for "
         f"{gap:.2f} ms); commands per job: {sent:.1f} sent for fetches, {ran:.1f} with those that "
         "scripts ran"
     )
@@ -188,7 +188,7 @@ def test_a_rate_over_time(servers: tuple[Server, Server], tree: StartTree) -> No
 
 
 def test_a_freed_slot(servers: tuple[Server, Server], tree: StartTree) -> None:
-    """Prints how soon another child starts a job after a retry has freed the only slot."""
+    """Prints how soon another child starts a job after a retry has freed the only permit."""
     server, counter = servers
     redis, laps = server.client(), counter.client()
     redis.hset(KEYS.control("default"), "limit", 1)
@@ -209,7 +209,7 @@ def test_a_freed_slot(servers: tuple[Server, Server], tree: StartTree) -> None:
         answer: Any = laps.brpop("laps", 5)
         found.append(1000 * (float(answer[1]) - began))
     quantiles = statistics.quantiles(found, n=100)
-    print(f"\na freed slot: next start p50 {quantiles[49]:.2f} ms, p99 {quantiles[98]:.2f} ms")
+    print(f"\na freed permit: next start p50 {quantiles[49]:.2f} ms, p99 {quantiles[98]:.2f} ms")
     assert forkq.stop() == 0
 
 

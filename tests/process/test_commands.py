@@ -116,7 +116,7 @@ def test_running_and_stuck_show_a_real_job(
     assert output(forkq, "stuck", "--minutes", "5") == "no job has been silent for more than 5 min"
     assert jid in output(forkq, "stuck", "--minutes", "0", code=1)
     shown = output(forkq, "find", jid)
-    assert re.search(r"place +running", shown)
+    assert re.search(r"location +running", shown)
     assert re.search(r"running_since +\d{4}-.* ago\)", shown)
     assert re.search(r"progress +\d+/1e\+06 \d+% pages \(.* ago\)", shown)
     assert output_json(forkq, "find", jid)["progress"]["done"] > 0
@@ -128,10 +128,10 @@ def test_find_says_where_a_job_is(shell: ForkqTree, redis_server: Server) -> Non
     queued = push(redis_server, "Mail", SECRET, queue="mail")
     later = push(redis_server, "Mail", SECRET, at=3600)
     shown = output(shell, "find", queued)
-    assert re.search(r"place +queued\n", shown)
+    assert re.search(r"location +queued\n", shown)
     assert re.search(r"queue +mail\n", shown)
     found = output_json(shell, "find", later)
-    assert (found["place"], found["job"]) == ("scheduled", "Mail")
+    assert (found["location"], found["job"]) == ("scheduled", "Mail")
     assert found["at"] == pytest.approx(time.time() + 3600, abs=60)
     assert re.search(r"at +\d{4}-.* JST \(in (59|60) min", output(shell, "find", later))
 

@@ -235,7 +235,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(owner=OWNER, crashed=st.booleans())
     def kill(self, owner: str, crashed: bool) -> None:
-        """The jobs of a dead owner go back to their queues, and its slots are free."""
+        """The jobs of a dead owner go back to their queues, and its permits are free."""
         moves: list[Any] = []
         for number, name in enumerate(QUEUES, 1):
             leases = [x for x in self.model.queues[name].leases if x.startswith(owner)]

@@ -157,7 +157,7 @@ def test_a_changed_limit_wins_over_the_configs_and_reset_goes_back(
 
 
 def test_a_freed_slot_wakes_the_child_that_waits_for_it(redis: Redis, redis_server: Server) -> None:
-    """The child that held the slot is quiet, so the other child takes the job at once."""
+    """The child that held the permit is quiet, so the other child takes the job at once."""
     gate = Gate()
     push(redis, 1, 2)
     first, second = owners(2)
@@ -172,7 +172,7 @@ def test_a_freed_slot_wakes_the_child_that_waits_for_it(redis: Redis, redis_serv
 
 
 def test_a_dead_owners_slots_come_back_with_its_jobs(redis: Redis, redis_server: Server) -> None:
-    """Recovery moves the leases and wakes the child that waits for a slot."""
+    """Recovery moves the leases and wakes the child that waits for a permit."""
     push(redis, "job")
     dead, living = owners(2)
     assert ProcessorThreads(redis_server.url, identity=dead, rules=ONE).fetcher.take() is not None
@@ -188,7 +188,7 @@ def test_a_dead_owners_slots_come_back_with_its_jobs(redis: Redis, redis_server:
 def test_a_lease_removed_by_another_script_wakes_the_child_that_waits(
     redis: Redis, redis_server: Server, script: Script, waits_for: str
 ) -> None:
-    """A retry, a burial and a requeue: for a slot, and for the last job of a blocking queue."""
+    """A retry, a burial and a requeue: for a permit, and for the last job of a blocking queue."""
     queues = {"q": 0} if waits_for == "full" else {"q": 0, "later": 0}
     rules = ONE if waits_for == "full" else {"q": Rules(blocking=True, limit=1)}
     push(redis, "job")

@@ -380,10 +380,10 @@ def test_an_owner_that_has_just_returned_stays_on_the_list_of_processes(
     connection: RedisConnection, redis: Redis
 ) -> None:
     record(redis, ALIVE)
-    Recovery(DeadSet(Keys())).strike(connection, ALIVE)
+    Recovery(DeadSet(Keys())).remove_from_processes(connection, ALIVE)
     assert redis.smembers("processes") == {ALIVE.encode()}
     redis.delete(ALIVE)
-    Recovery(DeadSet(Keys())).strike(connection, ALIVE)
+    Recovery(DeadSet(Keys())).remove_from_processes(connection, ALIVE)
     assert redis.smembers("processes") == set()
 
 

@@ -21,7 +21,7 @@ import forkq
 from forkq import api, errors, middleware, registry
 from forkq.cron.entry import Entry
 from forkq.cron.schedule import Schedule
-from forkq.current_job import RunningJob
+from forkq.current_job import CurrentJob
 from forkq.push import Pusher
 from forkq.store.find_job import Found
 from forkq.wire.lease import Progress
@@ -47,7 +47,7 @@ _OTHER_SECTIONS: Final = ("Queue", "__version__", "api", "is_alive", "middleware
 
 # Types that public functions return, and that have no public name.
 _RETURNED: Final = {
-    "Inside a running job": (RunningJob, Progress),
+    "Inside a running job": (CurrentJob, Progress),
     "Looking in": (Found,),
     "Periodic jobs at run time": (Entry, Schedule),
 }
@@ -121,7 +121,7 @@ def _class_source(kind: type) -> list[str]:
         fields = (_source(node) for node in body if isinstance(node, ast.AnnAssign))
         return [f"class {name}:", *(f"    {field}" for field in fields)]
     for node in body:
-        if isinstance(node, ast.FunctionDef) and node.name == "__init__" and kind is not RunningJob:
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__" and kind is not CurrentJob:
             parameters = _signature(node, _WIDTH).removeprefix("__init__").removesuffix(" -> None")
             parameters = parameters.removesuffix("()")
             return [f"class {name}{parameters}: ..."]

@@ -13,7 +13,7 @@ import pytest
 
 import forkq
 from forkq import default_client, registry
-from forkq.current_job import RunningJob, begin, end, lease_lost
+from forkq.current_job import CurrentJob, begin, end, lease_lost
 from forkq.errors import ForkqError, InvalidJob
 from forkq.wire.lease import Progress, UnitOfWork
 from forkq.wire.times import Moment
@@ -46,7 +46,7 @@ def pushed(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     return pushed
 
 
-def running(**keys: Any) -> RunningJob:
+def running(**keys: Any) -> CurrentJob:
     return begin({"class": "X", "args": [], **keys})
 
 

@@ -1,4 +1,4 @@
-"""The heartbeat: every ten seconds, and on news, it runs a list of tasks in Redis (tasks.py).
+"""The heartbeat: at an interval, and on news, it runs a list of tasks in Redis (tasks.py).
 
 A thread of its own with a connection of its own, so that a slow Redis never delays an order from
 the master. It is punctual while processors compute in Python: each of its few system calls waits

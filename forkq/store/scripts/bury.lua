@@ -14,7 +14,7 @@ if held ~= 1 and not damaged then return held end
 redis.pcall('HDEL', KEYS[1], '')
 redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
 if not damaged then redis.call('HDEL', KEYS[1], ARGV[1]) end
-local mark = KEYS[1]:sub(1, -9) -- wakes the children that wait for a slot (fetch.lua)
+local mark = KEYS[1]:sub(1, -9) -- wakes the children that wait for a permit (fetch.lua)
 redis.call('DEL', mark .. 'full', mark .. 'busy')
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. ARGV[4])
 redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -tonumber(ARGV[5]) - 1)

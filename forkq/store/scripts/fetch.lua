@@ -28,8 +28,8 @@
 -- A queue has more keys, named like its in-flight hash: `control` (hash: rules set at run time),
 -- `bucket` (string: tokens, and when they were counted), `full` and `busy` (marks).
 --
--- A child that waits for a slot registers a mark, because the hash changes with every job. `full`
--- means: no slot was given back since the queue was full. `busy` means: its jobs in progress have
+-- A child that waits for a permit registers a mark, because the hash changes with every job. `full`
+-- means: no permit was given back since the queue was full. `busy` means: its jobs in progress have
 -- not become fewer. Every script that removes a lease without adding one deletes both marks.
 --
 -- The server may be full, refuse a command, or hold a damaged key. So jobs are leased before they

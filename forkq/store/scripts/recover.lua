@@ -26,7 +26,7 @@ local function note(lease, name)
   pcall('EXPIRE', KEYS[2], ARGV[4])
 end
 
--- Once per queue, before the first job moves: wakes the children that wait for a slot.
+-- Once per queue, before the first job moves: wakes the children that wait for a permit.
 local function wake(queue, inflight)
   if woken[queue] then return end
   woken[queue] = true

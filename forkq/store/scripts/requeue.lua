@@ -37,7 +37,7 @@ for k = 2, #KEYS, 2 do
   if #mine > 0 then
     redis.call('HDEL', inflight, '')
     redis.pcall('SADD', KEYS[1], inflight:match('{queue:(.*)}:inflight$'))
-    local mark = inflight:sub(1, -9) -- wakes the children that wait for a slot (fetch.lua)
+    local mark = inflight:sub(1, -9) -- wakes the children that wait for a permit (fetch.lua)
     redis.call('DEL', mark .. 'full', mark .. 'busy')
   end
   for _, job in ipairs(mine) do

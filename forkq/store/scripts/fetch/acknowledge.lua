@@ -13,6 +13,6 @@ for _ = 1, tonumber(ARGV[6]) do
   end
   if found < count then answer[1] = 1 end
   -- A call that only acknowledges may be a repetition: the first call may have removed the leases
-  -- and failed before it woke the children that wait for a slot.
+  -- and failed before it woke the children that wait for a permit.
   removed[queue] = want == 0 and count or found
 end

@@ -1,4 +1,4 @@
--- Part of fetch.lua: wakes the children that wait for a slot, and completes the answer.
+-- Part of fetch.lua: wakes the children that wait for a permit, and completes the answer.
 
 for queue, count in pairs(removed) do
   if count > (added[queue] or 0) then
