@@ -46,11 +46,15 @@ def show_(queues: tuple[str, ...], wants_json: bool, **flags: Any) -> int:
     states = api.queues(*queues)
     if wants_json:
         click.echo(as_json([asdict(state) for state in states]))
-        return 0
+    else:
+        _print(states)
+    return 0
+
+
+def _print(states: Sequence[api.QueueState]) -> None:
     echo_table([_row(state) for state in states], _TITLES, _NO_QUEUES)
     if any(state.changed for state in states):
         echo(f"\n{_CHANGED_NOTE}")
-    return 0
 
 
 @limits.command("set")

@@ -123,12 +123,15 @@ class Master:
         if self._embedded is not None:
             self._embedded.check()
 
-    def _finish(self) -> None:
-        """All children are gone: returns the last jobs, then removes the master's own files."""
+    def _rescue_last_jobs(self) -> None:
         limit = min(time.monotonic() + _LAST_RESCUE, self._stop_sequence.latest - _EXIT_RESERVE)
         self._rescue.limit_waits(limit)
         while not self._rescue.advance() and time.monotonic() < limit:
             self._children.wait(min(limit, self._rescue.due or limit))
+
+    def _finish(self) -> None:
+        """All children are gone: returns the last jobs, then removes the master's own files."""
+        self._rescue_last_jobs()
         if self._embedded is not None:
             self._log.info("stopping the embedded server, last of all")
             self._embedded.stop()

@@ -159,15 +159,16 @@ def _leave_timeouts_to_the_kernel(sock: socket.socket, timeout: float) -> None:
     sock.settimeout(None)
 
 
+def _keepalive_options() -> dict[int, int]:
+    """Those of ``_TCP_KEEPALIVE`` that this system knows."""
+    known = [name for name in _TCP_KEEPALIVE if hasattr(socket, name)]
+    return {getattr(socket, name): _TCP_KEEPALIVE[name] for name in known}
+
+
 def _pool(url: str, timeout: float, connect_timeout: float) -> ConnectionPool:
     options = {**_OPTIONS, "socket_timeout": timeout, "socket_connect_timeout": connect_timeout}
     if not url.startswith("unix:"):
-        options["socket_keepalive"] = True
-        options["socket_keepalive_options"] = {
-            getattr(socket, name): value
-            for name, value in _TCP_KEEPALIVE.items()
-            if hasattr(socket, name)
-        }
+        options |= {"socket_keepalive": True, "socket_keepalive_options": _keepalive_options()}
     try:
         return ConnectionPool.from_url(url, **options)
     except ValueError as error:
