@@ -119,6 +119,17 @@ def test_a_hundred_malformed_payloads_are_buried_and_the_processors_unharmed(
     assert child.log.events().count("malformed payload, buried") == 100
 
 
+def test_each_malformed_payload_is_buried_when_it_comes_alone(
+    redis: Redis, redis_server: Server
+) -> None:
+    """A fetch of one payload has nothing but that one to measure: it may be empty."""
+    with InProcessChild(redis_server.url, concurrency=1) as child:
+        for number, bad in enumerate(malformed(), 1):
+            redis.lpush(LIST, bad)
+            wait_until(lambda count=number: redis.zcard("dead") == count, what=f"{bad[:40]!r}")
+        assert len(child.processors) == 1
+
+
 HUGE = 10**400
 
 

@@ -527,6 +527,28 @@ def test_due_buries_what_is_no_job(connection: RedisConnection, redis: Redis) ->
 # An error in the middle of a script: Redis does not undo what was done before
 
 
+@pytest.mark.parametrize("command", ["hdel", "zadd", "hexists"])
+@pytest.mark.parametrize(("script", "target"), [(RETRY, "retry"), (BURY, "dead")])
+def test_a_refused_command_moves_no_failed_job(
+    own_server: Server, script: Script, target: str, command: str
+) -> None:
+    """Else the job would stay leased, and be in the set as well: each try would add it again."""
+    redis = own_server.client()
+    redis.hset(INFLIGHT, f"{OWNER}1", "1")
+    own_server.cli("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all")
+    own_server.cli("ACL", "SETUSER", "limited", f"-{command}")
+    connection = RedisConnection(own_server.url.replace("//", "//limited:secret@"))
+    connection.connect()
+    arguments = (f"{OWNER}1", 5.5, "1 again", 0, 10)
+    with pytest.raises(ResponseError):
+        connection.script(script, (INFLIGHT, target), arguments)
+    assert (redis.hlen(INFLIGHT), redis.zcard(target)) == (1, 0)
+    own_server.cli("ACL", "SETUSER", "limited", f"+{command}")
+    assert connection.script(script, (INFLIGHT, target), arguments) == 1
+    assert (redis.hlen(INFLIGHT), redis.zcard(target)) == (0, 1)
+    connection.close()
+
+
 @pytest.mark.parametrize(("script", "target"), [(RETRY, "retry"), (BURY, "dead")])
 def test_a_job_that_cannot_be_added_keeps_its_lease(
     connection: RedisConnection, redis: Redis, script: Script, target: str

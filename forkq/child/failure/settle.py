@@ -75,10 +75,10 @@ class Settler:
     def _move_or_park(self, move: PendingMove) -> None:
         if self._moved(move):
             return
+        self._fetcher.park(move.unit)  # first: ``again`` forgets the unit in another thread
         with self._lock:
             first = not self._parked
             self._parked.append(move)
-        self._fetcher.park(move.unit)
         if first:
             self._on_parked()
 

@@ -130,7 +130,7 @@ class FetchConnection:
         self._under_way = None
         payloads = taken[1::2]
         if payloads:
-            self._most = max(1, _FETCH_BYTES // max(map(len, payloads)))
+            self._most = max(1, _FETCH_BYTES // max(1, *map(len, payloads)))  # one may be empty
         units = request.units(taken[::2], payloads)
         short = len(units) < request.want
         if damaged or self._damaged.any:

@@ -11,7 +11,7 @@ local held = redis.pcall('HEXISTS', KEYS[1], ARGV[1])
 if held == 0 then return 0 end
 local damaged = type(held) == 'table' and held.err and held.err:find('WRONGTYPE', 1, true)
 if held ~= 1 and not damaged then return held end
-redis.pcall('HDEL', KEYS[1], '')
+if not damaged then redis.call('HDEL', KEYS[1], '') end -- raises where the user may not remove
 redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
 if not damaged then redis.call('HDEL', KEYS[1], ARGV[1]) end
 local mark = KEYS[1]:sub(1, -9) -- wakes the children that wait for a permit (fetch.lua)

@@ -5,7 +5,8 @@
 -- Returns 1, or 0 if the lease is gone: another process owns the job now.
 --
 -- Redis does not undo a script that fails, so the lease is removed last. A full server refuses
--- every addition before the first removal of a script, so the script first removes nothing.
+-- every addition before the first removal of a script, so the script first removes nothing. That also
+-- fails, before the job is added, if the user has lost the right to remove.
 -- If another program replaced the hash by another type, all its leases are gone, and no other
 -- process has the job: the job is added to the retry set all the same.
 
@@ -13,7 +14,7 @@ local held = redis.pcall('HEXISTS', KEYS[1], ARGV[1])
 if held == 0 then return 0 end
 local damaged = type(held) == 'table' and held.err and held.err:find('WRONGTYPE', 1, true)
 if held ~= 1 and not damaged then return held end
-redis.pcall('HDEL', KEYS[1], '')
+if not damaged then redis.call('HDEL', KEYS[1], '') end -- raises where the user may not remove
 redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
 if not damaged then redis.call('HDEL', KEYS[1], ARGV[1]) end
 local mark = KEYS[1]:sub(1, -9) -- wakes the children that wait for a permit (fetch.lua)
