@@ -69,24 +69,20 @@ class Fetcher:
         """
         holdings = Holdings() if holdings is None else holdings
         holdings.units.clear()
+        in_flight = self._in_flight
         try:
-            has_turn = self._turn.resume(holdings)
-            unit = self._in_flight.next(holdings)
+            unit = in_flight.next(holdings)
             if unit is None:
-                if not has_turn:
-                    self._turn.wait(holdings)
-                    has_turn = True
-                unit = self._next(holdings)
-            elif self._in_flight.done:
-                self._send_ahead_in_time()
-            if has_turn:
-                self._turn.leave(holdings, performs=unit is not None)
+                return self._take_in_turn(holdings)
+            if in_flight.done and self._is_time_to_send():
+                self._leases.send_ahead()
+            unit.taken = time.monotonic()
+            if holdings.reserved:
+                self._turn.renew(holdings, unit.taken)
         except BaseException:
             self._leases.recover()
             self._turn.recover(holdings)
             raise
-        if unit is not None:
-            unit.taken = time.monotonic()
         return unit
 
     def acknowledge(self, unit: UnitOfWork) -> float:
@@ -179,11 +175,12 @@ class Fetcher:
 
     # What any processor does
 
-    def _send_ahead_in_time(self) -> None:
-        """Sends the next fetch once much is done, or no processor is free to have the turn."""
+    def _is_time_to_send(self) -> bool:
+        """Whether the next fetch is due: much is done, or no processor is free for the turn."""
         in_flight = self._in_flight
-        if len(in_flight.done) >= self._enough_done or in_flight.performing() >= self._concurrency:
-            self._leases.send_ahead()
+        return (
+            len(in_flight.done) >= self._enough_done or in_flight.performing() >= self._concurrency
+        )
 
     def _note_parked(self) -> None:
         """Too many parked jobs leave no room for others: logs when that begins and ends."""
@@ -198,6 +195,16 @@ class Fetcher:
             )
         elif too_many <= 0 and self._log_once.over("parked"):
             self._log.info("fetching jobs again: redis has taken failed ones", kept=parked)
+
+    def _take_in_turn(self, holdings: Holdings) -> UnitOfWork | None:
+        """No unit is ready: takes the turn, fetches, and leaves the turn again."""
+        if not self._turn.resume(holdings):
+            self._turn.wait(holdings)
+        unit = self._next(holdings)
+        self._turn.leave(holdings, performs=unit is not None)
+        if unit is not None:
+            unit.taken = time.monotonic()
+        return unit
 
     # What the processor that has the turn does
 
