@@ -74,7 +74,7 @@ class Fetcher:
             unit = in_flight.next(holdings)
             if unit is None:
                 return self._take_in_turn(holdings)
-            if in_flight.done and self._is_time_to_send():
+            if in_flight.done and in_flight.is_time_to_send(self._enough_done, self._concurrency):
                 self._leases.send_ahead()
             unit.taken = time.monotonic()
             if holdings.reserved:
@@ -175,13 +175,6 @@ class Fetcher:
 
     # What any processor does
 
-    def _is_time_to_send(self) -> bool:
-        """Whether the next fetch is due: much is done, or no processor is free for the turn."""
-        in_flight = self._in_flight
-        return (
-            len(in_flight.done) >= self._enough_done or in_flight.performing() >= self._concurrency
-        )
-
     def _note_parked(self) -> None:
         """Too many parked jobs leave no room for others: logs when that begins and ends."""
         too_many, parked = self._in_flight.parked_too_many(), len(self._in_flight.parked)
@@ -235,9 +228,10 @@ class Fetcher:
             self._rest(self._backoff.pause())
         else:
             self._backoff.reset()
-            must_poll = not self._connection.tracks or self._leases.room() == 0
-            if must_poll and not self._in_flight.ready:
-                self._wait()
+            if not self._in_flight.ready and (
+                not self._connection.tracks or self._leases.room() == 0
+            ):
+                self._wait()  # Redis will not say when there is more
 
     def _wait(self) -> None:
         """Until Redis says that a key changed, a processor has news, or the time is up."""
