@@ -13,7 +13,7 @@ from .queue_selector import QueueOffer
 
 _LARGEST_SEED: Final = 31  # bits
 
-# Not frozen: a frozen dataclass takes three times as long to make, and each fetch makes both.
+# Not frozen: a frozen dataclass takes longer to make, and each fetch makes both of these.
 
 
 @dataclass(slots=True)
