@@ -23,53 +23,54 @@ class Chain:
     """An ordered list of middleware; the first one is the outermost."""
 
     def __init__(self) -> None:
-        self._members: list[Middleware] = []
+        # Each job looks whether this list is empty: a call of __len__ would cost it more.
+        self.members: list[Middleware] = []
 
     def append(self, member: Middleware) -> Middleware:
         """Adds ``member`` as the innermost. Returns it, so that this works as a decorator."""
-        self._members.append(member)
+        self.members.append(member)
         return member
 
     def prepend(self, member: Middleware) -> Middleware:
         """Adds ``member`` as the outermost."""
-        self._members.insert(0, member)
+        self.members.insert(0, member)
         return member
 
     def before(self, existing: Middleware, member: Middleware) -> Middleware:
         """Adds ``member`` just outside ``existing``."""
-        self._members.insert(self._index(existing), member)
+        self.members.insert(self._index(existing), member)
         return member
 
     def after(self, existing: Middleware, member: Middleware) -> Middleware:
         """Adds ``member`` just inside ``existing``."""
-        self._members.insert(self._index(existing) + 1, member)
+        self.members.insert(self._index(existing) + 1, member)
         return member
 
     def remove(self, member: Middleware) -> None:
         """Removes ``member``."""
-        del self._members[self._index(member)]
+        del self.members[self._index(member)]
 
     def clear(self) -> None:
         """Removes all middleware."""
-        self._members.clear()
+        self.members.clear()
 
     def run(self, job: dict[str, Any], core: Callable[[], Any]) -> Any:
         """Calls ``core`` through every member, outermost first."""
         call = core
-        for member in reversed(self._members):
+        for member in reversed(self.members):
             call = _wrap(member, job, call)
         return call()
 
     def __iter__(self) -> Iterator[Middleware]:
-        return iter(self._members)
+        return iter(self.members)
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self.members)
 
     def _index(self, existing: Middleware) -> int:
-        if existing not in self._members:
+        if existing not in self.members:
             raise ForkqError(f"{existing!r} is not in this middleware chain; append it first")
-        return self._members.index(existing)
+        return self.members.index(existing)
 
 
 def _wrap(member: Middleware, job: dict[str, Any], call: Callable[[], Any]) -> Callable[[], Any]:

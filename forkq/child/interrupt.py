@@ -33,10 +33,10 @@ class InterruptRegion:
         self._interrupted = False
 
     def enter(self) -> None:
-        """From here on this thread may be interrupted."""
+        """From here on this thread may be interrupted. No lock: this is a single step, and
+        ``interrupt`` sees it or comes before it."""
         self._thread = threading.get_ident()
-        with self._lock:
-            self._inside = True
+        self._inside = True
 
     def leave(self) -> bool:
         """From here on this thread may not be interrupted. Returns whether it was, even if the job
@@ -55,7 +55,8 @@ class InterruptRegion:
     def interrupt(self) -> bool:
         """Raises Shutdown in the thread if it is inside, once. Returns whether it was inside."""
         with self._lock:
-            if self._inside and not self._interrupted:
+            inside = self._inside  # once: the thread may enter meanwhile
+            if inside and not self._interrupted:
                 self._interrupted = True
                 _raise_in(self._thread, Shutdown)
-            return self._inside
+            return inside

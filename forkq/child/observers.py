@@ -11,8 +11,11 @@ from .job_run import JobRun
 class JobObserver:
     """Told by a processor, in its thread, what becomes of each job.
 
-    A subclass overrides what it wants to know. It must not raise.
+    A subclass overrides what it wants to know. It must not raise. ``only_marked``: it is told only
+    of those done jobs whose payload has marks (``JobRun.marks``).
     """
+
+    only_marked = False
 
     def started(self, run: JobRun) -> None:
         """The job is loaded, and about to be performed."""
@@ -30,11 +33,14 @@ class JobObserver:
 
 class Observers:
     """For each event, the methods to call, in order. An observer that does not override an event
-    costs it nothing."""
+    costs it nothing. ``done_marked`` is for a job with marks, ``done`` for one without."""
 
     def __init__(self, observers: Sequence[JobObserver]) -> None:
         self.started: list[Callable[[JobRun], None]] = _overridden(observers, "started")
-        self.done: list[Callable[[JobRun], None]] = _overridden(observers, "done")
+        self.done_marked: list[Callable[[JobRun], None]] = _overridden(observers, "done")
+        self.done: list[Callable[[JobRun], None]] = _overridden(
+            [one for one in observers if not one.only_marked], "done"
+        )
         self.failed: list[Callable[[JobRun, BaseException, Decision], None]] = _overridden(
             observers, "failed"
         )

@@ -92,22 +92,15 @@ class Processor:
         """One job after the other."""
         self._gate.wait()
         try:
-            while self._take_one():
-                pass
+            while True:
+                try:
+                    if (unit := self._fetcher.take(self.holdings)) is None:
+                        return
+                    self.process(unit)
+                except Shutdown:  # Python 3.10 can deliver it after the region
+                    self.region.leave()  # the lease stands: the stop returns it
         except BaseException as error:  # noqa: BLE001 - raised by the app in this thread, too late
             self._complain(error, "a processor ends: an exception was raised outside of a job")
-
-    def _take_one(self) -> bool:
-        """Takes and processes one job. False: there will be no other one."""
-        try:
-            unit = self._fetcher.take(self.holdings)
-            if unit is not None:
-                self.process(unit)
-        except Shutdown:
-            # Python 3.10 can deliver it after the region. The lease stands: the stop returns it.
-            self.region.leave()
-            return True
-        return unit is not None
 
     def process(self, unit: UnitOfWork) -> None:
         """One job's way through this child. It always ends with an outcome: a job that only went
@@ -116,9 +109,10 @@ class Processor:
         try:
             error = self._perform(run)  # what the job raised is a value from here on
             if error is None:
-                self._fetcher.acknowledge(unit)  # sent with the next fetch
+                run.elapsed = self._fetcher.acknowledge(unit)  # sent with the next fetch
                 run.settled = True
-                for done in self._observers.done:
+                observers = self._observers
+                for done in observers.done if run.marks is None else observers.done_marked:
                     done(run)
             elif isinstance(error, Interrupted):
                 run.settled = True  # the lease stays: the stop returns it to its queue
@@ -160,7 +154,8 @@ class Processor:
         error = self._run_in_region(run, job)
         if is_job_fork():
             exit_job_fork(error)  # the job has forked, and this process is the copy
-        run.elapsed = monotonic() - unit.taken
+        if error is not None:  # else ``acknowledge`` measures it
+            run.elapsed = monotonic() - unit.taken
         return error
 
     def _run_in_region(self, run: JobRun, job: Payload) -> BaseException | None:
@@ -185,7 +180,7 @@ class Processor:
         spec = registry.lookup(job["class"])
         run.counted_as = self._counted_as(spec, job) if "wrapped" in job else spec.name
         job.setdefault("queue", run.unit.queue_name)
-        if len(middleware.server):
+        if middleware.server.members:
             middleware.server.run(job, lambda: self._call(run, spec, job))
         else:
             self._call(run, spec, job)
@@ -214,6 +209,7 @@ class Processor:
             exit_job_fork(error)
         if not run.settled:
             run.performing = None
+            run.elapsed = monotonic() - run.unit.taken
             self._fail(run, Unsettled(f"forkq could not settle this job: {type(error).__name__}"))
         self._complain(error, "forkq failed while it processed a job")
 

@@ -30,7 +30,10 @@ class _Reading(NamedTuple):
 class _Pace:
     """The source of this process's time: the last reading, or without one the host's clock."""
 
-    reading: _Reading | None = None
+    __slots__ = ("reading",)  # read for each job
+
+    def __init__(self) -> None:
+        self.reading: _Reading | None = None
 
 
 _pace = _Pace()
@@ -42,7 +45,7 @@ def now() -> float:
     In a child and in the clock process it follows the clock of Redis (store/server_time.py)."""
     reading = _pace.reading
     stamp = time.time() if reading is None else reading.stamp + (steady() - reading.at)
-    return stamp if stamp % 1 else stamp + 1e-6
+    return stamp + 1e-6 if stamp.is_integer() else stamp
 
 
 def steady() -> float:

@@ -224,7 +224,7 @@ def test_exceptions_that_strike_while_processors_wait_stop_no_child(
 
 
 def test_the_turn_is_never_lost_whenever_an_exception_strikes() -> None:
-    """Threads that take and leave the turn as fast as they can, and are struck at any bytecode."""
+    """Threads take, leave and renew the turn as fast as they can; any bytecode may be struck."""
     turn, over, rounds = FetchTurn(), threading.Event(), [0]
     hands: list[Holdings] = []
 
@@ -238,6 +238,8 @@ def test_the_turn_is_never_lost_whenever_an_exception_strikes() -> None:
                 rounds[0] += 1
                 turn.performed(0)
                 turn.leave(holdings, performs=True)
+                if holdings.reserved:
+                    turn.renew(holdings, time.monotonic())
             except Stray:
                 turn.recover(holdings)
 

@@ -28,14 +28,15 @@ class CronOutcomes(JobObserver):
     its entry waits for that run.
     """
 
+    only_marked = True
+
     def __init__(self, keys: Keys, pool: RedisPool, log: FilteringBoundLogger) -> None:
         self._keys = keys
         self._pool = pool
         self._log = log
 
     def done(self, run: JobRun) -> None:
-        if run.marks is not None:
-            self._ended(run, "done")
+        self._ended(run, "done")
 
     def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
         if run.marks is not None:

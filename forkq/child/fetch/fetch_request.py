@@ -13,8 +13,10 @@ from .queue_selector import QueueOffer
 
 _LARGEST_SEED: Final = 31  # bits
 
+# Not frozen: a frozen dataclass takes longer to make, and each fetch makes both of these.
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class FetchRequest:
     """A fetch: how many jobs it wants from sequence number ``first`` on, which units it
     acknowledges, which keys it registers so that Redis says when they change, from which queues it
@@ -87,7 +89,7 @@ class FetchRequest:
         return [*offer.rules, len(held), *(part for pair in held for part in pair)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FetchReply:
     """What a fetch brought. ``short``: less than it wanted; ``tracked``: Redis will say when there
     is more. ``lease_gone``: it acknowledged a unit without a lease: one that was acknowledged

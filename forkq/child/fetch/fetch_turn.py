@@ -1,9 +1,10 @@
 """Whose turn it is to talk to Redis: one processor at a time fetches for all, the others wait.
 
 To pass the turn on costs a thread switch, which is more than a tiny job takes. So a processor whose
-jobs are tiny reserves the turn while it performs them, and resumes it afterwards. One of those that
-wait watches it: if the processor is not back within a millisecond, its job was not tiny, and the
-watcher takes the turn over (docs/decisions/003-leader-follower.md has the figures).
+jobs are tiny reserves the turn while it performs them, and resumes it for the next fetch. One of
+those that wait watches it: if the processor does not take its next job within a millisecond, its
+job was not tiny, and the watcher takes the turn over (docs/decisions/003-leader-follower.md has the
+figures).
 """
 
 from __future__ import annotations
@@ -100,6 +101,14 @@ class FetchTurn:
             if self._is_watched() or not self.resume(holdings):
                 return
         self.release(holdings)
+
+    def renew(self, holdings: Holdings, since: float) -> None:
+        """A processor that has reserved the turn performs its next job ``since`` then, without a
+        fetch in between: the turn stays reserved as long as it would be reserved anew."""
+        if self._watched and self._tiny_jobs >= _TINY_JOBS:
+            holdings.reserved_at = since  # if a watcher took the turn over just now, no harm
+        else:
+            self.release(holdings)
 
     def release(self, holdings: Holdings) -> None:
         """Frees the turn if ``holdings`` has it: its processor waits for no job, or is dead."""

@@ -69,24 +69,20 @@ class Fetcher:
         """
         holdings = Holdings() if holdings is None else holdings
         holdings.units.clear()
+        in_flight = self._in_flight
         try:
-            has_turn = self._turn.resume(holdings)
-            unit = self._in_flight.next(holdings)
+            unit = in_flight.next(holdings)
             if unit is None:
-                if not has_turn:
-                    self._turn.wait(holdings)
-                    has_turn = True
-                unit = self._next(holdings)
-            elif self._in_flight.done:
-                self._send_ahead_in_time()
-            if has_turn:
-                self._turn.leave(holdings, performs=unit is not None)
+                return self._take_in_turn(holdings)
+            if in_flight.done and in_flight.is_time_to_send(self._enough_done, self._concurrency):
+                self._leases.send_ahead()
+            unit.taken = time.monotonic()
+            if holdings.reserved:
+                self._turn.renew(holdings, unit.taken)
         except BaseException:
             self._leases.recover()
             self._turn.recover(holdings)
             raise
-        if unit is not None:
-            unit.taken = time.monotonic()
         return unit
 
     def acknowledge(self, unit: UnitOfWork) -> float:
@@ -179,12 +175,6 @@ class Fetcher:
 
     # What any processor does
 
-    def _send_ahead_in_time(self) -> None:
-        """Sends the next fetch once much is done, or no processor is free to have the turn."""
-        in_flight = self._in_flight
-        if len(in_flight.done) >= self._enough_done or in_flight.performing() >= self._concurrency:
-            self._leases.send_ahead()
-
     def _note_parked(self) -> None:
         """Too many parked jobs leave no room for others: logs when that begins and ends."""
         too_many, parked = self._in_flight.parked_too_many(), len(self._in_flight.parked)
@@ -198,6 +188,16 @@ class Fetcher:
             )
         elif too_many <= 0 and self._log_once.over("parked"):
             self._log.info("fetching jobs again: redis has taken failed ones", kept=parked)
+
+    def _take_in_turn(self, holdings: Holdings) -> UnitOfWork | None:
+        """No unit is ready: takes the turn, fetches, and leaves the turn again."""
+        if not self._turn.resume(holdings):
+            self._turn.wait(holdings)
+        unit = self._next(holdings)
+        self._turn.leave(holdings, performs=unit is not None)
+        if unit is not None:
+            unit.taken = time.monotonic()
+        return unit
 
     # What the processor that has the turn does
 
@@ -228,9 +228,10 @@ class Fetcher:
             self._rest(self._backoff.pause())
         else:
             self._backoff.reset()
-            must_poll = not self._connection.tracks or self._leases.room() == 0
-            if must_poll and not self._in_flight.ready:
-                self._wait()
+            if not self._in_flight.ready and (
+                not self._connection.tracks or self._leases.room() == 0
+            ):
+                self._wait()  # Redis will not say when there is more
 
     def _wait(self) -> None:
         """Until Redis says that a key changed, a processor has news, or the time is up."""

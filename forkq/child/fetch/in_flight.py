@@ -64,9 +64,12 @@ class InFlight:
         """What is done, taken one by one: other threads add to it meanwhile."""
         return [self.done.popleft() for _ in range(len(self.done))]
 
-    def performing(self) -> int:
-        """How many units have a processor."""
-        return len(self.by_sequence) - len(self.ready) - len(self.parked)
+    def is_time_to_send(self, enough_done: int, processors: int) -> bool:
+        """Whether the next fetch is due: ``enough_done`` is done, or so many processors perform
+        that none is free to have the turn."""
+        if len(self.done) >= enough_done:
+            return True
+        return len(self.by_sequence) - len(self.ready) - len(self.parked) >= processors
 
     def occupying(self) -> int:
         """How many units have a processor, are ready for one, or are parked beyond the number that

@@ -38,3 +38,17 @@ def test_an_event_that_no_observer_overrides_costs_no_call() -> None:
     observers = Observers([Recorder("only", []), JobObserver()])
     assert (observers.started, observers.interrupted) == ([], [])
     assert len(observers.done) == len(observers.failed) == 1
+
+
+def test_an_observer_of_marked_jobs_costs_others_no_call() -> None:
+    class OfMarkedJobs(Recorder):
+        only_marked = True
+
+    events: list[str] = []
+    observers = Observers([OfMarkedJobs("first", events), Recorder("second", events)])
+    for done in observers.done:
+        done(RUN)
+    assert events == ["second done"]
+    for done in observers.done_marked:
+        done(RUN)
+    assert events == ["second done", "first done", "second done"]
