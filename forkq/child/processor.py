@@ -120,9 +120,9 @@ class Processor:
                     interrupted(run)
             else:
                 self._fail(run, error)
-        except Shutdown:
-            raise
-        except BaseException as error:  # noqa: BLE001 - forkq's, or raised late by the app
+        except BaseException as error:
+            if isinstance(error, Shutdown) and stopping():
+                raise
             self._last_resort(run, error)
 
     def _fail(self, run: JobRun, error: BaseException) -> None:

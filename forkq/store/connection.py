@@ -154,8 +154,8 @@ class RedisConnection:
         self.call("CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP")
 
     def on_change(self, call: OnChange) -> None:
-        """Has ``call`` called with the keys that changed, when ``read`` or ``read_changes`` reads the
-        report; None stands for all keys. It holds after a new ``connect``, too."""
+        """Calls ``call`` with the keys that changed, when a read finds the server's report. None
+        stands for all keys. It holds after a new ``connect``, too."""
         self._on_change = call
         self._pass_changes_on()
 

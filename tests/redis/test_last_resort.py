@@ -55,6 +55,15 @@ class NoText(Exception):
     __repr__ = __str__
 
 
+class NoTextButShutdown(Exception):
+    """Shutdown means a stop only while the child stops."""
+
+    def __str__(self) -> NoReturn:
+        raise forkq.Shutdown
+
+    __repr__ = __str__
+
+
 class Meta(type):
     @property
     def __module__(cls) -> NoReturn:  # type: ignore[override]
@@ -85,6 +94,7 @@ HOSTILE = [
     _in_a_file_that_is_not_utf8,
     _raising(NotesThatRaise),
     _raising(NoText),
+    _raising(NoTextButShutdown),
     _raising(NoModule),
 ]
 

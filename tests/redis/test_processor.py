@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import Any, NoReturn
 
 import pytest
@@ -123,10 +124,14 @@ def test_each_malformed_payload_is_buried_when_it_comes_alone(
     redis: Redis, redis_server: Server
 ) -> None:
     """A fetch of one payload has nothing but that one to measure: it may be empty."""
+
+    def has_buried(count: int) -> bool:
+        return redis.zcard("dead") == count
+
     with InProcessChild(redis_server.url, concurrency=1) as child:
         for number, bad in enumerate(malformed(), 1):
             redis.lpush(LIST, bad)
-            wait_until(lambda count=number: redis.zcard("dead") == count, what=f"{bad[:40]!r}")
+            wait_until(partial(has_buried, number), what=f"the burial of {bad[:40]!r}")
         assert len(child.processors) == 1
 
 
