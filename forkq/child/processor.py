@@ -90,8 +90,8 @@ class Processor:
 
     def run(self) -> None:
         """One job after the other."""
-        self._gate.wait()
         try:
+            self._gate.wait()
             while True:
                 try:
                     if (unit := self._fetcher.take(self.holdings)) is None:
