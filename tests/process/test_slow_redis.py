@@ -1,4 +1,4 @@
-"""Invariants 3 and 4 beside a Redis that answers, but takes most of a second for each answer."""
+"""Invariants 3 and 4 beside a Redis that answers, but takes half a second for each answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tests.support.server import Server
 from tests.support.tree import StartTree
 from tests.support.waiting import within
 
-SLOW = 0.8  # seconds an answer; the rescue's time-out is one second
+# Seconds an answer. The rescue's time-out is one second, and a busy machine needs a part of it.
+SLOW = 0.5
 CHILDREN = 8
 BEYOND = 5.0  # what a stop may take beyond the time-out
 ARGS = ["-w", str(CHILDREN), "-c", "1", "-t", "1", "--log-format", "json"]
@@ -39,7 +40,7 @@ def test_a_stop_is_in_time_and_takes_the_jobs_back(
     forkq.stop()
     spent = time.monotonic() - began
     measured(f"{CHILDREN} children that ignore a stop were gone after {spent:.1f} s")
-    assert spent <= 1 + BEYOND
+    assert spent <= within(1 + BEYOND)
     forkq.assert_gone(deadline=0.5)
     assert leased(redis) == [], "one round trip takes all of them back"
 
