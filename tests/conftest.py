@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_xdist_auto_num_workers() -> int:
     """More workers than processors: most tests wait for other processes most of their time."""
-    return (cores := os.cpu_count() or 1) + min(cores, 4)
+    return (cores := os.cpu_count() or 1) + min(cores + 1, 4)
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ def holders(redis: Redis, forkq: ForkqTree) -> list[psutil.Process]:
     return [child for child in workers(forkq) if child.pid in pids]
 
 
-def test_many_kills_leak_no_slot_and_never_overrun_the_limit(
+def test_many_kills_leak_no_permit_and_never_overrun_the_limit(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Children that hold slots are killed: their jobs run again, 3 at a time, to the last one."""
