@@ -267,7 +267,7 @@ def recover(server: Server, queues: list[str], identity: str) -> None:
     connection.close()
 
 
-def test_a_thousand_kills_leak_no_slot(redis: Redis, redis_server: Server) -> None:
+def test_a_thousand_kills_leak_no_permit(redis: Redis, redis_server: Server) -> None:
     """Children die while they hold jobs; some die before they have read the reply of a fetch."""
     push(redis, *range(40))
     dice = random.Random(4)

@@ -56,7 +56,7 @@ class DamagedKeys:
         why this one had none; the in-flight hash of an empty queue it does not look at."""
         found = {key.decode("utf-8", "replace") for key in damaged}
         self.found(found)
-        if request.want == 0:  # it looked at no queue
+        if request.want == 0 or request.offer.count == 0:  # it looked at no queue
             return
         keys, names = {self._keys.paused, self._keys.controlled}, request.offer.names
         if complete:

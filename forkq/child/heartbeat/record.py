@@ -25,7 +25,7 @@ from ...wire.lease import RECORD_TTL, UnitOfWork
 from ...wire.times import now
 from .memory import resident
 
-_PLACE_TTL: Final = 86_400
+_PROCESS_REF_TTL: Final = 86_400
 # Of a larger payload, only the short fields are sent with each beat. In bytes.
 _LARGEST_SHOWN: Final = 64 << 10
 _LARGEST_FIELD: Final = 1024
@@ -50,7 +50,7 @@ class Record:
         self._identity = identity
         self._keys = keys
         self._info = info
-        self._place = process_ref()
+        self._process_ref = process_ref()
         self._had_work = False
         self._digests: dict[int, str] = {}  # digests of large payloads, by sequence number
 
@@ -101,7 +101,7 @@ class Record:
         _, key, *fields = record
         keys = (key, self._keys.process_ref(self._identity))
         return connection.script(
-            PROCESS_RECORD, keys, (RECORD_TTL, _PLACE_TTL, self._place, *fields)
+            PROCESS_RECORD, keys, (RECORD_TTL, _PROCESS_REF_TTL, self._process_ref, *fields)
         )
 
     def _state(self, units: list[UnitOfWork], round_trip: int, quiet: bool) -> list[Command]:
@@ -116,11 +116,17 @@ class Record:
             "rss": resident(),
         }
         # Redis may have lost it. Without it, a clock takes a child that cannot beat for dead.
-        place = ("SET", self._keys.process_ref(self._identity), self._place, "EX", _PLACE_TTL)
+        reference = (
+            "SET",
+            self._keys.process_ref(self._identity),
+            self._process_ref,
+            "EX",
+            _PROCESS_REF_TTL,
+        )
         return [
             ("HSET", key, *chain.from_iterable(fields.items())),
             ("EXPIRE", key, RECORD_TTL),
-            place,
+            reference,
         ]
 
     def _work(self, units: list[UnitOfWork]) -> list[Command]:

@@ -1,7 +1,7 @@
--- Writes a process record and its place (which host and process it is), also on a full server.
+-- Writes a process record and its process reference (which host and process it is), also on a full server.
 --
--- KEYS  [1] the record   [2] the place
--- ARGV  [1] seconds until the record expires   [2] the same of the place   [3] the place
+-- KEYS  [1] the record   [2] the process reference
+-- ARGV  [1] seconds until the record expires   [2] the same of the reference   [3] the reference
 --       [4 ..] field, value, field, value, ...
 -- Returns how many fields were new.
 --

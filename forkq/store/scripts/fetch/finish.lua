@@ -7,9 +7,9 @@ for queue, count in pairs(removed) do
   end
 end
 if want > 0 and bytes_left <= 0 then answer[2] = 1 end
-for queue, place in pairs(damaged) do
+for queue, key_number in pairs(damaged) do
   local reasons = answer[3]
   local last = #reasons
-  reasons[last + 1], reasons[last + 2], reasons[last + 3] = queue, 'damaged', place
+  reasons[last + 1], reasons[last + 2], reasons[last + 3] = queue, 'damaged', key_number
 end
 return answer

@@ -13,12 +13,12 @@ for group = 1, argument() or 0 do
 end
 local rule_count = argument() or 0
 
--- The size of the list (place 1, LLEN) or the in-flight hash (place 2, HLEN) of a queue; 0 if damaged.
-local function size_of(queue, place, command)
-  local key = KEYS[2 * queue + place]
+-- The size of the list (key 1 of the queue, LLEN) or the in-flight hash (key 2, HLEN) of a queue; 0 if damaged.
+local function size_of(queue, key_number, command)
+  local key = KEYS[2 * queue + key_number]
   local size = pcall(command, key)
   if type(size) ~= 'table' then return size end
   check_damage(size, command, key)
-  damaged[queue] = place
+  damaged[queue] = key_number
   return 0
 end
