@@ -110,7 +110,10 @@ def payloads(redis: Redis, key: str) -> list[dict[str, Any]]:
 
 def settled(redis: Redis, queue: str = "default") -> bool:
     """Whether nothing waits and nothing is in flight."""
-    return not redis.llen(f"queue:{queue}") and not redis.hlen(f"{{queue:{queue}}}:inflight")
+    with redis.pipeline() as both:  # at one instant: a job may go back from the one to the other
+        both.llen(f"queue:{queue}")
+        both.hlen(f"{{queue:{queue}}}:inflight")
+        return not any(both.execute())
 
 
 def wait_settled(redis: Redis, deadline: float = PATIENCE) -> None:
