@@ -110,10 +110,8 @@ def payloads(redis: Redis, key: str) -> list[dict[str, Any]]:
 
 def settled(redis: Redis, queue: str = "default") -> bool:
     """Whether nothing waits and nothing is in flight."""
-    with redis.pipeline() as both:  # at one instant: a job may go back from the one to the other
-        both.llen(f"queue:{queue}")
-        both.hlen(f"{{queue:{queue}}}:inflight")
-        return not any(both.execute())
+    # One command, at one instant: a job may go back from the leases to the queue.
+    return not redis.exists(f"queue:{queue}", f"{{queue:{queue}}}:inflight")
 
 
 def wait_settled(redis: Redis, deadline: float = PATIENCE) -> None:
