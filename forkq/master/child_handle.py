@@ -140,7 +140,7 @@ class ChildHandle:
     exited_cleanly: bool = False
     pipe_closed_at: float | None = None
     stop_ordered_at: float | None = None
-    stacks_requested: bool = False
+    stacks_requested_at: float | None = None
     lease_held_until: float = 0.0
     last_fact_at: float = field(default_factory=time.monotonic)
     silent_since: float | None = None

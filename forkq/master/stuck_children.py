@@ -44,8 +44,8 @@ class StuckChildren:
                 self._kill_unreachable(child)
             elif child.stop_ordered_at is not None:
                 self._kill_disobedient(child)
-            elif not child.stacks_requested:
-                child.stacks_requested = True
+            elif child.stacks_requested_at is None:
+                child.stacks_requested_at = time.monotonic()
                 child.dump_stacks()
             else:
                 self._kill_booting(child)
@@ -59,10 +59,9 @@ class StuckChildren:
             return None
         if child.stop_ordered_at is not None:
             return child.stop_ordered_at + _END_LIMIT
-        if self._boot_timeout:
-            pause = _STACKS_LIMIT if child.stacks_requested else 0.0
-            return child.born + self._boot_timeout + pause
-        return None
+        if child.stacks_requested_at is not None:
+            return child.stacks_requested_at + _STACKS_LIMIT
+        return child.born + self._boot_timeout if self._boot_timeout else None
 
     def _kill_unreachable(self, child: ChildHandle) -> None:
         """The master can no longer reach the process, and its jobs would wait until it ends."""

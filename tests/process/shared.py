@@ -150,9 +150,18 @@ def zombies(tree: ForkqTree) -> list[psutil.Process]:
 
 
 def json_log(tree: ForkqTree) -> list[dict[str, Any]]:
-    """The log of a tree that was started with ``--log-format json``."""
-    lines = tree.log_text().splitlines()
-    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+    """The log of a tree that was started with ``--log-format json``. A child that was killed while
+    it wrote its stacks (``faulthandler``, piece by piece) leaves half a line before the next one.
+    """
+    return [line for line in map(_json_in, tree.log_text().splitlines()) if line]
+
+
+def _json_in(line: str) -> dict[str, Any]:
+    start = line.find('{"')
+    try:
+        return json.JSONDecoder().raw_decode(line, start)[0] if start >= 0 else {}
+    except ValueError:  # the last line, half written
+        return {}
 
 
 def events(tree: ForkqTree, event: str) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -244,3 +245,23 @@ def test_the_pause_between_tries_never_grows_beyond_its_ceiling(tree: Tree) -> N
     slot = tree.children.slots[0]
     slot.early_deaths = 5000
     assert 5.0 <= slot._pause() <= 10.0
+
+
+def test_a_child_has_its_time_for_its_stacks_also_beneath_a_master_that_came_late(
+    tree: Tree,
+) -> None:
+    """On a busy machine the master may ask for them long after the boot's time limit."""
+    tree.stuck_children = StuckChildren(tree.children, 0.5, tree.log)
+    tree.children.fill_slots()
+    for child in tree.children:
+        child.born -= 60.0
+    tree.stuck_children.kill_overdue()
+    tree.stuck_children.kill_overdue()
+    assert not any(child.killed for child in tree.children)
+    due = tree.stuck_children.due
+    assert due is not None
+    assert 0.0 < due - time.monotonic() <= 0.5
+    for child in tree.children:
+        child.stacks_requested_at = 0.0
+    tree.stuck_children.kill_overdue()
+    assert all(child.killed for child in tree.children)
