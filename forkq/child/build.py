@@ -18,6 +18,7 @@ from ..store.dead_set import DeadSet
 from ..store.outage import Outage
 from ..store.pool import RedisPool
 from ..wire.keys import Keys
+from ..wire.lease import UnitOfWork
 from .cron.claim import Claim
 from .cron.outcome import CronOutcomes
 from .cron.publish import Publisher
@@ -42,7 +43,9 @@ from .heartbeat.tasks import (
 )
 from .job_log import make_job_log
 from .manager import Manager
+from .observers import JobObserver
 from .processor import Processor
+from .suspects import SoloReporter, Suspects
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -55,6 +58,7 @@ class Parts:
     fetcher: Fetcher
     manager: Manager
     heartbeat: Heartbeat
+    suspects: Suspects
 
 
 class Builder:
@@ -90,18 +94,19 @@ class Builder:
         pool = RedisPool(size=self._capsule.concurrency, **_how_to_connect(self._config))
         fetcher = self._make_fetcher()
         settler = self._make_settler(fetcher, pool)
-        manager = self._make_manager(fetcher, settler, pool)
+        suspects = Suspects(fetcher, self._assignment.report)
+        manager = self._make_manager(fetcher, settler, pool, suspects)
         heartbeat = self._make_heartbeat(fetcher, settler, manager)
-        return Parts(fetcher, manager, heartbeat)
+        return Parts(fetcher, manager, heartbeat, suspects)
 
     def _connection(self) -> RedisConnection:
         return RedisConnection(**_how_to_connect(self._config))
 
     def _make_fetcher(self) -> Fetcher:
-        line = FetchConnection(
+        connection = FetchConnection(
             self._capsule, self._identity, self._keys, self._connection(), self._log
         )
-        fetcher = Fetcher(self._capsule, line, self._outage)
+        fetcher = Fetcher(self._capsule, connection, self._outage, solo=self._assignment.solo)
         fetcher.report_lost_writes(self._news.set)
         return fetcher
 
@@ -118,12 +123,20 @@ class Builder:
             on_parked=self._news.set,
         )
 
-    def _make_manager(self, fetcher: Fetcher, settler: Settler, pool: RedisPool) -> Manager:
+    def _make_manager(
+        self, fetcher: Fetcher, settler: Settler, pool: RedisPool, suspects: Suspects
+    ) -> Manager:
         job_log = make_job_log(self._log)
-        observers = [job_log, CronOutcomes(self._keys, pool, self._log)]
+        observers: list[JobObserver] = [job_log, CronOutcomes(self._keys, pool, self._log)]
+        hold: Callable[[UnitOfWork], None] | None = suspects.hold
+        if self._assignment.solo:
+            hold = None
+            reporter = SoloReporter(self._assignment.report)
+            fetcher.report_adopted(reporter.adopted)
+            observers.append(reporter)
 
         def make_processor(name: str, tally: Tally) -> Processor:
-            return Processor(name, fetcher, settler, observers, job_log.complain, tally)
+            return Processor(name, fetcher, settler, observers, job_log.complain, tally, hold)
 
         return Manager(self._capsule.concurrency, fetcher, make_processor, self._log)
 

@@ -24,6 +24,7 @@ from ..runtime.app_loader import load_app
 from ..runtime.assignment import Assignment, install_signals
 from ..runtime.exit_codes import CANNOT_BOOT, CLEAN, LEASES_LEFT
 from ..runtime.pipe import (
+    Adopt,
     Beat,
     DumpStacks,
     Exiting,
@@ -32,6 +33,7 @@ from ..runtime.pipe import (
     Quiet,
     Reader,
     Ready,
+    Release,
     State,
     make_unbootable,
     send,
@@ -121,6 +123,7 @@ class Child:
         self._fetcher = parts.fetcher
         self._manager = parts.manager
         self._heartbeat = parts.heartbeat
+        self._suspects = parts.suspects
         self._selector = DefaultSelector()
         self._selector.register(self._orders, EVENT_READ)
         self._selector.register(term_fd, EVENT_READ)
@@ -142,6 +145,7 @@ class Child:
         while not self._is_over():
             self._listen()
             self._enforce()
+            self._suspects.tell_master()
             self._report_state()
             log.report_dropped_lines()
         return self._finish()
@@ -175,6 +179,10 @@ class Child:
             dump_stacks(self._fetcher.in_flight(), self._log)
         elif isinstance(order, Lead):
             self._lead(order.until)
+        elif isinstance(order, Adopt):
+            self._fetcher.adopt(order)
+        elif isinstance(order, Release):
+            self._suspects.release(order.sequence)
         elif order.deadline is None:
             self._go_quiet("retiring")
         else:
@@ -211,6 +219,7 @@ class Child:
         if first:
             announce_stopping()
             self._manager.quiet()
+            self._suspects.put_back()
             self._heartbeat.soon()
             call_handlers("quiet", self._log)
 

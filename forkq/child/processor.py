@@ -7,7 +7,7 @@ from ``_perform`` on. Each of the app's hooks and handlers is called inside a ``
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from time import monotonic
 from typing import Any, Final
@@ -19,6 +19,7 @@ from ..process_state import stopping
 from ..registry import JobSpec
 from ..runtime.assignment import exit_job_fork, is_job_fork
 from ..wire.lease import UnitOfWork
+from ..wire.marks import failure_in, is_suspect
 from ..wire.payload import Payload, loads
 from ..wire.times import now
 from .failure.retry import (
@@ -47,11 +48,16 @@ class Interrupted(Exception):
     """The outcome of a job that the stop cut short. Its lease stays, and goes back to its queue."""
 
 
+class MustRunAlone(Exception):
+    """The outcome of a suspect that a child has fetched which runs other jobs, too."""
+
+
 class Processor:
     """Takes units from the fetcher until the child is quiet.
 
     ``observers`` are told of each job; the counts in ``tally`` come first. ``complain`` logs an
-    error in the app's own handlers, or in forkq.
+    error in the app's own handlers, or in forkq. ``hold`` takes the suspects (suspects.py); None in
+    a solo child, which runs them.
     """
 
     def __init__(
@@ -62,6 +68,7 @@ class Processor:
         observers: Sequence[JobObserver],
         complain: Complain,
         tally: Tally | None = None,
+        hold: Callable[[UnitOfWork], None] | None = None,
     ) -> None:
         self.tally = Tally() if tally is None else tally
         self.region = InterruptRegion()
@@ -70,6 +77,7 @@ class Processor:
         self._settler = settler
         self._observers = Observers([JobCounter(self.tally), *observers])
         self._complain = complain
+        self._hold = hold
         self._gate = threading.Event()
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
 
@@ -118,6 +126,9 @@ class Processor:
                 run.settled = True  # the lease stays: the stop returns it to its queue
                 for interrupted in self._observers.interrupted:
                     interrupted(run)
+            elif isinstance(error, MustRunAlone) and self._hold is not None:
+                run.settled = True  # the lease stays: a solo child takes it over
+                self._hold(unit)
             else:
                 self._fail(run, error)
         except BaseException as error:
@@ -149,6 +160,8 @@ class Processor:
         if "retry_count" in job:
             _count_from_zero(job)
         run.loaded(job)
+        if run.marks is not None and (verdict := self._verdict(run, job)) is not None:
+            return verdict
         for started in self._observers.started:
             started(run)
         error = self._run_in_region(run, job)
@@ -156,6 +169,15 @@ class Processor:
             exit_job_fork(error)  # the job has forked, and this process is the copy
         if error is not None:  # else ``acknowledge`` measures it
             run.elapsed = monotonic() - unit.taken
+        return error
+
+    def _verdict(self, run: JobRun, job: Payload) -> BaseException | None:
+        """What the marks of a job say that is not to be performed here."""
+        if self._hold is not None and is_suspect(run.marks):
+            return MustRunAlone()
+        error = failure_in(run.marks)
+        if error is not None and (spec := registry.find(job["class"])) is not None:
+            run.performing, run.counted_as = spec, spec.name
         return error
 
     def _run_in_region(self, run: JobRun, job: Payload) -> BaseException | None:

@@ -18,6 +18,7 @@ from ..config.capsule import Capsule
 from ..runtime.assignment import STACKS_SIGNAL
 from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import (
+    Adopted,
     DumpStacks,
     Exiting,
     Fact,
@@ -25,8 +26,10 @@ from ..runtime.pipe import (
     Order,
     Reader,
     Ready,
+    SoloFree,
     State,
     Stop,
+    SuspectHeld,
     Unbootable,
     send,
 )
@@ -44,13 +47,14 @@ _MOST_DOUBLINGS: Final = 10
 class Slot:
     """One child that must run. The master fills the slot again when its child has died.
 
-    ``capsule`` is None for the clock. ``due`` (monotonic) is when the empty slot may be filled.
-    ``reason``: why the last child did not boot. ``fork_error``: why the system refused the last
-    fork; "" if it did not.
+    ``capsule`` is None for the clock. ``solo``: the child runs one suspect at a time. ``due``
+    (monotonic) is when the empty slot may be filled. ``reason``: why the last child did not boot.
+    ``fork_error``: why the system refused the last fork; "" if it did not.
     """
 
     name: str
     capsule: Capsule | None
+    solo: bool = False
     child: ChildHandle | None = None
     boot_failures: int = 0
     fork_error: str = ""
@@ -88,7 +92,8 @@ class Slot:
         lived = time.monotonic() - child.born
         if child.was_ready:
             self.boot_failures = 0
-            self.early_deaths = 0 if lived >= _HEALTHY_AFTER else self.early_deaths + 1
+            healthy = lived >= _HEALTHY_AFTER or self.solo  # a suspect may well have killed it
+            self.early_deaths = 0 if healthy else self.early_deaths + 1
         else:
             self.boot_failures += not child.exited_cleanly  # else it was told to end
             self.early_deaths += 1
@@ -114,11 +119,12 @@ def _last_line(reason: str) -> str:
 class ChildHandle:
     """One child process. Its pid cannot be reused before ``Children.reap`` has reaped it.
 
-    ``reason``: why it cannot boot. ``rescued``: ``Rescue`` returns its leases. Monotonic times:
-    ``pipe_closed_at``, when the child's end of the report pipe was closed; ``stop_ordered_at``,
-    when the master first told it to stop; ``last_fact_at``, when its last fact arrived;
-    ``silent_since``, the same moment for a child that the watchdog has found silent, else None;
-    ``lease_held_until``, how long the clock holds the leader's lease.
+    ``reason``: why it cannot boot. ``rescued``: ``Rescue`` returns its leases.
+    ``isolation_facts``: what it has reported of suspects, and isolation.py has not read. Monotonic
+    times: ``pipe_closed_at``, when the child's end of the report pipe was closed;
+    ``stop_ordered_at``, when the master first told it to stop; ``last_fact_at``, when its last fact
+    arrived; ``silent_since``, the same moment for a child that the watchdog has found silent, else
+    None; ``lease_held_until``, how long the clock holds the leader's lease.
     """
 
     slot: Slot
@@ -142,6 +148,7 @@ class ChildHandle:
     stop_ordered_at: float | None = None
     stacks_requested_at: float | None = None
     lease_held_until: float = 0.0
+    isolation_facts: list[SuspectHeld | Adopted | SoloFree] = field(default_factory=list)
     last_fact_at: float = field(default_factory=time.monotonic)
     silent_since: float | None = None
 
@@ -167,6 +174,8 @@ class ChildHandle:
             self.exited_cleanly = True
         elif isinstance(fact, LeaseHeld):
             self.lease_held_until = fact.until
+        elif isinstance(fact, SuspectHeld | Adopted | SoloFree):
+            self.isolation_facts.append(fact)
         else:
             self.state = fact.state
             self.busy, self.processed, self.failed = fact.busy, fact.processed, fact.failed

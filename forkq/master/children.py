@@ -98,7 +98,19 @@ class Children:
         """Forks a child for every empty slot that is due."""
         for slot in self.slots:
             if slot.child is None and time.monotonic() >= slot.due:
-                self._fill(slot, quiet)
+                self.fill(slot, quiet=quiet)
+
+    def fill(self, slot: Slot, *, quiet: bool = False) -> None:
+        """Forks a child for ``slot``. If the system refuses, the slot is due again later."""
+        try:
+            slot.child = self.fork(slot, quiet=quiet)
+        except OSError as error:
+            slot.due = time.monotonic() + _FORK_PAUSE
+            if not slot.fork_error:
+                self._log.error("cannot fork; trying again", child=slot.name, error=str(error))
+            slot.fork_error = str(error)
+        else:
+            slot.fork_error = ""
 
     def fork(self, slot: Slot, *, quiet: bool = False) -> ChildHandle:
         """Forks a child for ``slot``, without putting it there. Raises OSError."""
@@ -191,17 +203,6 @@ class Children:
         return f"{len(capsules)} children [{self.busy} of {processors} busy]{silent}"
 
     # One child
-
-    def _fill(self, slot: Slot, quiet: bool) -> None:
-        try:
-            slot.child = self.fork(slot, quiet=quiet)
-        except OSError as error:
-            slot.due = time.monotonic() + _FORK_PAUSE
-            if not slot.fork_error:
-                self._log.error("cannot fork; trying again", child=slot.name, error=str(error))
-            slot.fork_error = str(error)
-        else:
-            slot.fork_error = ""
 
     def _handle_exit(self, child: ChildHandle, code: int, rss: int) -> None:
         child.read_facts()  # its last facts may have come since

@@ -22,6 +22,7 @@ from ..runtime.log import report_dropped_lines
 from ..runtime.pipe import Quiet
 from .children import Children
 from .embedded_redis import EmbeddedRedis
+from .isolation import Isolation
 from .leader_relay import LeaderRelay
 from .pidfile import TITLE, Pidfile
 from .rescue import Rescue
@@ -67,6 +68,7 @@ class Master:
         self._stop_sequence = StopSequence(self._children, rescue, log)
         self._rolling_restart = RollingRestart(self._children, log)
         self._stuck_children = StuckChildren(self._children, config.boot_timeout, log)
+        self._isolation = Isolation(config.capsules, self._children)
         self._leader_relay = LeaderRelay()
         self._watchdog = Watchdog(self._children.by_pid, config.silent_after, log)
         self._status_file = StatusFile(config, log)
@@ -108,7 +110,8 @@ class Master:
                 action(self)
 
     def _fill_slots(self) -> None:
-        """Replaces dead children, goes on with a rolling restart, gives up on a failed boot."""
+        """Replaces dead children, runs suspects alone, goes on with a rolling restart, gives up on
+        a failed boot."""
         if self._stop_sequence.begun:
             return
         if self._children.boot_failure is not None:
@@ -117,6 +120,7 @@ class Master:
             self._stop()
             return
         self._children.fill_slots(quiet=self._quiet)
+        self._isolation.advance(quiet=self._quiet)
         self._rolling_restart.advance(quiet=self._quiet)
 
     def _check_embedded_redis(self) -> None:

@@ -65,10 +65,11 @@ class Spawner:
 
     def _assignment(self, slot: Slot, pipes: _Pipes, quiet: bool) -> Assignment:
         self._number += 1
+        nonce = secrets.token_hex(6)
         return Assignment(
             slot.name,
             slot.capsule,
-            secrets.token_hex(6),
+            lease.solo_nonce(nonce) if slot.solo else nonce,
             pipes.child_control,
             pipes.child_report,
             quiet,

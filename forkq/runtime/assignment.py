@@ -69,6 +69,11 @@ class Assignment:
     number: int = 0
 
     @property
+    def solo(self) -> bool:
+        """Whether it runs one suspect at a time, and nothing else."""
+        return lease.is_solo(self.nonce)
+
+    @property
     def identity(self) -> str:
         """The identity of this process. Only right in the child: its pid is a part."""
         return lease.identity(socket.gethostname(), os.getpid(), self.nonce)

@@ -38,6 +38,20 @@ class Lead(msgspec.Struct, frozen=True, tag=True):
     until: float
 
 
+class Adopt(msgspec.Struct, frozen=True, tag=True):
+    """Order to a solo child: take over the lease ``sequence`` of ``owner``, and run its job."""
+
+    owner: str
+    queue: str
+    sequence: int
+
+
+class Release(msgspec.Struct, frozen=True, tag=True):
+    """Order: a solo child has taken over that lease, or found none."""
+
+    sequence: int
+
+
 class Ready(msgspec.Struct, frozen=True, tag=True):
     """Fact: the app is loaded and every thread runs. From now on the child may fetch."""
 
@@ -70,8 +84,25 @@ class LeaseHeld(msgspec.Struct, frozen=True, tag=True):
     until: float
 
 
-Order = Quiet | Stop | DumpStacks | Lead
-Fact = Ready | Unbootable | Exiting | Beat | LeaseHeld
+class SuspectHeld(msgspec.Struct, frozen=True, tag=True):
+    """Fact: the child has leased a job that must run alone."""
+
+    queue: str
+    sequence: int
+
+
+class Adopted(msgspec.Struct, frozen=True, tag=True):
+    """Fact: a solo child has taken over a lease. ``found``: False if there was none."""
+
+    found: bool
+
+
+class SoloFree(msgspec.Struct, frozen=True, tag=True):
+    """Fact: the job of a solo child has ended."""
+
+
+Order = Quiet | Stop | DumpStacks | Lead | Adopt | Release
+Fact = Ready | Unbootable | Exiting | Beat | LeaseHeld | SuspectHeld | Adopted | SoloFree
 Message = TypeVar("Message")
 
 _LENGTH = struct.Struct("!I")

@@ -1,8 +1,9 @@
 """Crash records: how a job's owner died, written into the job, and what becomes of the job.
 
-A job whose owner crashed carries a crash record from then on, and is buried when it has too many:
-a job that kills its process must not kill one process after the other for ever. Called by
-recovery.py in the master and in the clock; no Redis.
+Each job that was in progress in a dead process gets a crash record and is a suspect: it runs alone
+from then on, until a run of it has ended. A crash counts against a job only if the job was the only
+one in progress. When too many have counted, the job runs no more. Called by recovery.py in the
+master and in the clock; no Redis.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import Crashed, InvalidJob, MalformedPayload
+from ..wire.marks import FAILED, SUSPECT, is_suspect, mark_failed, marks_of
 from ..wire.payload import Payload, dumps, loads
 from ..wire.printable import class_and_jid
 from ..wire.times import now, seconds
 
+# How many crashes a job survives that were counted against it: this number of them ends it.
 DEADLY_CRASHES: Final = 3
 _WINDOW: Final = 72 * 3600.0
+_MOST_RECORDS: Final = 10
 # What recover.lua understands.
 REQUEUE: Final = "requeue"
 BURY: Final = "bury"
@@ -32,16 +36,29 @@ _JID: Final = rb'"jid"\s*:\s*"([^"\\]{1,100})"'
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """How an owner died. ``rss`` is its peak memory in KiB."""
+    """How an owner died. ``rss`` is its peak memory in KiB; ``jobs`` is how many jobs it had in
+    progress."""
 
     signal: int | None = None
     exit: int | None = None
     rss: int | None = None
     reason: str | None = None
+    jobs: int = 1
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts against its job: there was no other one."""
+        return self.jobs == 1
+
+    @property
+    def text(self) -> str:
+        """For people: the reason, the signal or the exit code."""
+        code = f"signal {self.signal}" if self.signal else f"exit code {self.exit}"
+        return self.reason or code
 
     def record(self) -> Payload:
         """As it stands in a payload: docs/wire.md, ``forkq``."""
-        fields = {"signal": self.signal, "exit": self.exit, "rss": self.rss}
+        fields = {"signal": self.signal, "exit": self.exit, "rss": self.rss, "jobs": self.jobs}
         reason = {"reason": self.reason} if self.reason else {}
         return {"at": now(), **fields, "host": socket.gethostname(), **reason}
 
@@ -56,6 +73,16 @@ class Lease:
     how: bytes
     payload: bytes
     end: bytes
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether the job runs alone. If its owner is no solo child, it has not begun there."""
+        if self.how != b"whole":
+            return is_suspect(_cut_marks(self)[1])
+        try:
+            return is_suspect(loads(self.payload).get("forkq"))
+        except MalformedPayload:
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +106,26 @@ class Move:
         return class_and_jid(self.text) if self.keep == 0 else _class_and_jid_in_ends(self.lease)
 
 
+def unchanged(lease: Lease) -> Move:
+    """The move of a job that has not begun."""
+    if lease.how == b"whole":
+        return Move(lease, REQUEUE, 0, lease.payload)
+    return Move(lease, REQUEUE, -1, lease.end[-1:])
+
+
 def spliced(lease: Lease, crash: Crash) -> Move | None:
     """The move of a large job, whose payload stays in Redis: only its end is written, with the
-    crash record. None if that cannot be done, or if the job is to be buried: that writes more."""
-    keep, tail = _cut_crash_records(lease)
-    if tail is None:
+    crash record. None if that cannot be done, or if the crash counts: then all options matter."""
+    keep, marks = _cut_marks(lease)
+    if marks is None or crash.counts:
         return None
-    crashes = _crashes(tail)
-    crashes.append(crash.record())
-    if _recent(crashes) >= DEADLY_CRASHES:
-        return None
-    return Move(lease, REQUEUE, keep, b"," + dumps(tail)[1:])
+    _add(marks, crash, _MOST_RECORDS)
+    return Move(lease, REQUEUE, keep, b"," + dumps({"forkq": marks})[1:])
 
 
-def _cut_crash_records(lease: Lease) -> tuple[int, Payload | None]:
-    """How many bytes of a large payload stay (see recover.lua), and the ``forkq`` key after them;
-    None instead of the key if the end of the payload does not show it."""
+def _cut_marks(lease: Lease) -> tuple[int, dict[str, Any] | None]:
+    """How many bytes of a large payload stay (see recover.lua), and the marks that stand after
+    them; None instead of the marks if the end of the payload does not show them."""
     if lease.how == b"bare":
         return -1, {}
     at = lease.end.rfind(_KEY) if lease.how == b"once" else -1
@@ -104,7 +135,7 @@ def _cut_crash_records(lease: Lease) -> tuple[int, Payload | None]:
         found = msgspec.json.decode(b"{" + lease.end[at + 1 :], type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return 0, None
-    return at - len(lease.end), found
+    return at - len(lease.end), marks_of(found)
 
 
 def _class_and_jid_in_ends(lease: Lease) -> str:
@@ -114,42 +145,59 @@ def _class_and_jid_in_ends(lease: Lease) -> str:
 
 
 def stamped(payload: bytes, queue: str, crash: Crash) -> tuple[str, bytes]:
-    """What to do with a job that was in flight when its owner crashed, and its new payload."""
+    """What to do with a job that was in progress when its owner crashed, and its new payload."""
     try:
         job = loads(payload)
-        crashes = _crashes(job)
-        crashes.append(crash.record())
-        if _recent(crashes) < DEADLY_CRASHES:
-            return REQUEUE, dumps(job)
-        _condemn(job, queue, crash)
-        return BURY, dumps(job)
+        verdict = _judge(job, queue, crash)
+        return verdict, dumps(job)
     except (MalformedPayload, InvalidJob):
         return REQUEUE, payload  # a processor will find that it is no job, and bury it
 
 
-def _crashes(job: Payload) -> list[Any]:
-    """The list of crash records in ``job``. Other values in its place are replaced by a list."""
-    if type(job.get("forkq")) is not dict:
-        job["forkq"] = {}
-    if type(job["forkq"].get("crashes")) is not list:
-        job["forkq"]["crashes"] = []
-    crashes: list[Any] = job["forkq"]["crashes"]
+def _judge(job: Payload, queue: str, crash: Crash) -> str:
+    """Writes the crash into ``job``. A job that must not run again goes back all the same: the
+    child that fetches it buries it, since only a child can call the app's death handlers. If that
+    child dies too, the job is buried here."""
+    marks, budget = marks_of(job), _budget(job)
+    has_failed = FAILED in marks
+    crashes = _add(marks, crash, max(budget, _MOST_RECORDS))
+    if not crash.counts or _counted(crashes) < budget or job.get("on_crash") == "requeue":
+        return REQUEUE
+    error = Crashed(
+        f"its process died {budget} times within {_WINDOW / 3600:.0f} hours while this job ran "
+        f"alone, last by {crash.text}"
+    )
+    if has_failed:
+        _write_error(job, queue, error)
+        return BURY
+    del marks[SUSPECT]
+    mark_failed(marks, error)
+    return REQUEUE
+
+
+def _add(marks: dict[str, Any], crash: Crash, most: int) -> list[Any]:
+    """Adds the crash record, and makes the job a suspect. Returns the records, the oldest first."""
+    found = marks.get("crashes")
+    crashes = [*(found if type(found) is list else ()), crash.record()][-most:]
+    marks["crashes"] = crashes
+    marks[SUSPECT] = True
     return crashes
 
 
-def _recent(crashes: list[Any]) -> int:
-    stamps = [crash.get("at") for crash in crashes if type(crash) is dict]
+def _budget(job: Payload) -> int:
+    found = job.get("crashes")
+    return found if type(found) is int and found > 0 else DEADLY_CRASHES
+
+
+def _counted(crashes: list[Any]) -> int:
+    """How many of them count: recent ones of a job that ran alone."""
+    stamps = [one.get("at") for one in crashes if type(one) is dict and one.get("jobs") == 1]
     since = now() - _WINDOW
     return len([at for at in stamps if isinstance(at, int | float) and seconds(at) > since])
 
 
-def _condemn(job: Payload, queue: str, crash: Crash) -> None:
-    code = f"signal {crash.signal}" if crash.signal else f"exit code {crash.exit}"
-    end = crash.reason or code
+def _write_error(job: Payload, queue: str, error: Crashed) -> None:
     job["queue"] = queue
     job["error_class"] = f"{Crashed.__module__}.{Crashed.__qualname__}"
-    job["error_message"] = (
-        f"its process died {DEADLY_CRASHES} times within {_WINDOW / 3600:.0f} hours while this "
-        f"job ran, last by {end}"
-    )
+    job["error_message"] = str(error)
     job.setdefault("failed_at", now())

@@ -5,13 +5,13 @@ without a living master.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ..limits.patterns import decoded_names, is_pattern, matching
-from ..wire.lease import owner
+from ..wire.lease import is_solo, owner
 from .connection import Call, DamagedKey, RedisConnection, RedisError, ResponseError
-from .crash_record import BURY, Crash, Lease, Move, spliced, stamped
+from .crash_record import BURY, Crash, Lease, Move, spliced, stamped, unchanged
 from .dead_set import DeadSet
 from .scripts import LEASES_OF_OWNER, REQUEUE
 from .steps import Steps, checked
@@ -42,14 +42,15 @@ class Recovered:
         if back > 0:
             log.warning(event, jobs=back, **details)
         for job in self.buried:
-            log.error("job buried: its process died too often under it", job=job)
+            log.error("job buried: it killed the child that was to bury it, too", job=job)
 
 
 @dataclass(slots=True)
 class _Progress:
-    """What the tries to recover one owner have done: how many jobs they moved, which of them they
-    buried, and the burials that Redis has not confirmed."""
+    """What the tries to recover one owner have done: how many jobs they found in progress, how many
+    they moved, which of them they buried, and the burials that Redis has not confirmed."""
 
+    in_progress: int = 0
     moved: int = 0
     buried: list[str] = field(default_factory=list)
     unconfirmed: list[Move] = field(default_factory=list)
@@ -82,7 +83,8 @@ class Recovery:
     def recover(
         self, queues: Sequence[str], identity: str, crash: Crash, *, may_return: bool = False
     ) -> Steps[Recovered]:
-        """Puts the owner's jobs back with a crash record, or buries them.
+        """Puts the owner's jobs back with a crash record. Jobs that it held for a solo child had
+        not begun: they go back unchanged.
 
         An owner that ``may_return`` is perhaps only cut off from Redis. It finds a note of its
         lost leases (child/fetch/lost_leases.py). After a failure the caller begins anew; the result
@@ -90,17 +92,17 @@ class Recovery:
         """
         progress = self._progress.setdefault(identity, _Progress())
         yield from self._look_for_burials(progress)
-        note_for = _NOTE_TTL if may_return else 0
+        listed = yield from self._list_all(queues, identity)
+        begun = [lease for _, leases in listed for lease in leases if _has_begun(lease, identity)]
+        progress.in_progress = max(progress.in_progress, len(begun))
+        crash = replace(crash, jobs=progress.in_progress)
         problem: RedisError | None = None
-        for names in (yield from self._known(queues)):
-            at: Sequence[object] = (1, "")
-            while at[0]:
-                at, found = yield from self._list(names, identity, at)
-                moves = yield from self._moves(names, found, crash)
-                try:
-                    yield from self._move(names, identity, moves, note_for)
-                except ResponseError as error:  # another type in a queue's place
-                    problem = error
+        for names, leases in listed:
+            moves = yield from self._moves(names, leases, identity, crash)
+            try:
+                yield from self._move(names, identity, moves, _NOTE_TTL if may_return else 0)
+            except ResponseError as error:  # another type in a queue's place
+                problem = error
         if problem is not None:
             raise problem
         del self._progress[identity]
@@ -131,23 +133,44 @@ class Recovery:
         found = list(names)
         return [found[start : start + _CHUNK] for start in range(0, len(found), _CHUNK)]
 
+    def _list_all(
+        self, queues: Sequence[str], identity: str
+    ) -> Steps[list[tuple[list[str], list[Lease]]]]:
+        """The owner's leases, in parts, each with the queues that its leases count. How many there
+        are must be known before the first one moves."""
+        found = []
+        for names in (yield from self._known(queues)):
+            at: Sequence[object] = (1, "")
+            while at[0]:
+                at, leases = yield from self._list(names, identity, at)
+                found.append((names, leases))
+        return found
+
     def _list(
         self, queues: Sequence[str], identity: str, at: Sequence[object]
     ) -> Steps[tuple[Sequence[object], list[Lease]]]:
-        """Where to go on, and the next leases."""
+        """Where to go on, and the next leases. A large payload whose ends do not tell is read."""
         hashes = [self.dead_set.keys.inflight(queue) for queue in queues]
         call = Call(LEASES_OF_OWNER, hashes, (owner(identity), *at, _BYTES, _LARGE))
         [found] = checked((yield [call]))
-        rows = [found[start : start + 5] for start in range(2, len(found), 5)]
-        return found[:2], [Lease(*row) for row in rows]
+        rows = [Lease(*found[start : start + 5]) for start in range(2, len(found), 5)]
+        leases = []
+        for row in rows:
+            lease = row
+            if row.how == b"large":
+                payload = yield from self._payload(queues, row)
+                lease = replace(row, how=b"whole", payload=payload or b"")
+            leases.append(lease)
+        return found[:2], leases
 
     def _moves(
-        self, queues: Sequence[str], leases: Sequence[Lease], crash: Crash
+        self, queues: Sequence[str], leases: Sequence[Lease], identity: str, crash: Crash
     ) -> Steps[list[Move]]:
-        """What to do with each lease. A large payload whose ends do not tell is read as a whole."""
+        """What to do with each lease."""
         moves = []
         for lease in leases:
-            move = spliced(lease, crash)
+            begun = _has_begun(lease, identity)
+            move = spliced(lease, crash) if begun else unchanged(lease)
             if move is None:
                 payload = yield from self._payload(queues, lease)
                 if payload is None:
@@ -198,3 +221,9 @@ class Recovery:
         )
         if replies[1] == 1:  # it returned between the two
             connection.call("SADD", keys.processes, identity)
+
+
+def _has_begun(lease: Lease, identity: str) -> bool:
+    """Whether that owner runs the job: a suspect waits for a solo child in the one that fetched
+    it."""
+    return is_solo(identity) or not lease.is_suspect

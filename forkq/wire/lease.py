@@ -7,6 +7,8 @@ from typing import Final
 
 # Seconds for which a child's record lasts after a heartbeat: without one, its leases may be taken.
 RECORD_TTL: Final = 60
+# How the nonce of a solo child begins, instead of with four of its hex digits.
+_SOLO: Final = "solo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,16 @@ def identity(host: str, pid: int, nonce: str) -> str:
     """The identity of a child. The master chooses ``nonce`` (12 hex digits) before the fork, so it
     can rescue the leases of a child that dies before its first message."""
     return f"{host}:{pid}:{nonce}"
+
+
+def solo_nonce(nonce: str) -> str:
+    """The nonce of a solo child. Leases name it, so any host can tell that a job ran alone."""
+    return _SOLO + nonce[len(_SOLO) :]
+
+
+def is_solo(identity: str) -> bool:
+    """Whether that process is a solo child: it runs one suspect at a time, and nothing else."""
+    return identity.rpartition(":")[2].startswith(_SOLO)
 
 
 def owner(identity: str) -> str:

@@ -192,3 +192,21 @@ def become(path: str) -> None:
     else:
         Path(path).touch()
         os.execv("/bin/sleep", ["sleep", "60"])
+
+
+@forkq.job(name="Hog")
+def hog() -> None:
+    """Takes memory until the kernel kills its child."""
+    record("begin")
+    taken = []
+    while True:
+        taken.append(bytearray(4 << 20))
+
+
+@forkq.job(name="Doomed")
+def doomed(path: str) -> None:
+    """Runs until a file appears, and then raises."""
+    record("begin")
+    while not Path(path).exists():
+        time.sleep(_SLICE)
+    raise ValueError("doomed")

@@ -128,8 +128,13 @@ def counter(redis: Redis, name: str) -> int:
 
 
 def workers(tree: ForkqTree) -> list[psutil.Process]:
-    """The tree's children that run jobs: the clock is none."""
-    return tree.children("forkq child")
+    """The tree's children that fetch jobs: not the clock, not the solo children."""
+    return [child for child in tree.children("forkq child") if ".solo" not in title(child)]
+
+
+def solo_children(tree: ForkqTree) -> list[psutil.Process]:
+    """The tree's children that run one suspect at a time."""
+    return [child for child in tree.children("forkq child") if ".solo" in title(child)]
 
 
 def title(process: psutil.Process) -> str:

@@ -69,7 +69,7 @@ def test_an_exit_from_inside_a_job_is_a_crash_whatever_the_code(
     [found] = wait_until(lambda: payloads(redis, "dead"), deadline=20, what="its burial")
     assert found["jid"] == jid
     assert [crash["exit"] for crash in found["forkq"]["crashes"]] == [code] * 3
-    forkq.wait_log("job buried: its process died too often")
+    forkq.wait_log("its process died 3 times within 72 hours while this job ran alone")
     after = push(redis_server, "Quick", 0.001)
     journal.wait("end", [after], deadline=15)
     assert len(journal.lines("begin")) == 4

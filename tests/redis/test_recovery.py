@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -19,7 +20,7 @@ from forkq.wire.times import now
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 
-OWNER = "vm:1:aaaaaaaaaaaa"
+OWNER = "vm:1:soloaaaaaaaa"
 
 
 @pytest.fixture
@@ -47,10 +48,12 @@ def recover(recovery: Recovery, connection: RedisConnection) -> Recovered:
 
 
 def lease(redis: Redis, *jids: str, crashes: int) -> None:
-    """The owner holds these jobs, each of which has that many crash records."""
-    records = [{"at": now(), "signal": 9}] * crashes
+    """The solo child holds these jobs, each of which has that many crash records, and had been
+    given back to be buried."""
+    records = [{"at": now(), "signal": 9, "jobs": 1}] * crashes
+    marks = {"crashes": records, "failed": {"class": "forkq.errors.Crashed", "message": "x"}}
     for jid in jids:
-        job = {"class": "J", "args": [], "jid": jid, "forkq": {"crashes": records}}
+        job = {"class": "J", "args": [], "jid": jid, "forkq": marks}
         redis.hset("{queue:q}:inflight", f"{OWNER}/{jid}", json.dumps(job))
 
 
@@ -79,14 +82,24 @@ def test_a_burial_that_did_not_happen_is_not_reported(
     assert recover(recovery, connection) == Recovered(0, [])
 
 
-def test_what_was_buried_before_an_error_is_reported_when_all_is_done(
+def test_the_second_try_knows_how_many_jobs_the_first_one_found(
     recovery: Recovery, connection: RedisConnection, redis: Redis
 ) -> None:
-    lease(redis, "1", crashes=2)
-    lease(redis, "2", crashes=0)
+    """The job that is left was not alone."""
+    owner = "vm:1:aaaaaaaaaaaa"
+    job = json.dumps({"class": "J", "args": [], "jid": "1"})
+    for queue in ("q", "r"):
+        redis.hset(f"{{queue:{queue}}}:inflight", f"{owner}/1", job)
     redis.set("queue:q", "no list")
+
+    def recover_both() -> Recovered:
+        connection.connect()
+        return carry_out(connection, recovery.recover(["q", "r"], owner, Crash(signal=9)))
+
     with pytest.raises(RedisError):
-        recover(recovery, connection)
-    assert redis.zcard("dead") == 1
+        recover_both()
+    assert redis.llen("queue:r") == 1
     redis.delete("queue:q")
-    assert recover(recovery, connection) == Recovered(2, ["J 1"])
+    assert recover_both() == Recovered(1, [])
+    payload: Any = redis.lindex("queue:q", 0)
+    assert json.loads(payload)["forkq"]["crashes"][0]["jobs"] == 2

@@ -28,6 +28,7 @@ from tests.support.server import Server
 from tests.support.waiting import wait_until
 
 DEAD, ALIVE = "vm:1:dddddddddddd", "vm:2:aaaaaaaaaaaa"
+DEAD_SOLO = "vm:1:solodddddddd"  # it ran one suspect, alone
 PID_SCOPE = "another-boot/pid:[1]"
 ELSEWHERE = f"{PID_SCOPE}/4242/100"
 # Seconds for which a clock that has started, or finds Redis back, calls no host lost.
@@ -518,18 +519,20 @@ def test_a_damaged_list_of_fetched_queues_is_logged_once_and_stops_nothing(
 # Recovery itself, as the master uses it too
 
 
-def test_a_job_recovered_for_the_third_time_is_buried_with_the_reason(
+def test_a_job_that_also_kills_the_child_that_is_to_bury_it_is_buried_with_the_reason(
     connection: RedisConnection, redis: Redis
 ) -> None:
+    """After the third crash a child is to bury it, which calls the app's death handlers."""
     recovery = Recovery(DeadSet(Keys()))
-    lease(redis, DEAD, job(jid="bad"))
-    for crash in range(1, 4):
-        done = carry_out(connection, recovery.recover(["q"], DEAD, Crash(signal=11)))
-        assert done == Recovered(1, ["J bad"] if crash == 3 else [])
-        if crash < 3:
+    lease(redis, DEAD_SOLO, job(jid="bad"))
+    for crash in range(1, 5):
+        done = carry_out(connection, recovery.recover(["q"], DEAD_SOLO, Crash(signal=11)))
+        assert done == Recovered(1, ["J bad"] if crash == 4 else [])
+        if crash < 4:
             payload = redis.rpop("queue:q")
             assert isinstance(payload, bytes)
-            lease(redis, DEAD, payload.decode())
+            assert ("failed" in json.loads(payload)["forkq"]) == (crash == 3)
+            lease(redis, DEAD_SOLO, payload.decode())
     dead: Any = redis.zrange("dead", 0, -1)[0]
     assert json.loads(dead)["error_class"] == "forkq.errors.Crashed"
     assert queued(redis) == []
@@ -564,16 +567,16 @@ def large(**keys: Any) -> str:
 def test_a_large_job_is_recovered_like_any_other(
     connection: RedisConnection, redis: Redis, payload: str
 ) -> None:
-    """It goes back twice, unchanged but for its crash records; then it is buried."""
+    """It goes back, unchanged but for its marks, until it has killed too many."""
     recovery = Recovery(DeadSet(Keys()))
-    for crash in range(1, 4):
-        lease(redis, DEAD, payload)
+    for crash in range(1, 5):
+        lease(redis, DEAD_SOLO, payload)
         done = carry_out(
-            connection, recovery.recover(["q"], DEAD, Crash(signal=11), may_return=True)
+            connection, recovery.recover(["q"], DEAD_SOLO, Crash(signal=11), may_return=True)
         )
-        assert done == Recovered(1, ["J 1"] if crash == 3 else [])
-        assert redis.hget(Keys().lost(DEAD), "1") == b"J 1"
-        if crash < 3:
+        assert done == Recovered(1, ["J 1"] if crash == 4 else [])
+        assert redis.hget(Keys().lost(DEAD_SOLO), "1") == b"J 1"
+        if crash < 4:
             before, [found] = json.loads(payload), queued(redis)
             assert len(found["forkq"]["crashes"]) == crash
             assert before.pop("forkq", {}).get("other") == found.pop("forkq").get("other")
@@ -581,6 +584,25 @@ def test_a_large_job_is_recovered_like_any_other(
             payload = redis.rpop("queue:q").decode()  # type: ignore[union-attr]
     assert redis.zcard("dead") == 1
     assert redis.exists("{queue:q}:inflight") == 0
+
+
+@pytest.mark.parametrize("where", ["bare", "key", "inside"])
+def test_large_jobs_that_were_in_progress_together_become_suspects_where_they_are(
+    connection: RedisConnection, redis: Redis, where: str
+) -> None:
+    """A child that crashes while it only holds them, for solo children, changes nothing."""
+    keys: dict[str, Any] = {"key": {"forkq": {"other": 1}}, "inside": {"last": {"forkq": 1}}}
+    lease(redis, DEAD, *(large(jid=str(n), **keys.get(where, {})) for n in range(2)))
+    recovery = Recovery(DeadSet(Keys()))
+    for _ in range(2):
+        carry_out(connection, recovery.recover(["q"], DEAD, Crash(signal=9)))
+        found = queued(redis)
+        assert [job["jid"] for job in found] == ["0", "1"]
+        for job in found:
+            assert job["forkq"]["suspect"] is True
+            assert [crash["jobs"] for crash in job["forkq"]["crashes"]] == [2]
+        lease(redis, DEAD, *(payload.decode() for payload in redis.lrange("queue:q", 0, -1)[::-1]))  # type: ignore[union-attr]
+        redis.delete("queue:q")
 
 
 def test_large_jobs_stay_in_redis_and_keep_their_order(

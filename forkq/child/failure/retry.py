@@ -15,8 +15,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from ...errors import InvalidJob, MalformedPayload, Shutdown
+from ...errors import Crashed, InvalidJob, MalformedPayload, Shutdown
 from ...registry import DISCARD, KILL, JobSpec
+from ...wire import marks
 from ...wire.lease import UnitOfWork
 from ...wire.payload import Payload, dumps, loads, wrap_malformed
 from ...wire.printable import class_name, frames, message
@@ -83,6 +84,9 @@ def decide(
         job = loads(unit.payload)
     except MalformedPayload as malformed:
         return Bury(wrap_malformed(unit.payload, unit.queue_name, malformed), None)
+    marks.clear(job)
+    if isinstance(error, Crashed):
+        return _after_crashes(job, unit, error, complain)
     limit = _limit(job, spec, complain)
     if limit is None:
         return Drop(job)
@@ -95,6 +99,19 @@ def decide(
     if verdict == KILL:
         return _give_up(job, unit, spec, error, complain)
     return _written(unit, job, lambda payload: Retry(now() + delay, payload), complain)
+
+
+def _after_crashes(
+    job: Payload, unit: UnitOfWork, error: BaseException, complain: Complain
+) -> Decision:
+    """The job has killed too many processes: it is not retried, whatever its ``retry`` says."""
+    if job.get("on_crash") == "discard":
+        return Drop(None)
+    if job.get("dead") is False:
+        return Drop(job)
+    _write_error(job, unit, error)
+    job.setdefault("failed_at", now())
+    return _written(unit, job, lambda payload: Bury(payload, job), complain)
 
 
 def _limit(job: Payload, spec: JobSpec | None, complain: Complain) -> int | None:
@@ -114,10 +131,10 @@ def _limit(job: Payload, spec: JobSpec | None, complain: Complain) -> int | None
 
 def _record(job: Payload, unit: UnitOfWork, error: BaseException) -> int:
     """Writes the failure into the job; returns its retry count, 0 at the first failure."""
+    _write_error(job, unit, error)
     elsewhere = job.get("retry_queue")
-    job["queue"] = elsewhere if elsewhere and type(elsewhere) is str else unit.queue_name
-    job["error_message"] = message(error, _MESSAGE_LIMIT)
-    job["error_class"] = class_name(type(error))
+    if elsewhere and type(elsewhere) is str:
+        job["queue"] = elsewhere
     count = job.get("retry_count")
     if type(count) is int:
         job["retry_count"] = max(0, count + 1)
@@ -128,6 +145,12 @@ def _record(job: Payload, unit: UnitOfWork, error: BaseException) -> int:
     if job.get("backtrace"):
         job["error_backtrace"] = _backtrace(error, job["backtrace"])
     return int(job["retry_count"])
+
+
+def _write_error(job: Payload, unit: UnitOfWork, error: BaseException) -> None:
+    job["queue"] = unit.queue_name
+    job["error_message"] = message(error, _MESSAGE_LIMIT)
+    job["error_class"] = class_name(type(error))
 
 
 def _delay(

@@ -14,10 +14,10 @@ from redis.exceptions import NoScriptError
 
 from ...config.capsule import Capsule
 from ...store.connection import DamagedKey, RedisConnection, ResponseError
-from ...store.scripts import FETCH, REQUEUE
+from ...store.scripts import ADOPT, FETCH, REQUEUE
 from ...store.server_time import ServerTime
 from ...wire.keys import Keys
-from ...wire.lease import UnitOfWork, owner
+from ...wire.lease import UnitOfWork, lease, owner
 from .damaged_keys import DamagedKeys
 from .fetch_request import FetchReply, FetchRequest
 from .queue_notes import QueueNotes
@@ -143,6 +143,15 @@ class FetchConnection:
             tracked = False
             self._tracked.changed(None)
         return FetchReply(units, short, tracked, lease_gone=bool(lease_gone))
+
+    def adopt(self, owner: str, queue: str, sequence: int) -> UnitOfWork | None:
+        """Takes over a lease of another child. None if it is gone. If the reply is lost, the lease
+        is one that is unknown here. Not while a fetch is under way."""
+        number, self._sequence = self._sequence, self._sequence + 1
+        leases = (lease(owner, sequence), f"{self._owner}{number}")
+        payload = self._connection.script(ADOPT, [self._keys.inflight(queue)], leases)
+        self._selector.offered.add(queue)
+        return None if payload is None else UnitOfWork(0, queue, number, payload)
 
     def knows(self, sequence: int) -> bool:
         """Whether all is known that was leased under that number. False while the fetch that asked

@@ -6,7 +6,8 @@ While a processor is free, one of them has the turn: it fetches, or waits for Re
 there may be jobs (supply.py has the table of states). Acknowledgements travel in the next fetch,
 which is sent while the last jobs still run.
 
-A child never leases more jobs than it has processors, so a job that is fetched starts at once.
+A child never leases more jobs than it has processors, so a job that is fetched starts at once. A
+solo child fetches nothing: it takes over the leases that the master names (``adopt``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final
 
 from ...config.capsule import Capsule
 from ...runtime.log import LogOnce
+from ...runtime.pipe import Adopt
 from ...store.connection import IDLE, ConnectionLost, RedisConnection
 from ...store.outage import Backoff, Outage
 from ...wire.lease import UnitOfWork
@@ -37,7 +39,9 @@ _WAITING: Final = State.WAITING
 class Fetcher:
     """Thread-safe: processors call ``take`` and ``acknowledge``, the manager the rest."""
 
-    def __init__(self, capsule: Capsule, connection: FetchConnection, outage: Outage) -> None:
+    def __init__(
+        self, capsule: Capsule, connection: FetchConnection, outage: Outage, *, solo: bool = False
+    ) -> None:
         self._concurrency = capsule.concurrency
         self._enough_done = max(1, capsule.concurrency * 3 // 4)
         self._connection = connection
@@ -49,8 +53,9 @@ class Fetcher:
         self._wakeups = WakeupBackoff()
         self._in_flight = InFlight()
         self._supply = Supply()
+        most = 0 if solo else capsule.concurrency
         self._leases = LeaseExchange(
-            capsule.concurrency, connection, self._in_flight, self._supply, self._wakeups, outage
+            most, connection, self._in_flight, self._supply, self._wakeups, outage
         )
         self._on_lost: Callable[[UnitOfWork], None] = lambda unit: None
 
@@ -113,6 +118,23 @@ class Fetcher:
         self._note_parked()
         self._waker.wake()  # the processor that waits may fetch again
 
+    # What suspects.py needs
+
+    def put_back(self, unit: UnitOfWork) -> None:
+        """Returns ``unit``, which no processor performs, to its queue."""
+        self._in_flight.forget(unit)
+        self._leases.must_reconcile = True  # returns each lease that is unknown here
+        self._waker.wake()
+
+    def adopt(self, order: Adopt) -> None:
+        """Takes over the lease that the master has named. Only in a solo child."""
+        self._leases.to_adopt.append(order)
+        self._waker.wake()
+
+    def report_adopted(self, on_adopted: Callable[[bool], None]) -> None:
+        """Has ``on_adopted`` called after each ``adopt``: whether the lease was still there."""
+        self._leases.on_adopted = on_adopted
+
     # What lost_leases.py and the heartbeat need
 
     def report_lost(
@@ -146,9 +168,7 @@ class Fetcher:
         """The processor of ``holdings`` died: returns its job to its queue, and frees its turn."""
         for unit in holdings.units:
             if self.find(unit.sequence) is unit:
-                self._in_flight.forget(unit)
-                self._leases.must_reconcile = True  # returns each lease that is unknown here
-                self._waker.wake()
+                self.put_back(unit)
         self._turn.release(holdings)
 
     def quiet(self) -> None:
@@ -161,8 +181,9 @@ class Fetcher:
         return self._in_flight.units()
 
     def flush(self) -> None:
-        """Acknowledges what Redis could not be told when the last processor ended."""
-        if self._leases.quiet and self._in_flight.done:
+        """Once quiet: acknowledges what Redis could not be told when the last processor ended, and
+        returns what was put back."""
+        if self._leases.quiet and (self._in_flight.done or self._leases.must_reconcile):
             self._leases.exchange()
 
     def give_back(self) -> bool:

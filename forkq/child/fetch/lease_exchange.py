@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
+from ...runtime.pipe import Adopt
 from ...store.connection import ConnectionLost, RedisConnection, RedisError
 from ...store.outage import Outage
 from .fetch_connection import FetchConnection
@@ -38,6 +40,8 @@ class LeaseExchange:
         self.quiet = False
         self.must_reconcile = False
         self.look_for_lost: Callable[[RedisConnection], None] = lambda connection: None
+        self.to_adopt: deque[Adopt] = deque()
+        self.on_adopted: Callable[[bool], None] = lambda found: None
         self._concurrency = concurrency
         self._connection = connection
         self._in_flight = in_flight
@@ -73,6 +77,7 @@ class LeaseExchange:
                 if not self._connection.busy:
                     self.request()
                 self._take_in()
+                self._adopt()
                 self._requeue_in_time()
             except (*ConnectionLost, RedisError) as error:
                 self.failed(error)
@@ -133,6 +138,15 @@ class LeaseExchange:
         self._in_flight.add(reply.units)
         if reply.lease_gone:
             self.look_for_lost(self._connection.connection)
+
+    def _adopt(self) -> None:
+        """Takes over the leases that the master has named, unless they are gone."""
+        while self.to_adopt:
+            order = self.to_adopt[0]
+            unit = self._connection.adopt(order.owner, order.queue, order.sequence)
+            self.to_adopt.popleft()
+            self._in_flight.add([unit] if unit else ())
+            self.on_adopted(unit is not None)
 
     def _requeue_in_time(self) -> None:
         """Now and then: a command of a connection that was given up may have reached Redis later,

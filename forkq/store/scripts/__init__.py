@@ -35,6 +35,7 @@ def _read(name: str) -> bytes:
 
 
 SET_ADD = _load("set_add")
+ADOPT = _load("adopt")
 BURY = _load("bury")
 CRON_CLAIM = _load("cron_claim")
 RULES_CHANGE = _load("rules_change")

@@ -27,8 +27,15 @@ def job(**keys: Any) -> dict[str, Any]:
 
 
 def crashes(*ages: float) -> dict[str, Any]:
-    """The key of a job whose process died so many seconds ago."""
-    return {"crashes": [{"at": now() - age, "signal": 9} for age in ages]}
+    """The key of a job whose process died so many seconds ago, while the job ran alone."""
+    return {"crashes": [{"at": now() - age, "signal": 9, "jobs": 1} for age in ages]}
+
+
+def failure(payload: bytes) -> str:
+    """Why a child that fetches the job shall settle it and not run it; "" if it shall run it."""
+    found = json.loads(payload)["forkq"]
+    assert found["suspect" if "failed" not in found else "crashes"]
+    return str(found["failed"]["message"]) if "failed" in found else ""
 
 
 def test_a_record_says_when_how_and_where() -> None:
@@ -37,7 +44,8 @@ def test_a_record_says_when_how_and_where() -> None:
     assert verdict == "requeue"
     [record] = json.loads(payload)["forkq"]["crashes"]
     assert before <= record.pop("at") <= now()
-    assert record == {"signal": 11, "exit": None, "rss": 2048, "host": socket.gethostname()}
+    host = socket.gethostname()
+    assert record == {"signal": 11, "exit": None, "rss": 2048, "jobs": 1, "host": host}
 
 
 def test_a_reason_stands_in_the_record_where_there_is_one() -> None:
@@ -48,31 +56,72 @@ def test_a_reason_stands_in_the_record_where_there_is_one() -> None:
 def test_everything_else_in_the_payload_is_unchanged() -> None:
     mine = job(custom={"k": []}, retry_count=3, forkq={"other": 1})
     found = json.loads(stamped(mine)[1])
-    assert found.pop("forkq").keys() == {"other", "crashes"}
+    assert found.pop("forkq").keys() == {"other", "crashes", "suspect"}
     mine.pop("forkq")
     assert found == mine
 
 
-def test_the_third_crash_within_72_hours_buries_with_the_reason() -> None:
+def test_the_third_crash_of_a_job_that_ran_alone_within_72_hours_ends_it() -> None:
+    """A child is to bury it, since only a child can call the app's death handlers."""
     assert DEADLY_CRASHES == 3
-    assert stamped(job(forkq=crashes(HOUR)))[0] == "requeue"
+    assert failure(stamped(job(forkq=crashes(HOUR)))[1]) == ""
     verdict, payload = stamped(job(forkq=crashes(71 * HOUR, HOUR)))
+    assert verdict == "requeue"
+    assert "3 times within 72 hours while this job ran alone" in failure(payload)
+    assert failure(payload).endswith("last by signal 9")
+    found = json.loads(payload)["forkq"]
+    assert "suspect" not in found
+    assert len(found["crashes"]) == 3
+
+
+def test_a_crash_with_other_jobs_in_progress_makes_a_suspect_and_does_not_count() -> None:
+    _, payload = stamped(job(forkq=crashes(3, 2, 1)), Crash(signal=9, jobs=2))
+    assert failure(payload) == ""
+    company = {"crashes": [{"at": now(), "jobs": 5}] * 9}
+    _, payload = stamped(job(forkq=company))
+    assert failure(payload) == ""
+    assert json.loads(payload)["forkq"]["suspect"] is True
+
+
+def test_a_job_that_kills_the_child_that_is_to_bury_it_is_buried_here() -> None:
+    _, payload = stamped(job(forkq=crashes(1, 2)))
+    assert stamped(payload, Crash(signal=9, jobs=2))[0] == "requeue"
+    verdict, payload = stamped(payload)
     assert verdict == "bury"
     found = json.loads(payload)
     assert found["error_class"] == "forkq.errors.Crashed"
-    assert "3 times within 72 hours" in found["error_message"]
-    assert "signal 9" in found["error_message"]
     assert found["queue"] == "mail"
     assert now() - found["failed_at"] < 5
-    assert len(found["forkq"]["crashes"]) == 3
+
+
+def test_a_job_may_have_a_budget_of_its_own() -> None:
+    assert failure(stamped(job(crashes=1))[1]).startswith("its process died 1 times")
+    for budget in (5, 20):
+        assert failure(stamped(job(crashes=budget, forkq=crashes(*range(budget - 2))))[1]) == ""
+        assert failure(stamped(job(crashes=budget, forkq=crashes(*range(budget - 1))))[1]) != ""
+
+
+@pytest.mark.parametrize("budget", [0, -1, "x", None, True, 2.0])
+def test_a_budget_that_is_no_number_of_crashes_is_the_default(budget: Any) -> None:
+    assert failure(stamped(job(crashes=budget, forkq=crashes(1)))[1]) == ""
+    assert failure(stamped(job(crashes=budget, forkq=crashes(1, 2)))[1]) != ""
+
+
+def test_a_job_may_run_again_after_any_number_of_crashes() -> None:
+    payload = dumps(job(on_crash="requeue"))
+    for _ in range(50):
+        verdict, payload = stamped(payload)
+        assert (verdict, failure(payload)) == ("requeue", "")
+    assert len(json.loads(payload)["forkq"]["crashes"]) == 10
 
 
 def test_crashes_of_long_ago_do_not_count() -> None:
-    assert stamped(job(forkq=crashes(73 * HOUR, 100 * HOUR, HOUR)))[0] == "requeue"
+    assert failure(stamped(job(forkq=crashes(73 * HOUR, 100 * HOUR, HOUR)))[1]) == ""
 
 
 def test_a_buried_job_keeps_the_time_of_its_first_failure() -> None:
-    _, payload = stamped(job(forkq=crashes(1, 2), failed_at=1795216066.5))
+    marks = {**crashes(1, 2, 3), "failed": {}}
+    _, payload = stamped(job(forkq=marks, failed_at=1795216066.5))
     assert json.loads(payload)["failed_at"] == 1795216066.5
 
 
@@ -82,7 +131,7 @@ def test_a_buried_job_keeps_the_time_of_its_first_failure() -> None:
 )
 def test_a_buried_job_says_how_its_last_process_died(crash: Crash, words: str) -> None:
     _, payload = stamped(job(forkq=crashes(1, 2)), crash)
-    assert json.loads(payload)["error_message"].endswith(f"last by {words}")
+    assert failure(payload).endswith(f"last by {words}")
 
 
 @pytest.mark.parametrize("raw", [b"{nope", b"[1]", b"", b'{"class":"A","args":["\xff"]}'])
@@ -103,8 +152,9 @@ def test_other_values_under_the_key_forkq_do_no_harm(found: Any) -> None:
 
 
 def test_milliseconds_are_read_as_such() -> None:
-    recent = {"crashes": [{"at": int((now() - 60) * 1000)}, {"at": int((now() - 90) * 1000)}]}
-    assert stamped(job(forkq=recent))[0] == "bury"
+    ages = (60, 90)
+    recent = {"crashes": [{"at": int((now() - age) * 1000), "jobs": 1} for age in ages]}
+    assert failure(stamped(job(forkq=recent))[1]) != ""
 
 
 @pytest.mark.parametrize("raw", [b"{nope", b"[]", b"\xff"])

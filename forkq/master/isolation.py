@@ -1,0 +1,136 @@
+"""Isolation: each suspect runs alone, in a solo child that the master forks for it.
+
+A suspect is a job that was in progress when a process died. A child that fetches one holds its
+lease and reports it. The master names the lease to a solo child of the same capsule, which takes it
+over in Redis (adopt.lua) and runs the job. A few solo children run side by side, so that innocent
+jobs do not wait for each other. They end when no suspect is left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ..config.capsule import Capsule
+from ..runtime.pipe import Adopt, Adopted, Release, Stop, SuspectHeld
+from .child_handle import ChildHandle, Slot
+from .children import Children
+
+# How many solo children of one capsule run side by side.
+MOST_SOLO: Final = 4
+# Seconds that solo children without a job stay, for the next suspect.
+_LINGER: Final = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class Suspect:
+    """One suspect: who holds its lease. ``adopted``: its solo child does, by now."""
+
+    holder: ChildHandle
+    queue: str
+    sequence: int
+    adopted: bool = False
+
+
+class Isolation:
+    """Called in each turn of the master's loop, until the tree stops."""
+
+    def __init__(self, capsules: tuple[Capsule, ...], children: Children) -> None:
+        self._children = children
+        self._wards = {capsule.name: SoloChildren(capsule, children) for capsule in capsules}
+
+    def advance(self, *, quiet: bool) -> None:
+        """Reads what the children have reported, and takes the next steps. A quiet tree begins no
+        job: its children put the suspects back that they hold."""
+        for child in self._children:
+            if child.isolation_facts and child.slot.capsule is not None:
+                facts, child.isolation_facts = child.isolation_facts, []
+                ward = self._wards[child.slot.capsule.name]
+                for fact in facts:
+                    ward.read(child, fact)
+        for ward in self._wards.values():
+            ward.advance(quiet=quiet)
+
+
+class SoloChildren:
+    """The solo children of one capsule, and the suspects that wait for them."""
+
+    def __init__(self, capsule: Capsule, children: Children) -> None:
+        alone = replace(capsule, concurrency=1, workers=1)
+        most = min(MOST_SOLO, capsule.concurrency * capsule.workers)
+        self._slots = [Slot(f"{capsule.name}.solo{n}", alone, solo=True) for n in range(most)]
+        self._children = children
+        self._waiting: deque[Suspect] = deque()
+        self._running: dict[ChildHandle, Suspect] = {}  # by solo child
+        self._idle_since = time.monotonic()
+
+    def read(self, child: ChildHandle, fact: object) -> None:
+        """Something that ``child`` has reported."""
+        if isinstance(fact, SuspectHeld):
+            self._waiting.append(Suspect(child, fact.queue, fact.sequence))
+        elif isinstance(fact, Adopted) and child in self._running:
+            suspect = self._running[child]
+            suspect.adopted = True
+            if self._lives(suspect.holder):
+                suspect.holder.send(Release(suspect.sequence))
+            if not fact.found:
+                del self._running[child]
+        else:
+            self._running.pop(child, None)
+
+    def advance(self, *, quiet: bool) -> None:
+        """Names suspects to solo children that are free, and forks or ends solo children."""
+        self._forget_the_dead()
+        if quiet:
+            self._waiting.clear()
+        if self._waiting or self._running:
+            self._idle_since = time.monotonic()
+            self._assign()
+            self._fork_missing()
+        elif quiet or time.monotonic() >= self._idle_since + _LINGER:
+            self._end_all()
+
+    def _forget_the_dead(self) -> None:
+        """What a dead solo child had not taken over waits for another one. The rescue returns what
+        a dead child held, and then it is fetched again."""
+        for child, suspect in list(self._running.items()):
+            if not self._lives(child):
+                del self._running[child]
+                if not suspect.adopted:
+                    self._waiting.appendleft(suspect)
+        if self._waiting:
+            self._waiting = deque(one for one in self._waiting if self._lives(one.holder))
+
+    def _assign(self) -> None:
+        for slot in self._slots:
+            child = slot.child
+            if child is None or not self._is_free(child):
+                continue
+            if not self._waiting:
+                return
+            suspect = self._waiting.popleft()
+            self._running[child] = suspect
+            child.send(Adopt(suspect.holder.identity, suspect.queue, suspect.sequence))
+
+    def _fork_missing(self) -> None:
+        missing = len(self._waiting) + len(self._running)
+        for slot in self._slots:
+            if missing <= 0:
+                return
+            if slot.child is None and time.monotonic() >= slot.due:
+                self._children.fill(slot)
+            missing -= 1
+
+    def _end_all(self) -> None:
+        for slot in self._slots:
+            if slot.child is not None and self._is_free(slot.child):
+                slot.child.send(Stop(None))
+
+    def _is_free(self, child: ChildHandle) -> bool:
+        """Whether it can run a suspect: it has booted, has none, and was not told to end."""
+        return child.was_ready and child not in self._running and child.stop_ordered_at is None
+
+    def _lives(self, child: ChildHandle) -> bool:
+        return self._children.by_pid.get(child.pid) is child
