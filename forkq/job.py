@@ -18,7 +18,10 @@ R = TypeVar("R")
 
 # The payload keys that a definition may set; another one is a typo.
 OPTIONS: Final = frozenset(
-    {"queue", "retry", "dead", "backtrace", "retry_queue", "retry_for", "tags", "log_level"}
+    {
+        *("queue", "retry", "dead", "backtrace", "retry_queue", "retry_for", "tags", "log_level"),
+        *("on_crash", "crashes"),
+    }
 )
 
 

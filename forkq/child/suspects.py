@@ -49,6 +49,7 @@ class Suspects:
         """A solo child has taken over that lease."""
         unit = self._held.pop(sequence, None)
         if unit is not None:
+            unit.lost = False  # wherever it runs now, it did not run here
             self._fetcher.forget(unit)
 
     def put_back(self) -> None:

@@ -124,6 +124,10 @@ def _facts(found: Found) -> dict[str, Any]:
     shown |= {"queue": found.queue, "owner": found.owner or None, "at": found.at or None}
     for key in ("created_at", "enqueued_at", "retry_count", "error_class", "failed_at"):
         shown[key] = job.get(key)
+    marks = job.get("forkq")
+    if type(marks) is dict:
+        shown["runs_alone"] = marks.get("suspect")
+        shown["crashes"] = marks.get("crashes") or None
     return {key: value for key, value in shown.items() if value is not None}
 
 
@@ -138,12 +142,30 @@ def _run_of(found: Found, jid: str) -> dict[str, Any]:
     return {"running_since": job.started_at, **progress}
 
 
+def _crash(crash: Any) -> str:
+    """One crash record, in a line; the stack in lines of its own."""
+    if type(crash) is not dict:
+        return "?"
+    at = crash.get("at")
+    when = timestamp(seconds(at)) if isinstance(at, int | float) else "?"
+    how = crash.get("reason") or (
+        f"signal {crash['signal']}" if crash.get("signal") else f"exit code {crash.get('exit')}"
+    )
+    jobs = "alone" if crash.get("jobs") == 1 else f"with {crash.get('jobs')} jobs in progress"
+    line = shown_name(f"{when} {how}, {jobs}, on {crash.get('host')}")
+    stack = crash.get("stack")
+    lines = stack.splitlines() if type(stack) is str else []
+    return "\n".join([line, *(f"  {shown_name(one)}" for one in lines)])
+
+
 def _shown(name: str, value: Any) -> str:
     if name == "progress":
         progress = Progress(**value)
         return f"{_progress(progress)} ({relative_time(progress.at)})"
     if name == "at":  # a score: always seconds, even if the pusher meant milliseconds
         return f"{timestamp(value)} ({relative_time(value)})"
+    if name == "crashes":
+        return "\n".join(_crash(crash) for crash in value) if type(value) is list else "?"
     if name.endswith(("_at", "_since")):
         stamp = seconds(value) if isinstance(value, int | float) else 0.0
         return f"{timestamp(stamp)} ({relative_time(stamp)})"

@@ -15,6 +15,7 @@ from typing import Final
 import psutil
 
 from ..config.capsule import Capsule
+from ..runtime import crash_file
 from ..runtime.assignment import STACKS_SIGNAL
 from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import (
@@ -33,6 +34,7 @@ from ..runtime.pipe import (
     Unbootable,
     send,
 )
+from ..store.recovery import Recovered
 from ..wire.printable import printable
 
 CLOCK: Final = "clock"
@@ -120,11 +122,12 @@ class ChildHandle:
     """One child process. Its pid cannot be reused before ``Children.reap`` has reaped it.
 
     ``reason``: why it cannot boot. ``rescued``: ``Rescue`` returns its leases.
-    ``isolation_facts``: what it has reported of suspects, and isolation.py has not read. Monotonic
-    times: ``pipe_closed_at``, when the child's end of the report pipe was closed;
-    ``stop_ordered_at``, when the master first told it to stop; ``last_fact_at``, when its last fact
-    arrived; ``silent_since``, the same moment for a child that the watchdog has found silent, else
-    None; ``lease_held_until``, how long the clock holds the leader's lease.
+    ``crash_file``: where faulthandler writes. ``in_progress``: its jobs at its death, once the
+    rescue has found them. ``isolation_facts``: what it has reported of suspects, and isolation.py
+    has not read. Monotonic times: ``pipe_closed_at``, when the child's end of the report pipe was
+    closed; ``stop_ordered_at``, when the master first told it to stop; ``last_fact_at``, when its
+    last fact arrived; ``silent_since``, the same moment for a child that the watchdog has found
+    silent, else None; ``lease_held_until``, how long the clock holds the leader's lease.
     """
 
     slot: Slot
@@ -148,6 +151,8 @@ class ChildHandle:
     stop_ordered_at: float | None = None
     stacks_requested_at: float | None = None
     lease_held_until: float = 0.0
+    crash_file: int | None = None
+    in_progress: list[str] | None = None
     isolation_facts: list[SuspectHeld | Adopted | SoloFree] = field(default_factory=list)
     last_fact_at: float = field(default_factory=time.monotonic)
     silent_since: float | None = None
@@ -185,12 +190,22 @@ class ChildHandle:
         it: any job can call ``exit``."""
         return self.exited_cleanly and code == CLEAN
 
+    def rescue_ended(self, recovered: Recovered) -> None:
+        """Its jobs have gone back."""
+        self.in_progress = recovered.in_progress
+
+    def crash_stack(self) -> str:
+        """What faulthandler has written of the thread that crashed; "" if nothing."""
+        return "" if self.crash_file is None else crash_file.stack_in(self.crash_file)
+
     def descriptors(self) -> Iterator[int]:
         """The master's descriptors for this child; children that are forked later close them."""
         yield self.control
         yield self.report.fd
         if self.pidfd is not None:
             yield self.pidfd
+        if self.crash_file is not None:
+            yield self.crash_file
 
     def send(self, order: Order) -> None:
         """Sends an order. A child that cannot receive it is dying, and will be reaped."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _BOOT_ATTEMPTS: Final = 3
 # Seconds until the next try when the system has no process or descriptor left.
 _FORK_PAUSE: Final = 1.0
+# Seconds that the line about a death waits for the rescue.
+_RESCUE_WAIT: Final = 1.0
 
 
 class Children:
@@ -87,12 +89,16 @@ class Children:
         if os.getpid() == 1:
             self._reap_orphans()
 
-    def log_deaths(self) -> None:
-        """Logs which children were reaped. Apart from ``reap``, so that no line delays a
+    def log_deaths(self, wait: float = _RESCUE_WAIT) -> None:
+        """Logs which children were reaped, and which jobs they had in progress: the rescue finds
+        that, for which a line waits a moment. Apart from ``reap``, so that no line delays a
         rescue."""
         deaths, self._unlogged_deaths = self._unlogged_deaths, []
         for death in deaths:
-            log_death(death, self._log)
+            if death.is_rescue_open and time.monotonic() < death.at + wait:
+                self._unlogged_deaths.append(death)
+            else:
+                log_death(death, self._log)
 
     def fill_slots(self, *, quiet: bool = False) -> None:
         """Forks a child for every empty slot that is due."""
@@ -130,7 +136,14 @@ class Children:
         if not child.rescued:
             child.rescued = True
             self._rescue.add(
-                DeadChild(child.identity, child.slot.queues, crash, child.processed, child.failed)
+                DeadChild(
+                    child.identity,
+                    child.slot.queues,
+                    crash,
+                    child.processed,
+                    child.failed,
+                    report=child.rescue_ended,
+                )
             )
 
     def end_pauses(self) -> None:
@@ -206,8 +219,9 @@ class Children:
 
     def _handle_exit(self, child: ChildHandle, code: int, rss: int) -> None:
         child.read_facts()  # its last facts may have come since
-        self._forget(child)
-        status = ExitStatus(code, rss, self._was_killed_by_oom(child, code))
+        oom = self._was_killed_by_oom(child, code)
+        uptime = time.monotonic() - child.born
+        status = ExitStatus(code, rss, uptime, oom, child.crash_stack())
         left_nothing = child.left_nothing(code)
         if not left_nothing:
             is_crash = child.was_ready and not child.exited_cleanly and not child.frozen
@@ -216,6 +230,7 @@ class Children:
         if was_in_slot:
             child.slot.record_death(child, status.text)
         orderly = left_nothing or (child.report.garbled and code == CLEAN)
+        self._forget(child)
         self._unlogged_deaths.append(Death(child, status, orderly, was_in_slot, self.were_ready))
 
     def _was_killed_by_oom(self, child: ChildHandle, code: int) -> bool:

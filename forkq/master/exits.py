@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ..store.crash_record import Crash
@@ -12,17 +13,22 @@ from .child_handle import ChildHandle
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
+# How many jobs in progress the line about a crash names.
+_MOST_JOBS: Final = 10
 _OUT_OF_MEMORY: Final = "SIGKILL by the kernel: out of memory"
 
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
     """What ``wait4`` returned. ``code`` is the exit code, or minus the signal; ``rss`` is the peak
-    memory in KiB; ``oom``: the kernel killed the process because memory ran out."""
+    memory in KiB; ``uptime`` in seconds; ``oom``: the kernel killed the process because memory ran
+    out; ``stack``: what faulthandler wrote of the thread that crashed."""
 
     code: int
     rss: int
+    uptime: float
     oom: bool = False
+    stack: str = ""
 
     @property
     def text(self) -> str:
@@ -39,22 +45,30 @@ class ExitStatus:
     @property
     def crash(self) -> Crash:
         """For the crash records of the child's jobs."""
-        if self.code >= 0:
-            return Crash(exit=self.code, rss=self.rss)
-        return Crash(signal=-self.code, rss=self.rss, reason=_OUT_OF_MEMORY if self.oom else None)
+        reason, uptime, stack = _OUT_OF_MEMORY if self.oom else None, self.uptime, self.stack
+        code = self.code if self.code >= 0 else None
+        number = -self.code if self.code < 0 else None
+        return Crash(number, code, self.rss, reason, uptime, stack)
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
     """One child that the master has reaped. ``orderly``: it ended as it was told to.
     ``replaced``: its slot is empty, so another child follows it. ``tree_was_ready``: all slots
-    had been filled with ready children before."""
+    had been filled with ready children before. ``at``: when it was reaped (monotonic)."""
 
     child: ChildHandle
     status: ExitStatus
     orderly: bool
     replaced: bool
     tree_was_ready: bool
+    at: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_rescue_open(self) -> bool:
+        """Whether it is not known yet which jobs were in progress."""
+        child = self.child
+        return child.rescued and bool(child.slot.queues) and child.in_progress is None
 
 
 def log_death(death: Death, log: FilteringBoundLogger) -> None:
@@ -73,7 +87,23 @@ def log_death(death: Death, log: FilteringBoundLogger) -> None:
     elif child.reason:  # the whole reason is logged when the last attempt has failed
         log.error("child cannot boot", child=child.name, attempt=child.slot.boot_failures)
     else:
-        log.error("child died", child=child.name, pid=child.pid, how=death.status.text)
+        log.error("child died", child=child.name, pid=child.pid, **_certificate(death))
+
+
+def _certificate(death: Death) -> dict[str, object]:
+    """How it died, and with what. Peak memory as people read it."""
+    status, jobs = death.status, death.child.in_progress
+    found: dict[str, object] = {
+        "how": status.text,
+        "peak": f"{status.rss / 1024:.0f} MB",
+        "uptime": round(status.uptime, 1),
+    }
+    if jobs:
+        more = len(jobs) - _MOST_JOBS
+        found["in_progress"] = ", ".join(jobs[:_MOST_JOBS]) + (f" and {more} more" * (more > 0))
+    if status.stack:
+        found["stack"] = status.stack
+    return found
 
 
 def _log_failed_boot(child: ChildHandle, log: FilteringBoundLogger) -> None:

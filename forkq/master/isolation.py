@@ -90,13 +90,13 @@ class SoloChildren:
             self._assign()
             self._fork_missing()
         elif quiet or time.monotonic() >= self._idle_since + _LINGER:
-            self._end_all()
+            self._end_idle()
 
     def _forget_the_dead(self) -> None:
-        """What a dead solo child had not taken over waits for another one. The rescue returns what
-        a dead child held, and then it is fetched again."""
+        """What a solo child had not taken over when it died, or went quiet, waits for another one.
+        The rescue returns what a dead child held, and then it is fetched again."""
         for child, suspect in list(self._running.items()):
-            if not self._lives(child):
+            if not self._lives(child) or (child.state != "running" and not suspect.adopted):
                 del self._running[child]
                 if not suspect.adopted:
                     self._waiting.appendleft(suspect)
@@ -106,30 +106,29 @@ class SoloChildren:
     def _assign(self) -> None:
         for slot in self._slots:
             child = slot.child
-            if child is None or not self._is_free(child):
+            if child is None or not self._waiting or not self._is_idle(child):
                 continue
-            if not self._waiting:
-                return
+            if child.state != "running":  # a web UI made it quiet: another one takes its slot
+                child.send(Stop(None))
+                continue
             suspect = self._waiting.popleft()
             self._running[child] = suspect
             child.send(Adopt(suspect.holder.identity, suspect.queue, suspect.sequence))
 
     def _fork_missing(self) -> None:
-        missing = len(self._waiting) + len(self._running)
-        for slot in self._slots:
-            if missing <= 0:
-                return
-            if slot.child is None and time.monotonic() >= slot.due:
+        empty = [slot for slot in self._slots if slot.child is None]
+        missing = len(self._waiting) + len(self._running) - (len(self._slots) - len(empty))
+        for slot in empty[: max(0, missing)]:
+            if time.monotonic() >= slot.due:
                 self._children.fill(slot)
-            missing -= 1
 
-    def _end_all(self) -> None:
+    def _end_idle(self) -> None:
         for slot in self._slots:
-            if slot.child is not None and self._is_free(slot.child):
+            if slot.child is not None and self._is_idle(slot.child):
                 slot.child.send(Stop(None))
 
-    def _is_free(self, child: ChildHandle) -> bool:
-        """Whether it can run a suspect: it has booted, has none, and was not told to end."""
+    def _is_idle(self, child: ChildHandle) -> bool:
+        """Whether it has booted, has no suspect, and was not told to end."""
         return child.was_ready and child not in self._running and child.stop_ordered_at is None
 
     def _lives(self, child: ChildHandle) -> bool:

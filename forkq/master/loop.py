@@ -136,6 +136,7 @@ class Master:
     def _finish(self) -> None:
         """All children are gone: returns the last jobs, then removes the master's own files."""
         self._rescue_last_jobs()
+        self._children.log_deaths(wait=0.0)
         if self._embedded is not None:
             self._log.info("stopping the embedded server, last of all")
             self._embedded.stop()

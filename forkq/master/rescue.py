@@ -9,9 +9,9 @@ tried again later.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +26,7 @@ from ..store.connection import (
     ResponseError,
 )
 from ..store.crash_record import Crash
-from ..store.recovery import Recovery
+from ..store.recovery import Recovered, Recovery
 from ..store.scripts import COUNTERS_ADD_MISSING, LEASES_OF_OWNER, RECOVER, REQUEUE
 from ..store.steps import Steps, resume
 
@@ -51,13 +51,15 @@ _LOAD_SCRIPTS: Final[Sequence[Command]] = [
 @dataclass(frozen=True, slots=True)
 class DeadChild:
     """A child whose leases must go back to ``queues``. ``crash`` is None if its jobs get no crash
-    record. ``processed`` and ``failed`` are the last counts that it reported to the master."""
+    record. ``processed`` and ``failed`` are the last counts that it reported to the master.
+    ``report`` is called when its jobs have gone back."""
 
     identity: str
     queues: tuple[str, ...]
     crash: Crash | None
     processed: int = 0
     failed: int = 0
+    report: Callable[[Recovered], None] = field(default=lambda recovered: None, compare=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -199,6 +201,7 @@ class Rescue:
         if isinstance(counted, ResponseError):
             self._log.error("counts of a dead child dropped", error=str(counted))
         recovered = yield from resume(moving, replies)
+        child.report(recovered)
         yield from self._recovery.forget(child.identity)
         spent = round((time.monotonic() - began) * 1000, 1)
         recovered.tell(self._log, "jobs rescued", owner=child.identity, ms=spent)

@@ -16,6 +16,7 @@ from ..child import main as child
 from ..clock import main as clock
 from ..config.config import Config
 from ..errors import CannotBoot
+from ..runtime import crash_file
 from ..runtime.assignment import Assignment, Generation, exit_process
 from ..runtime.exit_codes import INTERNAL_ERROR
 from ..runtime.pipe import Fact, Reader, facts
@@ -61,7 +62,9 @@ class Spawner:
         self._log.debug("spawned", child=slot.name, pid=pid)
         identity = lease.identity(socket.gethostname(), pid, assignment.nonce)
         report = Reader[Fact](pipes.report, facts)
-        return ChildHandle(slot, pid, _pidfd(pid), pipes.control, report, identity)
+        child = ChildHandle(slot, pid, _pidfd(pid), pipes.control, report, identity)
+        child.crash_file = pipes.crash_file
+        return child
 
     def _assignment(self, slot: Slot, pipes: _Pipes, quiet: bool) -> Assignment:
         self._number += 1
@@ -75,6 +78,7 @@ class Spawner:
             quiet,
             self._generation,
             self._number,
+            pipes.crash_file,
         )
 
     def _fork(self, assignment: Assignment, new_ends: tuple[int, int]) -> int:
@@ -112,22 +116,25 @@ class Spawner:
 
 
 class _Pipes(NamedTuple):
-    """The control pipe and the report pipe of one child. ``control`` and ``report`` are the
-    master's ends."""
+    """The control pipe and the report pipe of one child, and the file for its crash. ``control``
+    and ``report`` are the master's ends."""
 
     child_control: int
     control: int
     report: int
     child_report: int
+    crash_file: int | None
 
     @classmethod
     def open(cls) -> _Pipes:
-        """Opens all four ends, or none. Raises OSError."""
-        control = os.pipe()
+        """Opens them all, or none. Raises OSError."""
+        opened: list[int] = []
         try:
-            pipes = cls(*control, *os.pipe())
+            for _ in range(2):
+                opened += os.pipe()
+            pipes = cls(opened[0], opened[1], opened[2], opened[3], crash_file.make())
         except OSError:
-            for end in control:
+            for end in opened:
                 os.close(end)
             raise
         for end in (pipes.control, pipes.child_report):
@@ -138,6 +145,8 @@ class _Pipes(NamedTuple):
         """When there is no child."""
         os.close(self.control)
         os.close(self.report)
+        if self.crash_file is not None:
+            os.close(self.crash_file)
 
     def close_child_ends(self) -> None:
         """In the master, after the fork."""

@@ -16,6 +16,7 @@ from typing import Final, NoReturn
 
 from ..config.capsule import Capsule
 from ..wire import lease
+from . import crash_file
 from .stderr import unblocked
 
 # The terminal sends these to the whole process group. A child ignores them: only the master obeys
@@ -56,7 +57,7 @@ class Assignment:
     """The child's name, its capsule, and its ends of the two pipes.
 
     ``capsule`` is None for the clock. ``quiet``: the tree is quiet, so the child fetches nothing.
-    ``number`` counts the master's forks.
+    ``number`` counts the master's forks. ``crash_file``: see crash_file.py.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Assignment:
     quiet: bool
     generation: Generation = field(default_factory=Generation.begin)
     number: int = 0
+    crash_file: int | None = None
 
     @property
     def solo(self) -> bool:
@@ -141,6 +143,7 @@ def _become_job_fork() -> None:
         with suppress(OSError):
             os.close(fd)
     signal.set_wakeup_fd(-1)
+    faulthandler.disable()  # a crash of the fork is none of the child
     for number in (*_MASTER_SIGNALS, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     _unblock_term()
@@ -154,6 +157,8 @@ def install_signals(assignment: Assignment) -> int:
     _pipes = (assignment.control, assignment.report)
     for number in _MASTER_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    if assignment.crash_file is not None:
+        crash_file.enable(assignment.crash_file)
     if sys.stderr is not None:  # if it is closed, descriptor 2 may be any file
         faulthandler.register(STACKS_SIGNAL, file=unblocked(), all_threads=True)
     read_end, write_end = os.pipe()

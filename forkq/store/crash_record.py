@@ -36,13 +36,15 @@ _JID: Final = rb'"jid"\s*:\s*"([^"\\]{1,100})"'
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """How an owner died. ``rss`` is its peak memory in KiB; ``jobs`` is how many jobs it had in
-    progress."""
+    """How an owner died. ``rss`` is its peak memory in KiB; ``uptime`` in seconds; ``stack`` is the
+    Python stack of the thread that crashed; ``jobs`` is how many jobs it had in progress."""
 
     signal: int | None = None
     exit: int | None = None
     rss: int | None = None
     reason: str | None = None
+    uptime: float | None = None
+    stack: str | None = None
     jobs: int = 1
 
     @property
@@ -59,8 +61,9 @@ class Crash:
     def record(self) -> Payload:
         """As it stands in a payload: docs/wire.md, ``forkq``."""
         fields = {"signal": self.signal, "exit": self.exit, "rss": self.rss, "jobs": self.jobs}
-        reason = {"reason": self.reason} if self.reason else {}
-        return {"at": now(), **fields, "host": socket.gethostname(), **reason}
+        found = {"reason": self.reason, "uptime": self.uptime, "stack": self.stack}
+        known = {key: value for key, value in found.items() if value}
+        return {"at": now(), **fields, "host": socket.gethostname(), **known}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,13 @@ class Lease:
     how: bytes
     payload: bytes
     end: bytes
+
+    @property
+    def job(self) -> str:
+        """Class and jid, for people."""
+        if self.how == b"whole":
+            return class_and_jid(self.payload)
+        return _class_and_jid_in_ends(self)
 
     @property
     def is_suspect(self) -> bool:
@@ -103,7 +113,7 @@ class Move:
     @property
     def name(self) -> str:
         """Class and jid, for people."""
-        return class_and_jid(self.text) if self.keep == 0 else _class_and_jid_in_ends(self.lease)
+        return self.lease.job
 
 
 def unchanged(lease: Lease) -> Move:

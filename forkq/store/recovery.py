@@ -30,10 +30,12 @@ _NOTE_TTL: Final = 86_400  # seconds; a host that was cut off for longer counts 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The result of a recovery: how many jobs it moved, and which of them it buried."""
+    """The result of a recovery: how many jobs it moved, which of them it buried, and which had been
+    in progress."""
 
     moved: int
     buried: list[str]
+    in_progress: list[str] = field(default_factory=list, compare=False)
 
     def tell(self, log: FilteringBoundLogger, event: str, **details: Any) -> None:
         """Logs one line for the jobs that went back, and one for each that was buried. No death
@@ -106,7 +108,7 @@ class Recovery:
         if problem is not None:
             raise problem
         del self._progress[identity]
-        return Recovered(progress.moved, progress.buried)
+        return Recovered(progress.moved, progress.buried, [lease.job for lease in begun])
 
     def _look_for_burials(self, progress: _Progress) -> Steps[None]:
         """Finds the jobs that an earlier try buried, if the reply to it was lost or an error."""

@@ -29,6 +29,10 @@ MALFORMED = "forkq.malformed"
 _BEGINS_JSON = '["-0123456789tfn/'
 # A larger `retry_for` is a time stamp by mistake: the job would be retried for ever.
 _RETRY_FOR_CEILING = 1e9
+# What becomes of a job that has killed too many processes, and how many it may kill: crash records
+# of so many fit into a payload.
+_ON_CRASH = ("dead", "requeue", "discard")
+_MOST_CRASHES = 100
 
 _decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
@@ -153,8 +157,19 @@ def _check_shape(job: Payload) -> None:
     window = job.get("retry_for", 0)
     sane = type(window) in (int, float) and 0 <= window <= _RETRY_FOR_CEILING
     _require(sane, name, "retry_for", window, "a number of seconds up to 1e9")
+    _check_crash_options(job, name)
     if "jid" in job:
         _require(type(job["jid"]) is str and job["jid"] != "", name, "jid", job["jid"], "a string")
+
+
+def _check_crash_options(job: Payload, name: str) -> None:
+    if "on_crash" in job:
+        known = job["on_crash"] in _ON_CRASH if type(job["on_crash"]) is str else False
+        _require(known, name, "on_crash", job["on_crash"], f"one of {', '.join(_ON_CRASH)}")
+    if "crashes" in job:
+        most = job["crashes"]
+        sane = type(most) is int and 1 <= most <= _MOST_CRASHES
+        _require(sane, name, "crashes", most, f"a whole number from 1 to {_MOST_CRASHES}")
 
 
 def _require(ok: bool, job: str, key: str, found: Any, expected: str) -> None:

@@ -200,7 +200,7 @@ def hog() -> None:
     record("begin")
     taken = []
     while True:
-        taken.append(bytearray(4 << 20))
+        taken.append(bytearray(32 << 20))
 
 
 @forkq.job(name="Doomed")

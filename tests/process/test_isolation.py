@@ -110,7 +110,7 @@ def memory_group() -> Iterator[Path]:
     group = MEMORY / (own or "").lstrip("/") / f"forkq-test-{os.getpid()}"
     try:
         group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(400 << 20))
+        (group / "memory.limit_in_bytes").write_text(str(256 << 20))
     except OSError as error:
         pytest.skip(f"no memory control group can be made ({error}): run as root, with cgroup v1")
     yield group
@@ -133,7 +133,7 @@ def test_a_job_that_takes_all_memory_is_named(
     door = journal.path.with_name("open")
     good = push_many(redis_server, "Gate", [[str(door)]] * 2)
     bad = push(redis_server, "Hog")
-    wait_until(lambda: redis.zcard("dead"), deadline=60, what="the burial")
+    wait_until(lambda: redis.zcard("dead"), deadline=60, what=f"the burial in {forkq.log}")
     door.touch()
     wait_settled(redis)
     assert_only_poison_died(redis, journal, good, [bad])
@@ -337,3 +337,33 @@ def test_a_job_may_ask_to_run_again_after_each_crash(
     wait_until(lambda: len(journal.lines("begin")) > 2 * BUDGET, deadline=30, what="many runs")
     assert redis.zcard("dead") == 0
     assert forkq.stop() == 0
+
+
+def test_a_solo_child_that_a_web_ui_made_quiet_is_replaced(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """Else suspects would wait for it for ever."""
+    forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
+    door = journal.path.with_name("open")
+    first = push(redis_server, "Gate", str(door))
+    journal.wait("begin", [first])
+    workers(forkq)[0].kill()
+    [pid] = wait_until(lambda: _alone(forkq, journal), what="a solo child at work")
+    [identity] = wait_until(
+        lambda: [
+            name for name in map(_text, redis.smembers("processes")) if f":{pid}:solo" in name
+        ],
+        what="its record",
+    )
+    redis.lpush(f"{identity}-signals", "TSTP")
+    wait_until(lambda: redis.hget(identity, "quiet") == b"true", deadline=40, what="its quiet")
+    second = push(redis_server, "Exit", 1)
+    door.touch()
+    journal.wait("end", [first])
+    wait_until(lambda: redis.zcard("dead"), deadline=30, what="the burial of the second")
+    assert len(journal.runs()[second]) == BUDGET
+    assert forkq.stop() == 0
+
+
+def _text(name: Any) -> str:
+    return str(name.decode())

@@ -137,10 +137,16 @@ def test_a_base_without_perform_cannot_be_pushed() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"que": "x"}, "no job option 'que'; use one of backtrace, dead"),
+        ({"que": "x"}, "no job option 'que'; use one of backtrace, crashes, dead"),
         ({"retry": "3"}, "`retry` is '3'"),
         ({"retry_for": 2e9}, "`retry_for`"),
         ({"queue": ""}, "`queue` is ''"),
+        ({"on_crash": "bury"}, "`on_crash` is 'bury'; pass one of dead, requeue, discard"),
+        ({"on_crash": ["dead"]}, "`on_crash` is"),
+        ({"crashes": 0}, "`crashes` is 0; pass a whole number from 1 to 100"),
+        ({"crashes": -1}, "`crashes` is -1"),
+        ({"crashes": True}, "`crashes` is True"),
+        ({"crashes": 2.5}, "`crashes` is 2.5"),
     ],
 )
 def test_a_wrong_option_is_refused_in_the_definition(options: dict[str, Any], message: str) -> None:

@@ -96,7 +96,7 @@ class Tree:
             return child.pid not in self.children.by_pid
 
         wait_until(reaped, what="the reaping")
-        self.children.log_deaths()
+        self.children.log_deaths(wait=0.0)
 
     def close(self) -> None:
         """Kills all children that are left."""

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from forkq.runtime import pipe
 from forkq.runtime.pipe import (
+    Adopt,
+    Adopted,
     Beat,
     DumpStacks,
     Exiting,
@@ -24,7 +26,10 @@ from forkq.runtime.pipe import (
     Quiet,
     Reader,
     Ready,
+    Release,
+    SoloFree,
     Stop,
+    SuspectHeld,
     Unbootable,
     facts,
     make_unbootable,
@@ -32,13 +37,25 @@ from forkq.runtime.pipe import (
     send,
 )
 
-ORDERS: list[Order] = [Quiet(), Stop(12.5), Stop(None), DumpStacks(), Lead(3.25), Lead(0.0)]
+ORDERS: list[Order] = [
+    Quiet(),
+    Stop(12.5),
+    Stop(None),
+    DumpStacks(),
+    Lead(3.25),
+    Lead(0.0),
+    Adopt("host:1:ab", "queue", 7),
+    Release(7),
+]
 FACTS: list[Fact] = [
     Ready("vm:1:abc"),
     Unbootable("no module named 'app'"),
     Beat(3, "retiring", 10**9, 7),
     Exiting(),
     LeaseHeld(8.125),
+    SuspectHeld("queue", 7),
+    Adopted(found=True),
+    SoloFree(),
 ]
 
 

@@ -1,0 +1,87 @@
+"""When a child dies, one line says how it died, and with which jobs; so does each job's record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tests.process.shared import (
+    APP,
+    Journal,
+    events,
+    payloads,
+    push,
+    push_many,
+    wait_events,
+    wait_settled,
+)
+from tests.support.server import Server
+from tests.support.tree import StartTree
+from tests.support.waiting import wait_until
+
+JSON = ["--log-format", "json"]
+
+
+def test_a_segfault_leaves_its_python_stack(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """In the line about the child, in the record of the job, and in `forkq find`."""
+    forkq = tree(redis_server, app=APP, args=["-c", "3", *JSON], env=journal.env)
+    door = journal.path.with_name("open")
+    [neighbour] = push_many(redis_server, "Gate", [[str(door)]])
+    journal.wait("begin", [neighbour])
+    jid = push(redis_server, "Segfault")
+    wait_until(lambda: redis.zcard("dead"), deadline=30, what="the burial")
+    door.touch()
+    wait_settled(redis)
+    first = wait_events(forkq, "child died")[0]
+    assert first["how"] == "SIGSEGV"
+    assert {f"Segfault {jid}", f"Gate {neighbour}"} == set(first["in_progress"].split(", "))
+    assert "in segfault" in first["stack"]
+    assert first["uptime"] > 0
+    assert int(first["peak"].removesuffix(" MB")) > 5
+    [dead] = payloads(redis, "dead")
+    assert all("in segfault" in crash["stack"] for crash in dead["forkq"]["crashes"])
+    found = json.loads(forkq.run("find", jid, "--json", "--redis", redis_server.url).stdout)
+    assert [crash["jobs"] for crash in found["crashes"]] == [2, 1, 1, 1]
+    assert forkq.stop() == 0
+
+
+@pytest.mark.parametrize(("name", "args"), [("Die", [9]), ("Exit", [3])], ids=["Die", "Exit"])
+def test_a_child_that_dies_without_a_word_leaves_no_stack(
+    redis: Redis,
+    redis_server: Server,
+    tree: StartTree,
+    journal: Journal,
+    name: str,
+    args: list[Any],
+) -> None:
+    forkq = tree(redis_server, app=APP, args=["-c", "1", *JSON], env=journal.env)
+    push(redis_server, name, *args)
+    wait_until(lambda: redis.zcard("dead"), deadline=30, what="the burial")
+    wait_events(forkq, "child died", 3)
+    assert not any("stack" in line for line in events(forkq, "child died"))
+    assert forkq.stop() == 0
+
+
+def test_a_crash_of_a_jobs_own_fork_is_not_the_childs(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    app = APP.read_text() + (
+        "\n\n@forkq.job(name='ForkAndDie')\n"
+        "def fork_and_die() -> None:\n"
+        "    if (pid := os.fork()) == 0:\n"
+        "        ctypes.string_at(0)\n"
+        "    os.waitpid(pid, 0)\n"
+        "    record('begin')\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    forkq = tree(redis_server, app=app, args=["-c", "1", *JSON], env=journal.env)
+    push(redis_server, "ForkAndDie")
+    wait_until(lambda: redis.zcard("dead"), deadline=30, what="the burial")
+    [dead] = payloads(redis, "dead")
+    assert not any("stack" in crash for crash in dead["forkq"]["crashes"])
+    assert forkq.stop() == 0
