@@ -24,6 +24,7 @@ from .children import Children
 from .embedded_redis import EmbeddedRedis
 from .leader_relay import LeaderRelay
 from .pidfile import TITLE, Pidfile
+from .recycling import Recycler
 from .removal import Removals
 from .replacement import Replacements
 from .rescue import Rescue
@@ -68,6 +69,7 @@ class Master:
         self._children = Children(config, rescue, self._signals, self._descriptors, log)
         self._replacements = Replacements(self._children, log)
         self._removals = Removals(self._children, rescue, log)
+        self._recycler = Recycler(self._children, self._replacements, self._removals, log)
         self._stop_sequence = StopSequence(self._children, self._removals, rescue, log)
         self._rolling_restart = RollingRestart(self._children, self._replacements, log)
         self._stuck_children = StuckChildren(self._children, config.boot_timeout, log)
@@ -121,6 +123,7 @@ class Master:
             self._exit_code = CANNOT_BOOT
             self._stop()
             return
+        self._recycler.check(quiet=self._quiet)
         self._rolling_restart.advance()
         self._replacements.advance(quiet=self._quiet)
         self._children.fill_slots(quiet=self._quiet)
@@ -222,8 +225,9 @@ class Master:
             self._rescue.due,
             self._status_file.due,
             self._stuck_children.due,
-            None if self._stop_sequence.begun else self._children.due,
         ]
+        if not self._stop_sequence.begun:
+            moments += [self._children.due, self._recycler.due]
         return min(moment for moment in moments if moment is not None)
 
     def _is_ready(self) -> bool:

@@ -3,23 +3,17 @@ slot, and the old one fetches no more and ends when its last job has."""
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..runtime.pipe import Stop
 from .child_handle import ChildHandle, Slot
 from .children import Children
+from .growing_pause import GrowingPause
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
-
-# Seconds after which a slot may have its next replacement when one was called off.
-_FIRST_PAUSE: Final = 1.0
-_LONGEST_PAUSE: Final = 300.0
-_MOST_DOUBLINGS: Final = 10
 
 Outcome: TypeAlias = Literal["under way", "done", "called off"]
 
@@ -37,20 +31,6 @@ class Replacement:
     reason: str = ""
 
 
-@dataclass(slots=True)
-class _Failures:
-    """The replacements of one slot that were called off in a row; ``due`` (monotonic) is when the
-    next one may begin."""
-
-    count: int = 0
-    due: float = 0.0
-
-    def add(self) -> None:
-        ceiling = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self.count, _MOST_DOUBLINGS))
-        self.count += 1
-        self.due = time.monotonic() + ceiling * random.uniform(0.5, 1.0)
-
-
 class Replacements:
     """Those that are under way: of any number of slots, one for each slot at most."""
 
@@ -58,7 +38,7 @@ class Replacements:
         self._children = children
         self._log = log
         self._under_way: dict[Slot, Replacement] = {}
-        self._failures: dict[Slot, _Failures] = {}
+        self._failures: dict[Slot, GrowingPause] = {}
 
     def __iter__(self) -> Iterator[Replacement]:
         return iter(self._under_way.values())
@@ -88,7 +68,7 @@ class Replacements:
 
     def _is_paused(self, slot: Slot) -> bool:
         failures = self._failures.get(slot)
-        return failures is not None and time.monotonic() < failures.due
+        return failures is not None and not failures.over
 
     def _advance(self, replacement: Replacement, quiet: bool) -> None:
         slot, new = replacement.slot, replacement.new
@@ -117,7 +97,7 @@ class Replacements:
         old, slot = replacement.old, replacement.slot
         if slot.child is old:
             slot.child = new
-            old.send(Stop(None))
+            old.retire()
         elif slot.child is not new:
             new.send(Stop(None))  # the old one died meanwhile, and its slot was filled
         self._failures.pop(slot, None)
@@ -127,7 +107,7 @@ class Replacements:
         """The slot keeps its old child. Of a row of failures only the first is logged."""
         replacement.reason = reason
         self._end(replacement, "called off")
-        failures = self._failures.setdefault(replacement.slot, _Failures())
+        failures = self._failures.setdefault(replacement.slot, GrowingPause())
         if not failures.count:
             self._log.error(
                 "replacement called off: the new child died; the old one goes on",
@@ -135,7 +115,7 @@ class Replacements:
                 why=replacement.why,
                 reason=reason,
             )
-        failures.add()
+        failures.begin()
 
     def _end(self, replacement: Replacement, outcome: Outcome) -> None:
         replacement.outcome = outcome
