@@ -25,6 +25,7 @@ from .embedded_redis import EmbeddedRedis
 from .leader_relay import LeaderRelay
 from .pidfile import TITLE, Pidfile
 from .recycling import Recycler
+from .redis_contact import RedisContact
 from .removal import Removals
 from .replacement import Replacements
 from .rescue import Rescue
@@ -34,6 +35,7 @@ from .status_file import StatusFile
 from .stop import GRACE, StopSequence
 from .stuck_children import StuckChildren
 from .systemd import SystemdNotifier
+from .unhealthy_children import UnhealthyChildren
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -75,6 +77,10 @@ class Master:
         self._stuck_children = StuckChildren(self._children, config.boot_timeout, log)
         self._leader_relay = LeaderRelay()
         self._watchdog = Watchdog(self._children.by_pid, config.silent_after, log)
+        self._redis_contact = RedisContact(self._children.by_pid, config.silent_after, log)
+        self._unhealthy_children = UnhealthyChildren(
+            self._children, self._replacements, self._removals, config, log
+        )
         self._status_file = StatusFile(config, log)
         self._was_announced = False
         self._quiet = False
@@ -123,6 +129,8 @@ class Master:
             self._exit_code = CANNOT_BOOT
             self._stop()
             return
+        self._redis_contact.check()
+        self._unhealthy_children.check()
         self._recycler.check(quiet=self._quiet)
         self._rolling_restart.advance()
         self._replacements.advance(quiet=self._quiet)
