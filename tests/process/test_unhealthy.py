@@ -167,3 +167,43 @@ def test_a_stopped_master_is_told_of_by_its_clock(
     assert len(events(forkq, MASTER_IS_SILENT)) == 1
     assert forkq.run("status", "--alive").returncode == 0
     assert forkq.stop() == 0
+
+
+NO_DESCRIPTORS = '''
+
+import resource
+
+
+@forkq.job(name="TakeDescriptors")
+def take_descriptors() -> None:
+    """Leaves this process no descriptor for a new connection."""
+    record("begin")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    record("end")
+'''
+
+
+def test_a_child_that_alone_does_not_reach_redis_is_replaced(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """The clock reaches it. The log has the child's stacks, and `forkq status` its state."""
+    env = {**journal.env, "FORKQ_SILENT_AFTER": "1", "FORKQ_REPLACE_SILENT_AFTER": "3"}
+    app, args = APP.read_text() + NO_DESCRIPTORS, ["--log-format", "json", "-c", "2"]
+    forkq = tree(redis_server, app=app, args=args, env=env)
+    (old,) = workers(forkq)
+    journal.wait("end", [push(redis_server, "TakeDescriptors")])
+    redis.client_kill_filter(_type="normal", skipme=True)
+    (line,) = wait_events(forkq, "child does not reach redis, but others do", deadline=60)
+    assert (line["child"], line["pid"]) == ("default.0", old.pid)
+    wait_until(lambda: states(forkq).get("default.0") == "cut off", what="its state")
+    assert any(stack["pid"] == old.pid for stack in wait_events(forkq, "stack"))
+    (line,) = wait_events(forkq, REPLACING, deadline=60)
+    assert line["why"].startswith("without an answer of redis for ")
+    journal.wait("end", [push(redis_server, "Quick", 0.01)])
+    wait_until(lambda: not old.is_running(), what="its end")
+    assert forkq.stop() == 0
+
+
+def states(tree: ForkqTree) -> dict[str, str]:
+    """The state of each child in the status file; of two with one name, the older one's."""
+    return {child["name"]: child["state"] for child in reversed(tree.status()["children"])}
