@@ -122,7 +122,8 @@ class ChildHandle:
     when the master first told it to stop; ``last_fact_at``, when its last fact arrived;
     ``silent_since``, the same moment for a child that the watchdog has found silent, else None;
     ``lease_held_until``, how long the clock holds the leader's lease; ``drain_by``, when the jobs
-    of a child that retires are interrupted; ``memory_due``, when its memory is measured next;
+    of a child that retires are interrupted; ``memory_due``, when the master looks at its memory
+    next; ``measured_at``, when it did last, in ``measuring_took`` seconds;
     ``redis_at``, when Redis last answered it. ``cut_off_for``: for how many seconds Redis has
     answered others, but not this child; 0 if that is no matter (redis_contact.py).
     ``part_of_limits``: its own limits are this part of those of the configuration.
@@ -157,6 +158,8 @@ class ChildHandle:
     drain_by: float | None = None
     memory: Memory | None = None
     memory_due: float = 0.0
+    measured_at: float = float("-inf")
+    measuring_took: float = 0.0
     part_of_limits: float = field(default_factory=lambda: random.uniform(_LEAST_PART, 1.0))
 
     @property

@@ -22,6 +22,17 @@ class Memory(NamedTuple):
     private: int
 
 
+def resident(pid: int) -> int:
+    """The memory that process ``pid`` has, shared or not, and what is swapped out of it: in bytes,
+    never less than ``Memory.used``. 0 if the process has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_bytes().splitlines()
+        sizes = [line.split() for line in lines if line.startswith((b"VmRSS:", b"VmSwap:"))]
+        return sum(int(size[1]) for size in sizes) * 1024
+    except (OSError, ValueError, IndexError):
+        return 0 if sys.platform == "linux" else _resident_elsewhere(pid)
+
+
 def measure(pid: int) -> Memory | None:
     """The memory of process ``pid``; None if it has ended, or if the system does not tell."""
     try:
@@ -41,6 +52,13 @@ def _memory_in(text: bytes) -> Memory:
     shared = sum(size for name, size in sizes.items() if name.startswith(b"Shared_"))
     used = sizes.get(b"Pss:", private) + sizes.get(b"SwapPss:", 0)
     return Memory(used, shared, private)
+
+
+def _resident_elsewhere(pid: int) -> int:
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
 def _measure_elsewhere(pid: int) -> Memory | None:

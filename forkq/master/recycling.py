@@ -14,7 +14,7 @@ from .child_handle import ChildHandle, Slot
 from .children import Children
 from .growing_pause import GrowingPause
 from .memory import measure
-from .memory_meter import MemoryMeter, has_memory_limit
+from .memory_meter import MemoryMeter, memory_limit
 from .removal import Removals
 from .replacement import Replacement, Replacements
 from .stop import GRACE
@@ -46,7 +46,7 @@ class Recycler:
         self._meter = MemoryMeter(children.by_pid)
         self._begun: list[Replacement] = []
         self._pauses: dict[Slot, GrowingPause] = {}
-        if any(has_memory_limit(slot) for slot in children.slots) and not measure(os.getpid()):
+        if any(memory_limit(slot) for slot in children.slots) and not measure(os.getpid()):
             log.warning("limits of memory have no effect: this system tells no process's memory")
 
     @property

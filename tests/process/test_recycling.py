@@ -42,7 +42,7 @@ _kept = []
 def grow(megabytes: int, path: str) -> None:
     """Takes memory and keeps it; ends when a file appears."""
     record("begin")
-    _kept.append(bytearray(os.urandom(1 << 20) * megabytes))
+    _kept.append(bytearray(b"x") * (megabytes << 20))
     while not Path(path).exists():
         time.sleep(_SLICE)
     record("end")
@@ -117,7 +117,7 @@ def test_a_child_that_grows_is_replaced_and_ends_its_job(
     hog = push(redis_server, "Grow", 200, str(door))
     (line,) = wait_events(forkq, "recycling a child")
     assert (line["why"], line["pid"], line["limit"]) == ("max_memory", old.pid, "150MB")
-    assert 200 <= int(line["memory"].removesuffix("MB")) < 400
+    assert 135 <= int(line["memory"].removesuffix("MB")) < 300
     wait_until(lambda: "retiring" in " ".join(old.cmdline()), what="its retirement")
     quick = push_many(redis_server, "Quick", [[0.01]] * 20)
     journal.wait("end", quick)
@@ -225,7 +225,7 @@ def test_an_app_that_is_larger_than_its_limit_is_not_forked_without_end(
 def test_status_shows_each_child_s_memory_and_what_preload_shares(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, preload: str
 ) -> None:
-    app = JOBS + "\n_data = bytearray(os.urandom(1 << 20) * 64)\n"
+    app = JOBS + '\n_data = bytearray(b"x") * (64 << 20)\n'
     forkq = start(tree, redis_server, journal, f"preload = {preload}", "-w", "2", app=app)
     found = memory(forkq)
     if preload == "true":
