@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from forkq.master.child_handle import ChildHandle
+from forkq.master.rolling_restart import RollingRestart
 from forkq.runtime.pipe import Ready, Unbootable, send
 from forkq.store.crash_record import Crash
 from tests.support.waiting import wait_until
@@ -119,6 +120,53 @@ def test_a_system_without_a_process_left_calls_it_off(tree: Tree) -> None:
     assert replacement
     assert (replacement.outcome, old.slot.child) == ("called off", old)
     assert "no process left" in replacement.reason
+
+
+def test_a_rolling_restart_also_replaces_a_child_that_is_new_but_has_older_code(
+    tree: Tree,
+) -> None:
+    """It waits for a replacement that is under way."""
+    old = tree.boot()
+    older = begin(tree, old)
+    restart = RollingRestart(tree.children, tree.replacements, tree.log)
+    assert restart.begin()
+    restart.advance()
+    assert len(list(tree.replacements)) == 1
+    report_ready(tree, older)
+    tree.replacements.advance()
+    assert old.slot.child is older
+    restart.advance()
+    tree.replacements.advance()
+    (replacement,) = tree.replacements
+    assert replacement.old is older
+    assert replacement.new is not None
+    report_ready(tree, replacement.new)
+    tree.replacements.advance()
+    assert older.stop_ordered_at is not None
+    assert restart.under_way, "the clock's turn comes"
+
+
+def test_a_rolling_restart_waits_for_no_pause_of_an_earlier_replacement(tree: Tree) -> None:
+    """There may be new code that boots."""
+    old = tree.boot()
+    kill(tree, begin(tree, old))
+    tree.replacements.advance()
+    assert not tree.replacements.begin(old, "too soon")
+    restart = RollingRestart(tree.children, tree.replacements, tree.log)
+    restart.begin()
+    restart.advance()
+    assert old.slot in tree.replacements
+
+
+def test_a_hog_that_is_removed_while_its_replacement_boots_leaves_it_its_slot(tree: Tree) -> None:
+    old = tree.boot()
+    new = begin(tree, old)
+    tree.removals.freeze(old, None)
+    tree.replacements.advance()
+    tree.children.fill_slots()
+    assert old.slot.child is new
+    advance_until(tree, lambda: old.killed, what="its end")
+    tree.reap(old)
 
 
 def advance_until(tree: Tree, condition: Callable[[], Any], what: str) -> None:
