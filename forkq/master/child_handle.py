@@ -123,7 +123,7 @@ class ChildHandle:
     ``silent_since``, the same moment for a child that the watchdog has found silent, else None;
     ``lease_held_until``, how long the clock holds the leader's lease; ``drain_by``, when the jobs
     of a child that retires are interrupted; ``memory_due``, when the master looks at its memory
-    next; ``measured_at``, when it did last, in ``measuring_took`` seconds;
+    next; ``measured_at``, when it did last, with ``measuring_took`` processor seconds;
     ``redis_at``, when Redis last answered it. ``cut_off_for``: for how many seconds Redis has
     answered others, but not this child; 0 if that is no matter (redis_contact.py).
     ``part_of_limits``: its own limits are this part of those of the configuration.
