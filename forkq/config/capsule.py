@@ -14,6 +14,7 @@ from typing import Literal
 from ..errors import ConfigError
 from ..limits.rules import Rulebook
 from ..wire.redis_url import redacted_url
+from .recycling import Recycling
 
 Mode = Literal["strict", "random", "weighted"]
 
@@ -43,6 +44,7 @@ class Capsule:
     concurrency: int = DEFAULT_CONCURRENCY
     workers: int = 1
     rules: Rulebook = field(default_factory=Rulebook, hash=False)
+    recycling: Recycling = field(default_factory=Recycling)
 
     @property
     def queue_names(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from ..wire.redis_url import redacted_url
 from .config import PLAIN_TABLES, Config
 from .cron_tables import ROWS
 from .limit_tables import FIELDS
+from .recycling import KEYS as RECYCLING
 from .schema import KeyPath, shown_path
 from .settings import DEFAULT, Origin
 
@@ -37,11 +38,15 @@ def effective(config: Config) -> Iterator[Effective]:
 def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
     owners = {"forkq": config, "redis": config.redis, "log": config.log}
     for name, keys in PLAIN_TABLES.items():
-        yield from (((name, key), getattr(owners[name], key)) for key in keys)
+        own = [key for key in keys if key not in RECYCLING]
+        yield from (((name, key), getattr(owners[name], key)) for key in own)
+    yield from ((("forkq", key), config.recycling.shown(key)) for key in RECYCLING)
     for capsule in config.capsules:
         yield ("capsules", capsule.name, "queues"), capsule.listed_queues
         yield ("capsules", capsule.name, "concurrency"), capsule.concurrency
         yield ("capsules", capsule.name, "workers"), capsule.workers
+        for key in RECYCLING:
+            yield ("capsules", capsule.name, key), capsule.recycling.shown(key)
     for index, entry in enumerate(config.cron):
         row = _row(entry)
         yield from ((("cron", index, key), row[key]) for key in ROWS.item)
@@ -79,11 +84,11 @@ def _rule(table: str, name: str, rules: Rules) -> Iterator[tuple[KeyPath, object
 
 
 def _origin(config: Config, key: str, path: KeyPath) -> Origin:
-    """A capsule without workers of its own has those of ``[forkq]``, and "rates.NAME" may be the
-    rate itself or a table."""
+    """A capsule without workers or limits of its own has those of ``[forkq]``, and "rates.NAME" may
+    be the rate itself or a table."""
     found = config.origins.get(key)
-    if found is None and path[0] == "capsules" and path[-1] == "workers":
-        found = config.origins.get("forkq.workers")
+    if found is None and path[0] == "capsules" and path[-1] in ("workers", *RECYCLING):
+        found = config.origins.get(f"forkq.{path[-1]}")
     if found is None and path[0] == "rates":
         found = config.origins.get(shown_path(path[:-1]))
     return found or DEFAULT

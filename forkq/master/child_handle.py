@@ -36,6 +36,7 @@ from ..runtime.pipe import (
 )
 from ..store.recovery import Recovered
 from ..wire.printable import printable
+from .memory import Memory
 
 CLOCK: Final = "clock"
 # A child that lived this long was healthy: the pauses after its death start anew.
@@ -43,6 +44,8 @@ _HEALTHY_AFTER: Final = 10.0
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 10.0
 _MOST_DOUBLINGS: Final = 10
+# A child's limits of jobs, age and memory are at least this part of those of the configuration.
+_LEAST_PART: Final = 0.9
 
 
 @dataclass(slots=True, eq=False)
@@ -127,7 +130,13 @@ class ChildHandle:
     has not read. Monotonic times: ``pipe_closed_at``, when the child's end of the report pipe was
     closed; ``stop_ordered_at``, when the master first told it to stop; ``last_fact_at``, when its
     last fact arrived; ``silent_since``, the same moment for a child that the watchdog has found
-    silent, else None; ``lease_held_until``, how long the clock holds the leader's lease.
+    silent, else None; ``lease_held_until``, how long the clock holds the leader's lease;
+    ``drain_by``, when the jobs of a child that retires are interrupted; ``memory_due``, when the
+    master looks at its memory next; ``measured_at``, when it did last, with ``measuring_took``
+    processor seconds; ``redis_at``, when Redis last answered it. ``cut_off_for``: for how many
+    seconds Redis has answered others, but not this child; 0 if that is no matter
+    (redis_contact.py). ``part_of_limits``: its own limits are this part of those of the
+    configuration.
     """
 
     slot: Slot
@@ -156,6 +165,15 @@ class ChildHandle:
     isolation_facts: list[SuspectHeld | Adopted | SoloFree] = field(default_factory=list)
     last_fact_at: float = field(default_factory=time.monotonic)
     silent_since: float | None = None
+    ready_at: float = 0.0
+    redis_at: float = 0.0
+    cut_off_for: float = 0.0
+    drain_by: float | None = None
+    memory: Memory | None = None
+    memory_due: float = 0.0
+    measured_at: float = float("-inf")
+    measuring_took: float = 0.0
+    part_of_limits: float = field(default_factory=lambda: random.uniform(_LEAST_PART, 1.0))
 
     @property
     def name(self) -> str:
@@ -172,7 +190,7 @@ class ChildHandle:
 
     def _apply(self, fact: Fact) -> None:
         if isinstance(fact, Ready):
-            self.was_ready, self.state = True, "running"
+            self.was_ready, self.state, self.ready_at = True, "running", time.monotonic()
         elif isinstance(fact, Unbootable):
             self.reason, self.was_ready = fact.reason, False
         elif isinstance(fact, Exiting):
@@ -184,6 +202,7 @@ class ChildHandle:
         else:
             self.state = fact.state
             self.busy, self.processed, self.failed = fact.busy, fact.processed, fact.failed
+            self.redis_at = fact.redis_at
 
     def left_nothing(self, code: int) -> bool:
         """Whether the child has returned its leases and counts. The exit code alone does not prove
@@ -212,6 +231,14 @@ class ChildHandle:
         if isinstance(order, Stop) and self.stop_ordered_at is None:
             self.stop_ordered_at = time.monotonic()
         send(self.control, order)
+
+    def retire(self) -> None:
+        """Another child has its slot: it ends when its jobs have, or at ``drain_timeout``. For a
+        silent one ``kill_silent_after`` is the only limit."""
+        capsule = self.slot.capsule if self.silent_since is None else None
+        limit = capsule.recycling.drain_timeout if capsule else 0
+        self.drain_by = time.monotonic() + limit if limit else None
+        self.send(Stop(self.drain_by))
 
     def dump_stacks(self) -> None:
         """Makes the child log its stacks. A child that is silent or boots gets a signal, too,

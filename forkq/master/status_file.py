@@ -85,7 +85,7 @@ def _described(child: ChildHandle) -> dict[str, Any]:
     return {
         "name": child.name,
         "pid": child.pid,
-        "state": child.state if child.silent_since is None else "silent",
+        "state": _state(child),
         "busy": child.busy,
         "concurrency": capsule.concurrency if capsule else 0,
         "queues": list(child.slot.queues),
@@ -95,10 +95,21 @@ def _described(child: ChildHandle) -> dict[str, Any]:
     }
 
 
+def _state(child: ChildHandle) -> str:
+    if child.silent_since is not None:
+        return "silent"
+    return "cut off" if child.cut_off_for else child.state
+
+
 def _stamped(content: dict[str, Any], children: list[ChildHandle], at: float) -> dict[str, Any]:
-    """``content`` with the latest signs of life (monotonic) of the master and of each child."""
-    beats = [
-        {**described, "beat_at": child.last_fact_at}
+    """``content`` with the latest signs of life (monotonic) of the master and of each child, and
+    the memory of each child in bytes. Those change all the time; they alone make no new file."""
+    latest = [
+        {
+            **described,
+            "beat_at": child.last_fact_at,
+            "memory": child.memory._asdict() if child.memory else None,
+        }
         for described, child in zip(content["children"], children, strict=True)
     ]
-    return {**content, "beat_at": at, "children": beats}
+    return {**content, "beat_at": at, "children": latest}

@@ -40,7 +40,8 @@ def test_poison_among_a_thousand(
 ) -> None:
     options = ["-w", "3", "-c", "10", "--log-level", "warning"]
     forkq = tree(redis_server, app=APP, args=options, env=journal.env)
-    pushed, bad = {}, []
+    pushed: dict[str, float] = {}
+    bad: list[str] = []
     when = sorted(random.sample(range(GOOD // 4, 3 * GOOD // 4), poisons)) if poisons > 1 else [500]
     for number in range(GOOD):
         at = time.monotonic()
