@@ -43,6 +43,7 @@ from .heartbeat.tasks import (
 from .job_log import make_job_log
 from .manager import Manager
 from .processor import Processor
+from .time_limits import TimeLimits
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -55,6 +56,7 @@ class Parts:
     fetcher: Fetcher
     manager: Manager
     heartbeat: Heartbeat
+    limits: TimeLimits
 
 
 class Builder:
@@ -90,9 +92,10 @@ class Builder:
         pool = RedisPool(size=self._capsule.concurrency, **_how_to_connect(self._config))
         fetcher = self._make_fetcher()
         settler = self._make_settler(fetcher, pool)
-        manager = self._make_manager(fetcher, settler, pool)
+        limits = TimeLimits(self._log, self._capsule.job_timeout)
+        manager = self._make_manager(fetcher, settler, pool, limits)
         heartbeat = self._make_heartbeat(fetcher, settler, manager)
-        return Parts(fetcher, manager, heartbeat)
+        return Parts(fetcher, manager, heartbeat, limits)
 
     def _connection(self) -> RedisConnection:
         return RedisConnection(**_how_to_connect(self._config))
@@ -118,12 +121,14 @@ class Builder:
             on_parked=self._news.set,
         )
 
-    def _make_manager(self, fetcher: Fetcher, settler: Settler, pool: RedisPool) -> Manager:
+    def _make_manager(
+        self, fetcher: Fetcher, settler: Settler, pool: RedisPool, limits: TimeLimits
+    ) -> Manager:
         job_log = make_job_log(self._log)
         observers = [job_log, CronOutcomes(self._keys, pool, self._log)]
 
         def make_processor(name: str, tally: Tally) -> Processor:
-            return Processor(name, fetcher, settler, observers, job_log.complain, tally)
+            return Processor(name, fetcher, settler, observers, job_log.complain, limits, tally)
 
         return Manager(self._capsule.concurrency, fetcher, make_processor, self._log)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..limits.rules import Rulebook
-from .capsule import DEFAULT_NAME, Capsule
+from .capsule import DEFAULT_NAME, INHERITED, Capsule, check_time_limits
 from .check import Checker, names_given_twice
 from .config import (
     CAPSULE,
@@ -135,8 +135,9 @@ def _build(
     forkq["pidfile"] = cwd / (forkq.get("pidfile") or default_pidfile(environ, cwd, tag))
     forkq["state_dir"] = cwd / (forkq.get("state_dir") or default_state_dir(environ, cwd, tag))
     rules = rulebook(values, source)
-    capsules = _capsules(values.get("capsules"), forkq.get("workers", 1), rules, source)
+    capsules = _capsules(values.get("capsules"), forkq, rules, source)
     given = dict(origins(settings))
+    check_time_limits(capsules, given)
     check_blocking(rules, capsules, given)
     return Config(
         **forkq,
@@ -151,13 +152,16 @@ def _build(
 
 
 def _capsules(
-    tables: dict[str, dict[str, Any]] | None, workers: int, rules: Rulebook, source: Path | None
+    tables: dict[str, dict[str, Any]] | None,
+    forkq: dict[str, Any],
+    rules: Rulebook,
+    source: Path | None,
 ) -> tuple[Capsule, ...]:
     tables = tables or {DEFAULT_NAME: {}}
     for name, table in tables.items():
         if "queues" not in table and name != DEFAULT_NAME:
             raise ConfigError(f"{source}: capsules.{name}.queues: missing, expected {QUEUE_LIST}")
+    inherited = {key: forkq[key] for key in INHERITED if key in forkq}
     return tuple(
-        Capsule(name, **{"workers": workers, **table}, rules=rules)
-        for name, table in tables.items()
+        Capsule(name, **{**inherited, **table}, rules=rules) for name, table in tables.items()
     )

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 
+def stack_of(thread: int) -> str:
+    """The stack of one thread, as in a traceback; "" if it has ended."""
+    frame = sys._current_frames().get(thread)
+    return "".join(traceback.format_stack(frame)) if frame else ""
+
+
 def dump_stacks(units: Iterable[UnitOfWork], log: FilteringBoundLogger) -> None:
     """Logs the stack of each thread, and the job of ``units`` that it runs."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}

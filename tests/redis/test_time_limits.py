@@ -1,0 +1,240 @@
+"""Time limits in real processors: TimeLimit is an ordinary failure, and hits no other job."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+import forkq
+from forkq import middleware, registry
+from forkq.wire.payload import dumps
+from tests.process.shared import payloads
+from tests.redis.in_process_child import InProcessChild
+from tests.support.server import Server
+from tests.support.waiting import wait_until, within
+
+LIST, INFLIGHT = "queue:default", "{queue:default}:inflight"
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry and a middleware chain of this test's own."""
+    monkeypatch.setattr(registry, "_jobs", {})
+    monkeypatch.setattr(registry, "with_time_limit", set())
+    monkeypatch.setattr(registry, "death_handlers", [])
+    monkeypatch.setattr(middleware, "server", middleware.Chain())
+
+
+def push(redis: Redis, name: str, *args: Any, **keys: Any) -> None:
+    redis.lpush(LIST, dumps({"class": name, "args": list(args), "jid": name.lower(), **keys}))
+
+
+def keep_time(child: InProcessChild, until: Callable[[], object], what: str) -> None:
+    """Does what the child's main thread does, until something is true."""
+
+    def look() -> object:
+        child.limits.enforce()
+        return until()
+
+    wait_until(look, what=what, every=0.005)
+
+
+def settle(child: InProcessChild, redis: Redis) -> None:
+    keep_time(child, lambda: not redis.exists(LIST, INFLIGHT), "everything to be settled")
+
+
+def lines(child: InProcessChild, event: str) -> list[dict[str, Any]]:
+    """The values of the log's lines that report ``event``."""
+    return [values for _, found, values in child.log.lines if found == event]
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+@pytest.fixture
+def child(redis: Redis, redis_server: Server) -> Iterator[InProcessChild]:
+    with InProcessChild(redis_server.url) as child:
+        yield child
+
+
+def test_a_job_over_its_limit_fails_by_its_own_rules(redis: Redis, child: InProcessChild) -> None:
+    seen = []
+
+    def retry_in(count: int, error: BaseException, job: dict[str, Any]) -> float:
+        seen.append((count, type(error)))
+        return 1000.0
+
+    forkq.job(name="Spin", timeout=0.2, retry_in=retry_in)(spin)
+    began = time.monotonic()
+    push(redis, "Spin")  # as a Ruby client does it: without the options of the definition
+    settle(child, redis)
+    assert time.monotonic() - began < within(0.3)
+    (job,) = payloads(redis, "retry")
+    assert job["error_class"] == "forkq.errors.TimeLimit"
+    assert job["error_message"] == "the job has run for its timeout of 0.2 s"
+    assert seen == [(0, forkq.TimeLimit)]
+    assert child.manager.counts() == (1, 1)
+    (line,) = lines(child, "failed")
+    assert (line["class"], line["jid"]) == ("Spin", "spin")
+
+
+def test_the_payload_says_more_than_the_definition_and_that_more_than_the_capsule(
+    redis: Redis, child: InProcessChild
+) -> None:
+    ran = []
+
+    @forkq.job(name="Short", timeout=0.05)
+    def short() -> None:
+        time.sleep(0.2)
+        ran.append("Short")
+
+    push(redis, "Short", timeout=0)  # 0 is no limit
+    settle(child, redis)
+    assert ran == ["Short"]
+    assert not payloads(redis, "retry")
+    push(redis, "Short", timeout="soon")  # no number: the definition counts
+    settle(child, redis)
+    assert [job["jid"] for job in payloads(redis, "retry")] == ["short"]
+    assert [
+        str(line["exc_info"])
+        for line in lines(child, "`timeout` is no time limit; that of the definition counts")
+    ] == ["timeout is 'soon'"]
+
+
+def test_the_limit_of_the_capsule_is_for_jobs_that_set_none(
+    redis: Redis, redis_server: Server
+) -> None:
+    forkq.job(name="Spin")(spin)
+    with InProcessChild(redis_server.url, job_timeout=0.05) as child:
+        push(redis, "Spin")
+        settle(child, redis)
+    (job,) = payloads(redis, "retry")
+    assert job["error_class"] == "forkq.errors.TimeLimit"
+
+
+def test_a_job_may_catch_it_and_fail_in_its_own_words(redis: Redis, child: InProcessChild) -> None:
+    cleaned = []
+
+    @forkq.job(name="Careful", timeout=0.05)
+    def careful() -> None:
+        try:
+            try:
+                spin()
+            except Exception:  # noqa: BLE001 - it must not be enough
+                cleaned.append("except Exception")
+            finally:
+                cleaned.append("finally")
+        except forkq.TimeLimit as limit:
+            raise ValueError("half done") from limit
+
+    push(redis, "Careful")
+    settle(child, redis)
+    (job,) = payloads(redis, "retry")
+    assert (job["error_class"], job["error_message"]) == ("ValueError", "half done")
+    assert cleaned == ["finally"]
+
+
+def test_a_job_that_swallows_it_is_done_and_logged_once(
+    redis: Redis, child: InProcessChild
+) -> None:
+    @forkq.job(name="Stubborn", timeout=0.05)
+    def stubborn() -> None:
+        with contextlib.suppress(BaseException):
+            spin()
+
+    push(redis, "Stubborn")
+    settle(child, redis)
+    assert child.manager.counts() == (1, 0)
+    (line,) = lines(child, "a job swallowed its TimeLimit, or ended before it was delivered")
+    assert (line["class"], line["timeout"]) == ("Stubborn", 0.05)
+    assert not lines(child, "interrupted by the stop; returned to the head of its queue")
+
+
+def test_one_that_goes_on_is_logged_with_its_stack_while_it_runs(
+    redis: Redis, child: InProcessChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forkq.child.time_limits._CLEANUP", 0.1)
+    over: list[int] = []
+
+    @forkq.job(name="Deaf", timeout=0.05)
+    def deaf() -> None:
+        while not over:
+            with contextlib.suppress(BaseException):
+                time.sleep(0.005)
+
+    push(redis, "Deaf")
+    event = "a job goes on after its TimeLimit: it swallowed it, or is in a call that blocks"
+    keep_time(child, lambda: lines(child, event), "the line")
+    over.append(1)
+    settle(child, redis)
+    (line,) = lines(child, event)
+    assert "in deaf" in line["stack"]
+    assert not lines(child, "a job swallowed its TimeLimit, or ended before it was delivered")
+
+
+def test_the_stop_wins_over_the_limit(
+    redis: Redis, child: InProcessChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forkq.child.processor.stopping", lambda: True)
+    forkq.job(name="Spin", timeout=0.2)(spin)
+    push(redis, "Spin")
+    wait_until(lambda: child.manager.busy, what="the job to run")
+    child.manager.quiet()
+    child.manager.interrupt()
+    keep_time(child, lambda: child.manager.idle, "the job to end")
+    assert child.manager.counts() == (0, 0)
+    assert redis.hlen(INFLIGHT) == 1  # until the stop returns it
+    assert not payloads(redis, "retry")
+
+
+def test_the_limit_ends_one_job_and_no_later_one(redis: Redis, child: InProcessChild) -> None:
+    """Thousands of short jobs with a limit that strikes at any bytecode of some of them."""
+    done = []
+
+    @forkq.job(name="Brief", timeout=0.0008, retry=0)
+    def brief() -> None:
+        for _ in range(1500):
+            pass
+        done.append(1)
+
+    forkq.job(name="Plain")(lambda: done.append(2))
+    for number in range(1500):
+        push(redis, "Brief", jid=f"b{number}")
+        push(redis, "Plain", jid=f"p{number}")
+    settle(child, redis)
+    assert done.count(2) == 1500  # none was hit by the limit of the job before
+    dead = redis.zcard("dead")
+    assert {job["error_class"] for job in payloads(redis, "dead")} <= {"forkq.errors.TimeLimit"}
+    assert done.count(1) >= 1500 - dead
+    assert child.manager.counts() == (3000, dead)
+    assert not lines(child, "a processor died; replaced")
+
+
+def register(**options: Any) -> None:
+    forkq.job(name="Spin", **options)(spin)
+
+
+def test_a_limit_that_cannot_be_is_refused_with_the_jobs_name() -> None:
+    for bad in (-1, "30", True, float("nan"), float("inf"), 2e9):
+        for key in ("timeout", "hard_timeout"):
+            with pytest.raises(forkq.InvalidJob, match=rf"job '.*spin': `{key}` is .*; pass a num"):
+                register(**{key: bad})
+    with pytest.raises(forkq.InvalidJob, match=r"job 'spin': `hard_timeout` is 20.0; pass 0"):
+        forkq.job(timeout=30, hard_timeout=20)(spin)
+    job = forkq.job(name="Spin", timeout=30, hard_timeout=60)(spin)
+    with pytest.raises(forkq.InvalidJob, match=r"job 'Spin': `hard_timeout` is 60.0"):
+        job.set(timeout=90)
+
+    class Base(forkq.Job, timeout=30):
+        pass
+
+    with pytest.raises(forkq.InvalidJob, match=r"job 'Late': `hard_timeout` is 20.0"):
+        type("Late", (Base,), {"perform": lambda self: None}, hard_timeout=20)
+    assert not isinstance(forkq.TimeLimit(), Exception)
