@@ -15,13 +15,16 @@ import psutil
 
 from ..config.config import Config
 from ..config.private_files import read_trusted
+from ..config.recycling import size_text
 from ..errors import ConfigError, ForkqError, NotRunning
 from ..master.pidfile import lives, running_master
 from .options import configuration, finds_master, json_option
 from .output import as_json, echo, table
 
 _POLL: Final = 0.02
-_TITLES: Final = ("CHILD", "PID", "STATE", "BUSY", "DONE", "FAILED", "QUEUES")
+_TITLES: Final = (
+    "CHILD", "PID", "STATE", "BUSY", "DONE", "FAILED", "MEMORY", "SHARED", "QUEUES"
+)  # fmt: skip
 # Seconds that a stop may take beyond the time-out: for the grace period, the rescue and the end of
 # the embedded server.
 _BEYOND: Final = 10.0
@@ -181,6 +184,12 @@ def _missing(found: dict[str, Any]) -> list[str]:
     return missing
 
 
+def _memory(child: dict[str, Any]) -> list[str]:
+    """What a child uses (PSS), and how much of its memory it shares with other processes."""
+    memory = child.get("memory")
+    return [size_text(memory[key]) if memory else "-" for key in ("used", "shared")]
+
+
 def _shown(found: dict[str, Any]) -> str:
     tag = f" [{found['tag']}]" if found["tag"] else ""
     head = [f"master {found['pid']}{tag}: {found['state']}"]
@@ -193,6 +202,7 @@ def _shown(found: dict[str, Any]) -> str:
             f"{child['busy']} of {child['concurrency']}" if child["concurrency"] else "-",
             child["processed"],
             child["failed"],
+            *_memory(child),
             " ".join(child["queues"]),
         )
         for child in found["children"]

@@ -14,6 +14,7 @@ from typing import Literal
 from ..errors import ConfigError
 from ..limits.rules import Rulebook
 from ..wire.redis_url import redacted_url
+from .recycling import Recycling
 from .settings import Origin
 
 Mode = Literal["strict", "random", "weighted"]
@@ -49,6 +50,7 @@ class Capsule:
     job_timeout: float = 0.0
     job_hard_timeout: float = 0.0
     rules: Rulebook = field(default_factory=Rulebook, hash=False)
+    recycling: Recycling = field(default_factory=Recycling)
 
     @property
     def queue_names(self) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ from .cron_tables import ROWS
 from .limit_tables import TABLES as RULES
 from .limit_tables import check_queue
 from .paths import beside
+from .recycling import KEYS as RECYCLING
+from .recycling import Recycling
 from .schema import Each, Table, keys_of
 from .settings import DEFAULT, Origin
 
@@ -63,7 +65,8 @@ class LogSettings:
 class Config:
     """The complete configuration of a forkq process, every default filled in.
 
-    ``cron`` are the periodic jobs of the file, without what only their jobs declare
+    ``recycling`` has the limits of capsules without limits of their own; ``cron`` are the periodic
+    jobs of the file, without what only their jobs declare
     (every.entries_by_origin); ``rules`` those of all queues, which each capsule has too; ``source``
     is the file that was read. ``origins`` has the origin of each value that is no default.
     """
@@ -83,7 +86,10 @@ class Config:
     job_timeout: JobSeconds = 0.0
     job_hard_timeout: JobSeconds = 0.0
     silent_after: Annotated[float, Meta(ge=1, le=86400)] = 30.0
+    replace_silent_after: Seconds = 60.0
+    kill_silent_after: Seconds = 0.0
     state_dir: Path
+    recycling: Recycling = field(default_factory=Recycling)
     redis: RedisSettings = field(default_factory=RedisSettings)
     log: LogSettings = field(default_factory=LogSettings)
     capsules: tuple[Capsule, ...] = (Capsule(DEFAULT_NAME),)
@@ -127,9 +133,10 @@ def _queues(items: tuple[str | tuple[str, int], ...]) -> tuple[tuple[str, int], 
 
 
 # What a file may say: every key with the type of its value.
-_FORKQ: Final = keys_of(
-    Config, without=("redis", "log", "capsules", "cron", "rules", "source", "origins")
-)
+_NOT_OF_FORKQ: Final = (
+    "recycling", "redis", "log", "capsules", "cron", "rules", "source", "origins"
+)  # fmt: skip
+_FORKQ: Final[Table] = {**keys_of(Config, without=_NOT_OF_FORKQ), **RECYCLING}
 PLAIN_TABLES: Final[Mapping[str, Table]] = {
     "forkq": _FORKQ,
     "redis": keys_of(RedisSettings),
@@ -141,6 +148,7 @@ CAPSULE: Final[Table] = {
     "workers": Workers,
     "job_timeout": JobSeconds,
     "job_hard_timeout": JobSeconds,
+    **RECYCLING,
 }
 TABLES: Final[Table] = {
     **PLAIN_TABLES,

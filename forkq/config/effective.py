@@ -15,6 +15,7 @@ from .capsule import INHERITED
 from .config import PLAIN_TABLES, Config
 from .cron_tables import ROWS
 from .limit_tables import FIELDS
+from .recycling import KEYS as RECYCLING
 from .schema import KeyPath, shown_path
 from .settings import DEFAULT, Origin
 
@@ -38,11 +39,15 @@ def effective(config: Config) -> Iterator[Effective]:
 def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
     owners = {"forkq": config, "redis": config.redis, "log": config.log}
     for name, keys in PLAIN_TABLES.items():
-        yield from (((name, key), getattr(owners[name], key)) for key in keys)
+        own = [key for key in keys if key not in RECYCLING]
+        yield from (((name, key), getattr(owners[name], key)) for key in own)
+    yield from ((("forkq", key), config.recycling.shown(key)) for key in RECYCLING)
     for capsule in config.capsules:
         yield ("capsules", capsule.name, "queues"), capsule.listed_queues
         yield ("capsules", capsule.name, "concurrency"), capsule.concurrency
         yield from ((("capsules", capsule.name, key), getattr(capsule, key)) for key in INHERITED)
+        for key in RECYCLING:
+            yield ("capsules", capsule.name, key), capsule.recycling.shown(key)
     for index, entry in enumerate(config.cron):
         row = _row(entry)
         yield from ((("cron", index, key), row[key]) for key in ROWS.item)
@@ -80,10 +85,10 @@ def _rule(table: str, name: str, rules: Rules) -> Iterator[tuple[KeyPath, object
 
 
 def _origin(config: Config, key: str, path: KeyPath) -> Origin:
-    """A capsule inherits some keys of ``[forkq]``, and "rates.NAME" may be the
-    rate itself or a table."""
+    """A capsule inherits some keys of ``[forkq]``, and "rates.NAME" may be the rate itself or a
+    table."""
     found = config.origins.get(key)
-    if found is None and path[0] == "capsules" and path[-1] in INHERITED:
+    if found is None and path[0] == "capsules" and path[-1] in (*INHERITED, *RECYCLING):
         found = config.origins.get(f"forkq.{path[-1]}")
     if found is None and path[0] == "rates":
         found = config.origins.get(shown_path(path[:-1]))

@@ -89,6 +89,39 @@ KEYS: Final[Mapping[str, Key]] = {
         "silent.",
         ("FORKQ_SILENT_AFTER",),
     ),
+    "forkq.replace_silent_after": Key(
+        "Seconds of silence after which a child gets a replacement, and ends when it can; 0 is "
+        "never.",
+        ("FORKQ_REPLACE_SILENT_AFTER",),
+    ),
+    "forkq.kill_silent_after": Key(
+        "Seconds of silence after which a child is killed and its jobs go back, each with a crash "
+        "record; 0 is never: a job may hold the interpreter in C for hours, and do its work.",
+        ("FORKQ_KILL_SILENT_AFTER",),
+    ),
+    "forkq.max_memory": Key(
+        "A child whose own share of memory (PSS) comes above this is replaced, and ends when its "
+        "jobs have.",
+        ("FORKQ_MAX_MEMORY",), default="no limit",
+    ),
+    "forkq.hard_max_memory": Key(
+        "A child above this is killed at once; its jobs go back, each with a crash record.",
+        ("FORKQ_HARD_MAX_MEMORY",), default="no limit",
+    ),
+    "forkq.max_jobs": Key(
+        "A child that has run about so many jobs (up to a tenth fewer) is replaced; 0 is no limit.",
+        ("FORKQ_MAX_JOBS",), default="`0`",
+    ),
+    "forkq.max_age": Key(
+        "A child that has lived for about so many seconds (up to a tenth fewer) is replaced; 0 is "
+        "no limit.",
+        ("FORKQ_MAX_AGE",), default="`0`",
+    ),
+    "forkq.drain_timeout": Key(
+        "Seconds after which the jobs of a replaced child are interrupted and returned to their "
+        "queues; 0 is no limit.",
+        ("FORKQ_DRAIN_TIMEOUT",), default="`0`",
+    ),
     "forkq.state_dir": Key(
         "The folder of the embedded server and its data.",
         default="systemd's StateDirectory, else a folder named like the pidfile in "
@@ -128,6 +161,13 @@ KEYS: Final[Mapping[str, Key]] = {
         "The same as under `[forkq]`, for this capsule.",
         default="`job_hard_timeout` under `[forkq]`",
     ),
+    **{
+        f"capsules.NAME.{key}": Key(
+            f"As `{key}` under `[forkq]`, for the children of this capsule.",
+            default=f"`{key}` under `[forkq]`",
+        )
+        for key in ("max_memory", "hard_max_memory", "max_jobs", "max_age", "drain_timeout")
+    },
     "cron[N].name": Key(
         "What `forkq cron` and the log call the periodic job.", default="the name of the job"
     ),

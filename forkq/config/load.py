@@ -30,6 +30,8 @@ from .file import read_file
 from .flags import misspelt_variables, read_options
 from .limit_tables import check_blocking, rulebook
 from .paths import default_pidfile, default_state_dir
+from .recycling import KEYS as RECYCLING
+from .recycling import Recycling
 from .schema import nearest
 from .settings import Problems, Setting, Settings, mapped, origins, overlaid, table_of
 
@@ -135,12 +137,15 @@ def _build(
     forkq["pidfile"] = cwd / (forkq.get("pidfile") or default_pidfile(environ, cwd, tag))
     forkq["state_dir"] = cwd / (forkq.get("state_dir") or default_state_dir(environ, cwd, tag))
     rules = rulebook(values, source)
-    capsules = _capsules(values.get("capsules"), forkq, rules, source)
+    recycling = {key: forkq.pop(key) for key in RECYCLING if key in forkq}
+    shared = {key: forkq[key] for key in INHERITED if key in forkq} | recycling
+    capsules = _capsules(values.get("capsules"), shared, rules, source)
     given = dict(origins(settings))
     check_time_limits(capsules, given)
     check_blocking(rules, capsules, given)
     return Config(
         **forkq,
+        recycling=Recycling(**recycling),
         redis=RedisSettings(**values["redis"]),
         log=LogSettings(**values["log"]),
         capsules=capsules,
@@ -153,15 +158,21 @@ def _build(
 
 def _capsules(
     tables: dict[str, dict[str, Any]] | None,
-    forkq: dict[str, Any],
+    shared: dict[str, Any],
     rules: Rulebook,
     source: Path | None,
 ) -> tuple[Capsule, ...]:
+    """``shared`` has the values of ``[forkq]`` for capsules without their own."""
     tables = tables or {DEFAULT_NAME: {}}
     for name, table in tables.items():
         if "queues" not in table and name != DEFAULT_NAME:
             raise ConfigError(f"{source}: capsules.{name}.queues: missing, expected {QUEUE_LIST}")
-    inherited = {key: forkq[key] for key in INHERITED if key in forkq}
     return tuple(
-        Capsule(name, **{**inherited, **table}, rules=rules) for name, table in tables.items()
+        _capsule(name, {**shared, **table}, rules, source) for name, table in tables.items()
     )
+
+
+def _capsule(name: str, values: dict[str, Any], rules: Rulebook, source: Path | None) -> Capsule:
+    recycling = Recycling(**{key: values.pop(key) for key in RECYCLING if key in values})
+    recycling.check(f"{source or 'forkq'}: capsules.{name}")
+    return Capsule(name, **values, recycling=recycling, rules=rules)

@@ -31,6 +31,7 @@ from ..runtime.pipe import (
     send,
 )
 from ..wire.printable import printable
+from .memory import Memory
 
 CLOCK: Final = "clock"
 # A child that lived this long was healthy: the pauses after its death start anew.
@@ -38,6 +39,8 @@ _HEALTHY_AFTER: Final = 10.0
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 10.0
 _MOST_DOUBLINGS: Final = 10
+# A child's limits of jobs, age and memory are at least this part of those of the configuration.
+_LEAST_PART: Final = 0.9
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +121,9 @@ class ChildHandle:
     ``pipe_closed_at``, when the child's end of the report pipe was closed; ``stop_ordered_at``,
     when the master first told it to stop; ``last_fact_at``, when its last fact arrived;
     ``silent_since``, the same moment for a child that the watchdog has found silent, else None;
-    ``lease_held_until``, how long the clock holds the leader's lease.
+    ``lease_held_until``, how long the clock holds the leader's lease; ``drain_by``, when the jobs
+    of a child that retires are interrupted; ``memory_due``, when its memory is measured next.
+    ``part_of_limits``: its own limits are this part of those of the configuration.
     """
 
     slot: Slot
@@ -144,6 +149,10 @@ class ChildHandle:
     lease_held_until: float = 0.0
     last_fact_at: float = field(default_factory=time.monotonic)
     silent_since: float | None = None
+    drain_by: float | None = None
+    memory: Memory | None = None
+    memory_due: float = 0.0
+    part_of_limits: float = field(default_factory=lambda: random.uniform(_LEAST_PART, 1.0))
 
     @property
     def name(self) -> str:
@@ -188,6 +197,12 @@ class ChildHandle:
         if isinstance(order, Stop) and self.stop_ordered_at is None:
             self.stop_ordered_at = time.monotonic()
         send(self.control, order)
+
+    def retire(self) -> None:
+        """Another child has its slot: it ends when its jobs have, or at ``drain_timeout``."""
+        limit = self.slot.capsule.recycling.drain_timeout if self.slot.capsule else 0
+        self.drain_by = time.monotonic() + limit if limit else None
+        self.send(Stop(self.drain_by))
 
     def dump_stacks(self) -> None:
         """Makes the child log its stacks. A child that is silent or boots gets a signal, too,

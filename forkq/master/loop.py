@@ -24,6 +24,9 @@ from .children import Children
 from .embedded_redis import EmbeddedRedis
 from .leader_relay import LeaderRelay
 from .pidfile import TITLE, Pidfile
+from .recycling import Recycler
+from .removal import Removals
+from .replacement import Replacements
 from .rescue import Rescue
 from .rolling_restart import RollingRestart
 from .signals import Signals, ignore
@@ -64,8 +67,11 @@ class Master:
         self._log = log
         self._signals = Signals()
         self._children = Children(config, rescue, self._signals, self._descriptors, log)
-        self._stop_sequence = StopSequence(self._children, rescue, log)
-        self._rolling_restart = RollingRestart(self._children, log)
+        self._replacements = Replacements(self._children, log)
+        self._removals = Removals(self._children, rescue, log)
+        self._recycler = Recycler(self._children, self._replacements, self._removals, log)
+        self._stop_sequence = StopSequence(self._children, self._removals, rescue, log)
+        self._rolling_restart = RollingRestart(self._children, self._replacements, log)
         self._stuck_children = StuckChildren(self._children, config.boot_timeout, log)
         self._leader_relay = LeaderRelay()
         self._watchdog = Watchdog(self._children.by_pid, config.silent_after, log)
@@ -82,10 +88,11 @@ class Master:
             self._children.wait(self._next_deadline())  # for a signal, a fact, a death, a deadline
             self._handle_signals()
             self._children.read_facts()  # Ready, Beat, Unbootable, Exiting, LeaseHeld
+            self._removals.advance()  # of children that must go: requeue, kill
             self._children.reap()  # the dead: empties their slots, opens their rescues
             self._stuck_children.kill_overdue()
             self._watchdog.check()  # logs which children send no facts any more
-            self._stop_sequence.advance()  # after the deadline: freeze, requeue, kill
+            self._stop_sequence.advance()  # after the deadline: removes all children
             self._fill_slots()  # before the rescue: new children boot meanwhile
             self._rescue.advance()  # returns the jobs of dead children to their queues
             self._children.log_deaths()  # after the rescue, so that no line delays it
@@ -108,7 +115,7 @@ class Master:
                 action(self)
 
     def _fill_slots(self) -> None:
-        """Replaces dead children, goes on with a rolling restart, gives up on a failed boot."""
+        """Replaces children, the dead ones too; gives up on a failed boot."""
         if self._stop_sequence.begun:
             return
         if self._children.boot_failure is not None:
@@ -116,8 +123,10 @@ class Master:
             self._exit_code = CANNOT_BOOT
             self._stop()
             return
+        self._recycler.check(quiet=self._quiet)
+        self._rolling_restart.advance()
+        self._replacements.advance(quiet=self._quiet)
         self._children.fill_slots(quiet=self._quiet)
-        self._rolling_restart.advance(quiet=self._quiet)
 
     def _check_embedded_redis(self) -> None:
         if self._embedded is not None:
@@ -212,11 +221,13 @@ class Master:
         moments = [
             time.monotonic() + min(_TICK, self._notifier.watchdog or _TICK),
             self._stop_sequence.due,
+            self._removals.due,
             self._rescue.due,
             self._status_file.due,
             self._stuck_children.due,
-            None if self._stop_sequence.begun else self._children.due,
         ]
+        if not self._stop_sequence.begun:
+            moments += [self._children.due, self._recycler.due]
         return min(moment for moment in moments if moment is not None)
 
     def _is_ready(self) -> bool:

@@ -96,9 +96,14 @@ def _described(child: ChildHandle) -> dict[str, Any]:
 
 
 def _stamped(content: dict[str, Any], children: list[ChildHandle], at: float) -> dict[str, Any]:
-    """``content`` with the latest signs of life (monotonic) of the master and of each child."""
-    beats = [
-        {**described, "beat_at": child.last_fact_at}
+    """``content`` with the latest signs of life (monotonic) of the master and of each child, and
+    the memory of each child in bytes. Those change all the time; they alone make no new file."""
+    latest = [
+        {
+            **described,
+            "beat_at": child.last_fact_at,
+            "memory": child.memory._asdict() if child.memory else None,
+        }
         for described, child in zip(content["children"], children, strict=True)
     ]
-    return {**content, "beat_at": at, "children": beats}
+    return {**content, "beat_at": at, "children": latest}

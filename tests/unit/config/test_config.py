@@ -12,6 +12,7 @@ import pytest
 from forkq.config.capsule import Capsule
 from forkq.config.config import TABLES, Config, LogSettings, RedisSettings
 from forkq.config.cron_tables import ROWS
+from forkq.config.recycling import Recycling
 from forkq.cron.entry import Entry
 from tests.support.config_files import Failer, Loader
 
@@ -60,6 +61,13 @@ class TestEveryKey:
         job_hard_timeout = 60.5
         silent_after = 12.5
         state_dir = "/srv/state"
+        replace_silent_after = 20
+        kill_silent_after = 0.5
+        max_memory = "512MB"
+        hard_max_memory = "1.5 GiB"
+        max_jobs = 1000
+        max_age = 3600
+        drain_timeout = 90
         [redis]
         url = "rediss://u:p@db:6380/4"
         prefix = "shop:"
@@ -77,6 +85,8 @@ class TestEveryKey:
         [capsules.serial]
         queues = "exports"
         job_hard_timeout = 90
+        max_memory = "0"
+        max_jobs = 5
         [[cron]]
         name = "nightly"
         cron = "*/30 0 2 * * *"
@@ -94,6 +104,11 @@ class TestEveryKey:
     """
 
     def test_arrives(self, loaded: Loader, tmp_path: Path) -> None:
+        limits = Recycling(
+            max_memory=512 << 20, hard_max_memory=1536 << 20, max_jobs=1000, max_age=3600.0,
+            drain_timeout=90.0,
+        )  # fmt: skip
+        own_limits = dataclasses.replace(limits, max_memory=0, max_jobs=5)
         assert loaded(self.TEXT) == Config(
             app=("app.jobs", "./more.py"),
             timeout=7.0,
@@ -110,6 +125,9 @@ class TestEveryKey:
             job_timeout=30.0,
             job_hard_timeout=60.5,
             silent_after=12.5,
+            replace_silent_after=20.0,
+            kill_silent_after=0.5,
+            recycling=limits,
             cron=(
                 Entry.make(
                     name="nightly", cron="*/30 0 2 * * *", tz="Europe/Berlin",
@@ -125,8 +143,10 @@ class TestEveryKey:
             ),
             log=LogSettings(level="error", format="json"),
             capsules=(
-                Capsule("default", (("critical", 5), ("low", 1)), 10, 2, 0.0, 60.5),
-                Capsule("serial", (("exports", 0),), 5, 3, 30.0, 90.0),
+                Capsule(
+                    "default", (("critical", 5), ("low", 1)), 10, 2, 0.0, 60.5, recycling=limits
+                ),
+                Capsule("serial", (("exports", 0),), 5, 3, 30.0, 90.0, recycling=own_limits),
             ),
             source=tmp_path / "forkq.toml",
         )  # fmt: skip
@@ -170,6 +190,27 @@ class TestEveryKey:
             ("capsules.a.job_timeout", "true", "a number from 0 to 1000000000, found the truth"),
             ("forkq.silent_after", "0", "a number from 1 to 86400, found the whole number 0"),
             ("forkq.state_dir", "[]", "a path, found an empty list"),
+            ("forkq.kill_silent_after", "-1", "a number from 0 to 86400, found the whole number"),
+            ("forkq.max_memory", "512", 'a size such as "512MB" or "1.5GB", or "0" for no limit'),
+            (
+                "forkq.max_memory",
+                '"512"',
+                'a size such as "512MB" or "1.5GB", or "0" for no limit, found the string "512"',
+            ),
+            (
+                "forkq.max_memory",
+                '"-5MB"',
+                'a size such as "512MB" or "1.5GB", or "0" for no limit, found the string "-5MB"',
+            ),
+            (
+                "forkq.hard_max_memory",
+                '"5 XB"',
+                'a size such as "512MB" or "1.5GB", or "0" for no limit, found the string "5 XB"',
+            ),
+            ("forkq.max_jobs", "-1", "a whole number from 0 to 1000000000, found the whole"),
+            ("forkq.max_age", '"1h"', 'a number from 0 to 31536000, found the string "1h"'),
+            ("forkq.drain_timeout", "-1", "a number from 0 to 31536000, found the whole"),
+            ("capsules.a.max_memory", "true", "a size such as"),
             ("redis.url", "6379", "a string, found the whole number 6379"),
             ("redis.url", '"http://db"', "redis://HOST:PORT/DB, rediss://"),
             ("redis.prefix", "1", "a string, found the whole number 1"),

@@ -1,0 +1,141 @@
+"""Recycling: the master replaces children that have become too large or too old, and removes one
+that is far too large. Each child's limits are a little below those of the configuration, so that
+children that were forked together are not replaced together."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from ..config.recycling import Recycling, size_text
+from ..store.crash_record import Crash
+from .child_handle import ChildHandle, Slot
+from .children import Children
+from .growing_pause import GrowingPause
+from .memory_meter import MemoryMeter
+from .removal import Removals
+from .replacement import Replacement, Replacements
+from .stop import GRACE
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+# A child that reaches max_memory within so many seconds will not be better the next time.
+_SHORT_LIFE: Final = 60.0
+_WARN_AFTER: Final = 3
+# One in so many of a capsule's children is replaced at a time, and always one.
+_AT_ONE_TIME: Final = 4
+
+
+class Recycler:
+    """Checks every child in each turn of the loop, and measures the memory of one."""
+
+    def __init__(
+        self,
+        children: Children,
+        replacements: Replacements,
+        removals: Removals,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._children = children
+        self._replacements = replacements
+        self._removals = removals
+        self._log = log
+        self._meter = MemoryMeter(children.by_pid)
+        self._begun: list[Replacement] = []
+        self._pauses: dict[Slot, GrowingPause] = {}
+
+    @property
+    def due(self) -> float | None:
+        """When ``check`` has something to do (monotonic), if nothing happens before."""
+        return self._meter.due
+
+    def check(self, *, quiet: bool = False) -> None:
+        """Measures, and begins what must be. ``quiet``: the tree is quiet, and replaces none."""
+        measured = self._meter.measure_next()
+        self._begun = [one for one in self._begun if one.outcome == "under way"]
+        if measured is not None and _is_far_too_large(measured):
+            self._remove_hog(measured)
+        for child in list(self._children):
+            if child.drain_by is not None and time.monotonic() > child.drain_by + GRACE:
+                why = "it was replaced, and its jobs have not ended within drain_timeout"
+                self._removals.begin(child, None, why)
+            elif not quiet and (reason := self._reason(child)) and self._has_room(child):
+                self._replace(child, reason)
+
+    def _remove_hog(self, child: ChildHandle) -> None:
+        """One of its jobs may be the reason, so they get crash records."""
+        if child.memory is None:
+            return
+        used, limit = child.memory.used, _limits(child).hard_max_memory
+        why = f"memory above hard_max_memory ({size_text(used)} of {size_text(limit)})"
+        self._removals.begin(child, Crash(rss=used // 1024, reason=why), why)
+
+    def _reason(self, child: ChildHandle) -> str:
+        """Which limit the child has reached; "" if none."""
+        if child.slot.child is not child or not child.was_ready:
+            return ""
+        limits, part = _limits(child), child.part_of_limits
+        if limits.max_jobs and child.processed >= limits.max_jobs * part:
+            return "max_jobs"
+        if limits.max_age and time.monotonic() - child.born >= limits.max_age * part:
+            return "max_age"
+        if limits.max_memory and child.memory and child.memory.used >= limits.max_memory * part:
+            return "max_memory" if self._pause(child).over else ""
+        return ""
+
+    def _has_room(self, child: ChildHandle) -> bool:
+        """Whether fewer than the most children of its capsule are being replaced."""
+        capsule = child.slot.capsule
+        under_way = [one for one in self._begun if one.slot.capsule is capsule]
+        return capsule is not None and len(under_way) < max(1, capsule.workers // _AT_ONE_TIME)
+
+    def _replace(self, child: ChildHandle, reason: str) -> None:
+        replacement = self._replacements.begin(child, reason)
+        if replacement is None:
+            return
+        self._begun.append(replacement)
+        age = time.monotonic() - child.born
+        self._log.info(
+            "recycling a child",
+            child=child.name,
+            pid=child.pid,
+            why=reason,
+            limit=_limits(child).shown(reason),
+            memory=size_text(child.memory.used) if child.memory else None,
+            jobs=child.processed,
+            age=round(age),
+        )
+        if reason == "max_memory":
+            self._slow_down(child, age)
+
+    def _slow_down(self, child: ChildHandle, age: float) -> None:
+        """If a new child reaches the limit soon, its replacement will as well: without a pause the
+        master would fork one after the other."""
+        if age >= _SHORT_LIFE:
+            self._pauses.pop(child.slot, None)
+            return
+        pause = self._pause(child)
+        pause.begin()
+        if pause.count == _WARN_AFTER:
+            self._log.warning(
+                "new children reach max_memory at once; they are recycled less often",
+                child=child.name,
+                hint="raise max_memory, or let the jobs use less",
+            )
+
+    def _pause(self, child: ChildHandle) -> GrowingPause:
+        return self._pauses.setdefault(child.slot, GrowingPause())
+
+
+def _limits(child: ChildHandle) -> Recycling:
+    """Those of its capsule; the clock has none."""
+    return child.slot.capsule.recycling if child.slot.capsule else _NO_LIMITS
+
+
+def _is_far_too_large(child: ChildHandle) -> bool:
+    limit = _limits(child).hard_max_memory
+    return bool(limit and child.memory and child.memory.used > limit)
+
+
+_NO_LIMITS: Final = Recycling()
