@@ -100,6 +100,11 @@ def add_periodic(spec: PeriodicSpec) -> None:
     periodic[spec.name] = spec
 
 
+def find(name: str) -> JobSpec | None:
+    """The job called ``name``, if the app has registered one."""
+    return _jobs.get(name)
+
+
 def lookup(name: str) -> JobSpec:
     """The job called ``name``. Raises UnknownJob."""
     spec = _jobs.get(name)

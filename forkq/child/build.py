@@ -92,7 +92,7 @@ class Builder:
         pool = RedisPool(size=self._capsule.concurrency, **_how_to_connect(self._config))
         fetcher = self._make_fetcher()
         settler = self._make_settler(fetcher, pool)
-        limits = TimeLimits(self._log, self._capsule.job_timeout)
+        limits = self._make_limits()
         manager = self._make_manager(fetcher, settler, pool, limits)
         heartbeat = self._make_heartbeat(fetcher, settler, manager)
         return Parts(fetcher, manager, heartbeat, limits)
@@ -107,6 +107,10 @@ class Builder:
         fetcher = Fetcher(self._capsule, line, self._outage)
         fetcher.report_lost_writes(self._news.set)
         return fetcher
+
+    def _make_limits(self) -> TimeLimits:
+        soft, hard = self._capsule.job_timeout, self._capsule.job_hard_timeout
+        return TimeLimits(self._log, soft, hard, self._assignment.deadlines)
 
     def _make_settler(self, fetcher: Fetcher, pool: RedisPool) -> Settler:
         config = self._config

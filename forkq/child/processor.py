@@ -19,6 +19,7 @@ from ..process_state import stopping
 from ..registry import JobSpec
 from ..runtime.assignment import exit_job_fork, is_job_fork
 from ..wire.lease import UnitOfWork
+from ..wire.marks import failure_in
 from ..wire.payload import Payload, loads
 from ..wire.times import now
 from .failure.retry import (
@@ -153,6 +154,8 @@ class Processor:
         if "retry_count" in job:
             _count_from_zero(job)
         run.loaded(job)
+        if run.marks is not None and (failure := _earlier_failure(run, job)) is not None:
+            return failure
         for started in self._observers.started:
             started(run)
         if "timeout" in job or "hard_timeout" in job or job["class"] in self._timed_classes:
@@ -234,6 +237,15 @@ class Processor:
                 handler(decision.job, error)
             except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
                 self._complain(bad, "a death handler failed")
+
+
+def _earlier_failure(run: JobRun, job: Payload) -> BaseException | None:
+    """With what the job has failed in another process, which could not settle it: it is not
+    performed here, and its own hooks decide what the failure leads to."""
+    error = failure_in(run.marks)
+    if error is not None and (spec := registry.find(job["class"])) is not None:
+        run.performing, run.counted_as = spec, spec.name
+    return error
 
 
 def _count_from_zero(job: Payload) -> None:

@@ -15,7 +15,9 @@ from typing import Final
 import psutil
 
 from ..config.capsule import Capsule
+from ..errors import TimeLimit
 from ..runtime.assignment import STACKS_SIGNAL
+from ..runtime.deadlines import DeadlineTable, Overdue
 from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import (
     DumpStacks,
@@ -39,6 +41,7 @@ _HEALTHY_AFTER: Final = 10.0
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 10.0
 _MOST_DOUBLINGS: Final = 10
+_OVERDUE: Final = "the job went on beyond its hard_timeout, and was ended together with its child"
 # A child's limits of jobs, age and memory are at least this part of those of the configuration.
 _LEAST_PART: Final = 0.9
 
@@ -123,6 +126,7 @@ class ChildHandle:
     ``silent_since``, the same moment for a child that the watchdog has found silent, else None;
     ``lease_held_until``, how long the clock holds the leader's lease; ``drain_by``, when the jobs
     of a child that retires are interrupted; ``memory_due``, when its memory is measured next.
+    ``fail_overdue``: it is removed because of its jobs that are beyond their ``deadlines``.
     ``part_of_limits``: its own limits are this part of those of the configuration.
     """
 
@@ -149,6 +153,8 @@ class ChildHandle:
     lease_held_until: float = 0.0
     last_fact_at: float = field(default_factory=time.monotonic)
     silent_since: float | None = None
+    deadlines: DeadlineTable | None = None
+    fail_overdue: bool = False
     drain_by: float | None = None
     memory: Memory | None = None
     memory_due: float = 0.0
@@ -184,6 +190,19 @@ class ChildHandle:
         """Whether the child has returned its leases and counts. The exit code alone does not prove
         it: any job can call ``exit``."""
         return self.exited_cleanly and code == CLEAN
+
+    def overdue(self, now: float) -> list[Overdue]:
+        """Its jobs that go on beyond their hard time limits."""
+        if self.deadlines is None or self.frozen or self.killed:
+            return []
+        return self.deadlines.overdue(now)
+
+    def failed_leases(self) -> dict[int, TimeLimit]:
+        """The leases, by sequence number, whose jobs have failed because they were overdue."""
+        if self.deadlines is None or not self.fail_overdue:
+            return {}
+        overdue = self.deadlines.overdue(time.monotonic())
+        return {job.sequence: TimeLimit(_OVERDUE) for job in overdue}
 
     def descriptors(self) -> Iterator[int]:
         """The master's descriptors for this child; children that are forked later close them."""

@@ -117,8 +117,16 @@ class Children:
         """Opens the rescue of a child that is dead or frozen, unless one was opened for it."""
         if not child.rescued:
             child.rescued = True
+            failed = child.failed_leases() if crash is None else {}
             self._rescue.add(
-                DeadChild(child.identity, child.slot.queues, crash, child.processed, child.failed)
+                DeadChild(
+                    child.identity,
+                    child.slot.queues,
+                    crash,
+                    child.processed,
+                    child.failed,
+                    failed,
+                )
             )
 
     def end_pauses(self) -> None:

@@ -17,6 +17,7 @@ from ..clock import main as clock
 from ..config.config import Config
 from ..errors import CannotBoot
 from ..runtime.assignment import Assignment, Generation, exit_process
+from ..runtime.deadlines import DeadlineTable
 from ..runtime.exit_codes import INTERNAL_ERROR
 from ..runtime.pipe import Fact, Reader, facts
 from ..wire import lease
@@ -49,8 +50,9 @@ class Spawner:
         """Forks a child for ``slot``. Raises CannotBoot if this process has threads, OSError if the
         system has no process or descriptor left."""
         refuse_threads()
+        deadlines = DeadlineTable(slot.capsule.concurrency) if slot.capsule else None
         pipes = _Pipes.open()
-        assignment = self._assignment(slot, pipes, quiet)
+        assignment = self._assignment(slot, pipes, quiet, deadlines)
         try:
             pid = self._fork(assignment, (pipes.control, pipes.report))
         except OSError:
@@ -61,9 +63,13 @@ class Spawner:
         self._log.debug("spawned", child=slot.name, pid=pid)
         identity = lease.identity(socket.gethostname(), pid, assignment.nonce)
         report = Reader[Fact](pipes.report, facts)
-        return ChildHandle(slot, pid, _pidfd(pid), pipes.control, report, identity)
+        return ChildHandle(
+            slot, pid, _pidfd(pid), pipes.control, report, identity, deadlines=deadlines
+        )
 
-    def _assignment(self, slot: Slot, pipes: _Pipes, quiet: bool) -> Assignment:
+    def _assignment(
+        self, slot: Slot, pipes: _Pipes, quiet: bool, deadlines: DeadlineTable | None
+    ) -> Assignment:
         self._number += 1
         return Assignment(
             slot.name,
@@ -74,6 +80,7 @@ class Spawner:
             quiet,
             self._generation,
             self._number,
+            deadlines,
         )
 
     def _fork(self, assignment: Assignment, new_ends: tuple[int, int]) -> int:

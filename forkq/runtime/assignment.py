@@ -16,6 +16,7 @@ from typing import Final, NoReturn
 
 from ..config.capsule import Capsule
 from ..wire import lease
+from .deadlines import DeadlineTable
 from .stderr import unblocked
 
 # The terminal sends these to the whole process group. A child ignores them: only the master obeys
@@ -56,7 +57,7 @@ class Assignment:
     """The child's name, its capsule, and its ends of the two pipes.
 
     ``capsule`` is None for the clock. ``quiet``: the tree is quiet, so the child fetches nothing.
-    ``number`` counts the master's forks.
+    ``number`` counts the master's forks. ``deadlines`` is shared with the master.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Assignment:
     quiet: bool
     generation: Generation = field(default_factory=Generation.begin)
     number: int = 0
+    deadlines: DeadlineTable | None = None
 
     @property
     def identity(self) -> str:

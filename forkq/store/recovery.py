@@ -71,7 +71,7 @@ class Recovery:
         """Puts the owner's jobs back without a crash record: a graceful end is no crash."""
         keys, moved = self.dead_set.keys, 0
         arguments = (owner(identity), 0, _BYTES)
-        for names in (yield from self._known(queues)):
+        for names in (yield from self.known(queues)):
             call = Call(REQUEUE, (keys.queues, *keys.lists_and_leases(names)), arguments)
             left = 1
             while left:
@@ -92,10 +92,10 @@ class Recovery:
         yield from self._look_for_burials(progress)
         note_for = _NOTE_TTL if may_return else 0
         problem: RedisError | None = None
-        for names in (yield from self._known(queues)):
+        for names in (yield from self.known(queues)):
             at: Sequence[object] = (1, "")
             while at[0]:
-                at, found = yield from self._list(names, identity, at)
+                at, found = yield from self.list_leases(names, identity, at)
                 moves = yield from self._moves(names, found, crash)
                 try:
                     yield from self._move(names, identity, moves, note_for)
@@ -117,7 +117,7 @@ class Recovery:
             progress.add([move for move, score in pairs if score is not None])
         progress.unconfirmed.clear()
 
-    def _known(self, queues: Sequence[str]) -> Steps[list[list[str]]]:
+    def known(self, queues: Sequence[str]) -> Steps[list[list[str]]]:
         """The names of the queues, patterns resolved, in lists of bounded length."""
         names = {name: None for name in queues if not is_pattern(name)}
         patterns = [name for name in queues if is_pattern(name)]
@@ -131,7 +131,7 @@ class Recovery:
         found = list(names)
         return [found[start : start + _CHUNK] for start in range(0, len(found), _CHUNK)]
 
-    def _list(
+    def list_leases(
         self, queues: Sequence[str], identity: str, at: Sequence[object]
     ) -> Steps[tuple[Sequence[object], list[Lease]]]:
         """Where to go on, and the next leases."""
@@ -149,7 +149,7 @@ class Recovery:
         for lease in leases:
             move = spliced(lease, crash)
             if move is None:
-                payload = yield from self._payload(queues, lease)
+                payload = yield from self.payload(queues, lease)
                 if payload is None:
                     continue  # moved by another process meanwhile
                 verdict, text = stamped(payload, queues[lease.queue - 1], crash)
@@ -157,7 +157,7 @@ class Recovery:
             moves.append(move)
         return moves
 
-    def _payload(self, queues: Sequence[str], lease: Lease) -> Steps[bytes | None]:
+    def payload(self, queues: Sequence[str], lease: Lease) -> Steps[bytes | None]:
         if lease.how == b"whole":
             return lease.payload
         inflight = self.dead_set.keys.inflight(queues[lease.queue - 1])

@@ -17,6 +17,7 @@ import msgspec
 
 from ...errors import InvalidJob, MalformedPayload, Shutdown
 from ...registry import DISCARD, KILL, JobSpec
+from ...wire import marks
 from ...wire.lease import UnitOfWork
 from ...wire.payload import Payload, dumps, loads, wrap_malformed
 from ...wire.printable import class_name, frames, message
@@ -83,6 +84,7 @@ def decide(
         job = loads(unit.payload)
     except MalformedPayload as malformed:
         return Bury(wrap_malformed(unit.payload, unit.queue_name, malformed), None)
+    marks.clear(job)
     limit = _limit(job, spec, complain)
     if limit is None:
         return Drop(job)

@@ -1,0 +1,49 @@
+"""What forkq notes in a payload, under its own key ``forkq``: docs/wire.md.
+
+``failed``: the job has failed in a process that could not settle it; the child that fetches it
+settles it and does not run it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..errors import TimeLimit, Unsettled
+from .payload import Payload
+
+KEY: Final = "forkq"
+FAILED: Final = "failed"
+_ERRORS: Final[dict[str, type[BaseException]]] = {
+    f"{error.__module__}.{error.__qualname__}": error for error in (TimeLimit,)
+}
+
+
+def marks_of(job: Payload) -> dict[str, Any]:
+    """The marks in ``job``, to be changed. Another value in their place is replaced."""
+    if type(job.get(KEY)) is not dict:
+        job[KEY] = {}
+    marks: dict[str, Any] = job[KEY]
+    return marks
+
+
+def mark_failed(marks: dict[str, Any], error: BaseException) -> None:
+    """The next child that fetches the job settles it as failed with ``error``."""
+    name = f"{type(error).__module__}.{type(error).__qualname__}"
+    marks[FAILED] = {"class": name, "message": str(error)}
+
+
+def failure_in(marks: object) -> BaseException | None:
+    """The error with which the job has failed in another process; None if it is to be run."""
+    found = marks.get(FAILED) if type(marks) is dict else None
+    if type(found) is not dict:
+        return None
+    return _ERRORS.get(str(found.get("class")), Unsettled)(str(found.get("message")))
+
+
+def clear(job: Payload) -> None:
+    """The failure of the job is settled."""
+    marks = job.get(KEY)
+    if type(marks) is dict:
+        marks.pop(FAILED, None)
+        if not marks:
+            del job[KEY]
