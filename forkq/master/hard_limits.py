@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 # Seconds after a hard limit in which the child's main thread logs the stack of the job. If it does
 # not, a job holds the interpreter's lock, and no other job of that child can go on.
-_ANSWER_LIMIT: Final = 1.0
+_ANSWER_LIMIT: Final = 0.7
 _ANSWER_CHECK: Final = 0.05
+# Seconds that such a child has to write its stacks.
+_STACKS_LIMIT: Final = 0.5
 # A child that is told to interrupt its jobs at a time is removed so many seconds before.
 _BEFORE_INTERRUPTION: Final = 0.5
 
@@ -64,14 +66,16 @@ class HardLimits:
 
     def enforce(self) -> None:
         """Takes the next step for every child with an overdue job."""
-        now = time.monotonic()
-        for child in list(self._children):
+        now, children = time.monotonic(), list(self._children)
+        self._cases = {one: self._cases[one] for one in children if one in self._cases}
+        for child in children:
             overdue = child.overdue(now)
             if overdue:
                 self._enforce(child, overdue, now)
-            elif self._cases.pop(child, None) is not None:
-                self._log.info("the job has ended by itself", child=child.name, pid=child.pid)
-        self._cases = {child: case for child, case in self._cases.items() if not child.frozen}
+            elif self._cases.pop(child, None) is not None and not child.frozen:
+                self._log.info(
+                    "an overdue job has ended by itself", child=child.name, pid=child.pid
+                )
 
     def _due(self, child: ChildHandle) -> float | None:
         if child.deadlines is None or child.frozen or child.killed:
@@ -89,7 +93,14 @@ class HardLimits:
         elif all(job.told for job in overdue):
             self._begin(child, overdue)
         elif now >= min(job.deadline for job in overdue if not job.told) + _ANSWER_LIMIT:
+            self._handle_silence(child, now)
+
+    def _handle_silence(self, child: ChildHandle, now: float) -> None:
+        """The child writes its stacks from a signal handler in C, and is removed."""
+        if child.stacks_requested_at is None:
+            child.stacks_requested_at = now
             child.signal_stacks()
+        elif now >= child.stacks_requested_at + _STACKS_LIMIT:
             self._remove(child, "a job holds the interpreter beyond its hard_timeout")
 
     def _begin(self, child: ChildHandle, overdue: Sequence[Overdue]) -> None:

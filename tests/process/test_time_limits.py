@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
+import psutil
+import pytest
 from redis import Redis
 
 from tests.process.shared import (
@@ -14,6 +17,7 @@ from tests.process.shared import (
     measured,
     payloads,
     push,
+    wait_events,
     wait_settled,
     waiting,
     workers,
@@ -40,7 +44,7 @@ def test_a_python_loop_ends_at_its_limit_and_is_retried(
     assert (job["jid"], job["error_class"]) == (spin, "forkq.errors.TimeLimit")
     assert neighbour in journal.jids("end")
     assert len(workers(forkq)) == 1
-    (failed,) = events(forkq, "failed")
+    (failed,) = wait_events(forkq, "failed")
     assert "the job has run for its timeout of 0.5 s" in failed["exception"]
 
 
@@ -52,7 +56,7 @@ def test_a_call_that_blocks_ends_before_its_limit_comes(
     jid = push(redis_server, "Quick", 1.5, timeout=0.1)
     wait_settled(redis)
     assert jid not in journal.jids("end")
-    (failed,) = events(forkq, "failed")
+    (failed,) = wait_events(forkq, "failed")
     assert failed["elapsed"] >= 1.4
 
 
@@ -78,3 +82,107 @@ def test_a_stop_takes_a_job_back_that_swallowed_its_limit(
     assert forkq.stop() == 0
     assert waiting(redis) == [jid]
     assert not payloads(redis, "retry")
+
+
+def assert_failed(redis: Redis, jid: str, key: str = "dead") -> dict[str, Any]:
+    """The one entry of a set: ``jid``, which went on beyond its hard limit."""
+    wait_until(lambda: redis.zcard(key), what=f"an entry in {key}")
+    (job,) = payloads(redis, key)
+    assert (job["jid"], job["error_class"]) == (jid, "forkq.errors.TimeLimit")
+    assert "hard_timeout" in job["error_message"]
+    assert "forkq" not in job
+    return job
+
+
+@pytest.mark.parametrize(("name", "args"), [("Hold", [60]), ("Regex", [])])
+def test_a_job_that_holds_the_interpreter_is_ended_and_its_neighbour_goes_back(
+    redis_server: Server,
+    redis: Redis,
+    tree: StartTree,
+    journal: Journal,
+    name: str,
+    args: list[int],
+) -> None:
+    """No thread of the child can run, so only the master can end it."""
+    forkq = tree(redis_server, app=APP, args=["-c", "2", *JSON], env=journal.env)
+    neighbour = push(redis_server, "Nap", 3)
+    journal.wait("begin", [neighbour])
+    stuck = push(redis_server, name, *args, retry=0, timeout=0.5, hard_timeout=1)
+    journal.wait("begin", [stuck])
+    began = journal.lines("begin")[-1].at
+    assert_failed(redis, stuck)
+    measured(f"hard_timeout of 1 s: settled after {time.monotonic() - began:.2f} s")
+    wait_settled(redis)
+    assert len(journal.runs()[stuck]) == 1
+    assert [line.pid for line in journal.runs()[neighbour]][-1] == workers(forkq)[0].pid
+    assert neighbour in journal.jids("end")
+    assert "most recent call first" in forkq.log_text()
+    assert not events(forkq, "job buried: its process died too often under it")
+
+
+def test_the_other_jobs_of_the_child_get_their_time(
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal, tmp_path: Path
+) -> None:
+    """The replacement is ready first; the neighbour ends in the old child, and runs once."""
+    forkq = tree(redis_server, app=APP, args=["-c", "2", *JSON], env=journal.env)
+    (old,) = workers(forkq)
+    gate = tmp_path / "gate"
+    neighbour = push(redis_server, "Gate", str(gate))
+    stuck = push(redis_server, "Stubborn", timeout=0.3, hard_timeout=0.6)
+    journal.wait("begin", [neighbour, stuck])
+    (line,) = wait_events(forkq, "a job goes on beyond its hard_timeout: its child will be removed")
+    assert (line["class"], line["jid"]) == ("Stubborn", stuck)
+    assert "in stubborn" in line["stack"]
+    fresh = push(redis_server, "Quick", 0)
+    journal.wait("end", [fresh])  # in the replacement, once it is ready
+    wait_until(lambda: len(workers(forkq)) == 2, what="the replacement beside the old child")
+    later = push(redis_server, "Quick", 0)
+    journal.wait("end", [later])
+    gate.touch()
+    job = assert_failed(redis, stuck, "retry")
+    assert job["retry_count"] == 0
+    wait_settled(redis)
+    wait_until(lambda: not psutil.pid_exists(old.pid), what="the old child to be gone")
+    assert [line.pid for line in journal.runs()[neighbour]] == [old.pid]
+    assert neighbour in journal.jids("end")
+    assert len(journal.runs()[stuck]) == 1
+
+
+def test_a_neighbour_that_takes_too_long_goes_back_without_a_crash_record(
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal, tmp_path: Path
+) -> None:
+    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "1", *JSON], env=journal.env)
+    (old,) = workers(forkq)
+    gate = tmp_path / "gate"
+    neighbour = push(redis_server, "Gate", str(gate))
+    stuck = push(redis_server, "Block", 60, retry=0, hard_timeout=0.5)
+    journal.wait("begin", [neighbour, stuck])
+    assert_failed(redis, stuck)
+    wait_until(lambda: len(journal.runs()[neighbour]) == 2, what="the neighbour's second run")
+    wait_until(lambda: not psutil.pid_exists(old.pid), what="the old child to be gone")
+    leases: Any = redis.hvals("{queue:default}:inflight")
+    assert [b"crashes" in lease for lease in leases] == [False]
+    gate.touch()
+    wait_settled(redis)
+    assert neighbour in journal.jids("end")
+    assert len(workers(forkq)) == 1
+
+
+def test_a_job_that_ends_in_its_last_moment_is_not_failed(
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal, tmp_path: Path
+) -> None:
+    """While the child is drained, the overdue job may still end by itself."""
+    forkq = tree(redis_server, app=APP, args=["-c", "2", *JSON], env=journal.env)
+    gate, last = tmp_path / "gate", tmp_path / "last"
+    late = push(redis_server, "Gate", str(gate), hard_timeout=0.5)
+    neighbour = push(redis_server, "Gate", str(last))
+    journal.wait("begin", [late, neighbour])
+    wait_until(lambda: len(workers(forkq)) == 2, what="the replacement beside the old child")
+    gate.touch()
+    wait_events(forkq, "an overdue job has ended by itself")
+    last.touch()
+    wait_settled(redis)
+    assert {late, neighbour} <= journal.jids("end")
+    assert not redis.exists("dead", "retry")
+    wait_until(lambda: len(workers(forkq)) == 1, what="the old child to end")
+    assert not events(forkq, "removing a child by force; its jobs go back")

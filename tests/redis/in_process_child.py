@@ -19,6 +19,7 @@ from forkq.child.processor import Processor
 from forkq.child.time_limits import TimeLimits
 from forkq.config.capsule import Capsule, weigh
 from forkq.limits.rules import Rulebook, Rules
+from forkq.runtime.deadlines import DeadlineTable
 from forkq.store.connection import RedisConnection
 from forkq.store.dead_set import DeadSet
 from forkq.store.outage import Outage
@@ -120,6 +121,8 @@ class InProcessChild:
         dead_max: int = 10_000,
         observers: Sequence[JobObserver] = (),
         job_timeout: float = 0.0,
+        job_hard_timeout: float = 0.0,
+        table: DeadlineTable | None = None,
     ) -> None:
         self.log = RecordedLog()
         self.keys = Keys()
@@ -141,7 +144,7 @@ class InProcessChild:
             outage,
             on_parked=self.parked.set,
         )
-        self.limits = TimeLimits(self.log, job_timeout)
+        self.limits = TimeLimits(self.log, job_timeout, job_hard_timeout, table)
         self.processors: list[Processor] = []
         self.manager = Manager(concurrency, self.fetcher, self._make_processor, self.log)
         self._pool = pool

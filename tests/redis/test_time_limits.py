@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,9 +13,16 @@ from redis import Redis
 
 import forkq
 from forkq import middleware, registry
+from forkq.runtime.deadlines import DeadlineTable
+from forkq.store.connection import RedisConnection
+from forkq.store.dead_set import DeadSet
+from forkq.store.failed_leases import mark_failed
+from forkq.store.recovery import Recovery
+from forkq.store.steps import carry_out
+from forkq.wire.keys import Keys
 from forkq.wire.payload import dumps
 from tests.process.shared import payloads
-from tests.redis.in_process_child import InProcessChild
+from tests.redis.in_process_child import IDENTITY, InProcessChild
 from tests.support.server import Server
 from tests.support.waiting import wait_until, within
 
@@ -53,6 +61,11 @@ def lines(child: InProcessChild, event: str) -> list[dict[str, Any]]:
     return [values for _, found, values in child.log.lines if found == event]
 
 
+def wait_counts(child: InProcessChild, counts: tuple[int, int]) -> None:
+    """Until so many jobs were processed, and so many of them failed: all was told of them."""
+    wait_until(lambda: child.manager.counts() == counts, what=f"{counts} processed and failed")
+
+
 def spin() -> None:
     while True:
         pass
@@ -80,8 +93,8 @@ def test_a_job_over_its_limit_fails_by_its_own_rules(redis: Redis, child: InProc
     assert job["error_class"] == "forkq.errors.TimeLimit"
     assert job["error_message"] == "the job has run for its timeout of 0.2 s"
     assert seen == [(0, forkq.TimeLimit)]
-    assert child.manager.counts() == (1, 1)
-    (line,) = lines(child, "failed")
+    wait_counts(child, (1, 1))
+    (line,) = wait_until(lambda: lines(child, "failed"), what="the line")
     assert (line["class"], line["jid"]) == ("Spin", "spin")
 
 
@@ -151,7 +164,7 @@ def test_a_job_that_swallows_it_is_done_and_logged_once(
 
     push(redis, "Stubborn")
     settle(child, redis)
-    assert child.manager.counts() == (1, 0)
+    wait_counts(child, (1, 0))
     (line,) = lines(child, "a job swallowed its TimeLimit, or ended before it was delivered")
     assert (line["class"], line["timeout"]) == ("Stubborn", 0.05)
     assert not lines(child, "interrupted by the stop; returned to the head of its queue")
@@ -189,7 +202,7 @@ def test_the_stop_wins_over_the_limit(
     child.manager.quiet()
     child.manager.interrupt()
     keep_time(child, lambda: child.manager.idle, "the job to end")
-    assert child.manager.counts() == (0, 0)
+    wait_counts(child, (0, 0))
     assert redis.hlen(INFLIGHT) == 1  # until the stop returns it
     assert not payloads(redis, "retry")
 
@@ -213,7 +226,7 @@ def test_the_limit_ends_one_job_and_no_later_one(redis: Redis, child: InProcessC
     dead = redis.zcard("dead")
     assert {job["error_class"] for job in payloads(redis, "dead")} <= {"forkq.errors.TimeLimit"}
     assert done.count(1) >= 1500 - dead
-    assert child.manager.counts() == (3000, dead)
+    wait_counts(child, (3000, dead))
     assert not lines(child, "a processor died; replaced")
 
 
@@ -238,3 +251,116 @@ def test_a_limit_that_cannot_be_is_refused_with_the_jobs_name() -> None:
     with pytest.raises(forkq.InvalidJob, match=r"job 'Late': `hard_timeout` is 20.0"):
         type("Late", (Base,), {"perform": lambda self: None}, hard_timeout=20)
     assert not isinstance(forkq.TimeLimit(), Exception)
+
+
+FAILED = {"class": "forkq.errors.TimeLimit", "message": "the job went on"}
+
+
+def test_a_job_that_failed_in_another_process_is_settled_by_its_own_rules_and_not_run(
+    redis: Redis, child: InProcessChild
+) -> None:
+    ran: list[str] = []
+    told: list[Any] = []
+
+    def exhausted(job: dict[str, Any], error: BaseException) -> None:
+        told.append(("exhausted", type(error), str(error)))
+
+    @forkq.job(name="Stuck", retry=1, retry_in=lambda *_: 500, retries_exhausted=exhausted)
+    def stuck() -> None:
+        ran.append("Stuck")
+
+    forkq.on_death(lambda job, error: told.append(("death", job["jid"])))
+    push(redis, "Stuck", retry=1, forkq={"failed": FAILED, "crashes": []})
+    settle(child, redis)
+    (job,) = payloads(redis, "retry")
+    assert (job["error_class"], job["error_message"]) == tuple(FAILED.values())
+    assert (job["retry_count"], job["forkq"]) == (0, {"crashes": []})
+    entries: Any = redis.zrange("retry", 0, -1, withscores=True)
+    ((_, at),) = entries
+    assert at > time.time() + 400  # the default is about 15 s
+    redis.lpush(LIST, dumps({**job, "forkq": {"failed": FAILED}}))
+    settle(child, redis)
+    (job,) = payloads(redis, "dead")
+    assert "forkq" not in job
+    assert told == [("exhausted", forkq.TimeLimit, "the job went on"), ("death", "stuck")]
+    assert ran == []
+    wait_counts(child, (2, 2))
+
+
+@pytest.mark.parametrize("failed", [{}, {"class": 7}, {"class": "os.system", "message": ["x"]}])
+def test_a_mark_that_names_another_error_settles_the_job_too(
+    redis: Redis, child: InProcessChild, failed: Any
+) -> None:
+    """Only forkq's own errors are made of a name in a payload."""
+    push(redis, "Nowhere", retry=0, forkq={"failed": failed})
+    settle(child, redis)
+    (job,) = payloads(redis, "dead")
+    assert job["error_class"] == "forkq.errors.Unsettled"
+
+
+def test_the_lease_of_an_overdue_job_is_marked_and_all_go_back_in_their_order(
+    redis: Redis, redis_server: Server
+) -> None:
+    recovery, connection = Recovery(DeadSet(Keys())), RedisConnection(redis_server.url)
+    connection.connect()
+    long = "x" * 100_000
+    for number, args in ((7, []), (8, [long]), (9, [1])):
+        job = {"class": "J", "args": args, "jid": f"j{number}", "forkq": {"crashes": [1]}}
+        redis.hset(INFLIGHT, f"{IDENTITY}/{number}", dumps(job))
+    redis.hset(INFLIGHT, "another:1:aa/8", b"untouched")
+    error = {8: forkq.TimeLimit("too long"), 99: forkq.TimeLimit("gone")}
+    try:
+        for _ in range(2):  # as after a lost reply
+            found = carry_out(connection, mark_failed(recovery, ["default"], IDENTITY, error))
+            assert found == ["J j8"]
+        carry_out(connection, recovery.requeue(["default"], IDENTITY))
+    finally:
+        connection.close()
+    jobs = [json.loads(text) for text in redis.lrange(LIST, 0, -1)][::-1]
+    assert [job["jid"] for job in jobs] == ["j7", "j8", "j9"]
+    mark = {"class": "forkq.errors.TimeLimit", "message": "too long"}
+    assert [job["forkq"].get("failed") for job in jobs] == [None, mark, None]
+    assert jobs[1]["args"] == [long]
+    assert jobs[1]["forkq"]["crashes"] == [1]
+    assert redis.hgetall(INFLIGHT) == {b"another:1:aa/8": b"untouched"}
+
+
+def test_a_hard_limit_stands_in_the_shared_table_while_the_job_runs(
+    redis: Redis, redis_server: Server
+) -> None:
+    table = DeadlineTable(2)
+    over: list[int] = []
+
+    @forkq.job(name="Long", hard_timeout=0.2)
+    def long() -> None:
+        wait_until(lambda: over, what="the end")
+
+    with InProcessChild(redis_server.url, table=table) as child:
+        push(redis, "Long")
+        keep_time(child, lambda: table.next, "the deadline")
+        assert table.overdue(time.monotonic()) == []
+        keep_time(
+            child,
+            lambda: [job for job in table.overdue(time.monotonic()) if job.told],
+            "the job to be overdue, and its stack in the log",
+        )
+        over.append(1)
+        settle(child, redis)
+        assert table.next is None
+    event = "a job goes on beyond its hard_timeout: its child will be removed"
+    (line,) = lines(child, event)
+    assert "in long" in line["stack"]
+
+
+def test_a_default_hard_limit_is_no_shorter_than_a_jobs_own_limit(
+    redis: Redis, redis_server: Server
+) -> None:
+    table = DeadlineTable(2)
+    over: list[int] = []
+    forkq.job(name="Long", timeout=600)(lambda: wait_until(lambda: over, what="the end"))
+    with InProcessChild(redis_server.url, table=table, job_hard_timeout=5) as child:
+        began = time.monotonic()
+        push(redis, "Long")
+        assert wait_until(lambda: table.next or 0.0, what="the deadline") > began + 600
+        over.append(1)
+        settle(child, redis)
