@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from .. import registry
 from ..errors import InvalidJob, TimeLimit, shown
 from ..runtime.deadlines import DeadlineTable
-from ..runtime.stack_dump import stack_of
+from ..runtime.stack_dump import calls_of, stack_of
 from ..wire.payload import Payload, time_limit
 from .fetch.waker import Waker
 from .interrupt import InterruptRegion
@@ -162,7 +162,7 @@ class TimeLimits:
             stack=stack_of(timed.run.unit.thread),
         )
         if self._table is not None and timed.place >= 0:
-            self._table.tell(timed.place)
+            self._table.tell(timed.place, calls_of(timed.run.unit.thread))
 
     def _complain(self, timed: TimedJob) -> None:
         if not timed.raised:  # the stop has interrupted it before

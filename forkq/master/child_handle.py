@@ -41,7 +41,6 @@ _HEALTHY_AFTER: Final = 10.0
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 10.0
 _MOST_DOUBLINGS: Final = 10
-_OVERDUE: Final = "the job went on beyond its hard_timeout, and was ended together with its child"
 # A child's limits of jobs, age and memory are at least this part of those of the configuration.
 _LEAST_PART: Final = 0.9
 
@@ -114,6 +113,11 @@ def _last_line(reason: str) -> str:
     """The error itself, without its traceback."""
     lines = reason.strip().splitlines()
     return printable(lines[-1].strip()) if lines else ""
+
+
+def _overdue_message(job: Overdue) -> str:
+    place = f"; it was in {job.calls}" if job.calls else ""
+    return f"the job went on beyond its hard_timeout, and was ended with its child{place}"
 
 
 @dataclass(slots=True, eq=False)
@@ -202,7 +206,7 @@ class ChildHandle:
         if self.deadlines is None or not self.fail_overdue:
             return {}
         overdue = self.deadlines.overdue(time.monotonic())
-        return {job.sequence: TimeLimit(_OVERDUE) for job in overdue}
+        return {job.sequence: TimeLimit(_overdue_message(job)) for job in overdue}
 
     def descriptors(self) -> Iterator[int]:
         """The master's descriptors for this child; children that are forked later close them."""

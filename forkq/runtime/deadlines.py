@@ -11,30 +11,34 @@ from collections import deque
 from typing import Final, NamedTuple
 
 _WORD: Final = 8  # bytes
+# How much of the innermost calls of an overdue job the record of its failure has.
+_LONGEST_TEXT: Final = 512
 # A place that a dead processor has left is not used again.
 _SPARE: Final = 16
 
 
 class Overdue(NamedTuple):
     """A job that runs beyond its ``deadline`` (monotonic). ``sequence``: of its lease. ``told``:
-    the child has logged its stack."""
+    the child has logged its stack; ``calls``: the innermost calls of that."""
 
     sequence: int
     deadline: float
     told: bool
+    calls: str = ""
 
 
 class DeadlineTable:
     """One for a child, made by the master before the fork. A place has a deadline (0: it is free),
-    the sequence number of a lease, and whether the child has logged the stack."""
+    the sequence number of a lease, whether the child has logged the stack, and its end as text."""
 
     def __init__(self, processors: int) -> None:
         places = processors + _SPARE
-        self._memory = mmap.mmap(-1, 3 * places * _WORD)
-        whole = memoryview(self._memory)
-        self._deadlines = whole[: places * _WORD].cast("d")
-        self._sequences = whole[places * _WORD : 2 * places * _WORD].cast("Q")
-        self._told = whole[2 * places * _WORD :].cast("Q")
+        words = places * _WORD
+        whole = memoryview(mmap.mmap(-1, 3 * words + places * _LONGEST_TEXT))
+        self._deadlines = whole[:words].cast("d")
+        self._sequences = whole[words : 2 * words].cast("Q")
+        self._told = whole[2 * words : 3 * words].cast("Q")
+        self._texts = whole[3 * words :]
         self._free = deque(range(places))
 
     # Called by the child
@@ -50,9 +54,11 @@ class DeadlineTable:
         self._deadlines[place] = deadline  # last: from now on the master reads the place
         return place
 
-    def tell(self, place: int) -> None:
+    def tell(self, place: int, calls: str) -> None:
         """The stack of the job is logged."""
         if place >= 0:
+            text = calls.encode("utf-8", "replace")[:_LONGEST_TEXT].ljust(_LONGEST_TEXT, b"\0")
+            self._texts[place * _LONGEST_TEXT : (place + 1) * _LONGEST_TEXT] = text
             self._told[place] = 1
 
     def clear(self, place: int) -> None:
@@ -71,7 +77,13 @@ class DeadlineTable:
     def overdue(self, now: float) -> list[Overdue]:
         """The jobs that run beyond their deadlines."""
         return [
-            Overdue(self._sequences[place], deadline, bool(self._told[place]))
+            Overdue(self._sequences[place], deadline, *self._read(place))
             for place, deadline in enumerate(self._deadlines)
             if 0.0 < deadline <= now
         ]
+
+    def _read(self, place: int) -> tuple[bool, str]:
+        if not self._told[place]:
+            return False, ""
+        text = bytes(self._texts[place * _LONGEST_TEXT : (place + 1) * _LONGEST_TEXT])
+        return True, text.rstrip(b"\0").decode("utf-8", "ignore")

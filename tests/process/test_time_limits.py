@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,7 @@ def test_the_other_jobs_of_the_child_get_their_time(
     gate.touch()
     job = assert_failed(redis, stuck, "retry")
     assert job["retry_count"] == 0
+    assert re.search(r"; it was in .*stubborn \(.*:\d+\)", job["error_message"])
     wait_settled(redis)
     wait_until(lambda: not psutil.pid_exists(old.pid), what="the old child to be gone")
     assert [line.pid for line in journal.runs()[neighbour]] == [old.pid]

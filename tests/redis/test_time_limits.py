@@ -115,10 +115,9 @@ def test_the_payload_says_more_than_the_definition_and_that_more_than_the_capsul
     push(redis, "Short", timeout="soon")  # no number: the definition counts
     settle(child, redis)
     assert [job["jid"] for job in payloads(redis, "retry")] == ["short"]
-    assert [
-        str(line["exc_info"])
-        for line in lines(child, "`timeout` is no time limit; that of the definition counts")
-    ] == ["timeout is 'soon'"]
+    event = "`timeout` is no time limit; that of the definition counts"
+    (line,) = wait_until(lambda: lines(child, event), what="the line")
+    assert str(line["exc_info"]) == "timeout is 'soon'"
 
 
 def test_the_limit_of_the_capsule_is_for_jobs_that_set_none(
