@@ -241,7 +241,7 @@ class Child:
         """Sends a Beat to the master and sets the process title: when the state has changed, and
         often enough for the master to know that this loop runs."""
         busy = self._manager.busy
-        beat = Beat(busy, self._state, *self._manager.counts())
+        beat = Beat(busy, self._state, *self._manager.counts(), self._heartbeat.redis_at)
         if beat == self._last_beat and time.monotonic() < self._next_beat:
             return
         if not send(self._assignment.report, beat):

@@ -49,6 +49,7 @@ from .cron.enqueue import CronEnqueuer
 from .cron.services import RunningServices
 from .due_jobs import DueJobMover
 from .leader import LeaderLease
+from .master_watch import MasterWatch
 from .sweep import Sweep
 from .task import ScheduledTask
 from .tracking import TrackingConnection
@@ -86,6 +87,8 @@ class Clock:
         self._next_sweep = 0.0
         self._beat_every = config.beat_every
         self._next_beat = 0.0
+        self._redis_at = 0.0
+        self._master_watch = MasterWatch(config, self._log)
         self._tracking = True
         self._stopping = False
         self._keys = Keys(config.redis.prefix)
@@ -198,7 +201,8 @@ class Clock:
             pause = self._sweep.run()
         except ResponseError as error:
             self._log.error("the sweep failed", error=str(error))
-        self._next_sweep = time.monotonic() + pause
+        self._redis_at = time.monotonic()
+        self._next_sweep = self._redis_at + pause
 
     def _time_to_sleep(self) -> float:
         """Seconds until something is due, if nothing is reported before."""
@@ -231,10 +235,11 @@ class Clock:
             self._read_orders(min(left, self._beat_every))
 
     def _beat(self) -> None:
-        """Sends the master a beat when one is due."""
+        """Sends the master a beat when one is due, and looks for the master's own."""
         if time.monotonic() >= self._next_beat:
-            send(self._assignment.report, Beat(0, "running", 0, 0))
+            send(self._assignment.report, Beat(0, "running", 0, 0, self._redis_at))
             self._next_beat = time.monotonic() + self._beat_every
+            self._master_watch.check()
 
     def _read_orders(self, seconds: float) -> None:
         """Waits up to ``seconds`` for an order of the master or a TERM, and obeys."""

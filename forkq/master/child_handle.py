@@ -129,7 +129,9 @@ class ChildHandle:
     when the master first told it to stop; ``last_fact_at``, when its last fact arrived;
     ``silent_since``, the same moment for a child that the watchdog has found silent, else None;
     ``lease_held_until``, how long the clock holds the leader's lease; ``drain_by``, when the jobs
-    of a child that retires are interrupted; ``memory_due``, when its memory is measured next.
+    of a child that retires are interrupted; ``memory_due``, when its memory is measured next;
+    ``redis_at``, when Redis last answered it. ``cut_off_for``: for how many seconds Redis has
+    answered others, but not this child; 0 if that is no matter (redis_contact.py).
     ``fail_overdue``: it is removed because of its jobs that are beyond their ``deadlines``.
     ``part_of_limits``: its own limits are this part of those of the configuration.
     """
@@ -159,6 +161,9 @@ class ChildHandle:
     silent_since: float | None = None
     deadlines: DeadlineTable | None = None
     fail_overdue: bool = False
+    ready_at: float = 0.0
+    redis_at: float = 0.0
+    cut_off_for: float = 0.0
     drain_by: float | None = None
     memory: Memory | None = None
     memory_due: float = 0.0
@@ -179,7 +184,7 @@ class ChildHandle:
 
     def _apply(self, fact: Fact) -> None:
         if isinstance(fact, Ready):
-            self.was_ready, self.state = True, "running"
+            self.was_ready, self.state, self.ready_at = True, "running", time.monotonic()
         elif isinstance(fact, Unbootable):
             self.reason, self.was_ready = fact.reason, False
         elif isinstance(fact, Exiting):
@@ -189,6 +194,7 @@ class ChildHandle:
         else:
             self.state = fact.state
             self.busy, self.processed, self.failed = fact.busy, fact.processed, fact.failed
+            self.redis_at = fact.redis_at
 
     def left_nothing(self, code: int) -> bool:
         """Whether the child has returned its leases and counts. The exit code alone does not prove
@@ -222,8 +228,10 @@ class ChildHandle:
         send(self.control, order)
 
     def retire(self) -> None:
-        """Another child has its slot: it ends when its jobs have, or at ``drain_timeout``."""
-        limit = self.slot.capsule.recycling.drain_timeout if self.slot.capsule else 0
+        """Another child has its slot: it ends when its jobs have, or at ``drain_timeout``. For a
+        silent one ``kill_silent_after`` is the only limit."""
+        capsule = self.slot.capsule if self.silent_since is None else None
+        limit = capsule.recycling.drain_timeout if capsule else 0
         self.drain_by = time.monotonic() + limit if limit else None
         self.send(Stop(self.drain_by))
 

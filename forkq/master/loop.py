@@ -26,6 +26,7 @@ from .hard_limits import HardLimits
 from .leader_relay import LeaderRelay
 from .pidfile import TITLE, Pidfile
 from .recycling import Recycler
+from .redis_contact import RedisContact
 from .removal import Removals
 from .replacement import Replacements
 from .rescue import Rescue
@@ -35,6 +36,7 @@ from .status_file import StatusFile
 from .stop import GRACE, StopSequence
 from .stuck_children import StuckChildren
 from .systemd import SystemdNotifier
+from .unhealthy_children import UnhealthyChildren
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -79,6 +81,10 @@ class Master:
         self._stuck_children = StuckChildren(self._children, config.boot_timeout, log)
         self._leader_relay = LeaderRelay()
         self._watchdog = Watchdog(self._children.by_pid, config.silent_after, log)
+        self._redis_contact = RedisContact(self._children.by_pid, config.silent_after, log)
+        self._unhealthy_children = UnhealthyChildren(
+            self._children, self._replacements, self._removals, config, log
+        )
         self._status_file = StatusFile(config, log)
         self._was_announced = False
         self._quiet = False
@@ -128,6 +134,8 @@ class Master:
             self._stop()
             return
         self._hard_limits.enforce()
+        self._redis_contact.check()
+        self._unhealthy_children.check()
         self._recycler.check(quiet=self._quiet)
         self._rolling_restart.advance()
         self._replacements.advance(quiet=self._quiet)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from .child_handle import ChildHandle
+from .child_handle import ChildHandle, Slot
 from .memory import measure
 
 # Seconds between two measurements of a child that has a limit, and of any other one.
@@ -36,7 +36,7 @@ class MemoryMeter:
             return None
         child.memory = measure(child.pid)
         now = time.monotonic()
-        every = _EVERY_LIMITED if _is_limited(child) else _EVERY
+        every = _EVERY_LIMITED if has_memory_limit(child.slot) else _EVERY
         child.memory_due = now + max(every, (now - began) / _SHARE_OF_TIME)
         return child
 
@@ -45,8 +45,8 @@ class MemoryMeter:
         return [child for child in children if child.was_ready and not child.frozen]
 
 
-def _is_limited(child: ChildHandle) -> bool:
-    capsule = child.slot.capsule
-    if capsule is None:
+def has_memory_limit(slot: Slot) -> bool:
+    """Whether the children of ``slot`` have a limit of their memory."""
+    if slot.capsule is None:
         return False
-    return bool(capsule.recycling.max_memory or capsule.recycling.hard_max_memory)
+    return bool(slot.capsule.recycling.max_memory or slot.capsule.recycling.hard_max_memory)

@@ -4,6 +4,7 @@ children that were forked together are not replaced together."""
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,8 @@ from ..store.crash_record import Crash
 from .child_handle import ChildHandle, Slot
 from .children import Children
 from .growing_pause import GrowingPause
-from .memory_meter import MemoryMeter
+from .memory import measure
+from .memory_meter import MemoryMeter, has_memory_limit
 from .removal import Removals
 from .replacement import Replacement, Replacements
 from .stop import GRACE
@@ -44,6 +46,8 @@ class Recycler:
         self._meter = MemoryMeter(children.by_pid)
         self._begun: list[Replacement] = []
         self._pauses: dict[Slot, GrowingPause] = {}
+        if any(has_memory_limit(slot) for slot in children.slots) and not measure(os.getpid()):
+            log.warning("limits of memory have no effect: this system tells no process's memory")
 
     @property
     def due(self) -> float | None:

@@ -85,7 +85,7 @@ def _described(child: ChildHandle) -> dict[str, Any]:
     return {
         "name": child.name,
         "pid": child.pid,
-        "state": child.state if child.silent_since is None else "silent",
+        "state": _state(child),
         "busy": child.busy,
         "concurrency": capsule.concurrency if capsule else 0,
         "queues": list(child.slot.queues),
@@ -93,6 +93,12 @@ def _described(child: ChildHandle) -> dict[str, Any]:
         "failed": child.failed,
         "respawns": child.slot.respawns,
     }
+
+
+def _state(child: ChildHandle) -> str:
+    if child.silent_since is not None:
+        return "silent"
+    return "cut off" if child.cut_off_for else child.state
 
 
 def _stamped(content: dict[str, Any], children: list[ChildHandle], at: float) -> dict[str, Any]:

@@ -56,12 +56,14 @@ class Exiting(msgspec.Struct, frozen=True, tag=True):
 
 class Beat(msgspec.Struct, frozen=True, tag=True):
     """Fact: the child's state and counts. Sent when they have changed, at most once in each turn of
-    the main loop; else as a sign of life, every ``Config.beat_every`` seconds."""
+    the main loop; else as a sign of life, every ``Config.beat_every`` seconds. ``redis_at``: when
+    Redis last answered its heartbeat, or the clock (monotonic); 0 if it never has."""
 
     busy: int
     state: State
     processed: int
     failed: int
+    redis_at: float = 0.0
 
 
 class LeaseHeld(msgspec.Struct, frozen=True, tag=True):

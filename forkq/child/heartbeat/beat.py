@@ -32,6 +32,7 @@ class Heartbeat:
 
     ``retry_parked`` is called between beats: it tries again what Redis has refused of the
     processors, and returns whether anything is left. Setting ``news`` is the same as ``soon``.
+    ``redis_at`` (monotonic) is when Redis last answered a whole beat, with refusals or without.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Heartbeat:
         self._snapshot = snapshot
         self._retry_parked = retry_parked
         self._next_beat = 0.0
+        self.redis_at = 0.0
         self._news = threading.Event() if news is None else news
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -116,12 +118,14 @@ class Heartbeat:
         except RedisError as error:
             self._connection.close()
             self._refusal.begin(error)
+            self.redis_at = time.monotonic()
         except Exception as error:  # noqa: BLE001 - a dead heartbeat would cost running jobs
             self._connection.close()
             self._log.error("a heartbeat failed; the next one follows", exc_info=error)
         else:
             self._outage.end()
             self._refusal.end()
+            self.redis_at = time.monotonic()
             return True
         return False
 

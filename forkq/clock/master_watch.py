@@ -1,0 +1,71 @@
+"""Finds a master that hangs or was stopped: it writes its time into the status file no more.
+
+Its children go on meanwhile, but one that dies is not replaced, and nothing else would tell.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import psutil
+
+from ..config.config import Config
+from ..config.private_files import read_trusted
+from ..errors import ForkqError
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+
+class MasterWatch:
+    """Used by the clock, which calls ``check`` with each of its beats. Logs a silent master once,
+    and once when it is back."""
+
+    def __init__(self, config: Config, log: FilteringBoundLogger) -> None:
+        self._path = config.status_file
+        self._limit = config.silent_after
+        self._log = log
+        self._silent_since: float | None = None
+        self._checked_at = time.monotonic()
+
+    def check(self) -> None:
+        """Reads when the master has last written its time."""
+        now = time.monotonic()
+        # This clock was stopped, perhaps with its master: that gets time to write.
+        was_stopped = now - self._checked_at > self._limit
+        self._checked_at = now
+        beat_at = self._last_beat()
+        if beat_at is None or was_stopped:
+            return
+        if self._silent_since is not None and beat_at > self._silent_since:
+            seconds = round(beat_at - self._silent_since)
+            self._silent_since = None
+            self._log.warning("the master is back", silent_for=seconds)
+        elif self._silent_since is None and now - beat_at >= self._limit:
+            self._silent_since = beat_at
+            self._log_silence(round(now - beat_at))
+
+    def _last_beat(self) -> float | None:
+        """Monotonic; None if the file is not this master's, or cannot be read."""
+        with suppress(OSError, ForkqError, ValueError, KeyError, TypeError):
+            found = json.loads(read_trusted(self._path))
+            if found["pid"] == os.getppid():
+                return float(found["beat_at"])
+        return None
+
+    def _log_silence(self, seconds: int) -> None:
+        pid, state = os.getppid(), ""
+        with suppress(psutil.Error):
+            state = str(psutil.Process(pid).status())
+        stopped = state in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        self._log.error(
+            "the master is silent; its children go on, but none that dies is replaced",
+            master=pid,
+            silent_for=seconds,
+            process=state,
+            hint=f"kill -CONT {pid} lets it go on" if stopped else "restart it if this stays so",
+        )

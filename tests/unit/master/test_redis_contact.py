@@ -1,0 +1,117 @@
+"""Which children are cut off from Redis, as the master sees it from the reports of all."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forkq.config.config import Config
+from forkq.master.child_handle import ChildHandle
+from forkq.master.redis_contact import RedisContact
+from forkq.master.unhealthy_children import UnhealthyChildren
+from tests.unit.master.test_children import Tree
+
+LIMIT = 30.0
+CUT_OFF = "child does not reach redis, but others do"
+
+
+class Contact:
+    """The children of a tree, and what Redis has answered them, in seconds from the start."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.child = tree.boot()
+        clock = tree.children.slots[1].child
+        assert clock is not None
+        self.clock, self._log, self._began = clock, tree.log, time.monotonic()
+        self._contact = RedisContact(tree.children.by_pid, LIMIT, tree.log)
+
+    def answer(self, seconds: float, *children: ChildHandle) -> None:
+        """Redis answers these children at this time; the master checks then."""
+        for child in children:
+            child.redis_at = self._began + seconds
+        self._contact.check()
+
+    @property
+    def events(self) -> list[str]:
+        """What the master has logged."""
+        return self._log.events()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Tree]:
+    found = Tree(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def contact(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Contact:
+    monkeypatch.setattr(ChildHandle, "signal_stacks", lambda child: os.getpid())
+    return Contact(tree)
+
+
+def test_a_child_that_redis_does_not_answer_while_it_answers_others_is_cut_off(
+    contact: Contact,
+) -> None:
+    """It is logged once, and once when it is back."""
+    contact.answer(0, contact.child, contact.clock)
+    for seconds in range(10, 50, 10):
+        contact.answer(seconds, contact.clock)
+        assert not contact.child.cut_off_for
+    for seconds in range(50, 100, 10):
+        contact.answer(seconds, contact.clock)
+        assert contact.child.cut_off_for == pytest.approx(seconds - 20)
+    assert contact.events == [CUT_OFF]
+    contact.answer(100, contact.child)
+    assert not contact.child.cut_off_for
+    assert not contact.clock.cut_off_for
+    assert contact.events == [CUT_OFF, "child reaches redis again"]
+
+
+def test_an_outage_for_all_cuts_off_none(contact: Contact) -> None:
+    """One of them is answered first, long before the other."""
+    contact.answer(0, contact.child, contact.clock)
+    for seconds in range(600, 650, 10):
+        contact.answer(seconds, contact.clock)
+    assert contact.events == []
+    contact.answer(650, contact.clock)
+    assert contact.events == [CUT_OFF]
+
+
+def test_a_child_that_has_just_booted_has_its_time(contact: Contact) -> None:
+    contact.child.ready_at += 1000
+    for seconds in range(0, 1040, 10):
+        contact.answer(seconds, contact.clock)
+    assert contact.events == []
+
+
+def test_a_child_that_is_cut_off_is_replaced_and_removed_as_a_silent_one_is(
+    tree: Tree, contact: Contact, tmp_path: Path
+) -> None:
+    config = Config(
+        pidfile=tmp_path / "pid",
+        state_dir=tmp_path,
+        replace_silent_after=60.0,
+        kill_silent_after=90.0,
+    )
+    unhealthy = UnhealthyChildren(tree.children, tree.replacements, tree.removals, config, tree.log)
+    child = contact.child
+    child.cut_off_for = 59.0
+    unhealthy.check()
+    assert child.slot not in tree.replacements
+    child.cut_off_for = 60.0
+    unhealthy.check()
+    unhealthy.check()
+    assert child.slot in tree.replacements
+    assert tree.removals.due is None
+    child.cut_off_for = 90.0
+    unhealthy.check()
+    assert child.frozen
+    tree.replacements.advance()
+    assert [event for event in tree.log.events() if "unhealthy" in event] == [
+        "replacing an unhealthy child; it ends when its jobs have"
+    ]
