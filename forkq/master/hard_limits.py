@@ -31,17 +31,21 @@ _BEFORE_INTERRUPTION: Final = 0.5
 
 
 class _Case:
-    """A child with an overdue job that is drained. ``remove_by`` (monotonic) is set when it has
-    been told to fetch no more."""
+    """A child with an overdue job that is drained. Monotonic: ``replace_by``, how long its
+    replacement may boot; ``remove_by``, set when it has been told to fetch no more."""
 
-    def __init__(self, child: ChildHandle, replacement: Replacement | None) -> None:
+    def __init__(
+        self, child: ChildHandle, replacement: Replacement | None, replace_by: float
+    ) -> None:
         self.child = child
         self.replacement = replacement
+        self.replace_by = replace_by
         self.remove_by: float | None = None
 
 
 class HardLimits:
-    """``drain_limit``: seconds that the other jobs of such a child have to end."""
+    """``drain_limit``: seconds that the replacement of such a child has to boot, and then its other
+    jobs to end."""
 
     def __init__(
         self,
@@ -109,11 +113,12 @@ class HardLimits:
             self._remove(child, "its jobs go on beyond their hard_timeout")
             return
         replacement = self._replacements.begin(child, "hard_timeout")
-        self._cases[child] = _Case(child, replacement)
+        self._cases[child] = _Case(child, replacement, time.monotonic() + self._drain_limit)
 
     def _drain(self, case: _Case, overdue: Sequence[Overdue], now: float) -> None:
         child, replacement = case.child, case.replacement
-        if replacement is not None and replacement.outcome == "under way":
+        booting = replacement is not None and replacement.outcome == "under way"
+        if booting and now < case.replace_by:
             return
         if case.remove_by is None:
             self._retire(case, now)

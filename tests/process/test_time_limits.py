@@ -188,3 +188,17 @@ def test_a_job_that_ends_in_its_last_moment_is_not_failed(
     assert not redis.exists("dead", "retry")
     wait_until(lambda: len(workers(forkq)) == 1, what="the old child to end")
     assert not events(forkq, "removing a child by force; its jobs go back")
+
+
+def test_a_stop_wins_over_a_hard_limit(
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal, tmp_path: Path
+) -> None:
+    """While the child of an overdue job is drained, the tree stops: both jobs go back."""
+    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "4", *JSON], env=journal.env)
+    stuck = push(redis_server, "Stubborn", hard_timeout=0.5)
+    neighbour = push(redis_server, "Gate", str(tmp_path / "never"))
+    journal.wait("begin", [stuck, neighbour])
+    wait_until(lambda: len(workers(forkq)) == 2, what="the replacement beside the old child")
+    assert forkq.stop() == 0
+    assert sorted(waiting(redis)) == sorted([stuck, neighbour])
+    assert not redis.exists("dead", "retry")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -363,3 +364,21 @@ def test_a_default_hard_limit_is_no_shorter_than_a_jobs_own_limit(
         assert wait_until(lambda: table.next or 0.0, what="the deadline") > began + 600
         over.append(1)
         settle(child, redis)
+
+
+def test_a_limit_before_the_next_look_of_the_main_thread_ends_its_wait(
+    redis: Redis, child: InProcessChild
+) -> None:
+    over: list[int] = []
+    forkq.job(name="Long")(lambda: wait_until(lambda: over, what="the end"))
+    assert child.limits.wait(60.0) == 60.0
+    push(redis, "Long", timeout=600)  # the main thread looks before that anyway
+    wait_until(lambda: child.manager.busy == 1, what="the first job to run")
+    push(redis, "Long", timeout=20)
+    assert select.select([child.limits.waker.fd], [], [], within(10))[0]
+    child.limits.waker.clear()
+    assert child.limits.wait(60.0) < 20.0
+    over.append(1)
+    settle(child, redis)
+    assert child.limits.wait(60.0) == 60.0
+    assert not select.select([child.limits.waker.fd], [], [], 0)[0]
