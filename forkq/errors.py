@@ -131,6 +131,18 @@ class Shutdown(BaseException):
     """
 
 
+class TimeLimit(BaseException):
+    """Raised inside a job that has run for its ``timeout``; the job has failed, and its own rules
+    decide what becomes of it.
+
+    It derives from BaseException: ``except Exception`` in a loop must not swallow it. Catch it by
+    its name, or clean up in ``finally``.
+    """
+
+    def __str__(self) -> str:
+        return super().__str__() or "the job has run for its timeout"
+
+
 def shown(value: object) -> str:
     """``value`` for the text of an error: cut, and never an exception of its own."""
     try:

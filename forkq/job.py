@@ -20,7 +20,7 @@ R = TypeVar("R")
 OPTIONS: Final = frozenset(
     {
         *("queue", "retry", "dead", "backtrace", "retry_queue", "retry_for", "tags", "log_level"),
-        *("on_crash", "crashes"),
+        *("on_crash", "crashes", "timeout", "hard_timeout"),
     }
 )
 
@@ -82,7 +82,7 @@ class Job:
 
     def __init_subclass__(cls, *, name: str | None = None, **options: Any) -> None:
         super().__init_subclass__()
-        cls._options = {**cls._options, **_checked(options, cls)}
+        cls._options = _checked(options, cls, cls._options)
         if not hasattr(cls, "perform"):
             return
         name = name or _full_name(cls)
@@ -177,16 +177,20 @@ def _spec_of_class(cls: type[Job], name: str, arity: tuple[int, float]) -> JobSp
     )
 
 
-def _checked(options: Mapping[str, Any], thing: Any) -> dict[str, Any]:
-    """The options of a definition. Raises InvalidJob for a typo or an impossible value."""
+def _checked(
+    options: Mapping[str, Any], thing: Any, inherited: Mapping[str, Any] = {}
+) -> dict[str, Any]:
+    """The options of a definition and those that it inherits. Raises InvalidJob for a typo or an
+    impossible value."""
     odd = sorted(set(options) - OPTIONS)
     if odd:
         raise InvalidJob(
             f"{thing.__qualname__}: there is no job option {odd[0]!r}; use one of "
             f"{', '.join(sorted(OPTIONS))} (or .set({odd[0]}=...) to send a key of your own)"
         )
-    validate({**options, "class": thing.__qualname__, "args": []}, "off")
-    return dict(options)
+    every = {**inherited, **options}
+    validate({**every, "class": thing.__qualname__, "args": []}, "off")
+    return every
 
 
 def _refuse_lazy(function: Callable[..., Any]) -> None:

@@ -61,6 +61,8 @@ class PeriodicSpec:
 
 
 _jobs: dict[str, JobSpec] = {}
+# The names of the jobs that are defined with a time limit.
+with_time_limit: set[str] = set()
 periodic: dict[str, PeriodicSpec] = {}
 _events: dict[Event, list[Callable[[], Any]]] = {name: [] for name in EVENTS}
 death_handlers: list[DeathHandler] = []
@@ -79,6 +81,10 @@ def add(spec: JobSpec) -> None:
             "give one of them another name="
         )
     _jobs[spec.name] = spec
+    if "timeout" in spec.options or "hard_timeout" in spec.options:
+        with_time_limit.add(spec.name)
+    else:
+        with_time_limit.discard(spec.name)
 
 
 def add_periodic(spec: PeriodicSpec) -> None:

@@ -46,6 +46,7 @@ from .manager import Manager
 from .observers import JobObserver
 from .processor import Processor
 from .suspects import SoloReporter, Suspects
+from .time_limits import TimeLimits
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -59,6 +60,7 @@ class Parts:
     manager: Manager
     heartbeat: Heartbeat
     suspects: Suspects
+    limits: TimeLimits
 
 
 class Builder:
@@ -94,10 +96,11 @@ class Builder:
         pool = RedisPool(size=self._capsule.concurrency, **_how_to_connect(self._config))
         fetcher = self._make_fetcher()
         settler = self._make_settler(fetcher, pool)
+        limits = self._make_limits()
         suspects = Suspects(fetcher, self._assignment.report)
-        manager = self._make_manager(fetcher, settler, pool, suspects)
+        manager = self._make_manager(fetcher, settler, pool, limits, suspects)
         heartbeat = self._make_heartbeat(fetcher, settler, manager)
-        return Parts(fetcher, manager, heartbeat, suspects)
+        return Parts(fetcher, manager, heartbeat, suspects, limits)
 
     def _connection(self) -> RedisConnection:
         return RedisConnection(**_how_to_connect(self._config))
@@ -109,6 +112,10 @@ class Builder:
         fetcher = Fetcher(self._capsule, connection, self._outage, solo=self._assignment.solo)
         fetcher.report_lost_writes(self._news.set)
         return fetcher
+
+    def _make_limits(self) -> TimeLimits:
+        soft, hard = self._capsule.job_timeout, self._capsule.job_hard_timeout
+        return TimeLimits(self._log, soft, hard, self._assignment.deadlines)
 
     def _make_settler(self, fetcher: Fetcher, pool: RedisPool) -> Settler:
         config = self._config
@@ -124,7 +131,12 @@ class Builder:
         )
 
     def _make_manager(
-        self, fetcher: Fetcher, settler: Settler, pool: RedisPool, suspects: Suspects
+        self,
+        fetcher: Fetcher,
+        settler: Settler,
+        pool: RedisPool,
+        limits: TimeLimits,
+        suspects: Suspects,
     ) -> Manager:
         job_log = make_job_log(self._log)
         observers: list[JobObserver] = [job_log, CronOutcomes(self._keys, pool, self._log)]
@@ -136,7 +148,8 @@ class Builder:
             observers.append(reporter)
 
         def make_processor(name: str, tally: Tally) -> Processor:
-            return Processor(name, fetcher, settler, observers, job_log.complain, tally, hold)
+            complain = job_log.complain
+            return Processor(name, fetcher, settler, observers, complain, limits, tally, hold)
 
         return Manager(self._capsule.concurrency, fetcher, make_processor, self._log)
 

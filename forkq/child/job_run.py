@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..registry import JobSpec
 from ..wire.lease import UnitOfWork
 from ..wire.payload import Payload
+
+if TYPE_CHECKING:
+    from .time_limits import TimedJob
 
 
 class JobRun:
@@ -19,6 +24,7 @@ class JobRun:
     ``elapsed``: seconds from the take to the end of the job.
     ``complaints``: errors in the app's own hooks, each with a line on what it changes.
     ``settled``: acknowledged, retried, buried, or left to the stop.
+    ``time_limit``: when the job must have ended; None if it has no limit.
     """
 
     __slots__ = (
@@ -31,6 +37,7 @@ class JobRun:
         "performing",
         "settled",
         "shown_class",
+        "time_limit",
         "unit",
     )
 
@@ -45,6 +52,7 @@ class JobRun:
         self.elapsed = 0.0
         self.complaints: tuple[tuple[BaseException, str], ...] = ()
         self.settled = False
+        self.time_limit: TimedJob | None = None
 
     def loaded(self, job: Payload) -> None:
         """Notes the job that the unit's payload contains."""

@@ -124,9 +124,11 @@ class Child:
         self._manager = parts.manager
         self._heartbeat = parts.heartbeat
         self._suspects = parts.suspects
+        self._limits = parts.limits
         self._selector = DefaultSelector()
         self._selector.register(self._orders, EVENT_READ)
         self._selector.register(term_fd, EVENT_READ)
+        self._selector.register(self._limits.waker.fd, EVENT_READ)
 
     def start(self) -> None:
         """Starts all threads. The processors fetch nothing before ``run``: a child that is short of
@@ -163,9 +165,11 @@ class Child:
         """Waits for an order or a signal, not for long, and obeys."""
         longest = min(_LONGEST_WAIT, self._beat_every)
         pause = longest if self._state in ("running", "quiet") else _WAIT_WHILE_STOPPING
-        for key, _ in self._selector.select(pause):
+        for key, _ in self._selector.select(self._limits.wait(pause)):
             if key.fd == self._term_fd:
                 self._obey_term()
+            elif key.fd == self._limits.waker.fd:
+                self._limits.waker.clear()
             else:
                 for order in self._orders.read():
                     self._obey(order)
@@ -234,6 +238,7 @@ class Child:
 
     def _enforce(self) -> None:
         self._manager.replace_the_dead()
+        self._limits.enforce()
         late = self._deadline is not None and time.monotonic() >= self._deadline
         if late and not self._interrupted:
             self._interrupted = True

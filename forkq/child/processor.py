@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from .. import middleware, registry
 from ..current_job import begin, end
-from ..errors import InvalidJob, MalformedPayload, Shutdown, Unsettled
+from ..errors import InvalidJob, MalformedPayload, Shutdown, TimeLimit, Unsettled
 from ..process_state import stopping
 from ..registry import JobSpec
 from ..runtime.assignment import exit_job_fork, is_job_fork
@@ -38,6 +38,7 @@ from .heartbeat.stats import JobCounter, Tally
 from .interrupt import InterruptRegion
 from .job_run import JobRun
 from .observers import JobObserver, Observers
+from .time_limits import TimeLimits
 
 # Bounds of the classes that payloads may name for the metrics: characters, and how many.
 _LONGEST_NAME: Final = 200
@@ -56,8 +57,8 @@ class Processor:
     """Takes units from the fetcher until the child is quiet.
 
     ``observers`` are told of each job; the counts in ``tally`` come first. ``complain`` logs an
-    error in the app's own handlers, or in forkq. ``hold`` takes the suspects (suspects.py); None in
-    a solo child, which runs them.
+    error in the app's own handlers, or in forkq. ``limits`` are the time limits of jobs. ``hold``
+    takes the suspects (suspects.py); None in a solo child, which runs them.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Processor:
         settler: Settler,
         observers: Sequence[JobObserver],
         complain: Complain,
+        limits: TimeLimits,
         tally: Tally | None = None,
         hold: Callable[[UnitOfWork], None] | None = None,
     ) -> None:
@@ -78,6 +80,8 @@ class Processor:
         self._observers = Observers([JobCounter(self.tally), *observers])
         self._complain = complain
         self._hold = hold
+        self._limits = limits
+        self._timed_classes = limits.classes
         self._gate = threading.Event()
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
 
@@ -164,9 +168,13 @@ class Processor:
             return verdict
         for started in self._observers.started:
             started(run)
+        if "timeout" in job or "hard_timeout" in job or job["class"] in self._timed_classes:
+            self._limits.begin(self.region, run, job)
         error = self._run_in_region(run, job)
         if is_job_fork():
             exit_job_fork(error)  # the job has forked, and this process is the copy
+        if run.time_limit is not None:
+            self._limits.end(run.time_limit, error)
         if error is not None:  # else ``acknowledge`` measures it
             run.elapsed = monotonic() - unit.taken
         return error
@@ -183,14 +191,17 @@ class Processor:
     def _run_in_region(self, run: JobRun, job: Payload) -> BaseException | None:
         error: BaseException | None = None
         try:
-            self.region.enter()
+            self.region.enter(run.time_limit)
             self._run(run, job)
         except BaseException as raised:  # noqa: BLE001 - SystemExit must not end a processor
             error = raised
         try:
             interrupted = self.region.leave()
-        except Shutdown:  # raised at the call itself; there is never a second one
-            interrupted = self.region.leave()
+        except (Shutdown, TimeLimit):  # raised at the call itself; at most one of each
+            try:
+                interrupted = self.region.leave()
+            except (Shutdown, TimeLimit):
+                interrupted = self.region.leave()
         end()
         if interrupted or (error is not None and stopping() and caused_by_shutdown(error)):
             return Interrupted()
@@ -229,6 +240,8 @@ class Processor:
         end()
         if is_job_fork():
             exit_job_fork(error)
+        if run.time_limit is not None:
+            self._limits.end(run.time_limit, error)
         if not run.settled:
             run.performing = None
             run.elapsed = monotonic() - run.unit.taken

@@ -7,7 +7,7 @@ queues, in which order) and by ``forkq config check``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,12 +15,15 @@ from ..errors import ConfigError
 from ..limits.rules import Rulebook
 from ..wire.redis_url import redacted_url
 from .recycling import Recycling
+from .settings import Origin
 
 Mode = Literal["strict", "random", "weighted"]
 
 DEFAULT_NAME = "default"
 DEFAULT_QUEUES = (("default", 0),)
 DEFAULT_CONCURRENCY = 5
+# The keys of [forkq] that count in a capsule without a value of its own.
+INHERITED = ("workers", "job_timeout", "job_hard_timeout")
 
 # A child is called CAPSULE.NUMBER; the clock is a process beside the children, with this name.
 RESERVED_NAMES = frozenset({"clock"})
@@ -36,13 +39,16 @@ class Capsule:
 
     ``queues`` are pairs of name and weight in the user's order. The weights are as ``weigh`` leaves
     them: either 0 for every queue, or 1 and more for every queue. A name may be a pattern.
-    ``rules`` are those of all queues, in this capsule or not.
+    ``job_timeout`` and ``job_hard_timeout`` are the limits, in seconds, of jobs that set none; 0 is
+    no limit. ``rules`` are those of all queues, in this capsule or not.
     """
 
     name: str
     queues: tuple[tuple[str, int], ...] = DEFAULT_QUEUES
     concurrency: int = DEFAULT_CONCURRENCY
     workers: int = 1
+    job_timeout: float = 0.0
+    job_hard_timeout: float = 0.0
     rules: Rulebook = field(default_factory=Rulebook, hash=False)
     recycling: Recycling = field(default_factory=Recycling)
 
@@ -88,6 +94,18 @@ def weigh(queues: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
     if any(weight for _, weight in listed):
         return tuple((name, weight or 1) for name, weight in listed)
     return listed
+
+
+def check_time_limits(capsules: Iterable[Capsule], origins: Mapping[str, Origin]) -> None:
+    """ConfigError for a hard limit that ends jobs before their time limit is over."""
+    for capsule in capsules:
+        soft, hard = capsule.job_timeout, capsule.job_hard_timeout
+        if 0 < hard < soft:
+            places = (f"capsules.{capsule.name}.job_hard_timeout", "forkq.job_hard_timeout")
+            place = next(origins[key] for key in places if key in origins)
+            raise ConfigError(
+                f"{place}: expected at least the {soft:g} s of job_timeout, found {hard:g}"
+            )
 
 
 def check_name(name: str) -> None:

@@ -33,6 +33,7 @@ QUEUE_LIST: Final = 'a list of queues, each "NAME", "NAME,WEIGHT" or ["NAME", WE
 
 Workers = Annotated[int, Meta(ge=1, le=512)]
 Seconds = Annotated[float, Meta(ge=0, le=86400)]
+JobSeconds = Annotated[float, Meta(ge=0, le=1_000_000_000)]
 NetworkSeconds = Annotated[float, Meta(ge=0.001, le=3600)]
 Text = Annotated[str, Meta(min_length=1)]
 Name = Annotated[str, Meta(pattern=r"\A\S+\Z", description="a name without spaces")]
@@ -82,6 +83,8 @@ class Config:
     strict_args: Literal["raise", "warn", "off"] = "raise"
     dead_max: Annotated[int, Meta(ge=0, le=100_000_000)] = 10_000
     dead_days: Annotated[float, Meta(ge=0, le=36_500)] = 180.0
+    job_timeout: JobSeconds = 0.0
+    job_hard_timeout: JobSeconds = 0.0
     silent_after: Annotated[float, Meta(ge=1, le=86400)] = 30.0
     replace_silent_after: Seconds = 60.0
     kill_silent_after: Seconds = 0.0
@@ -143,6 +146,8 @@ CAPSULE: Final[Table] = {
     "queues": Annotated[tuple[str | tuple[str, int], ...], Meta(description=QUEUE_LIST), _queues],
     "concurrency": Annotated[int, Meta(ge=1, le=1000)],
     "workers": Workers,
+    "job_timeout": JobSeconds,
+    "job_hard_timeout": JobSeconds,
     **RECYCLING,
 }
 TABLES: Final[Table] = {

@@ -11,6 +11,7 @@ from ..cron.entry import Entry
 from ..limits.rate_text import rate_text
 from ..limits.rules import Rules
 from ..wire.redis_url import redacted_url
+from .capsule import INHERITED
 from .config import PLAIN_TABLES, Config
 from .cron_tables import ROWS
 from .limit_tables import FIELDS
@@ -44,7 +45,7 @@ def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
     for capsule in config.capsules:
         yield ("capsules", capsule.name, "queues"), capsule.listed_queues
         yield ("capsules", capsule.name, "concurrency"), capsule.concurrency
-        yield ("capsules", capsule.name, "workers"), capsule.workers
+        yield from ((("capsules", capsule.name, key), getattr(capsule, key)) for key in INHERITED)
         for key in RECYCLING:
             yield ("capsules", capsule.name, key), capsule.recycling.shown(key)
     for index, entry in enumerate(config.cron):
@@ -84,10 +85,10 @@ def _rule(table: str, name: str, rules: Rules) -> Iterator[tuple[KeyPath, object
 
 
 def _origin(config: Config, key: str, path: KeyPath) -> Origin:
-    """A capsule without workers or limits of its own has those of ``[forkq]``, and "rates.NAME" may
-    be the rate itself or a table."""
+    """A capsule inherits some keys of ``[forkq]``, and "rates.NAME" may be the rate itself or a
+    table."""
     found = config.origins.get(key)
-    if found is None and path[0] == "capsules" and path[-1] in ("workers", *RECYCLING):
+    if found is None and path[0] == "capsules" and path[-1] in (*INHERITED, *RECYCLING):
         found = config.origins.get(f"forkq.{path[-1]}")
     if found is None and path[0] == "rates":
         found = config.origins.get(shown_path(path[:-1]))

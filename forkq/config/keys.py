@@ -76,6 +76,14 @@ KEYS: Final[Mapping[str, Key]] = {
     ),
     "forkq.dead_max": Key("The most jobs that the dead set keeps."),
     "forkq.dead_days": Key("The most days for which the dead set keeps a job."),
+    "forkq.job_timeout": Key(
+        "Seconds after which `forkq.TimeLimit` is raised in a job that sets no `timeout`; 0 is no "
+        "limit ([time limits](jobs.md#time-limits))."
+    ),
+    "forkq.job_hard_timeout": Key(
+        "Seconds after which a job that sets no `hard_timeout` is ended with its child; 0 is no "
+        "limit."
+    ),
     "forkq.silent_after": Key(
         "Seconds without a sign of life after which a child, the clock or the master counts as "
         "silent.",
@@ -145,6 +153,13 @@ KEYS: Final[Mapping[str, Key]] = {
     ),
     "capsules.NAME.workers": Key(
         "Children of this capsule.", default="`workers` under `[forkq]`"
+    ),
+    "capsules.NAME.job_timeout": Key(
+        "The same as under `[forkq]`, for this capsule.", default="`job_timeout` under `[forkq]`"
+    ),
+    "capsules.NAME.job_hard_timeout": Key(
+        "The same as under `[forkq]`, for this capsule.",
+        default="`job_hard_timeout` under `[forkq]`",
     ),
     **{
         f"capsules.NAME.{key}": Key(

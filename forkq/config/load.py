@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..limits.rules import Rulebook
-from .capsule import DEFAULT_NAME, Capsule
+from .capsule import DEFAULT_NAME, INHERITED, Capsule, check_time_limits
 from .check import Checker, names_given_twice
 from .config import (
     CAPSULE,
@@ -138,9 +138,10 @@ def _build(
     forkq["state_dir"] = cwd / (forkq.get("state_dir") or default_state_dir(environ, cwd, tag))
     rules = rulebook(values, source)
     recycling = {key: forkq.pop(key) for key in RECYCLING if key in forkq}
-    shared = {"workers": forkq.get("workers", 1), **recycling}
+    shared = {key: forkq[key] for key in INHERITED if key in forkq} | recycling
     capsules = _capsules(values.get("capsules"), shared, rules, source)
     given = dict(origins(settings))
+    check_time_limits(capsules, given)
     check_blocking(rules, capsules, given)
     return Config(
         **forkq,

@@ -15,8 +15,10 @@ from typing import Final
 import psutil
 
 from ..config.capsule import Capsule
+from ..errors import TimeLimit
 from ..runtime import crash_file
 from ..runtime.assignment import STACKS_SIGNAL
+from ..runtime.deadlines import DeadlineTable, Overdue
 from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import (
     Adopted,
@@ -120,6 +122,11 @@ def _last_line(reason: str) -> str:
     return printable(lines[-1].strip()) if lines else ""
 
 
+def _overdue_message(job: Overdue) -> str:
+    place = f"; it was in {job.calls}" if job.calls else ""
+    return f"the job went on beyond its hard_timeout, and was ended with its child{place}"
+
+
 @dataclass(slots=True, eq=False)
 class ChildHandle:
     """One child process. Its pid cannot be reused before ``Children.reap`` has reaped it.
@@ -135,8 +142,8 @@ class ChildHandle:
     master looks at its memory next; ``measured_at``, when it did last, with ``measuring_took``
     processor seconds; ``redis_at``, when Redis last answered it. ``cut_off_for``: for how many
     seconds Redis has answered others, but not this child; 0 if that is no matter
-    (redis_contact.py). ``part_of_limits``: its own limits are this part of those of the
-    configuration.
+    (redis_contact.py). ``fail_overdue``: it is removed because of its jobs that are beyond their
+    ``deadlines``. ``part_of_limits``: its own limits are this part of those of the configuration.
     """
 
     slot: Slot
@@ -165,6 +172,8 @@ class ChildHandle:
     isolation_facts: list[SuspectHeld | Adopted | SoloFree] = field(default_factory=list)
     last_fact_at: float = field(default_factory=time.monotonic)
     silent_since: float | None = None
+    deadlines: DeadlineTable | None = None
+    fail_overdue: bool = False
     ready_at: float = 0.0
     redis_at: float = 0.0
     cut_off_for: float = 0.0
@@ -216,6 +225,19 @@ class ChildHandle:
     def crash_stack(self) -> str:
         """What faulthandler has written of the thread that crashed; "" if nothing."""
         return "" if self.crash_file is None else crash_file.stack_in(self.crash_file)
+
+    def overdue(self, now: float) -> list[Overdue]:
+        """Its jobs that go on beyond their hard time limits."""
+        if self.deadlines is None or self.frozen or self.killed:
+            return []
+        return self.deadlines.overdue(now)
+
+    def failed_leases(self) -> dict[int, TimeLimit]:
+        """The leases, by sequence number, whose jobs have failed because they were overdue."""
+        if self.deadlines is None or not self.fail_overdue:
+            return {}
+        overdue = self.deadlines.overdue(time.monotonic())
+        return {job.sequence: TimeLimit(_overdue_message(job)) for job in overdue}
 
     def descriptors(self) -> Iterator[int]:
         """The master's descriptors for this child; children that are forked later close them."""

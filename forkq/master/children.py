@@ -135,6 +135,7 @@ class Children:
         """Opens the rescue of a child that is dead or frozen, unless one was opened for it."""
         if not child.rescued:
             child.rescued = True
+            failed = child.failed_leases() if crash is None else {}
             self._rescue.add(
                 DeadChild(
                     child.identity,
@@ -142,6 +143,7 @@ class Children:
                     crash,
                     child.processed,
                     child.failed,
+                    failed,
                     report=child.rescue_ended,
                 )
             )

@@ -58,7 +58,9 @@ class SoloChildren:
     """The solo children of one capsule, and the suspects that wait for them."""
 
     def __init__(self, capsule: Capsule, children: Children) -> None:
-        alone = replace(capsule, concurrency=1, workers=1)
+        # Only what kills a child applies: solo children are too short-lived to be recycled.
+        recycling = replace(capsule.recycling, max_memory=0, max_jobs=0, max_age=0.0)
+        alone = replace(capsule, concurrency=1, workers=1, recycling=recycling)
         most = min(MOST_SOLO, capsule.concurrency * capsule.workers)
         self._slots = [Slot(f"{capsule.name}.solo{n}", alone, solo=True) for n in range(most)]
         self._children = children

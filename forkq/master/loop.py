@@ -22,6 +22,7 @@ from ..runtime.log import report_dropped_lines
 from ..runtime.pipe import Quiet
 from .children import Children
 from .embedded_redis import EmbeddedRedis
+from .hard_limits import HardLimits
 from .isolation import Isolation
 from .leader_relay import LeaderRelay
 from .pidfile import TITLE, Pidfile
@@ -73,6 +74,9 @@ class Master:
         self._replacements = Replacements(self._children, log)
         self._removals = Removals(self._children, rescue, log)
         self._recycler = Recycler(self._children, self._replacements, self._removals, log)
+        self._hard_limits = HardLimits(
+            self._children, self._replacements, self._removals, config.timeout, log
+        )
         self._stop_sequence = StopSequence(self._children, self._removals, rescue, log)
         self._rolling_restart = RollingRestart(self._children, self._replacements, log)
         self._stuck_children = StuckChildren(self._children, config.boot_timeout, log)
@@ -131,6 +135,7 @@ class Master:
             self._exit_code = CANNOT_BOOT
             self._stop()
             return
+        self._hard_limits.enforce()
         self._redis_contact.check()
         self._unhealthy_children.check()
         self._recycler.check(quiet=self._quiet)
@@ -239,7 +244,7 @@ class Master:
             self._stuck_children.due,
         ]
         if not self._stop_sequence.begun:
-            moments += [self._children.due, self._recycler.due]
+            moments += [self._children.due, self._recycler.due, self._hard_limits.due]
         return min(moment for moment in moments if moment is not None)
 
     def _is_ready(self) -> bool:

@@ -9,7 +9,7 @@ tried again later.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -26,8 +26,9 @@ from ..store.connection import (
     ResponseError,
 )
 from ..store.crash_record import Crash
+from ..store.failed_leases import mark_failed
 from ..store.recovery import Recovered, Recovery
-from ..store.scripts import COUNTERS_ADD_MISSING, LEASES_OF_OWNER, RECOVER, REQUEUE
+from ..store.scripts import COUNTERS_ADD_MISSING, LEASES_OF_OWNER, MARK_FAILED, RECOVER, REQUEUE
 from ..store.steps import Steps, resume
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ _TURN_LIMIT: Final = 0.05
 _BATCH_SIZE: Final = 32
 _LOAD_SCRIPTS: Final[Sequence[Command]] = [
     ("SCRIPT", "LOAD", script.text)
-    for script in (LEASES_OF_OWNER, RECOVER, REQUEUE, COUNTERS_ADD_MISSING)
+    for script in (LEASES_OF_OWNER, MARK_FAILED, RECOVER, REQUEUE, COUNTERS_ADD_MISSING)
 ]
 
 
@@ -52,13 +53,15 @@ _LOAD_SCRIPTS: Final[Sequence[Command]] = [
 class DeadChild:
     """A child whose leases must go back to ``queues``. ``crash`` is None if its jobs get no crash
     record. ``processed`` and ``failed`` are the last counts that it reported to the master.
-    ``report`` is called when its jobs have gone back."""
+    ``errors``: why the jobs of some leases, by sequence number, have failed. ``report`` is called
+    when its jobs have gone back."""
 
     identity: str
     queues: tuple[str, ...]
     crash: Crash | None
     processed: int = 0
     failed: int = 0
+    errors: Mapping[int, BaseException] = field(default_factory=dict)
     report: Callable[[Recovered], None] = field(default=lambda recovered: None, compare=False)
 
 
@@ -196,10 +199,7 @@ class Rescue:
         moment = datetime.now(timezone.utc)
         keys = self._recovery.dead_set.keys
         counting = counters.add_missing(keys, child.identity, child.processed, child.failed, moment)
-        if child.crash is None:
-            moving = self._recovery.requeue(child.queues, child.identity)
-        else:
-            moving = self._recovery.recover(child.queues, child.identity, child.crash)
+        moving = self._moving(child)
         first = next(moving)
         *replies, counted = yield [*first, counting]
         if isinstance(counted, ResponseError):
@@ -209,6 +209,15 @@ class Rescue:
         yield from self._recovery.forget(child.identity)
         spent = round((time.monotonic() - began) * 1000, 1)
         recovered.tell(self._log, "jobs rescued", owner=child.identity, ms=spent)
+
+    def _moving(self, child: DeadChild) -> Steps[Recovered]:
+        if child.crash is not None:
+            return (yield from self._recovery.recover(child.queues, child.identity, child.crash))
+        if child.errors:
+            failed = mark_failed(self._recovery, child.queues, child.identity, child.errors)
+            for job in (yield from failed):
+                self._log.error("job failed: its child was removed because of it", job=job)
+        return (yield from self._recovery.requeue(child.queues, child.identity))
 
     def _handle_lost_connection(self, batch: Sequence[_OpenRescue], error: BaseException) -> None:
         """One rescue of the batch may be the reason. So they go on one by one, until one of them

@@ -18,6 +18,7 @@ from ..config.config import Config
 from ..errors import CannotBoot
 from ..runtime import crash_file
 from ..runtime.assignment import Assignment, Generation, exit_process
+from ..runtime.deadlines import DeadlineTable
 from ..runtime.exit_codes import INTERNAL_ERROR
 from ..runtime.pipe import Fact, Reader, facts
 from ..wire import lease
@@ -50,8 +51,9 @@ class Spawner:
         """Forks a child for ``slot``. Raises CannotBoot if this process has threads, OSError if the
         system has no process or descriptor left."""
         refuse_threads()
+        deadlines = DeadlineTable(slot.capsule.concurrency) if slot.capsule else None
         pipes = _Pipes.open()
-        assignment = self._assignment(slot, pipes, quiet)
+        assignment = self._assignment(slot, pipes, quiet, deadlines)
         try:
             pid = self._fork(assignment, (pipes.control, pipes.report))
         except OSError:
@@ -63,10 +65,12 @@ class Spawner:
         identity = lease.identity(socket.gethostname(), pid, assignment.nonce)
         report = Reader[Fact](pipes.report, facts)
         child = ChildHandle(slot, pid, _pidfd(pid), pipes.control, report, identity)
-        child.crash_file = pipes.crash_file
+        child.crash_file, child.deadlines = pipes.crash_file, deadlines
         return child
 
-    def _assignment(self, slot: Slot, pipes: _Pipes, quiet: bool) -> Assignment:
+    def _assignment(
+        self, slot: Slot, pipes: _Pipes, quiet: bool, deadlines: DeadlineTable | None
+    ) -> Assignment:
         self._number += 1
         nonce = secrets.token_hex(6)
         return Assignment(
@@ -79,6 +83,7 @@ class Spawner:
             self._generation,
             self._number,
             pipes.crash_file,
+            deadlines,
         )
 
     def _fork(self, assignment: Assignment, new_ends: tuple[int, int]) -> int:

@@ -6,13 +6,29 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..wire.lease import UnitOfWork
 from ..wire.printable import class_and_jid
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
+
+
+_MOST_CALLS: Final = 5
+
+
+def stack_of(thread: int) -> str:
+    """The stack of one thread, as in a traceback; "" if it has ended."""
+    frame = sys._current_frames().get(thread)
+    return "".join(traceback.format_stack(frame)) if frame else ""
+
+
+def calls_of(thread: int) -> str:
+    """The innermost calls of a thread in one line, the innermost first."""
+    frame = sys._current_frames().get(thread)
+    stack = traceback.extract_stack(frame)[-_MOST_CALLS:] if frame else []
+    return " < ".join(f"{call.name} ({call.filename}:{call.lineno})" for call in reversed(stack))
 
 
 def dump_stacks(units: Iterable[UnitOfWork], log: FilteringBoundLogger) -> None:

@@ -74,7 +74,7 @@ class Recovery:
         """Puts the owner's jobs back without a crash record: a graceful end is no crash."""
         keys, moved = self.dead_set.keys, 0
         arguments = (owner(identity), 0, _BYTES)
-        for names in (yield from self._known(queues)):
+        for names in (yield from self.known(queues)):
             call = Call(REQUEUE, (keys.queues, *keys.lists_and_leases(names)), arguments)
             left = 1
             while left:
@@ -121,7 +121,7 @@ class Recovery:
             progress.add([move for move, score in pairs if score is not None])
         progress.unconfirmed.clear()
 
-    def _known(self, queues: Sequence[str]) -> Steps[list[list[str]]]:
+    def known(self, queues: Sequence[str]) -> Steps[list[list[str]]]:
         """The names of the queues, patterns resolved, in lists of bounded length."""
         names = {name: None for name in queues if not is_pattern(name)}
         patterns = [name for name in queues if is_pattern(name)]
@@ -141,14 +141,14 @@ class Recovery:
         """The owner's leases, in parts, each with the queues that its leases count. How many there
         are must be known before the first one moves."""
         found = []
-        for names in (yield from self._known(queues)):
+        for names in (yield from self.known(queues)):
             at: Sequence[object] = (1, "")
             while at[0]:
-                at, leases = yield from self._list(names, identity, at)
+                at, leases = yield from self.list_leases(names, identity, at)
                 found.append((names, leases))
         return found
 
-    def _list(
+    def list_leases(
         self, queues: Sequence[str], identity: str, at: Sequence[object]
     ) -> Steps[tuple[Sequence[object], list[Lease]]]:
         """Where to go on, and the next leases. A large payload whose ends do not tell is read."""
@@ -160,7 +160,7 @@ class Recovery:
         for row in rows:
             lease = row
             if row.how == b"large":
-                payload = yield from self._payload(queues, row)
+                payload = yield from self.payload(queues, row)
                 lease = replace(row, how=b"whole", payload=payload or b"")
             leases.append(lease)
         return found[:2], leases
@@ -174,7 +174,7 @@ class Recovery:
             begun = _has_begun(lease, identity)
             move = spliced(lease, crash) if begun else unchanged(lease)
             if move is None:
-                payload = yield from self._payload(queues, lease)
+                payload = yield from self.payload(queues, lease)
                 if payload is None:
                     continue  # moved by another process meanwhile
                 verdict, text = stamped(payload, queues[lease.queue - 1], crash)
@@ -182,7 +182,7 @@ class Recovery:
             moves.append(move)
         return moves
 
-    def _payload(self, queues: Sequence[str], lease: Lease) -> Steps[bytes | None]:
+    def payload(self, queues: Sequence[str], lease: Lease) -> Steps[bytes | None]:
         if lease.how == b"whole":
             return lease.payload
         inflight = self.dead_set.keys.inflight(queues[lease.queue - 1])

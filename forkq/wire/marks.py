@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ..errors import Crashed, ForkqError, Unsettled
+from ..errors import Crashed, TimeLimit, Unsettled
 from .payload import Payload
 
 KEY: Final = "forkq"
 SUSPECT: Final = "suspect"
 FAILED: Final = "failed"
-_ERRORS: Final[dict[str, type[ForkqError]]] = {
-    f"{error.__module__}.{error.__qualname__}": error for error in (Crashed,)
+_ERRORS: Final[dict[str, type[BaseException]]] = {
+    f"{error.__module__}.{error.__qualname__}": error for error in (Crashed, TimeLimit)
 }
 
 
@@ -33,13 +33,13 @@ def is_suspect(marks: object) -> bool:
     return type(marks) is dict and marks.get(SUSPECT) is True
 
 
-def mark_failed(marks: dict[str, Any], error: ForkqError) -> None:
+def mark_failed(marks: dict[str, Any], error: BaseException) -> None:
     """The next child that fetches the job settles it as failed with ``error``."""
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     marks[FAILED] = {"class": name, "message": str(error)}
 
 
-def failure_in(marks: object) -> ForkqError | None:
+def failure_in(marks: object) -> BaseException | None:
     """The error with which the job has failed in another process; None if it is to be run."""
     found = marks.get(FAILED) if type(marks) is dict else None
     if type(found) is not dict:

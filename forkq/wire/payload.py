@@ -33,6 +33,7 @@ _RETRY_FOR_CEILING = 1e9
 # of so many fit into a payload.
 _ON_CRASH = ("dead", "requeue", "discard")
 _MOST_CRASHES = 100
+_LONGEST_LIMIT = 1e9
 
 _decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
@@ -158,6 +159,8 @@ def _check_shape(job: Payload) -> None:
     sane = type(window) in (int, float) and 0 <= window <= _RETRY_FOR_CEILING
     _require(sane, name, "retry_for", window, "a number of seconds up to 1e9")
     _check_crash_options(job, name)
+    if "timeout" in job or "hard_timeout" in job:
+        _check_limits(job, name)
     if "jid" in job:
         _require(type(job["jid"]) is str and job["jid"] != "", name, "jid", job["jid"], "a string")
 
@@ -170,6 +173,23 @@ def _check_crash_options(job: Payload, name: str) -> None:
         most = job["crashes"]
         sane = type(most) is int and 1 <= most <= _MOST_CRASHES
         _require(sane, name, "crashes", most, f"a whole number from 1 to {_MOST_CRASHES}")
+
+
+def time_limit(job: Payload, key: str) -> float | None:
+    """The limit under ``key`` (``timeout`` or ``hard_timeout``) in seconds, 0 for none. None if the
+    job has none there, or another value than a number from 0 on."""
+    value: Any = job.get(key)
+    usable = type(value) in (int, float) and 0 <= value <= _LONGEST_LIMIT
+    return float(value) if usable else None
+
+
+def _check_limits(job: Payload, name: str) -> None:
+    soft, hard = time_limit(job, "timeout"), time_limit(job, "hard_timeout")
+    for key, limit in (("timeout", soft), ("hard_timeout", hard)):
+        sane = job.get(key) is None or limit is not None
+        _require(sane, name, key, job.get(key), "a number of seconds from 0 (no limit) to 1e9")
+    above = f"0 (no limit), or at least the {soft:g} s of its `timeout`" if soft else ""
+    _require(not hard or hard >= (soft or 0), name, "hard_timeout", hard, above)
 
 
 def _require(ok: bool, job: str, key: str, found: Any, expected: str) -> None:

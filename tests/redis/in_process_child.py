@@ -16,8 +16,10 @@ from forkq.child.job_log import make_job_log
 from forkq.child.manager import Manager
 from forkq.child.observers import JobObserver
 from forkq.child.processor import Processor
+from forkq.child.time_limits import TimeLimits
 from forkq.config.capsule import Capsule, weigh
 from forkq.limits.rules import Rulebook, Rules
+from forkq.runtime.deadlines import DeadlineTable
 from forkq.store.connection import RedisConnection
 from forkq.store.dead_set import DeadSet
 from forkq.store.outage import Outage
@@ -118,6 +120,9 @@ class InProcessChild:
         concurrency: int = 2,
         dead_max: int = 10_000,
         observers: Sequence[JobObserver] = (),
+        job_timeout: float = 0.0,
+        job_hard_timeout: float = 0.0,
+        table: DeadlineTable | None = None,
     ) -> None:
         self.log = RecordedLog()
         self.keys = Keys()
@@ -139,13 +144,20 @@ class InProcessChild:
             outage,
             on_parked=self.parked.set,
         )
+        self.limits = TimeLimits(self.log, job_timeout, job_hard_timeout, table)
         self.processors: list[Processor] = []
         self.manager = Manager(concurrency, self.fetcher, self._make_processor, self.log)
         self._pool = pool
 
     def _make_processor(self, name: str, tally: Tally) -> Processor:
         processor = Processor(
-            name, self.fetcher, self.settler, self._observers, self.job_log.complain, tally
+            name,
+            self.fetcher,
+            self.settler,
+            self._observers,
+            self.job_log.complain,
+            self.limits,
+            tally,
         )
         self.processors.append(processor)
         return processor

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from forkq.child.interrupt import InterruptRegion
-from forkq.errors import Shutdown
+from forkq.errors import Shutdown, TimeLimit
 from tests.support.waiting import wait_until
 
 RACES = 2000
@@ -44,11 +44,14 @@ def spin_until(fact: Callable[[], bool], deadline: float = 20.0) -> None:
 
 
 def leave(region: InterruptRegion) -> bool:
-    """As the processor does it: the exception may strike at the call itself, once."""
+    """As the processor does it: an exception may strike at the call itself, one of each."""
     try:
         return region.leave()
-    except Shutdown:
-        return region.leave()
+    except (Shutdown, TimeLimit):
+        try:
+            return region.leave()
+        except (Shutdown, TimeLimit):
+            return region.leave()
 
 
 def test_outside_of_the_region_nothing_is_raised() -> None:
@@ -241,3 +244,130 @@ def test_regions_do_not_affect_each_other() -> None:
     go.set()
     thread.join(20)
     assert outcome == [False]
+
+
+class Timed:
+    """A job with a time limit."""
+
+    def __init__(self) -> None:
+        self.raised = False
+
+
+def run_inside(region: InterruptRegion, job: Timed | None, inside: threading.Event) -> list[str]:
+    """Enters the region for ``job`` and spins until an exception comes. What came."""
+    outcome = []
+    try:
+        region.enter(job)
+        inside.set()
+        spin_until(lambda: False)
+    except (Shutdown, TimeLimit) as error:
+        outcome.append(type(error).__name__)
+    outcome.append("interrupted" if leave(region) else "left")
+    return outcome
+
+
+def test_a_time_limit_is_raised_in_its_own_job_and_is_no_interruption() -> None:
+    region, job, inside = InterruptRegion(), Timed(), threading.Event()
+    outcome: list[str] = []
+    thread = in_thread(lambda: outcome.extend(run_inside(region, job, inside)))
+    assert inside.wait(10)
+    region.expire(Timed())  # of a job that was here before
+    assert thread.is_alive()
+    region.expire(job)
+    thread.join(20)
+    assert outcome == ["TimeLimit", "left"]
+    assert job.raised
+
+
+def test_a_time_limit_reaches_no_later_job() -> None:
+    region, job = InterruptRegion(), Timed()
+    region.enter(job)
+    assert leave(region) is False
+    region.expire(job)
+    region.enter(Timed())
+    region.expire(job)
+    spin_until(lambda: True)
+    assert leave(region) is False
+    assert not job.raised
+
+
+def test_the_stop_wins_over_a_time_limit() -> None:
+    """A job that was interrupted gets no TimeLimit. One that swallowed it is still interrupted."""
+    region, job, inside = InterruptRegion(), Timed(), threading.Event()
+    outcome: list[str] = []
+    thread = in_thread(lambda: outcome.extend(run_inside(region, job, inside)))
+    assert inside.wait(10)
+    region.interrupt()
+    region.expire(job)
+    thread.join(20)
+    assert (outcome, job.raised) == (["Shutdown", "interrupted"], False)
+
+
+def test_a_job_that_swallowed_its_time_limit_is_interrupted_by_the_stop() -> None:
+    region, job, inside = InterruptRegion(), Timed(), threading.Event()
+    swallowed, outcome = threading.Event(), []
+
+    def run() -> None:
+        try:
+            region.enter(job)
+            try:
+                inside.set()
+                spin_until(lambda: False)
+            except TimeLimit:
+                swallowed.set()
+            spin_until(lambda: False)
+        except Shutdown:
+            outcome.append("Shutdown")
+        outcome.append("interrupted" if leave(region) else "left")
+
+    thread = in_thread(run)
+    assert inside.wait(10)
+    region.expire(job)
+    assert swallowed.wait(10)
+    assert region.interrupt() is True
+    thread.join(20)
+    assert outcome == ["Shutdown", "interrupted"]
+
+
+def test_in_thousands_of_races_no_time_limit_leaks_out_of_its_job() -> None:
+    """Each round is a job of its own; another thread limits it at any bytecode."""
+    region, stop = InterruptRegion(), threading.Event()
+    current: list[Timed] = [Timed()]
+    problems: list[str] = []
+    hits = [0]
+
+    def round_trip(job: Timed) -> None:
+        struck = False
+        try:
+            region.enter(job)
+            for _ in range(100):
+                pass
+        except TimeLimit:
+            struck = True
+        try:
+            region.leave()
+        except TimeLimit:
+            region.leave()
+        for _ in range(20):  # the processor's own code
+            pass
+        hits[0] += struck
+        if struck and not job.raised:
+            problems.append("struck by another job's limit")
+
+    def run() -> None:
+        try:
+            while not stop.is_set():
+                current[0] = Timed()
+                round_trip(current[0])
+        except TimeLimit:
+            problems.append("leaked")
+
+    thread = in_thread(run)
+    end = time.monotonic() + PATIENCE
+    while hits[0] < RACES and thread.is_alive() and time.monotonic() < end:
+        region.expire(current[0])
+    stop.set()
+    thread.join(20)
+    assert problems == []
+    assert not thread.is_alive()
+    assert hits[0] >= RACES / 10

@@ -66,3 +66,19 @@ class TestCapsules:
         text = "[capsules.a]\nqueues='a'\n[capsules.b]\nqueues='b'"
         (line,) = problems(text, {"concurrency": 9})
         assert "of which capsule? The file has a, b" in line
+
+
+class TestTimeLimits:
+    def test_a_hard_limit_below_the_limit_is_refused_with_file_and_key(
+        self, problems: Failer
+    ) -> None:
+        text = "[forkq]\njob_hard_timeout = 20\n[capsules.a]\nqueues = 'a'\njob_timeout = 30"
+        expected = "expected at least the 30 s of job_timeout, found 20"
+        assert problems(text) == [f"FILE: forkq.job_hard_timeout: {expected}"]
+        own = text.replace("job_timeout = 30", "job_timeout = 30\njob_hard_timeout = 20")
+        assert problems(own) == [f"FILE: capsules.a.job_hard_timeout: {expected}"]
+
+    def test_no_limit_is_below_none(self, loaded: Loader) -> None:
+        text = "[forkq]\njob_timeout = 30\n[capsules.a]\nqueues = 'a'\njob_hard_timeout = 0"
+        (capsule,) = loaded(text).capsules
+        assert (capsule.job_timeout, capsule.job_hard_timeout) == (30, 0)

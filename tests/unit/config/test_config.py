@@ -57,6 +57,8 @@ class TestEveryKey:
         strict_args = "warn"
         dead_max = 500
         dead_days = 2.5
+        job_timeout = 30
+        job_hard_timeout = 60.5
         silent_after = 12.5
         state_dir = "/srv/state"
         replace_silent_after = 20
@@ -79,8 +81,10 @@ class TestEveryKey:
         queues = ["critical,5", ["low", 1]]
         concurrency = 10
         workers = 2
+        job_timeout = 0
         [capsules.serial]
         queues = "exports"
+        job_hard_timeout = 90
         max_memory = "0"
         max_jobs = 5
         [[cron]]
@@ -118,6 +122,8 @@ class TestEveryKey:
             strict_args="warn",
             dead_max=500,
             dead_days=2.5,
+            job_timeout=30.0,
+            job_hard_timeout=60.5,
             silent_after=12.5,
             replace_silent_after=20.0,
             kill_silent_after=0.5,
@@ -137,8 +143,10 @@ class TestEveryKey:
             ),
             log=LogSettings(level="error", format="json"),
             capsules=(
-                Capsule("default", (("critical", 5), ("low", 1)), 10, 2, recycling=limits),
-                Capsule("serial", (("exports", 0),), 5, 3, recycling=own_limits),
+                Capsule(
+                    "default", (("critical", 5), ("low", 1)), 10, 2, 0.0, 60.5, recycling=limits
+                ),
+                Capsule("serial", (("exports", 0),), 5, 3, 30.0, 90.0, recycling=own_limits),
             ),
             source=tmp_path / "forkq.toml",
         )  # fmt: skip
@@ -177,6 +185,9 @@ class TestEveryKey:
             ("forkq.strict_args", '"yes"', 'one of "raise", "warn", "off", found the string "yes"'),
             ("forkq.dead_max", "-1", "a whole number from 0 to 100000000, found the whole number"),
             ("forkq.dead_days", "{}", "a number from 0 to 36500, found a table"),
+            ("forkq.job_timeout", "-1", "a number from 0 to 1000000000, found the whole number -1"),
+            ("forkq.job_hard_timeout", '"1m"', "a number from 0 to 1000000000, found the string"),
+            ("capsules.a.job_timeout", "true", "a number from 0 to 1000000000, found the truth"),
             ("forkq.silent_after", "0", "a number from 1 to 86400, found the whole number 0"),
             ("forkq.state_dir", "[]", "a path, found an empty list"),
             ("forkq.kill_silent_after", "-1", "a number from 0 to 86400, found the whole number"),

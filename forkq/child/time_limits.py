@@ -1,0 +1,186 @@
+"""The time limits of running jobs.
+
+A processor notes a job with a limit here before it performs it, and removes it after that. The
+child's main thread looks at those jobs when the next limit is due, and raises ``TimeLimit``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from .. import registry
+from ..errors import InvalidJob, TimeLimit, shown
+from ..runtime.deadlines import DeadlineTable
+from ..runtime.stack_dump import calls_of, stack_of
+from ..wire.payload import Payload, time_limit
+from .fetch.waker import Waker
+from .interrupt import InterruptRegion
+from .job_run import JobRun
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+# Seconds after its TimeLimit in which a job may clean up before it is logged.
+_CLEANUP: Final = 5.0
+
+
+class TimedJob:
+    """One run of a job with a time limit. ``timeout``: seconds, 0 if it has no soft limit.
+
+    ``steps``: what the main thread does, and when (monotonic), the next one last. ``raised``:
+    TimeLimit was raised in the job; ``told``: the log has the job as one that goes on all the same.
+    ``place``: of its hard limit in the DeadlineTable, -1 if it has none.
+    """
+
+    __slots__ = ("place", "raised", "region", "run", "steps", "timeout", "told")
+
+    def __init__(self, region: InterruptRegion, run: JobRun, timeout: float) -> None:
+        self.region = region
+        self.run = run
+        self.timeout = timeout
+        self.raised = False
+        self.told = False
+        self.place = -1
+        self.steps: list[tuple[float, Callable[[TimedJob], None]]] = []
+
+    @property
+    def details(self) -> dict[str, object]:
+        """For the log."""
+        return {"class": self.run.shown_class, "jid": self.run.jid, "timeout": self.timeout}
+
+
+class TimeLimits:
+    """One for a child. ``timeout``, ``hard_timeout``: the limits in seconds of jobs that set none;
+    0 is no limit. ``table``: where the master reads the hard limits.
+    ``waker`` ends the main thread's wait."""
+
+    def __init__(
+        self,
+        log: FilteringBoundLogger,
+        timeout: float = 0.0,
+        hard_timeout: float = 0.0,
+        table: DeadlineTable | None = None,
+    ) -> None:
+        self._log = log
+        self._defaults = {"timeout": timeout, "hard_timeout": hard_timeout}
+        self._table = table
+        self.waker = Waker()
+        self._running: set[TimedJob] = set()
+        self._looks_at = 0.0  # when the main thread looks again, at the latest (monotonic)
+        # The classes whose jobs are timed even if their payloads have no limit.
+        self.classes: Container[str] = (
+            _Every() if timeout or hard_timeout else registry.with_time_limit
+        )
+
+    # Called by processors
+
+    def begin(self, region: InterruptRegion, run: JobRun, job: Payload) -> None:
+        """Notes the time limits of ``job``, which is about to enter ``region``."""
+        timeout = self._limit(run, job, "timeout")
+        hard_timeout = self._limit(run, job, "hard_timeout")
+        timed = TimedJob(region, run, timeout)
+        began = run.unit.taken
+        if hard_timeout:  # a default is no shorter than the job's own limit
+            hard = began + max(hard_timeout, timeout)
+            timed.place = self._table.note(hard, run.unit.sequence) if self._table else -1
+            timed.steps.append((hard, self._tell_master))
+        if timeout:
+            soft = began + timeout
+            timed.steps += [(soft + _CLEANUP, self._complain), (soft, self._expire)]
+            timed.steps.sort(key=_when, reverse=True)
+        if timed.steps:
+            self._start(timed)
+
+    def end(self, timed: TimedJob, error: BaseException | None) -> None:
+        """The job has ended, with ``error`` or without one."""
+        self._running.discard(timed)
+        if self._table is not None and timed.place >= 0:
+            self._table.clear(timed.place)
+            timed.place = -1
+        if not timed.raised:
+            return
+        if isinstance(error, TimeLimit) and not error.args:
+            error.args = (f"the job has run for its timeout of {timed.timeout:g} s",)
+        elif error is None and not timed.told:
+            self._log.warning(
+                "a job swallowed its TimeLimit, or ended before it was delivered",
+                **timed.details,
+                elapsed=round(monotonic() - timed.run.unit.taken, 3),
+            )
+
+    def _start(self, timed: TimedJob) -> None:
+        timed.run.time_limit = timed
+        self._running.add(timed)
+        if timed.steps[-1][0] < self._looks_at:
+            self.waker.wake()
+
+    def _limit(self, run: JobRun, job: Payload, key: str) -> float:
+        """The job's own limit, else that of its definition, else the capsule's."""
+        limit = time_limit(job, key)
+        if limit is not None:
+            return limit
+        if job.get(key) is not None:
+            bad = InvalidJob(f"{key} is {shown(job[key])}")
+            run.complain(bad, f"`{key}` is no time limit; that of the definition counts")
+        if job["class"] in registry.with_time_limit:
+            limit = time_limit(dict(registry.lookup(job["class"]).options), key)
+        return self._defaults[key] if limit is None else limit
+
+    # Called by the main thread
+
+    def wait(self, longest: float) -> float:
+        """For how many seconds the main thread may wait, at most ``longest``."""
+        self._looks_at = float("inf")  # from here on a job that begins ends the wait
+        now = monotonic()
+        due = min((timed.steps[-1][0] for timed in list(self._running)), default=now + longest)
+        pause = min(longest, max(0.0, due - now))
+        self._looks_at = now + pause
+        return pause
+
+    def enforce(self) -> None:
+        """Does what is due."""
+        if not self._running:
+            return
+        now = monotonic()
+        for timed in list(self._running):
+            while timed.steps and timed.steps[-1][0] <= now and timed in self._running:
+                timed.steps.pop()[1](timed)
+            if not timed.steps:
+                self._running.discard(timed)
+
+    def _expire(self, timed: TimedJob) -> None:
+        timed.region.expire(timed)
+
+    def _tell_master(self, timed: TimedJob) -> None:
+        """The master ends this child soon: the log has where the job hangs."""
+        timed.told = True
+        self._log.error(
+            "a job goes on beyond its hard_timeout: its child will be removed",
+            **timed.details,
+            stack=stack_of(timed.run.unit.thread),
+        )
+        if self._table is not None and timed.place >= 0:
+            self._table.tell(timed.place, calls_of(timed.run.unit.thread))
+
+    def _complain(self, timed: TimedJob) -> None:
+        if not timed.raised:  # the stop has interrupted it before
+            return
+        timed.told = True
+        self._log.warning(
+            "a job goes on after its TimeLimit: it swallowed it, or is in a call that blocks",
+            **timed.details,
+            stack=stack_of(timed.run.unit.thread),
+        )
+
+
+def _when(step: tuple[float, Callable[[TimedJob], None]]) -> float:
+    return step[0]
+
+
+class _Every:
+    """Contains every class."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
