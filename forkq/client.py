@@ -14,7 +14,17 @@ from . import middleware
 from .errors import ConfigError, InvalidJob, shown
 from .store.transport import Transport, Write
 from .wire.keys import Keys
-from .wire.payload import DEFAULT_QUEUE, Payload, StrictArgs, dumps, new_jid, validate
+from .wire.payload import (
+    DEFAULT_QUEUE,
+    MAX_NESTING,
+    MAX_SIZE,
+    Payload,
+    StrictArgs,
+    check_bounds,
+    dumps,
+    new_jid,
+    validate,
+)
 from .wire.redis_url import EMBEDDED, checked_url
 from .wire.times import due, now
 
@@ -38,7 +48,8 @@ class _EncodedJob(NamedTuple):
 class Client:
     """Pushes jobs to one Redis. Thread-safe, and safe to use on both sides of a fork.
 
-    Job classes push with the one of ``default_client.py``.
+    Job classes push with the one of ``default_client.py``. It pushes no payload of more than
+    ``max_payload_size`` bytes of JSON, or of more than ``max_nesting`` levels.
     """
 
     def __init__(
@@ -50,6 +61,8 @@ class Client:
         timeout: float = 5.0,
         connect_timeout: float = 2.0,
         strict_args: StrictArgs = "raise",
+        max_payload_size: int = MAX_SIZE,
+        max_nesting: int = MAX_NESTING,
         rules: Rulebook | None = None,
     ) -> None:
         if url == EMBEDDED:
@@ -57,6 +70,7 @@ class Client:
         self.keys = Keys(prefix)
         self._rules = rules
         self._strict = strict_args
+        self._bounds = (max_payload_size, max_nesting)
         self._transport = Transport(
             checked_url(url), size=pool, timeout=timeout, connect_timeout=connect_timeout
         )
@@ -145,7 +159,9 @@ class Client:
         at = made.pop("at", None)
         if at is None:
             made = {**made, "enqueued_at": now()}
-        return _EncodedJob(made["jid"], made["queue"], at, dumps(made))
+        payload = dumps(made)
+        check_bounds(made["class"], payload, *self._bounds)
+        return _EncodedJob(made["jid"], made["queue"], at, payload)
 
     def _write(self, jobs: Sequence[_EncodedJob]) -> None:
         starts = range(0, len(jobs), BATCH)

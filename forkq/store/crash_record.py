@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import Crashed, InvalidJob, MalformedPayload
-from ..wire.payload import Payload, dumps, loads
+from ..wire.payload import Payload, bounded, dumps, loads
 from ..wire.printable import class_and_jid
 from ..wire.times import now, seconds
 
@@ -101,8 +101,8 @@ def _cut_crash_records(lease: Lease) -> tuple[int, Payload | None]:
     if at < 0:
         return 0, None
     try:
-        found = msgspec.json.decode(b"{" + lease.end[at + 1 :], type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        found = msgspec.json.decode(bounded(b"{" + lease.end[at + 1 :]), type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MalformedPayload):
         return 0, None
     return at - len(lease.end), found
 

@@ -54,6 +54,8 @@ class TestEveryKey:
         boot_timeout = 60
         workers = 3
         strict_args = "warn"
+        max_payload_size = 2048
+        max_nesting = 40
         dead_max = 500
         dead_days = 2.5
         silent_after = 12.5
@@ -101,6 +103,8 @@ class TestEveryKey:
             boot_timeout=60.0,
             workers=3,
             strict_args="warn",
+            max_payload_size=2048,
+            max_nesting=40,
             dead_max=500,
             dead_days=2.5,
             silent_after=12.5,
