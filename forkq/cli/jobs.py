@@ -124,7 +124,7 @@ def _facts(found: Found) -> dict[str, Any]:
     shown |= {"queue": found.queue, "owner": found.owner or None, "at": found.at or None}
     for key in ("created_at", "enqueued_at", "retry_count", "error_class", "failed_at"):
         shown[key] = job.get(key)
-    return {key: value for key, value in shown.items() if value is not None}
+    return {key: value for key, value in shown.items() if isinstance(value, str | int | float)}
 
 
 def _run_of(found: Found, jid: str) -> dict[str, Any]:
