@@ -133,7 +133,7 @@ class Client:
         """The job with its defaults, after the client middleware; None if that vetoed it."""
         if type(job) is not dict:
             raise InvalidJob(
-                f'a job is a dict like {{"class": "Name", "args": []}}, not {shown(job)}'
+                f'a job is a dict like {{"class": "Name", "args": []}}, not a {_kind(job)}'
             )
         made = {"retry": True, "queue": DEFAULT_QUEUE, "jid": jid, "created_at": now(), **job}
         made = self._checked(made)
@@ -186,6 +186,11 @@ class Client:
         return writes
 
 
+def _kind(value: object) -> str:
+    """The type of a wrong argument; its value may be a secret."""
+    return type(value).__name__
+
+
 def _jids(jobs: Sequence[_EncodedJob]) -> list[str]:
     return [job.jid for job in jobs]
 
@@ -203,11 +208,11 @@ def _rows(job: Payload) -> tuple[list[Any], list[dict[str, Any]]]:
     """The argument lists of a bulk push, and ``at`` for each of them."""
     rows = job.get("args")
     if not isinstance(rows, list | tuple):
-        raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not {shown(rows)}")
+        raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not a {_kind(rows)}")
     for number, row in enumerate(rows):
         if not isinstance(row, list | tuple):
             with in_row(number):
-                raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not {shown(row)}")
+                raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not a {_kind(row)}")
     moments = job.get("at")
     if isinstance(moments, list | tuple):
         if len(moments) != len(rows):

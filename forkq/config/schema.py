@@ -102,8 +102,19 @@ def converted(found: object, hint: object, *, from_text: bool = False) -> Any:
         raise ConfigError(f"expected {expectation(hint)}, found {described(found)}") from None
     for note in notes:
         if callable(note):
-            value = note(value)
+            value = _noted(note, value, found)
     return value
+
+
+def _noted(note: Callable[[Any], Any], value: Any, found: object) -> Any:
+    """What ``note`` makes of a value. Its error does not repeat the password of a URL that was put
+    into the wrong place."""
+    try:
+        return note(value)
+    except ConfigError as error:
+        if not isinstance(found, str):
+            raise
+        raise ConfigError(str(error).replace(found, redacted_url(found))) from None
 
 
 def expectation(hint: object) -> str:

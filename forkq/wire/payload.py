@@ -199,7 +199,9 @@ def _check_shape(job: Payload) -> None:
     name = job.get("class")
     if type(name) is not str or not name:
         raise InvalidJob(f"a job needs a name: `class` is {shown(name)}; pass a non-empty string")
-    _require(type(job.get("args")) is list, name, "args", job.get("args"), "a list")
+    if type(job.get("args")) is not list:  # its value may be a secret, and is not shown
+        kind = type(job.get("args")).__name__
+        raise InvalidJob(f"job {name!r}: `args` is a {kind}; pass a list")
     queue = job.get("queue", DEFAULT_QUEUE)
     _require(type(queue) is str and queue != "", name, "queue", queue, "a non-empty string")
     retry = job.get("retry", True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ PASSWORD = "open-sesame-42"
 
 @pytest.fixture
 def client(redis_server: Server) -> Iterator[forkq.Client]:
-    found = forkq.Client(redis_server.url, max_payload_size=2000, max_nesting=20, strict_args="off")
+    found = forkq.Client(redis_server.url, max_payload_size=2000, max_nesting=20)
     yield found
     found.close()
 
@@ -47,6 +47,37 @@ def test_a_job_beyond_the_bounds_is_refused_and_nothing_is_pushed(
         client.push_bulk({"class": "Mail", "args": [[], nested(20)], **when})
     assert redis.dbsize() == 0
     assert client.push({"class": "Mail", "args": nested(19), **when})
+
+
+@forkq.job
+def mail(*rows: Any) -> None:
+    """A job whose pushes are refused."""
+
+
+@pytest.mark.parametrize(
+    "push",
+    [
+        lambda client: client.push({"class": "Mail", "args": {"password": SECRET}}),
+        lambda client: client.push({"class": "Mail", "args": SECRET}),
+        lambda client: client.push(["Mail", SECRET]),
+        lambda client: client.push({"class": "Mail", "args": [{"token": {SECRET}}]}),
+        lambda client: client.push({"class": "Mail", "args": [SECRET.encode()]}),
+        lambda client: client.push({"class": "Mail", "args": [SECRET + "\ud800"]}),
+        lambda client: client.push({"class": "Mail", "args": [[SECRET] * 500]}),
+        lambda client: client.push_bulk({"class": "Mail", "args": SECRET}),
+        lambda client: client.push_bulk({"class": "Mail", "args": [SECRET]}),
+        lambda client: mail.perform_bulk([SECRET]),
+        lambda client: mail.perform_async({SECRET}),
+    ],
+)
+def test_a_refused_push_does_not_repeat_an_argument(
+    client: forkq.Client, push: Callable[[Any], object]
+) -> None:
+    """The error is raised in an app, which logs it."""
+    with pytest.raises(InvalidJob) as refused:
+        push(client)
+    error = refused.value
+    assert SECRET not in repr([error, error.__cause__])
 
 
 @pytest.fixture

@@ -201,7 +201,7 @@ def _digest(payload: bytes) -> str:
     size = f"({len(payload):,} bytes: too large to show)"
     try:
         fields = msgspec.json.decode(bounded(payload), type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, RecursionError, MalformedPayload):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MalformedPayload):
         fields = {}
     shown = {name: raw for name, raw in fields.items() if memoryview(raw).nbytes <= _LARGEST_FIELD}
     shown["args"] = msgspec.Raw(msgspec.json.encode([size]))
