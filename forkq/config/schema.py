@@ -77,8 +77,10 @@ def shown_path(path: KeyPath) -> str:
 
 
 def shown_key(key: str) -> str:
-    """A key as TOML writes it: quoted unless it is bare."""
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'"{key}"'
+    """A key as TOML writes it: quoted unless it is bare. Never a password in a URL."""
+    if re.fullmatch(r"[A-Za-z0-9_-]+", key):
+        return key
+    return f'"{redacted_url(key) if "://" in key else key}"'
 
 
 def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -216,7 +216,12 @@ TOML_PIECES: Final = [
         '"\\u001b"',
         '"100/minute"',
     ),
-    *('"redis://:sesame@h/0"', '"unix:///tmp/s?db=1"', '"redis://h?password=sesame"', '"@daily"'),
+    *(
+        '= "redis://:sesame@h/0"',
+        '"unix:///tmp/s?db=1"',
+        '= "redis://h?password=sesame"',
+        '"@daily"',
+    ),
     *(
         '"0 4 * * *"',
         '"*/7 1-5 * * MON#2"',

@@ -58,3 +58,21 @@ class TestRedisUrl:
         (line,) = problems(None, {"redis": url})
         assert line.startswith("--redis: expected redis://HOST:PORT/DB")
         assert line.endswith(f'found "{url}"')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[rates]\nmail = "{}"',
+        '[redis]\n"{}" = 1',
+        '[[cron]]\njob = "A"\ncron = "{}"',
+        '[[cron]]\njob = "A"\ncron = "@daily"\ntz = "{}"',
+        '[capsules.default]\nqueues = ["{}"]\nconcurrency = 0',
+        '[log]\nlevel = "{}"',
+        '[forkq]\nworkers = "{}"',
+    ],
+)
+def test_a_password_in_the_wrong_place_is_not_repeated(problems: Failer, text: str) -> None:
+    lines = problems(text.format("redis://:sesame@h/0"))
+    assert lines
+    assert "sesame" not in "".join(lines)
