@@ -19,7 +19,7 @@ DEBIAN := git iproute2 mount python3-venv redis-server ruby-sidekiq systemd util
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-deps check format test-all bench clean
+.PHONY: help demo test test-deps check format test-all bench fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -85,6 +85,11 @@ test-all: ## the tests on every interpreter found, 3.10 to 3.14
 
 bench: $(VENV)/.dev ## measure throughput, latency and import time
 	@$(VENV)/bin/python -m pytest tests/bench -m bench --numprocesses=0 -q -s $(PYTEST_ARGS)
+
+# A failure prints its input; the same SEED makes the same inputs.
+fuzz: $(VENV)/.dev ## decode random input: COUNT=100000 of each kind, SEED=1
+	@FORKQ_TEST_FUZZ_COUNT=$(or $(COUNT),100000) FORKQ_TEST_FUZZ_SEED=$(or $(SEED),1) \
+		$(VENV)/bin/python -m pytest tests/unit/test_fuzz.py -q -o faulthandler_timeout=0 $(PYTEST_ARGS)
 
 clean: ## remove environments, caches and builds
 	rm -rf .venv .venvs build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -14,7 +14,17 @@ from . import middleware
 from .errors import ConfigError, InvalidJob, shown
 from .store.transport import Transport, Write
 from .wire.keys import Keys
-from .wire.payload import DEFAULT_QUEUE, Payload, StrictArgs, dumps, new_jid, validate
+from .wire.payload import (
+    DEFAULT_QUEUE,
+    MAX_NESTING,
+    MAX_SIZE,
+    Payload,
+    StrictArgs,
+    check_bounds,
+    dumps,
+    new_jid,
+    validate,
+)
 from .wire.redis_url import EMBEDDED, checked_url
 from .wire.times import due, now
 
@@ -38,7 +48,8 @@ class _EncodedJob(NamedTuple):
 class Client:
     """Pushes jobs to one Redis. Thread-safe, and safe to use on both sides of a fork.
 
-    Job classes push with the one of ``default_client.py``.
+    Job classes push with the one of ``default_client.py``. It pushes no payload of more than
+    ``max_payload_size`` bytes of JSON, or of more than ``max_nesting`` levels.
     """
 
     def __init__(
@@ -50,6 +61,8 @@ class Client:
         timeout: float = 5.0,
         connect_timeout: float = 2.0,
         strict_args: StrictArgs = "raise",
+        max_payload_size: int = MAX_SIZE,
+        max_nesting: int = MAX_NESTING,
         rules: Rulebook | None = None,
     ) -> None:
         if url == EMBEDDED:
@@ -57,6 +70,7 @@ class Client:
         self.keys = Keys(prefix)
         self._rules = rules
         self._strict = strict_args
+        self._bounds = (max_payload_size, max_nesting)
         self._transport = Transport(
             checked_url(url), size=pool, timeout=timeout, connect_timeout=connect_timeout
         )
@@ -119,7 +133,7 @@ class Client:
         """The job with its defaults, after the client middleware; None if that vetoed it."""
         if type(job) is not dict:
             raise InvalidJob(
-                f'a job is a dict like {{"class": "Name", "args": []}}, not {shown(job)}'
+                f'a job is a dict like {{"class": "Name", "args": []}}, not a {_kind(job)}'
             )
         made = {"retry": True, "queue": DEFAULT_QUEUE, "jid": jid, "created_at": now(), **job}
         made = self._checked(made)
@@ -145,7 +159,9 @@ class Client:
         at = made.pop("at", None)
         if at is None:
             made = {**made, "enqueued_at": now()}
-        return _EncodedJob(made["jid"], made["queue"], at, dumps(made))
+        payload = dumps(made)
+        check_bounds(made["class"], payload, *self._bounds)
+        return _EncodedJob(made["jid"], made["queue"], at, payload)
 
     def _write(self, jobs: Sequence[_EncodedJob]) -> None:
         starts = range(0, len(jobs), BATCH)
@@ -170,6 +186,11 @@ class Client:
         return writes
 
 
+def _kind(value: object) -> str:
+    """The type of a wrong argument; its value may be a secret."""
+    return type(value).__name__
+
+
 def _jids(jobs: Sequence[_EncodedJob]) -> list[str]:
     return [job.jid for job in jobs]
 
@@ -187,11 +208,11 @@ def _rows(job: Payload) -> tuple[list[Any], list[dict[str, Any]]]:
     """The argument lists of a bulk push, and ``at`` for each of them."""
     rows = job.get("args")
     if not isinstance(rows, list | tuple):
-        raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not {shown(rows)}")
+        raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not a {_kind(rows)}")
     for number, row in enumerate(rows):
         if not isinstance(row, list | tuple):
             with in_row(number):
-                raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not {shown(row)}")
+                raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not a {_kind(row)}")
     moments = job.get("at")
     if isinstance(moments, list | tuple):
         if len(moments) != len(rows):

@@ -57,6 +57,8 @@ def use(
         timeout=settings.timeout,
         connect_timeout=settings.connect_timeout,
         strict_args=strict_args or config.strict_args,
+        max_payload_size=config.max_payload_size,
+        max_nesting=config.max_nesting,
         rules=config.rules,
     )
     _default = client

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, cast
 
 from .client import in_row
 from .default_client import default
-from .errors import ForkqError, InvalidJob, shown
+from .errors import ForkqError, InvalidJob
 from .wire.payload import validate
 from .wire.times import Moment, due
 
@@ -139,6 +139,6 @@ def _moment(moment: Moment) -> Moment:
 def _row(name: str, row: Any) -> tuple[Any, ...]:
     if not isinstance(row, list | tuple):
         raise InvalidJob(
-            f"job {name!r}: perform_bulk takes a list of arguments each, not {shown(row)}"
+            f"job {name!r}: perform_bulk takes a list of arguments each, not a {type(row).__name__}"
         )
     return tuple(row)

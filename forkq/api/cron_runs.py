@@ -9,6 +9,8 @@ from typing import Final
 import msgspec
 
 from ..cron.history import Event
+from ..errors import MalformedPayload
+from ..wire.payload import bounded
 from ..wire.times import seconds
 
 _BEGINNINGS: Final = ("enqueued", "run by hand")
@@ -63,8 +65,8 @@ def merged(lines: Iterable[bytes]) -> list[Run]:
 
 def _read(raw: bytes) -> _Line | None:
     try:
-        line = msgspec.json.decode(raw, type=_Line)
-    except (ValueError, RecursionError):
+        line = msgspec.json.decode(bounded(raw), type=_Line)
+    except (ValueError, RecursionError, MalformedPayload):
         return None
     line.at = seconds(line.at)
     return line

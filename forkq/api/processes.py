@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from ..errors import MalformedPayload
+from ..wire.payload import bounded
 from .query import ask, ask_leniently, keys, texts
 
 _FIELDS: Final = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us")
@@ -83,7 +85,7 @@ def _process(identity: str, record: Any) -> Process | None:
     """The record of one process; None if it is missing or cannot be read."""
     try:
         raw, concurrency, busy, beat, quiet, rss, rtt = record
-        info = msgspec.json.decode(raw, type=_Info)
+        info = msgspec.json.decode(bounded(raw), type=_Info)
         return Process(
             identity=identity,
             hostname=info.hostname,
@@ -100,7 +102,12 @@ def _process(identity: str, record: Any) -> Process | None:
             labels=info.labels,
             version=info.version,
         )
-    except (TypeError, ValueError):  # msgspec's errors are ValueErrors
+    except (
+        TypeError,
+        ValueError,
+        RecursionError,
+        MalformedPayload,
+    ):  # msgspec's errors are ValueErrors
         return None
 
 

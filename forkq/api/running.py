@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import MalformedPayload
 from ..wire.lease import RECORD_TTL, Progress
-from ..wire.payload import loads
+from ..wire.payload import bounded, loads
 from ..wire.times import seconds
 from .processes import identities
 from .query import ask, ask_leniently, keys, server_now, texts
@@ -172,7 +172,7 @@ def _running_job(identity: str, thread: bytes, raw: bytes, at: float) -> Running
     """The job in one field of IDENTITY:work; None if it cannot be read, such as a payload that is
     not a job."""
     try:
-        work = msgspec.json.decode(raw, type=_Work)
+        work = msgspec.json.decode(bounded(raw), type=_Work)
         job = loads(work.payload.encode()) if isinstance(work.payload, str) else work.payload
     except (ValueError, MalformedPayload, RecursionError):
         return None

@@ -10,7 +10,9 @@ import click
 from ..default_client import use
 from ..errors import ForkqError
 from ..store.deploys import mark
+from ..wire.printable import printable
 from .options import configuration, finds_redis
+from .output import echo
 
 
 @click.command("mark-deploy")
@@ -27,11 +29,10 @@ def mark_deploy(label: str | None, **flags: Any) -> int:
     with client.connection() as connection:
         marked = mark(connection, client.keys, label)
     if marked is None:
-        click.echo(f"marked already, less than a minute ago, perhaps by another host: {label}")
+        echo(f"marked already, less than a minute ago, perhaps by another host: {printable(label)}")
     else:
-        click.echo(
-            f"marked: {label}" + ("" if marked == label else f" (this minute says: {marked})")
-        )
+        others = "" if marked == label else f" (this minute says: {printable(marked)})"
+        echo(f"marked: {printable(label)}{others}")
     return 0
 
 

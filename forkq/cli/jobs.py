@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,6 +13,7 @@ from ..default_client import use
 from ..errors import MalformedPayload
 from ..store.find_job import Found
 from ..wire.lease import Progress
+from ..wire.marks import is_suspect
 from ..wire.payload import loads
 from ..wire.printable import shown_name
 from ..wire.times import seconds
@@ -76,7 +77,7 @@ def find(jid: str, wants_json: bool, **flags: Any) -> int:
         what = shown_name(jid)
         echo(f"{what} is nowhere: it is done, was discarded or deleted, or was never pushed")
     else:
-        echo(facts((name, _shown(name, value)) for name, value in job.items()))
+        echo(facts(_rows(job)))
     return 1 if found is None else 0
 
 
@@ -124,11 +125,26 @@ def _facts(found: Found) -> dict[str, Any]:
     shown |= {"queue": found.queue, "owner": found.owner or None, "at": found.at or None}
     for key in ("created_at", "enqueued_at", "retry_count", "error_class", "failed_at"):
         shown[key] = job.get(key)
-    marks = job.get("forkq")
-    if type(marks) is dict:
-        shown["runs_alone"] = marks.get("suspect")
-        shown["crashes"] = marks.get("crashes") or None
-    return {key: value for key, value in shown.items() if value is not None}
+    plain = {key: value for key, value in shown.items() if isinstance(value, str | int | float)}
+    return {**plain, **_marks(job.get("forkq"))}
+
+
+def _marks(marks: Any) -> dict[str, Any]:
+    """Whether the job runs alone, and how its processes died."""
+    if type(marks) is not dict:
+        return {}
+    alone = {"runs_alone": True} if is_suspect(marks) else {}
+    found = marks.get("crashes")
+    crashes = (
+        [_plain(crash) for crash in found if type(crash) is dict] if type(found) is list else []
+    )
+    return {**alone, **({"crashes": crashes} if crashes else {})}
+
+
+def _plain(crash: dict[str, Any]) -> dict[str, Any]:
+    """What forkq writes into a crash record, of what stands there."""
+    known = ("at", "signal", "exit", "rss", "jobs", "host", "reason", "uptime", "stack")
+    return {key: crash[key] for key in known if isinstance(crash.get(key), str | int | float)}
 
 
 def _run_of(found: Found, jid: str) -> dict[str, Any]:
@@ -142,20 +158,25 @@ def _run_of(found: Found, jid: str) -> dict[str, Any]:
     return {"running_since": job.started_at, **progress}
 
 
-def _crash(crash: Any) -> str:
-    """One crash record, in a line; the stack in lines of its own."""
-    if type(crash) is not dict:
-        return "?"
+def _rows(job: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What ``find`` prints: name and value. Each crash has a row, and so has each line of its
+    stack."""
+    for name, value in job.items():
+        if name != "crashes":
+            yield name, _shown(name, value)
+            continue
+        for crash in value:
+            yield "crash", shown_name(_crash(crash))
+            for line in str(crash.get("stack", "")).splitlines():
+                yield "", shown_name(line)
+
+
+def _crash(crash: Mapping[str, Any]) -> str:
     at = crash.get("at")
     when = timestamp(seconds(at)) if isinstance(at, int | float) else "?"
-    how = crash.get("reason") or (
-        f"signal {crash['signal']}" if crash.get("signal") else f"exit code {crash.get('exit')}"
-    )
+    code = f"signal {crash['signal']}" if crash.get("signal") else f"exit code {crash.get('exit')}"
     jobs = "alone" if crash.get("jobs") == 1 else f"with {crash.get('jobs')} jobs in progress"
-    line = shown_name(f"{when} {how}, {jobs}, on {crash.get('host')}")
-    stack = crash.get("stack")
-    lines = stack.splitlines() if type(stack) is str else []
-    return "\n".join([line, *(f"  {shown_name(one)}" for one in lines)])
+    return f"{when} {crash.get('reason') or code}, {jobs}, on {crash.get('host')}"
 
 
 def _shown(name: str, value: Any) -> str:
@@ -164,8 +185,6 @@ def _shown(name: str, value: Any) -> str:
         return f"{_progress(progress)} ({relative_time(progress.at)})"
     if name == "at":  # a score: always seconds, even if the pusher meant milliseconds
         return f"{timestamp(value)} ({relative_time(value)})"
-    if name == "crashes":
-        return "\n".join(_crash(crash) for crash in value) if type(value) is list else "?"
     if name.endswith(("_at", "_since")):
         stamp = seconds(value) if isinstance(value, int | float) else 0.0
         return f"{timestamp(stamp)} ({relative_time(stamp)})"

@@ -156,7 +156,7 @@ def _checked(found: dict[str, Any], *, ready: bool) -> int:
         reason = f"is not ready: {found['state']} ({', '.join([*states, *_missing(found)])})"
     else:
         return 0
-    click.echo(f"forkq: the master {found['pid']} {reason}", err=True)
+    echo(f"forkq: the master {found['pid']} {reason}", err=True)
     return 1
 
 

@@ -12,6 +12,7 @@ from .. import api
 from ..default_client import use
 from ..limits.overrides import Fields, limit_to, process_limit_to, rate_to
 from ..limits.rules import HIGHEST_LIMIT
+from ..wire.printable import shown_name
 from .options import configuration, finds_redis, json_option
 from .output import as_json, echo, echo_table
 from .queues import warn_of_unknown_queues
@@ -113,7 +114,7 @@ def reset(queues: tuple[str, ...], **flags: Any) -> int:
     chosen = [api.Queue(name) for name in queues or _changed()]
     for queue in chosen:
         queue.reset()
-        echo(f"{queue.name}: as configured")
+        echo(f"{shown_name(queue.name)}: as configured")
     if not chosen:
         echo("nothing was changed at run time")
     return 0
@@ -126,7 +127,7 @@ def _change(name: str, fields: Fields, flags: dict[str, Any]) -> int:
     warn_of_unknown_queues([name], config)
     queue.change(fields)
     [state] = api.queues(name)
-    echo(f"{name}: {_summary(state)}")
+    echo(f"{shown_name(name)}: {_summary(state)}")
     return 0
 
 

@@ -8,6 +8,7 @@ import click
 
 from .. import api
 from ..default_client import use
+from ..wire.printable import shown_name
 from .options import configuration, finds_redis
 from .output import echo
 from .queues import warn_of_unknown_queues
@@ -25,7 +26,7 @@ def pause(queues: tuple[str, ...], **flags: Any) -> int:
     for queue in chosen:
         changed = queue.pause()
         state = "is paused" if changed else "was paused already"
-        echo(f"{queue.name} {state}; busy {queue.busy}, size {queue.size}")
+        echo(f"{shown_name(queue.name)} {state}; busy {queue.busy}, size {queue.size}")
     return 0
 
 
@@ -37,5 +38,5 @@ def resume(queues: tuple[str, ...], **flags: Any) -> int:
     use(configuration(**flags))
     for queue in [api.Queue(name) for name in queues]:
         changed = queue.resume()
-        echo(f"{queue.name} {'goes on' if changed else 'was not paused'}")
+        echo(f"{shown_name(queue.name)} {'goes on' if changed else 'was not paused'}")
     return 0

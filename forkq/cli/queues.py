@@ -8,6 +8,7 @@ from .. import api
 from ..config.config import Config
 from ..config.schema import nearest
 from ..limits.patterns import matches_any
+from ..wire.printable import shown_name
 from .output import echo
 
 
@@ -17,8 +18,9 @@ def warn_of_unknown_queues(names: Iterable[str], config: Config) -> None:
     for name in names:
         if not matches_any(name, known):
             near = nearest(name, known)
-            hint = f'; the nearest is "{near}"' if near else ""
-            echo(f'warning: no job has been pushed to "{name}" so far{hint}', err=True)
+            hint = f'; the nearest is "{shown_name(near)}"' if near else ""
+            shown = shown_name(name)
+            echo(f'warning: no job has been pushed to "{shown}" so far{hint}', err=True)
 
 
 def warn_of_unserved_queue(queue: str, config: Config, hint: str, of: str = "") -> None:

@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from ..cron.entry import Entry
 from ..limits.rules import Rulebook
+from ..wire.payload import DEEPEST, LARGEST, MAX_NESTING, MAX_SIZE
 from ..wire.redis_url import checked_url
 from .capsule import DEFAULT_NAME, Capsule, check_name, parse_queue, weigh
 from .cron_tables import ROWS
@@ -81,6 +82,9 @@ class Config:
     boot_timeout: Seconds = 300.0
     workers: Workers = 1
     strict_args: Literal["raise", "warn", "off"] = "raise"
+    # Below what is read: a retry and a crash record add to a payload.
+    max_payload_size: Annotated[int, Meta(ge=1024, le=LARGEST // 2)] = MAX_SIZE
+    max_nesting: Annotated[int, Meta(ge=10, le=DEEPEST - 100)] = MAX_NESTING
     dead_max: Annotated[int, Meta(ge=0, le=100_000_000)] = 10_000
     dead_days: Annotated[float, Meta(ge=0, le=36_500)] = 180.0
     job_timeout: JobSeconds = 0.0

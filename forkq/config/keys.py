@@ -74,6 +74,12 @@ KEYS: Final[Mapping[str, Key]] = {
         "What a push does with an argument that JSON would change: refuses the job, logs a "
         "warning, or pushes what JSON makes of it."
     ),
+    "forkq.max_payload_size": Key(
+        "The most bytes of JSON that a pushed job may have; a larger one is refused."
+    ),
+    "forkq.max_nesting": Key(
+        "The most levels of arrays and objects that a pushed job may have, the job itself included."
+    ),
     "forkq.dead_max": Key("The most jobs that the dead set keeps."),
     "forkq.dead_days": Key("The most days for which the dead set keeps a job."),
     "forkq.job_timeout": Key(

@@ -77,8 +77,10 @@ def shown_path(path: KeyPath) -> str:
 
 
 def shown_key(key: str) -> str:
-    """A key as TOML writes it: quoted unless it is bare."""
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'"{key}"'
+    """A key as TOML writes it: quoted unless it is bare. Never a password in a URL."""
+    if re.fullmatch(r"[A-Za-z0-9_-]+", key):
+        return key
+    return f'"{redacted_url(key) if "://" in key else key}"'
 
 
 def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
@@ -102,8 +104,19 @@ def converted(found: object, hint: object, *, from_text: bool = False) -> Any:
         raise ConfigError(f"expected {expectation(hint)}, found {described(found)}") from None
     for note in notes:
         if callable(note):
-            value = note(value)
+            value = _noted(note, value, found)
     return value
+
+
+def _noted(note: Callable[[Any], Any], value: Any, found: object) -> Any:
+    """What ``note`` makes of a value. Its error does not repeat the password of a URL that was put
+    into the wrong place."""
+    try:
+        return note(value)
+    except ConfigError as error:
+        if not isinstance(found, str):
+            raise
+        raise ConfigError(str(error).replace(found, redacted_url(found))) from None
 
 
 def expectation(hint: object) -> str:

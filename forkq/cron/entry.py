@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from ..errors import InvalidJob, InvalidSchedule
-from ..wire.payload import dumps, validate
+from ..errors import InvalidJob, InvalidSchedule, MalformedPayload
+from ..wire.payload import bounded, dumps, validate
 from .schedule import Schedule
 from .service import service_of
 from .zones import zone_name
@@ -24,6 +24,9 @@ Missed: TypeAlias = Literal["skip", "once"] | int
 MOST_MISSED: Final = 1000
 LONGEST_JITTER: Final = 86400
 LONGEST_NAME: Final = 128
+_UNREADABLE: Final = (
+    msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MalformedPayload, InvalidJob
+)  # fmt: skip
 # A last tick that lies further ahead than this many seconds was noted by a clock that was wrong.
 MAX_CLOCK_ERROR: Final = 86_400
 
@@ -115,9 +118,9 @@ class Entry:
         """The entry in ``raw``. Raises InvalidSchedule if this forkq cannot read it: another
         program or a later forkq wrote it."""
         try:
-            written = msgspec.json.decode(raw, type=_Written)
+            written = msgspec.json.decode(bounded(raw), type=_Written)
             return cls.make(**{key: getattr(written, key) for key in written.__struct_fields__})
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidJob) as error:
+        except _UNREADABLE as error:
             raise InvalidSchedule(f"not a periodic job that forkq can read: {error}") from None
 
 

@@ -60,7 +60,8 @@ class Pidfile:
 
     def _open_locked(self) -> int:
         while True:
-            fd = open_own(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            # For this user alone: who can read a file can lock it, and keep the master from it.
+            fd = open_own(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -167,14 +167,15 @@ class Reader(Generic[Message]):
                     break
                 messages.append(self._decoder.decode(self._buffer[_LENGTH.size : end]))
                 del self._buffer[:end]
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self.garbled = True
         if self.garbled:
             self._buffer.clear()
         return messages
 
     def _fill(self) -> None:
-        while not self.eof:
+        # A writer that never pauses must not keep the reader here.
+        while not self.eof and len(self._buffer) < 2 * _LONGEST:
             try:
                 chunk = os.read(self.fd, 65536)
             except BlockingIOError:

@@ -17,7 +17,7 @@ import msgspec
 
 from ..errors import Crashed, InvalidJob, MalformedPayload
 from ..wire.marks import FAILED, SUSPECT, is_suspect, mark_failed, marks_of
-from ..wire.payload import Payload, dumps, loads
+from ..wire.payload import Payload, bounded, dumps, loads
 from ..wire.printable import class_and_jid
 from ..wire.times import now, seconds
 
@@ -142,8 +142,8 @@ def _cut_marks(lease: Lease) -> tuple[int, dict[str, Any] | None]:
     if at < 0:
         return 0, None
     try:
-        found = msgspec.json.decode(b"{" + lease.end[at + 1 :], type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        found = msgspec.json.decode(bounded(b"{" + lease.end[at + 1 :]), type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MalformedPayload):
         return 0, None
     return at - len(lease.end), marks_of(found)
 

@@ -48,6 +48,7 @@ _ANONYMOUS: Final[dict[str, Any]] = (
     if "driver_info" in inspect.signature(AbstractConnection).parameters
     else {"lib_name": None, "lib_version": None}
 )
+_ARGUMENTS: Final = ", with args beginning with:"
 _OPTIONS: Final[dict[str, Any]] = {
     "protocol": 3,
     "retry": Retry(NoBackoff(), 0),
@@ -100,6 +101,9 @@ class RawConnection:
         except exceptions.ConnectionError as error:
             self._raise_if_late(error)
             raise
+        except exceptions.ResponseError as error:
+            _drop_arguments(error)
+            raise
 
     def read_push(self) -> None:
         """Reads one message that the server sent by itself, and passes it on."""
@@ -136,8 +140,9 @@ class Connector:
         try:
             connection.connect()
             _leave_timeouts_to_the_kernel(connection._get_socket(), self._timeout)
-        except BaseException:
+        except BaseException as error:
             connection.disconnect()
+            _drop_arguments(error)
             raise
         return RawConnection(connection, self._timeout)
 
@@ -145,6 +150,14 @@ class Connector:
         """No read, and no step of a connect, waits for longer on the connections to come."""
         self._timeout = seconds
         self._pool.connection_kwargs.update(socket_timeout=seconds, socket_connect_timeout=seconds)
+
+
+def _drop_arguments(error: BaseException) -> None:
+    """Removes the arguments that a server repeats when it does not know a command: a job's own, or,
+    after the HELLO of a login, the password."""
+    said, repeats, _ = str(error).partition(_ARGUMENTS)
+    if repeats:
+        error.args = (said,)
 
 
 def _leave_timeouts_to_the_kernel(sock: socket.socket, timeout: float) -> None:

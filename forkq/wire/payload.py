@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
 import sys
 import warnings
+from array import array
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from itertools import accumulate
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -26,6 +29,17 @@ StrictArgs: TypeAlias = Literal["raise", "warn", "off"]
 DEFAULT_QUEUE = "default"
 # The class of a buried payload that was JSON but no object (docs/wire.md).
 MALFORMED = "forkq.malformed"
+# What a push may have, unless the client is told otherwise. Ruby's parser reads 100 levels.
+MAX_SIZE: Final = 16 << 20
+MAX_NESTING: Final = 100
+# What any process reads, whoever wrote it. Decoders recurse in C, where nothing but Python's
+# recursion limit stops them. If the app has raised it, deep nesting would overflow the stack.
+LARGEST: Final = 64 << 20
+DEEPEST: Final = 500
+_SAFE_LIMIT: Final = 5000
+_STRING = re.compile(rb'"[^"]*"')
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_STEPS = bytes(set(range(256)) - set(b"[{]}"))
 _BEGINS_JSON = '["-0123456789tfn/'
 # A larger `retry_for` is a time stamp by mistake: the job would be retried for ever.
 _RETRY_FOR_CEILING = 1e9
@@ -41,6 +55,10 @@ _encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 # What the encoder raises: RecursionError for nesting, the others for the values in _why_unwritable.
 _UNWRITABLE = (TypeError, ValueError, RecursionError, msgspec.MsgspecError)
 
+_TOO_DEEP = (
+    f"args are nested too deeply (more than {DEEPEST} levels), or contain themselves; pass a "
+    "flatter structure"
+)
 _REMEDY = {
     "tuple": "pass a list",
     "set": "pass a sorted list",
@@ -59,6 +77,8 @@ _REMEDY = {
 
 def loads(raw: bytes) -> Payload:
     """The job in ``raw``. Raises MalformedPayload if no job in it can run."""
+    if len(raw) > DEEPEST:  # a shorter text cannot be nested more deeply than that
+        bounded(raw)
     try:
         job = _decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -68,6 +88,39 @@ def loads(raw: bytes) -> Payload:
     if type(job.get("class")) is not str:
         raise MalformedPayload("no job name: the key `class` is missing or is not a string")
     return job
+
+
+def bounded(raw: bytes) -> bytes:
+    """``raw``, JSON that another process wrote. Raises MalformedPayload if it is too large, or too
+    deeply nested, to be decoded."""
+    if len(raw) > LARGEST or sys.getrecursionlimit() > _SAFE_LIMIT:
+        found = _beyond(raw, LARGEST, DEEPEST)
+        if found is not None:
+            raise MalformedPayload(f"not decoded: it has {found}")
+    return raw
+
+
+def check_bounds(job: str, raw: bytes, size: int, nesting: int) -> None:
+    """Raises InvalidJob if ``raw``, the payload of ``job``, is larger or more deeply nested."""
+    found = _beyond(raw, size, nesting)
+    if found is not None:
+        remedy = "pass an id or a file's name, or raise max_payload_size or max_nesting"
+        raise InvalidJob(f"job {shown(job)}: its payload has {found}; {remedy}")
+
+
+def _beyond(raw: bytes, size: int, nesting: int) -> str | None:
+    """Which bound ``raw`` exceeds; None if it keeps both."""
+    if len(raw) > size:
+        return f"{len(raw):,} bytes, and the most is {size:,}"
+    if raw.count(b"[") + raw.count(b"{") <= nesting or (levels := _nesting(raw)) <= nesting:
+        return None
+    return f"{levels:,} levels of nesting, and the most is {nesting:,}"
+
+
+def _nesting(raw: bytes) -> int:
+    """How many arrays and objects of the JSON in ``raw`` are open at once, at most."""
+    bare = _STRING.sub(b"", raw.replace(b"\\\\", b"").replace(b'\\"', b""))
+    return max(accumulate(array("b", bare.translate(_STEPS, _NO_STEPS))), default=0)
 
 
 def dumps(job: Payload) -> bytes:
@@ -107,6 +160,8 @@ def _is_foreign_json(raw: bytes) -> bool:
     text = raw.decode("utf-8", "replace").lstrip()
     if text[:1] in ("", "{"):
         return False
+    if _beyond(raw, LARGEST, DEEPEST) is not None:
+        return text[0] in _BEGINS_JSON
     try:
         json.loads(text, parse_constant=_refuse)
     except ValueError:
@@ -136,7 +191,7 @@ def validate(job: Payload, strict: StrictArgs = "raise") -> None:
     try:
         problem = _first_foreign_value(job["args"])
     except RecursionError:
-        problem = "args are nested too deeply, or contain themselves; pass a flatter structure"
+        problem = _TOO_DEEP
     if problem is None:
         return
     message = f"job {job['class']!r}: {problem}"
@@ -149,7 +204,9 @@ def _check_shape(job: Payload) -> None:
     name = job.get("class")
     if type(name) is not str or not name:
         raise InvalidJob(f"a job needs a name: `class` is {shown(name)}; pass a non-empty string")
-    _require(type(job.get("args")) is list, name, "args", job.get("args"), "a list")
+    if type(job.get("args")) is not list:  # its value may be a secret, and is not shown
+        kind = type(job.get("args")).__name__
+        raise InvalidJob(f"job {name!r}: `args` is a {kind}; pass a list")
     queue = job.get("queue", DEFAULT_QUEUE)
     _require(type(queue) is str and queue != "", name, "queue", queue, "a non-empty string")
     retry = job.get("retry", True)
@@ -197,26 +254,32 @@ def _require(ok: bool, job: str, key: str, found: Any, expected: str) -> None:
         raise InvalidJob(f"job {job!r}: `{key}` is {shown(found)}; pass {expected}")
 
 
-def _first_foreign_value(value: Any, path: str = "args") -> str | None:
-    """Why a job would not get ``value`` as it was pushed, or None if it would."""
+def _first_foreign_value(value: Any, path: str = "args", left: int = DEEPEST) -> str | None:
+    """Why a job would not get ``value`` as it was pushed, or None if it would. It may have ``left``
+    more levels."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:
         return None
     if kind is float:
         return None if math.isfinite(value) else f"{path} is {value}; JSON has no such number"
     if kind is list:
-        return _first_foreign(((f"{path}[{i}]", item) for i, item in enumerate(value)))
+        return _first_foreign(((f"{path}[{i}]", item) for i, item in enumerate(value)), left)
     if kind is dict:
         odd = next((key for key in value if type(key) is not str), None)
         if odd is not None:
             return f"{path} has the key {shown(odd)} ({type(odd).__name__}); pass a string as key"
-        return _first_foreign(((f"{path}[{key!r}]", item) for key, item in value.items()))
+        return _first_foreign(((f"{path}[{key!r}]", item) for key, item in value.items()), left)
     remedy = _REMEDY.get(kind.__name__, "pass an id and load the object inside the job")
     return f"{path} is a {kind.__name__}, which JSON does not know; {remedy}"
 
 
-def _first_foreign(items: Any) -> str | None:
-    return next((p for path, item in items if (p := _first_foreign_value(item, path))), None)
+def _first_foreign(items: Any, left: int) -> str | None:
+    if left == 0:
+        return _TOO_DEEP
+    for path, item in items:  # no generator around the call: it would double the depth of the stack
+        if problem := _first_foreign_value(item, path, left - 1):
+            return problem
+    return None
 
 
 def _first_unwritable(job: Payload) -> str | None:

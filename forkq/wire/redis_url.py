@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterator
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..errors import ConfigError
 
@@ -41,12 +41,32 @@ _INSTEAD: Final = {
 # Up to the last @: a password with an unescaped / or @ makes no valid URL, but the error that shows
 # the URL must hide it all the same.
 _CREDENTIALS = re.compile(r"(?is)^([a-z+]+://|(?![a-z+]+://))([^:]*?):.*@")
-_PASSWORD_PARAMETER = re.compile(r"([?&](?:ssl_)?password=)[^&#]*", re.IGNORECASE)
+_PARAMETER = re.compile(r"(?s)(?<=[?&])([^=&#]*)(=?)([^&#]*)")
+_FRAGMENT = re.compile(r"(?s)#.*")
+# The options whose values forkq prints. Of any other one it may be a misspelt password's.
+_PUBLIC: Final = frozenset({*OPTIONS, *_INSTEAD} - {"password", "ssl_password"})
 
 
 def redacted_url(url: str) -> str:
-    """``redis://user:secret@host`` -> ``redis://user:***@host``: forkq prints no other form."""
-    return _PASSWORD_PARAMETER.sub(r"\1***", _CREDENTIALS.sub(r"\1\2:***@", url))
+    """``redis://user:secret@host`` -> ``redis://user:***@host``: forkq prints no other form. Of a
+    text that is no URL, only what looks like a password is hidden."""
+    shown = _CREDENTIALS.sub(r"\1\2:***@", url)
+    if "://" in shown:
+        shown = _FRAGMENT.sub("#***", shown)
+    return _PARAMETER.sub(_without_secret if "://" in shown else _without_password, shown)
+
+
+def _without_secret(match: re.Match[str]) -> str:
+    name, equals, _ = match.groups()
+    known = unquote(name).lower()
+    if known in _PUBLIC:
+        return match[0]
+    return f"{name}{equals}***" if known in OPTIONS else "***"
+
+
+def _without_password(match: re.Match[str]) -> str:
+    name, equals, _ = match.groups()
+    return f"{name}=***" if equals and "password" in unquote(name).lower() else match[0]
 
 
 def checked_url(url: str) -> str:
@@ -71,17 +91,22 @@ def files_of(url: str) -> dict[str, str]:
 def _wrong_options(url: str) -> Iterator[str]:
     """The problems of the options. redis-py would raise a TypeError at the first connection."""
     parts = urlsplit(url)
+    # The rest of a password with an & or a ? in it looks like an option, too.
+    secret = "@" in parts.query
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        secret = secret or "password" in name.lower()
         if name not in OPTIONS:
             near = difflib.get_close_matches(name, OPTIONS, 1, 0.75)
             hint = f"the nearest one is {near[0]}" if near else f"use one of {', '.join(OPTIONS)}"
-            yield f'a Redis URL has no option "{name}": {_INSTEAD.get(name, hint)}'
+            shown = "***" if secret else name
+            yield f'a Redis URL has no option "{shown}": {_INSTEAD.get(name, hint)}'
         elif not value:
             yield f'the option "{name}" of a Redis URL has no value'
         elif name.startswith("ssl_") and parts.scheme != "rediss":
             yield f'the option "{name}" is about TLS: the URL must begin with rediss://'
         elif name in _CHECKS and not _CHECKS[name][1](value):
-            yield f'the option "{name}" of a Redis URL must be {_CHECKS[name][0]}, not "{value}"'
+            found = "***" if secret else value
+            yield f'the option "{name}" of a Redis URL must be {_CHECKS[name][0]}, not "{found}"'
 
 
 def _is_address(url: str) -> bool:

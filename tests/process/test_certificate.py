@@ -47,6 +47,10 @@ def test_a_segfault_leaves_its_python_stack(
     assert all("in segfault" in crash["stack"] for crash in dead["forkq"]["crashes"])
     found = json.loads(forkq.run("find", jid, "--json", "--redis", redis_server.url).stdout)
     assert [crash["jobs"] for crash in found["crashes"]] == [2, 1, 1, 1]
+    text = forkq.run("find", jid, "--redis", redis_server.url).stdout
+    assert text.count("signal 11, alone, on ") == 3
+    assert text.count("signal 11, with 2 jobs in progress, on ") == 1
+    assert "in segfault" in text
     assert forkq.stop() == 0
 
 

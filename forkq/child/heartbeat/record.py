@@ -15,6 +15,7 @@ import msgspec
 
 from ...config.capsule import Capsule
 from ...config.config import Config
+from ...errors import MalformedPayload
 from ...runtime.liveness import process_ref
 from ...store.connection import Call, Command, OutOfMemory, RedisConnection, RedisError
 from ...store.scripts import PROCESS_RECORD, QUEUES_IN_FLIGHT, SET_ADD
@@ -22,6 +23,7 @@ from ...store.steps import checked
 from ...version import __version__
 from ...wire.keys import Keys
 from ...wire.lease import RECORD_TTL, UnitOfWork
+from ...wire.payload import bounded
 from ...wire.times import now
 from .memory import resident
 
@@ -198,8 +200,8 @@ def _digest(payload: bytes) -> str:
     """A large job as a web UI can show it: without its long fields."""
     size = f"({len(payload):,} bytes: too large to show)"
     try:
-        fields = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
-    except msgspec.MsgspecError:
+        fields = msgspec.json.decode(bounded(payload), type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MalformedPayload):
         fields = {}
     shown = {name: raw for name, raw in fields.items() if memoryview(raw).nbytes <= _LARGEST_FIELD}
     shown["args"] = msgspec.Raw(msgspec.json.encode([size]))

@@ -55,6 +55,8 @@ class TestEveryKey:
         boot_timeout = 60
         workers = 3
         strict_args = "warn"
+        max_payload_size = 2048
+        max_nesting = 40
         dead_max = 500
         dead_days = 2.5
         job_timeout = 30
@@ -120,6 +122,8 @@ class TestEveryKey:
             boot_timeout=60.0,
             workers=3,
             strict_args="warn",
+            max_payload_size=2048,
+            max_nesting=40,
             dead_max=500,
             dead_days=2.5,
             job_timeout=30.0,

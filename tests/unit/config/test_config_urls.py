@@ -52,9 +52,27 @@ class TestRedisUrl:
     @pytest.mark.parametrize(
         "url",
         ["localhost:6379", "http://h", "redis://h:port", "redis://h:70000", "redis://h/ten",
-         "redis://h/0/1", "unix://", "redis://[::1", "Embedded", "redis://a b", "redis://h#x"],
+         "redis://h/0/1", "unix://", "redis://[::1", "Embedded", "redis://a b", "redis://h#***"],
     )  # fmt: skip
     def test_bad(self, problems: Failer, url: str) -> None:
         (line,) = problems(None, {"redis": url})
         assert line.startswith("--redis: expected redis://HOST:PORT/DB")
         assert line.endswith(f'found "{url}"')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[rates]\nmail = "{}"',
+        '[redis]\n"{}" = 1',
+        '[[cron]]\njob = "A"\ncron = "{}"',
+        '[[cron]]\njob = "A"\ncron = "@daily"\ntz = "{}"',
+        '[capsules.default]\nqueues = ["{}"]\nconcurrency = 0',
+        '[log]\nlevel = "{}"',
+        '[forkq]\nworkers = "{}"',
+    ],
+)
+def test_a_password_in_the_wrong_place_is_not_repeated(problems: Failer, text: str) -> None:
+    lines = problems(text.format("redis://:sesame@h/0"))
+    assert lines
+    assert "sesame" not in "".join(lines)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import selectors
+import struct
 from collections.abc import Iterator
 from typing import get_args
 
@@ -197,3 +199,22 @@ def test_the_longest_reason_fits_an_atomic_write(connection: Pipe, character: st
 def test_every_order_and_fact_of_the_module_is_tried_here() -> None:
     tried = {type(message) for message in [*ORDERS, *FACTS]}
     assert tried == {*get_args(pipe.Order), *get_args(pipe.Fact)}
+
+
+def test_a_message_nested_without_end_is_garbled(connection: Pipe) -> None:
+    """It raised RecursionError in the master, which ended it."""
+    content = b"\x82\xa4type\xa5Ready\xa1x" + b"\x91" * 60_000
+    fcntl.fcntl(connection.write_end, fcntl.F_SETPIPE_SZ, 1 << 17)
+    os.write(connection.write_end, struct.pack("!I", len(content)) + content)
+    reader = Reader(connection.read_end, facts)
+    assert reader.read() == []
+    assert reader.garbled
+
+
+def test_one_read_ends_while_a_writer_goes_on(connection: Pipe) -> None:
+    fcntl.fcntl(connection.write_end, fcntl.F_SETPIPE_SZ, 1 << 20)
+    os.write(connection.write_end, b"\0" * (1 << 20))
+    reader = Reader(connection.read_end, facts)
+    reader.read()
+    assert not reader.eof
+    assert select.select([connection.read_end], [], [], 0)[0], "it read everything at once"

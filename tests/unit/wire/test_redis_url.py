@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from forkq.client import Client
 from forkq.errors import ConfigError
@@ -52,6 +56,52 @@ def test_a_refusal_never_shows_a_password() -> None:
         checked_url(url)
     assert "sesame" not in str(caught.value)
     assert "sesame" not in redacted_url(url)
+
+
+SPECIAL = st.text(st.sampled_from("@:/?#&=%;+ \\\"'\n[],a1é"), max_size=6)
+
+
+@settings(max_examples=500)
+@given(
+    st.builds("sesame{}sesame{}".format, SPECIAL, SPECIAL),
+    st.booleans(),
+    st.sampled_from(
+        [
+            "redis://:{}@h:6379/0",
+            "rediss://user:{}@h/0?db=1",
+            "unix://:{}@/run/redis.sock",
+            "redis://h/0?password={}",
+            "redis://h/0?db=x&PassWord={}&db=1",
+            "redis://h/0?pass%77ord={}",
+            "rediss://h/0?ssl_password={}",
+            "redis://h/0?passwd={}",
+            "redis://h/0?auth_token={}",
+            "sentinel://h1,h2/main/0?sentinel_password={}",
+            "redis://h/0#{}",
+            "user:{}@h:6379",
+        ]
+    ),
+)
+def test_no_password_is_shown_wherever_it_stands_and_however_it_is_written(
+    password: str, encoded: bool, form: str
+) -> None:
+    url = form.format(quote(password, safe="") if encoded else password)
+    assert "sesame" not in redacted_url(url).replace("%", "")
+    assert "sesame" not in refusal(url)
+
+
+def refusal(url: str) -> str:
+    """What a client says of that URL; "" if it takes it."""
+    try:
+        Client(url).close()
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("text", ["0 0 ? * *", "shop/a?b", "a?b=c", "/srv/app?/x"])
+def test_a_text_that_is_no_url_is_shown_as_it_is(text: str) -> None:
+    assert redacted_url(text) == text
 
 
 @pytest.mark.parametrize("host", ["db..internal", ".internal", "a" * 70, "caf\udce9"])
