@@ -135,7 +135,7 @@ def test_a_sentinel_is_refused(tmp_path: Path, own_server: Server) -> None:
     server = Sentinel(tmp_path)
     server.start()
     try:
-        with pytest.raises(ServerUnavailable, match=r"is a Sentinel.*address of the master"):
+        with pytest.raises(ServerUnavailable, match=r"is a Sentinel.*sentinel://HOST"):
             check(server.url)
     finally:
         server.close()
