@@ -96,7 +96,7 @@ class Backoff:
 
 def reconnect_backoff(connection: RedisConnection) -> Backoff:
     """The pauses between two tries to connect. A failover is followed quickly."""
-    return Backoff(longest=LOOK_EVERY if connection.by_sentinel else _LONGEST_PAUSE)
+    return Backoff(LOOK_EVERY / 4, LOOK_EVERY) if connection.by_sentinel else Backoff()
 
 
 def ended_idle(error: BaseException, began: float) -> bool:

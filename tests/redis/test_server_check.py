@@ -19,6 +19,7 @@ from forkq.store.refusals import failure, refuses
 from forkq.store.rights import check_rights
 from forkq.store.server_check import check_files, check_server
 from forkq.wire.keys import Keys
+from tests.support.sentinels import Sentinel
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT
 
@@ -129,28 +130,13 @@ def test_a_member_of_a_cluster_is_refused() -> None:
         server.close()
 
 
-def test_a_sentinel_is_refused(tmp_path: Path, own_server: Server) -> None:
-    folder = tmp_path / "sentinel.conf"
-    folder.write_text(f"sentinel monitor main 127.0.0.1 {own_server.port} 1\n")
-    server = Sentinel(tmp_path)
-    server.start()
+def test_a_sentinel_is_refused(own_server: Server) -> None:
+    server = Sentinel(own_server).start()
     try:
         with pytest.raises(ServerUnavailable, match=r"is a Sentinel.*sentinel://HOST"):
             check(server.url)
     finally:
         server.close()
-
-
-class Sentinel(Server):
-    """A Sentinel, which takes few of a server's settings."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(tcp=True)
-        self._conf = folder / "sentinel.conf"
-
-    def _arguments(self, port: int) -> list[str]:
-        return [str(self._conf), "--sentinel", "--port", str(port), "--bind", "127.0.0.1",
-                "--unixsocket", str(self.socket), "--logfile", str(self.log)]  # fmt: skip
 
 
 # TLS
@@ -173,9 +159,19 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tls_port(certificates: Path) -> Iterator[int]:
     """The port on which a server speaks TLS."""
+    yield from tls_server(certificates, "--tls-auth-clients", "no")
+
+
+@pytest.fixture(scope="module")
+def mutual_tls_port(certificates: Path) -> Iterator[int]:
+    """As ``tls_port``, of a server that asks its clients for a certificate, too."""
+    ca = str(certificates / "cert.pem")
+    yield from tls_server(certificates, "--tls-auth-clients", "yes", "--tls-ca-cert-file", ca)
+
+
+def tls_server(certificates: Path, *extra: str) -> Iterator[int]:
     cert, key = str(certificates / "cert.pem"), str(certificates / "key.pem")
-    files = ("--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no")
-    server = TlsServer(extra=files)
+    server = TlsServer(extra=("--tls-cert-file", cert, "--tls-key-file", key, *extra))
     try:
         server.start()
     except RuntimeError:
@@ -216,6 +212,23 @@ def test_a_certificate_that_is_not_trusted_is_no_outage(
     error = failed(url)
     assert refuses(error)
     assert "certificate verify failed" in str(failure(error, url)).lower()
+    assert "docs/redis.md" in str(failure(error, url))
+
+
+def test_mutual_tls_works_with_a_certificate_of_forkqs_own(
+    mutual_tls_port: int, certificates: Path
+) -> None:
+    ca = f"ssl_ca_certs={certificates}/cert.pem"
+    own = f"ssl_certfile={certificates}/cert.pem&ssl_keyfile={certificates}/key.pem"
+    check(f"rediss://localhost:{mutual_tls_port}/0?{ca}&{own}")
+
+
+def test_mutual_tls_without_a_certificate_is_refused(
+    mutual_tls_port: int, certificates: Path
+) -> None:
+    url = f"rediss://localhost:{mutual_tls_port}/0?ssl_ca_certs={certificates}/cert.pem"
+    error = failed(url)
+    assert refuses(error)
     assert "docs/redis.md" in str(failure(error, url))
 
 
