@@ -109,10 +109,7 @@ class RedisConnection:
     def call(self, *command: Any) -> Any:
         """One command and its reply. Raises the reply if it is an error."""
         self.send(command)
-        reply = with_key(self._read_reply(), command)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+        return self._value(with_key(self._read_reply(), command))
 
     def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Several commands in one round trip. A reply that is an error is returned in the list."""
@@ -193,10 +190,7 @@ class RedisConnection:
 
     def read(self) -> Any:
         """The next reply. Raises it if it is an error."""
-        reply = self._read_reply()
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+        return self._value(self._read_reply())
 
     def wait(self, timeout: float, *wakes: int) -> bool:
         """Waits until the server sends something, or one of the descriptors ``wakes`` is readable.
@@ -257,6 +251,16 @@ class RedisConnection:
             self.close()
             raise exceptions.TimeoutError(f"no sign of life within {limit:g} s")
         self._read_reply()
+
+    def _value(self, reply: Any) -> Any:
+        """The reply; raises it if it is an error. A server that runs a script for long refuses all
+        else, also to track keys, for which a caller would give up tracking: it is an outage."""
+        if isinstance(reply, ResponseError) and str(reply).startswith("BUSY "):
+            self.close()
+            raise exceptions.BusyLoadingError(str(reply))
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     def _evaluate(self, script: Script, command: Command) -> Any:
         self.send(command)
