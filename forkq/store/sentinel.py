@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from ..wire.redis_url import SentinelUrl, sentinel_url
 from .readable import readable
 from .redis_py import Command, Connector, RawConnection, exceptions
+from .refusals import refuses
 
 Address: TypeAlias = "tuple[str, int]"
 
@@ -24,8 +25,6 @@ _SENTINEL_STEP: Final = 0.5
 _MASTER_STEP: Final = 1.0
 # Seconds. The longest pause between two looks while no Sentinel answers.
 _LONGEST_PAUSE: Final = 8.0
-# Of redis-py's connection errors, those with which a server that is there refuses.
-_REFUSALS: Final = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 
 
 class MasterLost(exceptions.ConnectionError):
@@ -255,7 +254,7 @@ def _without(sentinels: Iterable[Sentinel], one: Sentinel) -> list[Sentinel]:
 
 def _refuses(error: Exception) -> bool:
     lost = isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError)
-    return isinstance(error, _REFUSALS) or not lost
+    return refuses(error) or not lost
 
 
 def _check_role(connection: RawConnection, address: Address) -> None:

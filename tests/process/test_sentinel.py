@@ -21,9 +21,11 @@ from tests.process.shared import (
     measured,
     push,
     push_many,
+    wait_events,
     wait_settled,
 )
-from tests.support.sentinels import SentinelGroup
+from tests.support.sentinels import Sentinel, SentinelGroup
+from tests.support.server import Server
 from tests.support.tree import StartTree
 from tests.support.waiting import wait_until, within
 
@@ -92,3 +94,59 @@ def _connections(redis: Redis) -> int:
 
 def _told(lines: list[dict[str, Any]]) -> Counter[int]:
     return Counter(line["pid"] for line in lines)
+
+
+@pytest.fixture
+def sentinel(own_server: Server) -> Iterator[Sentinel]:
+    server = Sentinel(own_server).start()
+    yield server
+    server.close()
+
+
+def test_commands_find_the_master(
+    sentinel: Sentinel, own_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """No output shows a password."""
+    url = f"sentinel://:sesame@127.0.0.1:{sentinel.port}/main/0"
+    own_server.cli("CONFIG", "SET", "requirepass", "sesame")
+    forkq = tree(None, app=APP, args=ARGS, env={**journal.env, "FORKQ_REDIS": url})
+    forkq.env["FORKQ_REDIS"] = url
+    for command in ("push Quick 0.001", "stats", "running", "config show"):
+        done = forkq.run(*command.split())
+        assert done.returncode == 0, done.stderr
+        assert "sesame" not in done.stdout + done.stderr
+    wait_until(lambda: journal.jids("end"), what="the job")
+    forkq.env["FORKQ_REDIS"] = url.replace("main", "mian")
+    done = forkq.run("stats")
+    assert (done.returncode, "watches no master named mian" in done.stderr) == (6, True)
+    assert "Traceback" not in done.stderr
+    assert "sesame" not in done.stderr
+    assert forkq.stop() == 0
+    assert "sesame" not in forkq.log_text()
+
+
+def test_a_name_that_no_sentinel_knows_ends_the_start(sentinel: Sentinel, tree: StartTree) -> None:
+    refused = tree(f"sentinel://127.0.0.1:{sentinel.port}/mian", app=APP, ready=False,
+                   env={"FORKQ_TEST_JOURNAL": "/dev/null"})  # fmt: skip
+    assert refused.wait() == 6
+    assert "watches no master named mian" in refused.log_text()
+    assert "Traceback" not in refused.log_text()
+
+
+def test_a_start_waits_for_sentinels_and_for_a_master(
+    sentinel: Sentinel, own_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """A replica may be the master soon: unlike with a redis:// URL, it is no reason to end."""
+    own_server.cli("REPLICAOF", "127.0.0.1", 1)
+    sentinel.stop()
+    url = f"sentinel://127.0.0.1:{sentinel.port}/main"
+    forkq = tree(url, app=APP, args=ARGS, env=journal.env, ready=False)
+    (line,) = wait_events(forkq, "redis cannot be reached; waiting for it")
+    assert "no Sentinel names the master main" in line["error"]
+    sentinel.start()
+    wait_events(forkq, LOST)
+    own_server.cli("REPLICAOF", "NO", "ONE")
+    jid = push(own_server, "Quick", 0.001)
+    journal.wait("end", [jid])
+    assert "Traceback" not in forkq.log_text()
+    assert forkq.stop() == 0

@@ -10,9 +10,12 @@ from forkq.client import Client
 from forkq.errors import ServerRefused, ServerUnavailable, WrongPassword
 from forkq.store.connection import ConnectionLost, RedisConnection, ResponseError
 from forkq.store.refusals import failure, refuses
+from forkq.store.rights import check_rights
 from forkq.store.sentinel import MasterLost, MasterWatch, UnknownMaster
 from forkq.store.server_check import check_server
+from forkq.wire.keys import Keys
 from tests.redis.proxy import Proxy
+from tests.support.documents import redis_rights
 from tests.support.sentinels import Sentinel
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -125,6 +128,26 @@ def test_sentinels_have_a_login_of_their_own(own_server: Server) -> None:
             assert "of%2Fmaster" not in str(told)
     finally:
         sentinel.close()
+
+
+def test_the_documented_rights_are_enough(sentinel: Sentinel, own_server: Server) -> None:
+    """At the Sentinels, and at the master those of a tree, and of a process that only pushes."""
+    sentinel.cli("ACL", "SETUSER", "watcher", *redis_rights("watcher"))
+    own_server.cli("ACL", "SETUSER", "least", *redis_rights("forkq"))
+    own_server.cli("ACL", "SETUSER", "pusher", *redis_rights("pusher"))
+    after = "?sentinel_username=watcher&sentinel_password=x"
+    connection = connected(url_of(place(sentinel), before="least:x@", after=after))
+    try:
+        check_server(connection)
+        check_rights(connection, Keys())
+    finally:
+        connection.close()
+    client = Client(url_of(place(sentinel), before="pusher:x@", after=after))
+    client.push({"class": "MyJob", "args": []})
+    client.close()
+    for server in (sentinel, own_server):
+        refused = [str(entry) for entry in server.cli("ACL", "LOG")]
+        assert [entry for entry in refused if "config" not in entry] == []
 
 
 def test_a_replica_is_waited_for_and_not_refused(sentinel: Sentinel, own_server: Server) -> None:

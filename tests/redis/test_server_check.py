@@ -19,12 +19,12 @@ from forkq.store.refusals import failure, refuses
 from forkq.store.rights import check_rights
 from forkq.store.server_check import check_files, check_server
 from forkq.wire.keys import Keys
+from tests.support.documents import redis_rights
 from tests.support.sentinels import Sentinel
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT
 from tests.support.waiting import wait_until
 
-DOCUMENT = (CHECKOUT / "docs" / "redis.md").read_text()
 # What only commands and the API use, and what a tree can do without.
 NOT_ASKED_FOR = {
     "+client|caching", "+client|tracking", "+exec", "+hello", "+info", "+sismember", "+unwatch",
@@ -32,14 +32,7 @@ NOT_ASKED_FOR = {
 }  # fmt: skip
 
 
-def documented(user: str) -> list[str]:
-    """The rules for that user in the docs, for ACL SETUSER on this host."""
-    found = re.search(rf"ACL SETUSER {user} (on [^`]*)```", DOCUMENT)
-    assert found is not None
-    return found[1].replace("PASSWORD", "x").replace("HOSTNAME", socket.gethostname()).split()
-
-
-LEAST = documented("forkq")
+LEAST = redis_rights("forkq")
 RIGHTS = [rule for rule in LEAST if rule[0] in "+~" and rule not in NOT_ASKED_FOR]
 
 
@@ -96,7 +89,7 @@ def test_a_full_server_is_not_taken_for_a_missing_right(own_server: Server) -> N
 
 
 def test_the_documented_rights_of_a_pusher_are_enough(redis_server: Server, redis: Redis) -> None:
-    redis_server.cli("ACL", "SETUSER", "pusher", "reset", *documented("pusher"))
+    redis_server.cli("ACL", "SETUSER", "pusher", "reset", *redis_rights("pusher"))
     client = Client(redis_server.url.replace("redis://", "redis://pusher:x@"))
     client.push({"class": "MyJob", "args": []})
     client.push_bulk({"class": "MyJob", "args": [[1]], "at": 60})
@@ -105,7 +98,7 @@ def test_the_documented_rights_of_a_pusher_are_enough(redis_server: Server, redi
     assert redis.llen("queue:default") == redis.zcard("schedule") == 1
 
 
-def test_every_command_that_a_script_sends_is_documented() -> None:
+def test_every_command_that_a_script_sends_is_redis_rights() -> None:
     scripts = [path.read_text() for path in (CHECKOUT / "forkq/store/scripts").rglob("*.lua")]
     sends = re.compile(r"(?:call|read|refused|added|size_of)\((?:queue, \d, )?'(\w+)'")
     sent = {command.lower() for text in scripts for command in sends.findall(text)}
