@@ -99,6 +99,7 @@ class Proxy:
             except OSError:  # the server is away: so are we
                 client.close()
                 continue
+            server.settimeout(None)  # that was for the connect: an idle connection stays open
             self._open += (client, server)
             deaf = threading.Event()
             for pump in (self._requests, self._replies):

@@ -223,6 +223,29 @@ def test_mutual_tls_needs_a_certificate(mutual_tls_port: int, certificates: Path
     wait_until(lambda: refuses(failed(url)), what="a refusal with its reason", every=0)
 
 
+def test_sentinels_and_the_master_speak_tls(
+    mutual_tls_port: int, certificates: Path, own_server: Server
+) -> None:
+    """The certificate is localhost's, and the Sentinel tells the master's IP address."""
+    own = f"ssl_certfile={certificates}/cert.pem&ssl_keyfile={certificates}/key.pem"
+    url = f"127.0.0.1:{{}}/main/0?{own}&ssl_ca_certs={certificates}/cert.pem"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    files = ["--tls-port", str(port), "--tls-cert-file", f"{certificates}/cert.pem",
+             "--tls-key-file", f"{certificates}/key.pem",
+             "--tls-ca-cert-file", f"{certificates}/cert.pem"]  # fmt: skip
+    sentinel = Sentinel(own_server, extra=files).start()
+    try:
+        sentinel.cli("SENTINEL", "REMOVE", "main")
+        sentinel.cli("SENTINEL", "MONITOR", "main", "127.0.0.1", mutual_tls_port, 1)
+        check(f"sentinels://{url.format(port)}&ssl_check_hostname=false")
+        error = failed(f"sentinels://{url.format(port)}")
+        assert refuses(error)
+        assert f"the Sentinel 127.0.0.1:{port}: " in str(error)
+    finally:
+        sentinel.close()
+
+
 def test_a_server_that_is_away_is_an_outage_by_tls_too() -> None:
     assert not refuses(failed("rediss://127.0.0.1:1/0"))
 

@@ -22,15 +22,23 @@ DOWN_AFTER = 1500
 class Sentinel(Server):
     """One Sentinel, which takes few of a server's settings."""
 
-    def __init__(self, monitored: Server, quorum: int = 1, more: Sequence[str] = ()) -> None:
-        super().__init__(tcp=True)
+    def __init__(
+        self,
+        monitored: Server,
+        quorum: int = 1,
+        more: Sequence[str] = (),
+        *,
+        extra: Sequence[str] = (),
+    ) -> None:
+        super().__init__(tcp=True, extra=extra)
         self._conf = self.folder / "sentinel.conf"
         lines = [f"sentinel monitor {NAME} 127.0.0.1 {monitored.port} {quorum}", *more]
         self._conf.write_text("\n".join(lines) + "\n")
 
     def _arguments(self, port: int) -> list[str]:
         return [str(self._conf), "--sentinel", "--port", str(port), "--bind", "127.0.0.1",
-                "--unixsocket", str(self.socket), "--logfile", str(self.log)]  # fmt: skip
+                "--unixsocket", str(self.socket), "--logfile", str(self.log),
+                *self._extra]  # fmt: skip
 
     def view(self) -> dict[str, str]:
         """What it knows of the master."""
