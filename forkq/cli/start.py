@@ -132,7 +132,12 @@ def _check_server(config: Config, logger: FilteringBoundLogger) -> None:
 
 def _hint(url: str) -> str:
     if url.startswith("rediss:"):
-        return "check [redis] url or --redis; does that port speak TLS, as rediss:// says?"
+        return (
+            "check [redis] url or --redis; does that port speak TLS, as rediss:// says? does the "
+            "server ask for a certificate (ssl_certfile, ssl_keyfile)?"
+        )
+    if url.startswith("sentinel"):
+        return "check the addresses and the name in [redis] url or --redis; is there a failover?"
     return "check [redis] url or --redis; `--redis embedded` needs no server"
 
 

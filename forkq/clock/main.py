@@ -39,10 +39,10 @@ from ..runtime.pipe import (
     send,
 )
 from ..runtime.stack_dump import dump_stacks
-from ..store.connection import IDLE, ConnectionLost, RedisError, ResponseError
+from ..store.connection import ConnectionLost, RedisError, ResponseError
 from ..store.damage import about
 from ..store.dead_set import DeadSet
-from ..store.outage import Backoff, Outage
+from ..store.outage import Outage, ended_idle, reconnect_backoff
 from ..store.recovery import Recovery
 from ..wire.keys import Keys
 from .cron.enqueue import CronEnqueuer
@@ -83,7 +83,6 @@ class Clock:
         self._outage = Outage(self._log).part(
             "redis refuses the clock's commands", "redis accepts the clock's commands again"
         )
-        self._backoff = Backoff()
         self._next_sweep = 0.0
         self._beat_every = config.beat_every
         self._next_beat = 0.0
@@ -97,6 +96,7 @@ class Clock:
             timeout=config.redis.timeout,
             connect_timeout=config.redis.connect_timeout,
         )
+        self._backoff = reconnect_backoff(self._connection)
         self._build_parts(config)
 
     def _build_parts(self, config: Config) -> None:
@@ -170,10 +170,10 @@ class Clock:
         began = time.monotonic()
         try:
             self._connection.wait(self._time_to_sleep(), self._assignment.control, self._term_fd)
-        except ConnectionLost:
-            if time.monotonic() < began + IDLE:
+        except ConnectionLost as error:
+            if not ended_idle(error, began):
                 raise
-            self._connection.close()  # an idle connection may end; it is no outage yet
+            self._connection.close()
 
     def _connect(self) -> None:
         """Connects if there is no connection. On a new one the server reports no change of what was

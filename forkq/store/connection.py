@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import select
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ..wire.redis_url import redacted_url
+from .readable import readable
 from .redis_py import Command as Command  # noqa: PLC0414 - for callers
-from .redis_py import Connector, OnChange, RawConnection, exceptions
+from .redis_py import OnChange, RawConnection, exceptions
 from .scripts import Script
+from .sentinel import SentinelConnector, make_connector
 from .wrong_type import DamagedKey as DamagedKey  # noqa: PLC0414 - as above
 from .wrong_type import damaged_among, with_key
 
@@ -19,9 +21,9 @@ ResponseError = exceptions.ResponseError
 OutOfMemory = exceptions.OutOfMemoryError
 ConnectionLost = (exceptions.ConnectionError, exceptions.TimeoutError)
 
-# Seconds. If a connection ends after it was idle for so long, that is no outage: redis.conf has a
-# `timeout` for idle clients.
-IDLE: Final = 1.0
+# Seconds. A server that has said nothing for so long is asked for a sign of life (PING). It gets
+# half of the time-out for it: by default, a silent partition is noticed after 4.5 s.
+_SILENCE: Final = 2.0
 
 # The server refuses so before it writes anything: to send the command again cannot do it twice.
 _REFUSED: Final = ("READONLY", "NOREPLICAS", "UNBLOCKED")
@@ -69,10 +71,16 @@ class RedisConnection:
     ) -> None:
         self.url = url
         self._timeout = timeout
-        self._connector = Connector(url, timeout, connect_timeout)
+        self._connector = make_connector(url, timeout, connect_timeout)
         self._connection: RawConnection | None = None
-        self._unread = 0
+        self._unread = self._reports = 0  # replies to come; changes that the server has reported
+        self._probe_at = 0.0  # monotonic; 0: it has not waited since the last command
         self._on_change: OnChange | None = None
+
+    @property
+    def by_sentinel(self) -> bool:
+        """Whether Sentinels tell where the server is."""
+        return isinstance(self._connector, SentinelConnector)
 
     @property
     def connected(self) -> bool:
@@ -101,10 +109,7 @@ class RedisConnection:
     def call(self, *command: Any) -> Any:
         """One command and its reply. Raises the reply if it is an error."""
         self.send(command)
-        reply = with_key(self._read_reply(), command)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+        return self._value(with_key(self._read_reply(), command))
 
     def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Several commands in one round trip. A reply that is an error is returned in the list."""
@@ -176,6 +181,7 @@ class RedisConnection:
             self.close()
             raise exceptions.ConnectionError("the last call was interrupted before its reply came")
         self._unread = len(commands)
+        self._probe_at = 0.0
         try:
             connection.send(commands)
         except BaseException:
@@ -184,10 +190,7 @@ class RedisConnection:
 
     def read(self) -> Any:
         """The next reply. Raises it if it is an error."""
-        reply = self._read_reply()
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+        return self._value(self._read_reply())
 
     def wait(self, timeout: float, *wakes: int) -> bool:
         """Waits until the server sends something, or one of the descriptors ``wakes`` is readable.
@@ -195,14 +198,13 @@ class RedisConnection:
         Returns whether the server did within ``timeout`` seconds. What it sent stays unread: the
         next ``read`` passes an invalidation on, and returns the reply after it."""
         connection = self._open()
-        if self._can_read(connection):
-            return True
-        poller = select.poll()
-        for wake in wakes:
-            poller.register(wake, select.POLLIN)
-        poller.register(connection.socket, select.POLLIN)
-        ready = poller.poll(timeout * 1000)
-        return any(fd not in wakes for fd, _ in ready)
+        deadline = time.monotonic() + timeout
+        while not self._can_read(connection):
+            if ready := readable((*wakes, connection.fileno()), self._pause(deadline)):
+                return any(fd not in wakes for fd in ready)
+            if (reports := self._reports_when_probed(connection)) or time.monotonic() >= deadline:
+                return reports
+        return True
 
     def descriptors(self) -> list[int]:
         """The open socket, for a forked child to close."""
@@ -217,7 +219,48 @@ class RedisConnection:
 
     def _pass_changes_on(self) -> None:
         if self._on_change is not None and self._connection is not None:
-            self._connection.on_invalidation(self._on_change)
+            self._connection.on_invalidation(self._note_report)
+
+    def _note_report(self, keys: list[bytes] | None) -> None:
+        self._reports += 1
+        if self._on_change is not None:
+            self._on_change(keys)
+
+    def _pause(self, deadline: float) -> float:
+        """Seconds until a wait is over, or must look after its connection."""
+        now = time.monotonic()
+        self._probe_at = self._probe_at or now + _SILENCE
+        return min(deadline - now, self._probe_at - now, self._open().look_every)
+
+    def _reports_when_probed(self, connection: RawConnection) -> bool:
+        """Sends a PING after a long silence. Returns whether the server has reported a change
+        before its answer. While a reply is awaited, the time-out of the read holds."""
+        if time.monotonic() < self._probe_at:
+            return False
+        self._probe_at = time.monotonic() + _SILENCE
+        if self._unread:
+            return False
+        reports = self._reports
+        self._probe(connection)
+        return self._reports != reports
+
+    def _probe(self, connection: RawConnection) -> None:
+        limit = self._timeout / 2
+        self.send(("PING",))
+        if not readable((connection.fileno(),), limit):
+            self.close()
+            raise exceptions.TimeoutError(f"no sign of life within {limit:g} s")
+        self._read_reply()
+
+    def _value(self, reply: Any) -> Any:
+        """The reply; raises it if it is an error. A server that runs a script for long refuses all
+        else, also to track keys, for which a caller would give up tracking: it is an outage."""
+        if isinstance(reply, ResponseError) and str(reply).startswith("BUSY "):
+            self.close()
+            raise exceptions.BusyLoadingError(str(reply))
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     def _evaluate(self, script: Script, command: Command) -> Any:
         self.send(command)

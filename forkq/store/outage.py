@@ -7,13 +7,18 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from .connection import ConnectionLost
+from .connection import ConnectionLost, RedisConnection
+from .redis_py import exceptions
+from .sentinel import LOOK_EVERY, MasterLost
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
+# Seconds. If a connection ends after it was idle for so long, that is no outage: redis.conf has a
+# `timeout` for idle clients.
+_IDLE = 1.0
 
 
 class Outage:
@@ -87,3 +92,15 @@ class Backoff:
     def reset(self) -> None:
         """The last try has succeeded."""
         self._failures = 0
+
+
+def reconnect_backoff(connection: RedisConnection) -> Backoff:
+    """The pauses between two tries to connect. A failover is followed quickly."""
+    return Backoff(LOOK_EVERY / 4, LOOK_EVERY) if connection.by_sentinel else Backoff()
+
+
+def ended_idle(error: BaseException, began: float) -> bool:
+    """Whether a wait since ``began`` (monotonic) ended because the server closes idle connections:
+    no outage, unless the next connect fails."""
+    told = isinstance(error, MasterLost | exceptions.TimeoutError)
+    return not told and time.monotonic() >= began + _IDLE

@@ -17,7 +17,8 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeAlias
+from math import inf
+from typing import Any, ClassVar, Final, TypeAlias
 
 from hiredis import pack_command
 from redis import exceptions as exceptions  # noqa: PLC0414 - for the other modules of this folder
@@ -68,6 +69,8 @@ class RawConnection:
     """
 
     __slots__ = ("_connection", "_timeout")
+    # Seconds after which one who waits for the server calls ``can_read`` again.
+    look_every: ClassVar[float] = inf
 
     def __init__(self, connection: Any, timeout: float) -> None:
         self._connection = connection
@@ -78,6 +81,10 @@ class RawConnection:
         """The open socket."""
         found: socket.socket = self._connection._get_socket()
         return found
+
+    def fileno(self) -> int:
+        """The descriptor of the socket."""
+        return self.socket.fileno()
 
     def set_timeout(self, seconds: float) -> None:
         """No read or write waits for longer from now on."""
@@ -186,5 +193,6 @@ def _pool(url: str, timeout: float, connect_timeout: float) -> ConnectionPool:
         return ConnectionPool.from_url(url, **options)
     except ValueError as error:
         raise ConfigError(
-            f"{redacted_url(url)!r} is not a Redis URL: {error}; use redis://, rediss:// or unix://"
+            f"{redacted_url(url)!r} is not a Redis URL: {error}; "
+            "use redis://, rediss://, unix:// or sentinel://"
         ) from None

@@ -9,6 +9,7 @@ from typing import Final
 from ..errors import ConfigError, ServerReadOnly, ServerUnavailable
 from ..wire.redis_url import files_of, redacted_url
 from .connection import RedisConnection, ResponseError
+from .sentinel import MasterLost
 
 MINIMUM_VERSION: Final = (6, 2)
 
@@ -23,7 +24,7 @@ def check_server(connection: RedisConnection) -> list[str]:
             f"Redis {version} at {redacted_url(connection.url)} is too old; "
             "forkq needs 6.2 or later"
         )
-    _check_role(info, redacted_url(connection.url))
+    _check_role(info, connection)
     warnings = []
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
@@ -52,12 +53,14 @@ def _info(connection: RedisConnection) -> dict[str, str]:
     return info
 
 
-def _check_role(info: Mapping[str, str], shown: str) -> None:
-    """Raises ServerUnavailable for a server on which forkq can run no job."""
+def _check_role(info: Mapping[str, str], connection: RedisConnection) -> None:
+    """Raises ServerUnavailable for a server on which forkq can run no job, and MasterLost for a
+    replica that Sentinels named as the master: they will name another server."""
+    shown = redacted_url(connection.url)
     if info.get("redis_mode") == "sentinel":
         raise ServerUnavailable(
-            f"Redis at {shown} is a Sentinel, which has no jobs; forkq does not ask Sentinels: "
-            "give the address of the master, or of a proxy that follows it"
+            f"Redis at {shown} is a Sentinel, which has no jobs: write "
+            "sentinel://HOST:PORT,HOST:PORT/MASTER-NAME/DB, and forkq asks it for the master"
         )
     if info.get("redis_mode") == "cluster" or info.get("cluster_enabled") == "1":
         raise ServerUnavailable(
@@ -65,6 +68,8 @@ def _check_role(info: Mapping[str, str], shown: str) -> None:
             "script, which a cluster refuses: give the address of a single server"
         )
     if info.get("role") == "slave":
+        if connection.by_sentinel:
+            raise MasterLost(f"the master of {shown} has just become a replica")
         master = f"{info.get('master_host')}:{info.get('master_port')}"
         raise ServerReadOnly(
             f"Redis at {shown} is a replica of {master}, which takes no writes: give the address "

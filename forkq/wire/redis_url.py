@@ -5,16 +5,17 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterator
-from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from ..errors import ConfigError
 
 EMBEDDED = "embedded"
 FORMS = (
-    "redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH/TO/SOCKET or embedded "
-    "(a server that forkq starts itself)"
+    "redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH/TO/SOCKET, "
+    "sentinel://HOST:PORT,HOST:PORT/MASTER-NAME/DB or embedded (a server that forkq starts itself)"
 )
+SENTINEL_PORT: Final = 26379
 
 _TRUTH: Final = frozenset({"true", "false", "yes", "no", "1", "0"})
 _CHECKS: Final[dict[str, tuple[str, Callable[[str], bool]]]] = {
@@ -28,6 +29,9 @@ _FILES: Final = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 _TLS: Final = (*_FILES, "ssl_ca_data", "ssl_password", "ssl_ciphers")
 # The options after the "?" of a URL. redis-py has more; forkq cannot work with those.
 OPTIONS: Final = tuple(dict.fromkeys(("username", "password", "client_name", *_CHECKS, *_TLS)))
+# By each scheme of Redis Sentinel, the scheme of each of its servers.
+_SENTINEL_SCHEMES: Final = {"sentinel": "redis", "sentinels": "rediss"}
+_SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
 _INSTEAD: Final = {
     "timeout": "set `timeout` under [redis] instead",
     "socket_timeout": "set `timeout` under [redis] instead",
@@ -44,7 +48,9 @@ _CREDENTIALS = re.compile(r"(?is)^([a-z+]+://|(?![a-z+]+://))([^:]*?):.*@")
 _PARAMETER = re.compile(r"(?s)(?<=[?&])([^=&#]*)(=?)([^&#]*)")
 _FRAGMENT = re.compile(r"(?s)#.*")
 # The options whose values forkq prints. Of any other one it may be a misspelt password's.
-_PUBLIC: Final = frozenset({*OPTIONS, *_INSTEAD} - {"password", "ssl_password"})
+_PUBLIC: Final = frozenset(
+    {*OPTIONS, *_SENTINEL_OPTIONS, *_INSTEAD} - {"password", "ssl_password", "sentinel_password"}
+)
 
 
 def redacted_url(url: str) -> str:
@@ -61,12 +67,86 @@ def _without_secret(match: re.Match[str]) -> str:
     known = unquote(name).lower()
     if known in _PUBLIC:
         return match[0]
-    return f"{name}{equals}***" if known in OPTIONS else "***"
+    return f"{name}{equals}***" if known in (*OPTIONS, *_SENTINEL_OPTIONS) else "***"
 
 
 def _without_password(match: re.Match[str]) -> str:
     name, equals, _ = match.groups()
     return f"{name}=***" if equals and "password" in unquote(name).lower() else match[0]
+
+
+class SentinelUrl(NamedTuple):
+    """A ``sentinel://`` URL, taken apart: a URL for each Sentinel, the name that they know the
+    master by, and the URL of the master with no host in it yet."""
+
+    sentinels: tuple[str, ...]
+    name: str
+    before_host: str
+    after_host: str
+
+    def master_url(self, host: str, port: int) -> str:
+        """The URL of the master, once a Sentinel has told where it is."""
+        shown = f"[{host}]" if ":" in host else host
+        return f"{self.before_host}{shown}:{port}{self.after_host}"
+
+
+def sentinel_url(url: str) -> SentinelUrl | None:
+    """The parts of ``url`` if it leads to Sentinels, else None. Raises ValueError if it has a form
+    that cannot work, with the reason and the remedy."""
+    parts = urlsplit(url)
+    scheme = _SENTINEL_SCHEMES.get(parts.scheme)
+    if scheme is None:
+        return None
+    credentials, at, hosts = parts.netloc.rpartition("@")
+    name, database = _name_and_database(parts.path)
+    login, tls, rest = _split_options(parts.query)
+    places = [_host_and_port(host) for host in hosts.split(",")]
+    sentinels = tuple(f"{scheme}://{login}{place}{tls}" for place in places)
+    return SentinelUrl(sentinels, name, f"{scheme}://{credentials}{at}", f"/{database}{rest}")
+
+
+def _split_options(query: str) -> tuple[str, str, str]:
+    """The login before the host of a Sentinel, its options (those of TLS), and the master's."""
+    options = parse_qsl(query)
+    login = _login({name: value for name, value in options if name in _SENTINEL_OPTIONS})
+    tls = urlencode([pair for pair in options if pair[0].startswith("ssl_")])
+    rest = urlencode([pair for pair in options if pair[0] not in _SENTINEL_OPTIONS])
+    return login, tls and f"?{tls}", rest and f"?{rest}"
+
+
+def _name_and_database(path: str) -> tuple[str, str]:
+    name, _, database = path.removeprefix("/").partition("/")
+    if not name:
+        raise ValueError(
+            "it lacks the name of the master that the Sentinels watch: "
+            "sentinel://HOST:PORT,HOST:PORT/MASTER-NAME/DB"
+        )
+    if database and not re.fullmatch("[0-9]+", database):
+        raise ValueError(f'the database after the name of the master is a number, not "{database}"')
+    return name, database or "0"
+
+
+def _login(options: dict[str, str]) -> str:
+    """What stands before the host in the URL of a Sentinel."""
+    user = quote(options.get("sentinel_username", ""), safe="")
+    password = quote(options.get("sentinel_password", ""), safe="")
+    if user and not password:
+        raise ValueError("sentinel_username needs a sentinel_password")
+    return f"{user}:{password}@" if password else ""
+
+
+def _host_and_port(text: str) -> str:
+    """``text`` with a port. Raises ValueError if it is not the address of one Sentinel."""
+    try:
+        parts = urlsplit(f"//{text}")
+        port = SENTINEL_PORT if parts.port is None else parts.port
+        good = bool(parts.hostname) and port != 0
+        (parts.hostname or "").encode("idna")
+    except ValueError:
+        good = False
+    if not good:
+        raise ValueError(f'"{text}" is not the address of a Sentinel: write HOST or HOST:PORT')
+    return f"{text.removesuffix(f':{port}')}:{port}"
 
 
 def checked_url(url: str) -> str:
@@ -77,10 +157,18 @@ def checked_url(url: str) -> str:
     if url != EMBEDDED:
         if not _is_address(url):
             raise ConfigError(f'expected {FORMS}, found "{redacted_url(url)}"')
-        problem = next(_wrong_options(url), None)
+        problem = next(_wrong_options(url), None) or _sentinel_problem(url)
         if problem is not None:
             raise ConfigError(f'{problem}, in "{redacted_url(url)}"')
     return url
+
+
+def _sentinel_problem(url: str) -> str | None:
+    try:
+        sentinel_url(url)
+    except ValueError as error:
+        return f"a Sentinel URL cannot be used: {error}"
+    return None
 
 
 def files_of(url: str) -> dict[str, str]:
@@ -93,17 +181,19 @@ def _wrong_options(url: str) -> Iterator[str]:
     parts = urlsplit(url)
     # The rest of a password with an & or a ? in it looks like an option, too.
     secret = "@" in parts.query
+    options = (*OPTIONS, *_SENTINEL_OPTIONS) if parts.scheme in _SENTINEL_SCHEMES else OPTIONS
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         secret = secret or "password" in name.lower()
-        if name not in OPTIONS:
-            near = difflib.get_close_matches(name, OPTIONS, 1, 0.75)
-            hint = f"the nearest one is {near[0]}" if near else f"use one of {', '.join(OPTIONS)}"
+        if name not in options:
+            near = difflib.get_close_matches(name, options, 1, 0.75)
+            hint = f"the nearest one is {near[0]}" if near else f"use one of {', '.join(options)}"
             shown = "***" if secret else name
             yield f'a Redis URL has no option "{shown}": {_INSTEAD.get(name, hint)}'
         elif not value:
             yield f'the option "{name}" of a Redis URL has no value'
-        elif name.startswith("ssl_") and parts.scheme != "rediss":
-            yield f'the option "{name}" is about TLS: the URL must begin with rediss://'
+        elif name.startswith("ssl_") and parts.scheme not in ("rediss", "sentinels"):
+            tls = "sentinels" if parts.scheme == "sentinel" else "rediss"
+            yield f'the option "{name}" is about TLS: the URL must begin with {tls}://'
         elif name in _CHECKS and not _CHECKS[name][1](value):
             found = "***" if secret else value
             yield f'the option "{name}" of a Redis URL must be {_CHECKS[name][0]}, not "{found}"'
@@ -112,6 +202,9 @@ def _wrong_options(url: str) -> Iterator[str]:
 def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
+        if parts.scheme in _SENTINEL_SCHEMES:  # sentinel_url checks the rest
+            cut = "@" in parts.path or re.match("[^=]*@", parts.query)  # a / or ? in the password
+            return not (cut or parts.fragment or any(map(str.isspace, url)))
         port = parts.port
         (parts.hostname or "").encode("idna")  # as a look-up of the name does
     except ValueError:  # a port that is no number, half an IPv6 address, a name like a..b

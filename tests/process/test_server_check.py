@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
-import socket
 from typing import Any
 
 import pytest
 
 from forkq.client import Client
+from tests.support.documents import redis_rights
 from tests.support.server import Server
-from tests.support.tree import CHECKOUT, StartTree
+from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 APP = """
@@ -47,18 +46,11 @@ COMMANDS = (
 )  # fmt: skip
 
 
-def least_rights() -> list[str]:
-    document = (CHECKOUT / "docs" / "redis.md").read_text()
-    found = re.search(r"ACL SETUSER forkq (on [^`]*)```", document)
-    assert found is not None
-    return found[1].replace("PASSWORD", "x").replace("HOSTNAME", socket.gethostname()).split()
-
-
 def test_a_tree_and_its_commands_need_no_more_than_the_documented_rights(
     own_server: Server, tree: StartTree
 ) -> None:
     """Jobs, a schedule, retries, burial, cron, limits, rates, patterns, a killed child."""
-    own_server.cli("ACL", "SETUSER", "least", *least_rights())
+    own_server.cli("ACL", "SETUSER", "least", *redis_rights("forkq"))
     url = own_server.url.replace("redis://", "redis://least:x@")
     running = tree(url, app=APP, config=CONFIG, env={"FORKQ_REDIS": url})
     client: Any = own_server.client()
@@ -96,7 +88,7 @@ def _text(entry: Any) -> str:
 
 
 def test_a_missing_right_is_found_at_boot(own_server: Server, tree: StartTree) -> None:
-    own_server.cli("ACL", "SETUSER", "least", *least_rights(), "-ltrim", "-zadd")
+    own_server.cli("ACL", "SETUSER", "least", *redis_rights("forkq"), "-ltrim", "-zadd")
     url = own_server.url.replace("redis://", "redis://least:x@")
     refused = tree(url, app=APP, ready=False)
     assert refused.wait() == 6

@@ -29,12 +29,14 @@ class Proxy:
     passes. What was sent meanwhile arrives late, as TCP would have it, even if its sender has
     given that connection up.
 
-    `delay` is how many seconds later each reply arrives.
+    `delay` is how many seconds later each reply arrives. While `halves` is set, of each reply only
+    the first half arrives, and the connection is closed.
     """
 
     def __init__(self, target: int, *, delay: float = 0) -> None:
         self.target = target
         self.delay = delay
+        self.halves = False
         self.cuts = 0
         self._token = b""
         self._left = 0
@@ -97,6 +99,7 @@ class Proxy:
             except OSError:  # the server is away: so are we
                 client.close()
                 continue
+            server.settimeout(None)  # that was for the connect: an idle connection stays open
             self._open += (client, server)
             deaf = threading.Event()
             for pump in (self._requests, self._replies):
@@ -119,6 +122,9 @@ class Proxy:
                 self._passable.wait()
                 if self.delay:
                     time.sleep(self.delay)
+                if self.halves:
+                    client.sendall(data[: len(data) // 2])
+                    break
                 client.sendall(data)
         _hang_up(client)
         _hang_up(server)

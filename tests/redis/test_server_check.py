@@ -19,10 +19,12 @@ from forkq.store.refusals import failure, refuses
 from forkq.store.rights import check_rights
 from forkq.store.server_check import check_files, check_server
 from forkq.wire.keys import Keys
+from tests.support.documents import redis_rights
+from tests.support.sentinels import Sentinel
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT
+from tests.support.waiting import wait_until
 
-DOCUMENT = (CHECKOUT / "docs" / "redis.md").read_text()
 # What only commands and the API use, and what a tree can do without.
 NOT_ASKED_FOR = {
     "+client|caching", "+client|tracking", "+exec", "+hello", "+info", "+sismember", "+unwatch",
@@ -30,14 +32,7 @@ NOT_ASKED_FOR = {
 }  # fmt: skip
 
 
-def documented(user: str) -> list[str]:
-    """The rules for that user in the docs, for ACL SETUSER on this host."""
-    found = re.search(rf"ACL SETUSER {user} (on [^`]*)```", DOCUMENT)
-    assert found is not None
-    return found[1].replace("PASSWORD", "x").replace("HOSTNAME", socket.gethostname()).split()
-
-
-LEAST = documented("forkq")
+LEAST = redis_rights("forkq")
 RIGHTS = [rule for rule in LEAST if rule[0] in "+~" and rule not in NOT_ASKED_FOR]
 
 
@@ -94,7 +89,7 @@ def test_a_full_server_is_not_taken_for_a_missing_right(own_server: Server) -> N
 
 
 def test_the_documented_rights_of_a_pusher_are_enough(redis_server: Server, redis: Redis) -> None:
-    redis_server.cli("ACL", "SETUSER", "pusher", "reset", *documented("pusher"))
+    redis_server.cli("ACL", "SETUSER", "pusher", "reset", *redis_rights("pusher"))
     client = Client(redis_server.url.replace("redis://", "redis://pusher:x@"))
     client.push({"class": "MyJob", "args": []})
     client.push_bulk({"class": "MyJob", "args": [[1]], "at": 60})
@@ -103,7 +98,7 @@ def test_the_documented_rights_of_a_pusher_are_enough(redis_server: Server, redi
     assert redis.llen("queue:default") == redis.zcard("schedule") == 1
 
 
-def test_every_command_that_a_script_sends_is_documented() -> None:
+def test_every_command_that_a_script_sends_is_redis_rights() -> None:
     scripts = [path.read_text() for path in (CHECKOUT / "forkq/store/scripts").rglob("*.lua")]
     sends = re.compile(r"(?:call|read|refused|added|size_of)\((?:queue, \d, )?'(\w+)'")
     sent = {command.lower() for text in scripts for command in sends.findall(text)}
@@ -129,28 +124,13 @@ def test_a_member_of_a_cluster_is_refused() -> None:
         server.close()
 
 
-def test_a_sentinel_is_refused(tmp_path: Path, own_server: Server) -> None:
-    folder = tmp_path / "sentinel.conf"
-    folder.write_text(f"sentinel monitor main 127.0.0.1 {own_server.port} 1\n")
-    server = Sentinel(tmp_path)
-    server.start()
+def test_a_sentinel_is_refused(own_server: Server) -> None:
+    server = Sentinel(own_server).start()
     try:
-        with pytest.raises(ServerUnavailable, match=r"is a Sentinel.*address of the master"):
+        with pytest.raises(ServerUnavailable, match=r"is a Sentinel.*sentinel://HOST"):
             check(server.url)
     finally:
         server.close()
-
-
-class Sentinel(Server):
-    """A Sentinel, which takes few of a server's settings."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(tcp=True)
-        self._conf = folder / "sentinel.conf"
-
-    def _arguments(self, port: int) -> list[str]:
-        return [str(self._conf), "--sentinel", "--port", str(port), "--bind", "127.0.0.1",
-                "--unixsocket", str(self.socket), "--logfile", str(self.log)]  # fmt: skip
 
 
 # TLS
@@ -173,9 +153,19 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tls_port(certificates: Path) -> Iterator[int]:
     """The port on which a server speaks TLS."""
+    yield from tls_server(certificates, "--tls-auth-clients", "no")
+
+
+@pytest.fixture(scope="module")
+def mutual_tls_port(certificates: Path) -> Iterator[int]:
+    """As ``tls_port``, of a server that asks its clients for a certificate, too."""
+    ca = str(certificates / "cert.pem")
+    yield from tls_server(certificates, "--tls-auth-clients", "yes", "--tls-ca-cert-file", ca)
+
+
+def tls_server(certificates: Path, *extra: str) -> Iterator[int]:
     cert, key = str(certificates / "cert.pem"), str(certificates / "key.pem")
-    files = ("--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no")
-    server = TlsServer(extra=files)
+    server = TlsServer(extra=("--tls-cert-file", cert, "--tls-key-file", key, *extra))
     try:
         server.start()
     except RuntimeError:
@@ -217,6 +207,43 @@ def test_a_certificate_that_is_not_trusted_is_no_outage(
     assert refuses(error)
     assert "certificate verify failed" in str(failure(error, url)).lower()
     assert "docs/redis.md" in str(failure(error, url))
+
+
+def test_mutual_tls_works_with_a_certificate_of_forkqs_own(
+    mutual_tls_port: int, certificates: Path
+) -> None:
+    ca = f"ssl_ca_certs={certificates}/cert.pem"
+    own = f"ssl_certfile={certificates}/cert.pem&ssl_keyfile={certificates}/key.pem"
+    check(f"rediss://localhost:{mutual_tls_port}/0?{ca}&{own}")
+
+
+def test_mutual_tls_needs_a_certificate(mutual_tls_port: int, certificates: Path) -> None:
+    """With TLS 1.3 the server refuses only after the handshake. Often its reason is lost then."""
+    url = f"rediss://localhost:{mutual_tls_port}/0?ssl_ca_certs={certificates}/cert.pem"
+    wait_until(lambda: refuses(failed(url)), what="a refusal with its reason", every=0)
+
+
+def test_sentinels_and_the_master_speak_tls(
+    mutual_tls_port: int, certificates: Path, own_server: Server
+) -> None:
+    """The certificate is localhost's, and the Sentinel tells the master's IP address."""
+    own = f"ssl_certfile={certificates}/cert.pem&ssl_keyfile={certificates}/key.pem"
+    url = f"127.0.0.1:{{}}/main/0?{own}&ssl_ca_certs={certificates}/cert.pem"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    files = ["--tls-port", str(port), "--tls-cert-file", f"{certificates}/cert.pem",
+             "--tls-key-file", f"{certificates}/key.pem",
+             "--tls-ca-cert-file", f"{certificates}/cert.pem"]  # fmt: skip
+    sentinel = Sentinel(own_server, extra=files).start()
+    try:
+        sentinel.cli("SENTINEL", "REMOVE", "main")
+        sentinel.cli("SENTINEL", "MONITOR", "main", "127.0.0.1", mutual_tls_port, 1)
+        check(f"sentinels://{url.format(port)}&ssl_check_hostname=false")
+        error = failed(f"sentinels://{url.format(port)}")
+        assert refuses(error)
+        assert f"the Sentinel 127.0.0.1:{port}: " in str(error)
+    finally:
+        sentinel.close()
 
 
 def test_a_server_that_is_away_is_an_outage_by_tls_too() -> None:

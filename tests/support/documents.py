@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,15 @@ def documents() -> list[Path]:
     folders = (path for path in sorted(ROOT.iterdir()) if path.is_dir() and path.name[0] != ".")
     deeper = (found for folder in folders for found in sorted(folder.rglob("*.md")))
     return [*sorted(ROOT.glob("*.md")), *deeper]
+
+
+def redis_rights(user: str) -> list[str]:
+    """The rules for that user in docs/redis.md, for ACL SETUSER on this host; its password is x."""
+    found = re.search(
+        rf"ACL SETUSER {user} (on [^`]*)```", (ROOT / "docs" / "redis.md").read_text()
+    )
+    assert found is not None
+    return found[1].replace("PASSWORD", "x").replace("HOSTNAME", socket.gethostname()).split()
 
 
 def name_of(document: Path) -> str:

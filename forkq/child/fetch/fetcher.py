@@ -19,8 +19,8 @@ from typing import Final
 from ...config.capsule import Capsule
 from ...runtime.log import LogOnce
 from ...runtime.pipe import Adopt
-from ...store.connection import IDLE, ConnectionLost, RedisConnection
-from ...store.outage import Backoff, Outage
+from ...store.connection import ConnectionLost, RedisConnection
+from ...store.outage import Outage, ended_idle, reconnect_backoff
 from ...wire.lease import UnitOfWork
 from .fetch_connection import FetchConnection
 from .fetch_turn import FetchTurn, Holdings
@@ -31,7 +31,7 @@ from .waker import Waker
 from .wakeup_backoff import WakeupBackoff
 
 # Seconds. A child that waits looks for itself now and then, in case a wake-up was lost. A server
-# that is gone is noticed sooner, by keepalive.
+# that is gone is noticed sooner (RedisConnection.wait).
 _LONGEST_WAIT: Final = 60.0
 _WAITING: Final = State.WAITING
 
@@ -49,7 +49,7 @@ class Fetcher:
         self._log_once = LogOnce(connection.log)
         self._turn = FetchTurn()
         self._waker = Waker()  # wakes the processor that has the turn
-        self._backoff = Backoff()
+        self._backoff = reconnect_backoff(connection.connection)
         self._wakeups = WakeupBackoff()
         self._in_flight = InFlight()
         self._supply = Supply()
@@ -264,10 +264,10 @@ class Fetcher:
                 return
             notified = self._wait_for_change()
         except ConnectionLost as error:
-            if self._connection.busy or time.monotonic() < began + IDLE:
+            if self._connection.busy or not ended_idle(error, began):
                 self._leases.failed(error)
             else:
-                self._leases.disconnect()  # no outage, unless the next connect fails
+                self._leases.disconnect()
         finally:
             self._supply.end_wait(notified=notified)
             self._waker.clear()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from forkq.client import Client
 from forkq.errors import ConfigError
-from forkq.wire.redis_url import checked_url, redacted_url
+from forkq.wire.redis_url import checked_url, redacted_url, sentinel_url
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,9 @@ from forkq.wire.redis_url import checked_url, redacted_url
         "unix:///run/redis.sock?db=1&username=u&password=p",
         "rediss://h?ssl_cert_reqs=none&ssl_check_hostname=false&ssl_min_version=772",
         "rediss://u:p@h:6380/1?ssl_ca_certs=/etc/ca.pem&ssl_certfile=/c&ssl_keyfile=/k",
+        "sentinel://h/main",
+        "sentinel://u:p@h1,h2:26380,[::1]:5/main/3?sentinel_username=q&sentinel_password=s",
+        "sentinels://h1/main/0?ssl_certfile=/c&client_name=web",
     ],
 )
 def test_what_redis_py_and_forkq_understand_is_taken(url: str) -> None:
@@ -42,6 +45,15 @@ def test_what_redis_py_and_forkq_understand_is_taken(url: str) -> None:
         ("redis://h?max_connections=1", "set `pool` under"),
         ("redis://h?retry_on_timeout=true", "forkq itself decides"),
         ("redis://h?decode_responses=true", "payloads are bytes"),
+        ("redis://h?sentinel_password=x", "the nearest one is ssl_password"),
+        ("sentinel://h/m?ssl_certfile=/x", "must begin with sentinels://"),
+        ("sentinel://h/m?sentinel_pasword=x", "the nearest one is sentinel_password"),
+        ("sentinel://h/m?sentinel_username=x", "sentinel_username needs a sentinel_password"),
+        ("sentinel://h1,h2", "lacks the name of the master"),
+        ("sentinel://h,/m", 'Sentinel URL cannot be used: "" is not the address'),
+        ("sentinel://h:x/m", '"h:x" is not the address of a Sentinel: write HOST or HOST:PORT'),
+        ("sentinel://h:0/m", '"h:0" is not the address of a Sentinel'),
+        ("sentinel://h/m/ten", 'the database after the name of the master is a number, not "ten"'),
     ],
 )
 def test_any_other_option_is_refused_with_the_remedy(url: str, why: str) -> None:
@@ -102,6 +114,41 @@ def refusal(url: str) -> str:
 @pytest.mark.parametrize("text", ["0 0 ? * *", "shop/a?b", "a?b=c", "/srv/app?/x"])
 def test_a_text_that_is_no_url_is_shown_as_it_is(text: str) -> None:
     assert redacted_url(text) == text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sentinel://u:sesame@h/m?sentinel_password=sesame&foo=1",
+        "sentinel://u:sesame@h",
+        "sentinel://u:ses/sesame@h/m",
+        "sentinel://u:ses?sesame@h/m",
+        "sentinel://h/m?sentinel_password=sesame&sentinel_username=",
+    ],
+)
+def test_a_refused_sentinel_url_shows_no_password(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checked_url(url)
+    assert "sesame" not in str(caught.value)
+
+
+def test_a_sentinel_url_gives_the_url_of_each_server() -> None:
+    """The Sentinels have a login of their own; TLS is the same for all."""
+    url = (
+        "sentinels://u:p%2Fq@h1,h2:5/main/3"
+        "?ssl_certfile=/c&client_name=web&sentinel_username=q&sentinel_password=s%40t"
+    )
+    parts = sentinel_url(url)
+    assert parts is not None
+    assert parts.name == "main"
+    assert parts.sentinels == (
+        "rediss://q:s%40t@h1:26379?ssl_certfile=%2Fc",
+        "rediss://q:s%40t@h2:5?ssl_certfile=%2Fc",
+    )
+    options = "ssl_certfile=%2Fc&client_name=web"
+    assert parts.master_url("10.0.0.1", 7) == f"rediss://u:p%2Fq@10.0.0.1:7/3?{options}"
+    assert parts.master_url("::1", 7).startswith("rediss://u:p%2Fq@[::1]:7/3?")
+    assert sentinel_url("redis://h") is None
 
 
 @pytest.mark.parametrize("host", ["db..internal", ".internal", "a" * 70, "caf\udce9"])

@@ -1,0 +1,14 @@
+"""Waiting for descriptors. Any process."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterable
+
+
+def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
+    """Waits up to so many seconds. Returns the descriptors that can be read without waiting."""
+    poller = select.poll()  # select() cannot watch descriptors from 1024 on
+    for fd in descriptors:
+        poller.register(fd, select.POLLIN)
+    return [fd for fd, _ in poller.poll(max(0.0, seconds) * 1000)]

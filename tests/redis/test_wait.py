@@ -1,0 +1,78 @@
+"""A connection that waits: a server that has gone without a sign is noticed, and nothing spins."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+
+from forkq.store.connection import ConnectionLost, RedisConnection
+from forkq.store.outage import ended_idle
+from tests.redis.proxy import Proxy
+from tests.support.server import Server
+
+LONGER_THAN_SILENCE = 2.5  # seconds: by then a server that says nothing was asked for a sign
+
+
+@pytest.fixture
+def proxy(redis_server: Server) -> Iterator[Proxy]:
+    with Proxy(redis_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def connection(proxy: Proxy) -> Iterator[RedisConnection]:
+    connection = RedisConnection(proxy.url)
+    connection.connect()
+    yield connection
+    connection.close()
+
+
+def test_a_server_that_is_silent_and_there_is_waited_for(connection: RedisConnection) -> None:
+    assert connection.wait(LONGER_THAN_SILENCE) is False
+    assert connection.unread == 0
+    assert connection.call("PING") == b"PONG"
+
+
+def test_a_server_that_went_without_a_sign_is_an_outage(
+    connection: RedisConnection, proxy: Proxy
+) -> None:
+    began = time.monotonic()
+    proxy.cut_off()
+    with pytest.raises(ConnectionLost, match=r"no sign of life within 2\.5 s") as caught:
+        connection.wait(60)
+    assert not connection.connected
+    assert not ended_idle(caught.value, began)
+
+
+def test_a_change_that_comes_with_the_sign_of_life_ends_the_wait(
+    connection: RedisConnection, proxy: Proxy, redis: Redis
+) -> None:
+    """The invalidation is read while the connection waits for the answer to its PING."""
+    seen: list[object] = []
+    connection.on_change(seen.append)
+    connection.track()
+    connection.pipeline([("CLIENT", "CACHING", "YES"), ("GET", "a")])
+    proxy.cut_off()
+    redis.set("a", 1)
+    healing = threading.Timer(LONGER_THAN_SILENCE, proxy.restore)
+    healing.start()
+    assert connection.wait(60) is True
+    healing.join()
+    assert seen == [[b"a"]]
+    assert connection.unread == 0
+
+
+def test_a_wait_for_a_reply_neither_asks_nor_spins(
+    connection: RedisConnection, proxy: Proxy
+) -> None:
+    proxy.cut_off()
+    connection.send(("PING",))
+    used = time.thread_time()
+    assert connection.wait(LONGER_THAN_SILENCE) is False
+    assert time.thread_time() - used < 0.5
+    proxy.restore()
+    assert connection.read() == b"PONG"
