@@ -25,6 +25,7 @@ from ..runtime.pipe import (
     Order,
     Reader,
     Ready,
+    Serves,
     State,
     Stop,
     Unbootable,
@@ -61,7 +62,7 @@ class Slot:
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The queues in which a child of this slot may hold leases."""
+        """The queues that the configuration gives to this slot."""
         return self.capsule.queue_names if self.capsule else ()
 
     @property
@@ -114,7 +115,8 @@ def _last_line(reason: str) -> str:
 class ChildHandle:
     """One child process. Its pid cannot be reused before ``Children.reap`` has reaped it.
 
-    ``reason``: why it cannot boot. ``rescued``: ``Rescue`` returns its leases. Monotonic times:
+    ``reason``: why it cannot boot. ``how`` it ended. ``told_queues``: those that it serves, if they
+    may be others than its slot's. ``rescued``: ``Rescue`` returns its leases. Monotonic times:
     ``pipe_closed_at``, when the child's end of the report pipe was closed; ``stop_ordered_at``,
     when the master first told it to stop; ``last_fact_at``, when its last fact arrived;
     ``silent_since``, the same moment for a child that the watchdog has found silent, else None;
@@ -131,6 +133,8 @@ class ChildHandle:
     state: State = "booting"
     was_ready: bool = False
     reason: str = ""
+    how: str = ""
+    told_queues: tuple[str, ...] = ()
     busy: int = 0
     processed: int = 0
     failed: int = 0
@@ -150,6 +154,11 @@ class ChildHandle:
         """As in logs and process titles: ``default.0``."""
         return self.slot.name
 
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues in which it may hold leases."""
+        return self.told_queues or self.slot.queues
+
     def read_facts(self) -> None:
         """Reads what the child has reported since the last call."""
         for fact in self.report.read():
@@ -165,6 +174,8 @@ class ChildHandle:
             self.reason, self.was_ready = fact.reason, False
         elif isinstance(fact, Exiting):
             self.exited_cleanly = True
+        elif isinstance(fact, Serves):
+            self.told_queues += (fact.queue,)
         elif isinstance(fact, LeaseHeld):
             self.lease_held_until = fact.until
         else:

@@ -20,12 +20,14 @@ from ..config.config import Config
 from ..runtime.exit_codes import CANNOT_BOOT, CLEAN
 from ..runtime.log import report_dropped_lines
 from ..runtime.pipe import Quiet
+from .adoption import described
 from .children import Children
 from .embedded_redis import EmbeddedRedis
+from .handover import Fixed, MasterRecord, become
 from .leader_relay import LeaderRelay
 from .pidfile import TITLE, Pidfile
 from .rescue import Rescue
-from .rolling_restart import RollingRestart
+from .restart import Restart
 from .signals import Signals, ignore
 from .status_file import StatusFile
 from .stop import GRACE, StopSequence
@@ -42,6 +44,8 @@ _LAST_RESCUE: Final = 1.0
 _EXIT_RESERVE: Final = 1.25
 _INTERRUPTS_TO_KILL: Final = 3
 _TICK: Final = 1.0
+# Seconds that systemd waits at most for the master's next program, which may import the app.
+_EXEC_LIMIT: Final = 300.0
 
 
 class Master:
@@ -54,6 +58,7 @@ class Master:
         rescue: Rescue,
         notifier: SystemdNotifier,
         embedded: EmbeddedRedis | None,
+        fixed: Fixed,
         log: FilteringBoundLogger,
     ) -> None:
         self._config = config
@@ -65,7 +70,8 @@ class Master:
         self._signals = Signals()
         self._children = Children(config, rescue, self._signals, self._descriptors, log)
         self._stop_sequence = StopSequence(self._children, rescue, log)
-        self._rolling_restart = RollingRestart(self._children, log)
+        self._fixed = fixed
+        self._restart = Restart(self._children, fixed, self._hand_over, log)
         self._stuck_children = StuckChildren(self._children, config.boot_timeout, log)
         self._leader_relay = LeaderRelay()
         self._watchdog = Watchdog(self._children.by_pid, config.silent_after, log)
@@ -102,7 +108,10 @@ class Master:
         self._children.fill_slots()
 
     def _handle_signals(self) -> None:
-        for number in self._signals.read():
+        self._obey(self._signals.read())
+
+    def _obey(self, numbers: list[int]) -> None:
+        for number in numbers:
             action = _ACTIONS.get(number)
             if action is not None:
                 action(self)
@@ -117,7 +126,7 @@ class Master:
             self._stop()
             return
         self._children.fill_slots(quiet=self._quiet)
-        self._rolling_restart.advance(quiet=self._quiet)
+        self._restart.advance(quiet=self._quiet)
 
     def _check_embedded_redis(self) -> None:
         if self._embedded is not None:
@@ -168,13 +177,51 @@ class Master:
         for child in self._children:
             child.dump_stacks()
 
-    def _restart(self) -> None:
+    def _begin_restart(self) -> None:
         if self._stop_sequence.begun:
             self._log.info("no rolling restart: the tree is stopping")
             return
         self._children.end_pauses()
-        if self._rolling_restart.begin():
+        if self._restart.request():
             self._notifier.reloading()
+
+    def _hand_over(self) -> str:
+        """Executes the master's next program, in this process. Returns only if that fails, with the
+        reason; with "" if jobs must be rescued or a signal obeyed first."""
+        if self._rescue.due is not None:
+            return ""
+        numbers, reason = self._signals.block(), ""
+        if not numbers:
+            self._notifier.going_blind(_EXEC_LIMIT)
+            reason = become(self._record(), self._inherited())
+            self._notifier.back()
+        self._signals.install()
+        self._obey(numbers)
+        return reason
+
+    def _record(self) -> MasterRecord:
+        return MasterRecord(
+            self._fixed,
+            self._pidfile.descriptor(),
+            described(self._children),
+            self._leader_relay.leader_pid,
+            self._quiet,
+            self._restart.report,
+            self._restart.requested,
+        )
+
+    def _inherited(self) -> list[int]:
+        """What the next program needs: EOF on a control pipe would end that child."""
+        ends = [end for child in self._children for end in (child.control, child.report.fd)]
+        return [self._pidfile.descriptor(), *ends]
+
+    def take_over(self, record: MasterRecord) -> None:
+        """Before ``run``, in the next program: the children and the state of the one before."""
+        self._children.adopt(record.children)
+        self._leader_relay.adopt(self._children.by_pid.get(record.leader))
+        self._quiet, self._was_announced = record.quiet, True
+        self._restart.take_over(record)
+        self._notifier.back()
 
     def _hang_up(self) -> None:
         self._log.info("hangup: logs go to standard error, so there is no file to reopen")
@@ -188,14 +235,18 @@ class Master:
         setproctitle(f"{TITLE} {tag}{summary}")
         self._notify_systemd(summary)
         self._status_file.write(
-            self._state(), self._children, ready=self._is_ready(), missing=self._children.missing
+            self._state(),
+            self._children,
+            ready=self._is_ready(),
+            missing=self._children.missing,
+            restart=self._restart.report,
         )
         report_dropped_lines()
 
     def _notify_systemd(self, summary: str) -> None:
         self._notifier.ping()
         if not self._stop_sequence.begun:
-            if self._children.were_ready and not self._rolling_restart.under_way:
+            if self._children.were_ready and not self._restart.under_way:
                 self._announce_ready(summary)
             else:
                 self._notifier.booting()
@@ -215,6 +266,7 @@ class Master:
             self._rescue.due,
             self._status_file.due,
             self._stuck_children.due,
+            self._restart.due,
             None if self._stop_sequence.begun else self._children.due,
         ]
         return min(moment for moment in moments if moment is not None)
@@ -255,6 +307,6 @@ _ACTIONS: Final[dict[int, Callable[[Master], None]]] = {
     signal.SIGINT: Master._interrupt,
     signal.SIGTSTP: Master._go_quiet,
     signal.SIGTTIN: Master._dump_stacks,
-    signal.SIGUSR2: Master._restart,
+    signal.SIGUSR2: Master._begin_restart,
     signal.SIGHUP: Master._hang_up,
 }

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class RollingRestart:
-    """Under way from ``begin`` until the last slot has its new child. A request that comes
-    meanwhile makes one more round, since the new children may have older code by then."""
+    """Under way from ``begin`` until the last slot has its new child. ``reason``: why it was called
+    off before that; "" if it was not."""
 
     def __init__(self, children: Children, log: FilteringBoundLogger) -> None:
         self._children = children
@@ -22,39 +22,28 @@ class RollingRestart:
         self._waiting: list[Slot] = []
         self._old: ChildHandle | None = None
         self._new: ChildHandle | None = None
-        self._again = False
+        self.reason = ""
 
     @property
     def under_way(self) -> bool:
         """Whether slots still wait for their new child."""
-        return bool(self._waiting) or self._new is not None or self._again
+        return bool(self._waiting) or self._new is not None
 
-    def begin(self) -> bool:
-        """Starts a rolling restart. False if one is under way: then another one follows it."""
-        if self.under_way:
-            if not self._again:
-                self._again = True
-                self._log.info("rolling restart: one is under way; another one follows it")
-            return False
-        self._start_round()
-        return True
+    def begin(self) -> None:
+        """Starts the replacement of every child that is in a slot now; a child that comes into an
+        empty slot is new anyway."""
+        self._log.info("rolling restart: new children first, old ones end in their own time")
+        self._waiting = [slot for slot in self._children.slots if slot.child is not None]
+        self.reason = ""
 
     def advance(self, *, quiet: bool = False) -> None:
         """Takes the next step, if its time has come. ``quiet``: new children fetch nothing."""
         if self._new is None:
-            if self._again and not self._waiting:
-                self._again = False
-                self._start_round()
             self._fork_next(quiet)
         elif not self._is_alive(self._new):
             self._call_off(self._new)
         elif self._new.was_ready:
             self._replace_old(self._new)
-
-    def _start_round(self) -> None:
-        self._log.info("rolling restart: new children first, old ones end in their own time")
-        self._waiting = list(self._children.slots)
-        self._children.begin_generation()
 
     def _fork_next(self, quiet: bool) -> None:
         while self._waiting:
@@ -65,6 +54,7 @@ class RollingRestart:
                     self._new = self._children.fork(slot, quiet=quiet)
                 except OSError as error:
                     self._waiting.clear()
+                    self.reason = f"cannot fork: {error}"
                     self._log.error("rolling restart called off: cannot fork", error=str(error))
                 return
 
@@ -87,9 +77,10 @@ class RollingRestart:
 
     def _call_off(self, new: ChildHandle) -> None:
         """The new code does not boot: the old children stay."""
+        self.reason = f"{new.name}: {new.reason or f'it died with {new.how}'}"
         self._log.error(
             "rolling restart called off: the new child died; the old ones go on",
             child=new.name,
-            reason=new.reason or "it was killed",
+            reason=self.reason,
         )
         self._waiting, self._old, self._new = [], None, None

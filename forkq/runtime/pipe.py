@@ -44,6 +44,13 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     identity: str
 
 
+class Serves(msgspec.Struct, frozen=True, tag=True):
+    """Fact: the child will fetch from this queue. Sent before ``Ready``, and only if the master may
+    not know it."""
+
+    queue: str
+
+
 class Unbootable(msgspec.Struct, frozen=True, tag=True):
     """Fact: the child cannot boot, and why."""
 
@@ -71,7 +78,7 @@ class LeaseHeld(msgspec.Struct, frozen=True, tag=True):
 
 
 Order = Quiet | Stop | DumpStacks | Lead
-Fact = Ready | Unbootable | Exiting | Beat | LeaseHeld
+Fact = Ready | Serves | Unbootable | Exiting | Beat | LeaseHeld
 Message = TypeVar("Message")
 
 _LENGTH = struct.Struct("!I")

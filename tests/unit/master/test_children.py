@@ -63,7 +63,7 @@ class Tree:
         self.stuck_children = StuckChildren(self.children, 0, self.log)
         self.stop_sequence = StopSequence(self.children, rescue, self.log)
 
-    def _spawn(self, slot: Slot, *, quiet: bool = False) -> ChildHandle:
+    def _spawn(self, slot: Slot, *, quiet: bool = False, fresh: object = None) -> ChildHandle:
         if self.fork_error is not None:
             raise self.fork_error
         control, report = os.open(os.devnull, os.O_WRONLY), os.pipe()
