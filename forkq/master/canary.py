@@ -15,6 +15,8 @@ NAME: Final = "canary"
 _WATCH: Final = 2.0
 # Seconds after which it is trusted although its first job still runs.
 _LONGEST_WATCH: Final = 10.0
+# Seconds between two looks at a canary that has lived long enough, but whose first job still runs.
+_CHECK: Final = 0.1
 
 
 class Canary:
@@ -33,7 +35,9 @@ class Canary:
     @property
     def due(self) -> float | None:
         """When ``verdict`` may have changed with no fact from the canary (monotonic)."""
-        return None if self._ready_at is None else max(self._ready_at + _WATCH, time.monotonic())
+        if self._ready_at is None:
+            return None
+        return max(self._ready_at + _WATCH, time.monotonic() + _CHECK)
 
     def begin(self, fixed: Fixed, *, quiet: bool) -> None:
         """Starts it, with a slot of its own beside the others. Raises OSError."""

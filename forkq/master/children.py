@@ -148,11 +148,6 @@ class Children:
     # What the loop asks
 
     @property
-    def names(self) -> list[str]:
-        """The names of the living children."""
-        return [child.name for child in self]
-
-    @property
     def silent(self) -> list[str]:
         """The names of the children that the watchdog has found silent."""
         return [child.name for child in self if child.silent_since is not None]

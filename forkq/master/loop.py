@@ -20,18 +20,20 @@ from ..config.config import Config
 from ..runtime.exit_codes import CANNOT_BOOT, CLEAN
 from ..runtime.log import report_dropped_lines
 from ..runtime.pipe import Quiet
-from .adoption import described
 from .children import Children
 from .embedded_redis import EmbeddedRedis
-from .handover import Fixed, MasterRecord, become
+from .handover import Fixed, MasterRecord
 from .leader_relay import LeaderRelay
 from .pidfile import TITLE, Pidfile
+from .removal import Removals
+from .replacement import Replacements
 from .rescue import Rescue
 from .restart import Restart
 from .signals import Signals, ignore
 from .status_file import StatusFile
 from .stop import GRACE, StopSequence
 from .stuck_children import StuckChildren
+from .succession import Succession
 from .systemd import SystemdNotifier
 from .watchdog import Watchdog
 
@@ -44,8 +46,6 @@ _LAST_RESCUE: Final = 1.0
 _EXIT_RESERVE: Final = 1.25
 _INTERRUPTS_TO_KILL: Final = 3
 _TICK: Final = 1.0
-# Seconds that systemd waits at most for the master's next program, which may import the app.
-_EXEC_LIMIT: Final = 300.0
 
 
 class Master:
@@ -69,11 +69,15 @@ class Master:
         self._log = log
         self._signals = Signals()
         self._children = Children(config, rescue, self._signals, self._descriptors, log)
-        self._stop_sequence = StopSequence(self._children, rescue, log)
-        self._fixed = fixed
-        self._restart = Restart(self._children, fixed, self._hand_over, log)
+        self._replacements = Replacements(self._children, log)
+        self._removals = Removals(self._children, rescue, log)
+        self._stop_sequence = StopSequence(self._children, self._removals, rescue, log)
+        self._restart = Restart(self._children, self._replacements, fixed, self._hand_over, log)
         self._stuck_children = StuckChildren(self._children, config.boot_timeout, log)
         self._leader_relay = LeaderRelay()
+        self._succession = Succession(
+            fixed, pidfile, self._children, self._leader_relay, self._signals, notifier
+        )
         self._watchdog = Watchdog(self._children.by_pid, config.silent_after, log)
         self._status_file = StatusFile(config, log)
         self._was_announced = False
@@ -88,10 +92,11 @@ class Master:
             self._children.wait(self._next_deadline())  # for a signal, a fact, a death, a deadline
             self._handle_signals()
             self._children.read_facts()  # Ready, Beat, Unbootable, Exiting, LeaseHeld
+            self._removals.advance()  # of children that must go: requeue, kill
             self._children.reap()  # the dead: empties their slots, opens their rescues
             self._stuck_children.kill_overdue()
             self._watchdog.check()  # logs which children send no facts any more
-            self._stop_sequence.advance()  # after the deadline: freeze, requeue, kill
+            self._stop_sequence.advance()  # after the deadline: removes all children
             self._fill_slots()  # before the rescue: new children boot meanwhile
             self._rescue.advance()  # returns the jobs of dead children to their queues
             self._children.log_deaths()  # after the rescue, so that no line delays it
@@ -117,7 +122,7 @@ class Master:
                 action(self)
 
     def _fill_slots(self) -> None:
-        """Replaces dead children, goes on with a rolling restart, gives up on a failed boot."""
+        """Replaces children, the dead ones too; gives up on a failed boot."""
         if self._stop_sequence.begun:
             return
         if self._children.boot_failure is not None:
@@ -125,8 +130,9 @@ class Master:
             self._exit_code = CANNOT_BOOT
             self._stop()
             return
-        self._children.fill_slots(quiet=self._quiet)
         self._restart.advance(quiet=self._quiet)
+        self._replacements.advance(quiet=self._quiet)
+        self._children.fill_slots(quiet=self._quiet)
 
     def _check_embedded_redis(self) -> None:
         if self._embedded is not None:
@@ -186,42 +192,18 @@ class Master:
             self._notifier.reloading()
 
     def _hand_over(self) -> str:
-        """Executes the master's next program, in this process. Returns only if that fails, with the
-        reason; with "" if jobs must be rescued or a signal obeyed first."""
-        if self._rescue.due is not None:
+        """Executes the master's next program. Returns only if that fails, with the reason; with ""
+        if the master must return jobs to their queues or obey a signal first."""
+        if self._rescue.due or self._removals.due or any(self._replacements):
             return ""
-        numbers, reason = self._signals.block(), ""
-        if not numbers:
-            self._notifier.going_blind(_EXEC_LIMIT)
-            reason = become(self._record(), self._inherited())
-            self._notifier.back()
-        self._signals.install()
+        numbers, reason = self._succession.execute(self._restart, quiet=self._quiet)
         self._obey(numbers)
         return reason
 
-    def _record(self) -> MasterRecord:
-        return MasterRecord(
-            self._fixed,
-            self._pidfile.descriptor(),
-            described(self._children),
-            self._leader_relay.leader_pid,
-            self._quiet,
-            self._restart.report,
-            self._restart.requested,
-        )
-
-    def _inherited(self) -> list[int]:
-        """What the next program needs: EOF on a control pipe would end that child."""
-        ends = [end for child in self._children for end in (child.control, child.report.fd)]
-        return [self._pidfile.descriptor(), *ends]
-
     def take_over(self, record: MasterRecord) -> None:
         """Before ``run``, in the next program: the children and the state of the one before."""
-        self._children.adopt(record.children)
-        self._leader_relay.adopt(self._children.by_pid.get(record.leader))
+        self._succession.take_over(record, self._restart)
         self._quiet, self._was_announced = record.quiet, True
-        self._restart.take_over(record)
-        self._notifier.back()
 
     def _hang_up(self) -> None:
         self._log.info("hangup: logs go to standard error, so there is no file to reopen")
@@ -263,6 +245,7 @@ class Master:
         moments = [
             time.monotonic() + min(_TICK, self._notifier.watchdog or _TICK),
             self._stop_sequence.due,
+            self._removals.due,
             self._rescue.due,
             self._status_file.due,
             self._stuck_children.due,

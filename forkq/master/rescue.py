@@ -100,6 +100,10 @@ class Rescue:
         """Whether ``advance`` has something to do now."""
         return self.due is not None and self.due <= time.monotonic()
 
+    def holds(self, identity: str) -> bool:
+        """Whether the rescue of this child is still open."""
+        return any(each.child.identity == identity for each in self._open)
+
     def descriptors(self) -> Sequence[int]:
         """What a forked child must close."""
         return self._connection.descriptors()

@@ -17,16 +17,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..runtime.pipe import Stop
 from .canary import NAME, Canary
 from .children import Children
 from .handover import Fixed, MasterRecord, RestartReport
+from .replacement import Replacements
 from .rolling_restart import RollingRestart
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
+
+# Seconds between the end of one replacement and the next one, if no fact wakes the master.
+_STEP: Final = 0.05
 
 
 class Restart:
@@ -36,6 +40,7 @@ class Restart:
     def __init__(
         self,
         children: Children,
+        replacements: Replacements,
         fixed: Fixed,
         hand_over: Callable[[], str],
         log: FilteringBoundLogger,
@@ -45,7 +50,7 @@ class Restart:
         self._hand_over = hand_over
         self._log = log
         self._canary = Canary(children)
-        self._round = RollingRestart(children, log)
+        self._round = RollingRestart(children, replacements, log)
         self.requested = False
         self.report = RestartReport()
 
@@ -57,6 +62,8 @@ class Restart:
     @property
     def due(self) -> float | None:
         """When ``advance`` has something to do (monotonic)."""
+        if self._round.under_way:
+            return time.monotonic() + _STEP
         return self._canary.due
 
     def request(self) -> bool:
@@ -79,7 +86,7 @@ class Restart:
         if self.report.state == "trying":
             self._watch_canary()
         elif self.report.state == "replacing":
-            self._replace(quiet)
+            self._replace()
         elif self.requested and self._children.were_ready:
             self._begin(quiet)
 
@@ -103,12 +110,15 @@ class Restart:
                 self._retire_leftovers()
                 self._roll_back(reason)
 
-    def _replace(self, quiet: bool) -> None:
-        self._round.advance(quiet=quiet)
-        if not self._round.under_way:
-            self._retire_leftovers()
-            self.report.state = "rolled back" if self._round.reason else "done"
-            self.report.reason = self._round.reason
+    def _replace(self) -> None:
+        self._round.advance()
+        if self._round.under_way:
+            return
+        self._retire_leftovers()
+        self.report.state = "rolled back" if self._round.reason else "done"
+        self.report.reason = self._round.reason
+        if not self._round.reason:
+            self._log.info("rolling restart: every child is new")
 
     def _retire_leftovers(self) -> None:
         """The canary, and the children of slots that the new configuration does not have."""

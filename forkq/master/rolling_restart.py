@@ -1,12 +1,12 @@
-"""The rolling restart: slot by slot the master forks a new child, and then the old one ends."""
+"""The rolling restart: slot by slot the master replaces every child."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..runtime.pipe import Stop
-from .child_handle import ChildHandle, Slot
+from .child_handle import Slot
 from .children import Children
+from .replacement import Replacement, Replacements
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -16,18 +16,20 @@ class RollingRestart:
     """Under way from ``begin`` until the last slot has its new child. ``reason``: why it was called
     off before that; "" if it was not."""
 
-    def __init__(self, children: Children, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, children: Children, replacements: Replacements, log: FilteringBoundLogger
+    ) -> None:
         self._children = children
+        self._replacements = replacements
         self._log = log
         self._waiting: list[Slot] = []
-        self._old: ChildHandle | None = None
-        self._new: ChildHandle | None = None
+        self._current: Replacement | None = None
         self.reason = ""
 
     @property
     def under_way(self) -> bool:
         """Whether slots still wait for their new child."""
-        return bool(self._waiting) or self._new is not None
+        return bool(self._waiting) or self._current is not None
 
     def begin(self) -> None:
         """Starts the replacement of every child that is in a slot now; a child that comes into an
@@ -36,51 +38,30 @@ class RollingRestart:
         self._waiting = [slot for slot in self._children.slots if slot.child is not None]
         self.reason = ""
 
-    def advance(self, *, quiet: bool = False) -> None:
-        """Takes the next step, if its time has come. ``quiet``: new children fetch nothing."""
-        if self._new is None:
-            self._fork_next(quiet)
-        elif not self._is_alive(self._new):
-            self._call_off(self._new)
-        elif self._new.was_ready:
-            self._replace_old(self._new)
+    def advance(self) -> None:
+        """Takes the next step, if its time has come."""
+        if self._current is None:
+            self._replace_next()
+        elif self._current.outcome != "under way":
+            self._handle_outcome(self._current)
 
-    def _fork_next(self, quiet: bool) -> None:
-        while self._waiting:
-            slot = self._waiting.pop(0)
+    def _replace_next(self) -> None:
+        while self._waiting and self._current is None:
+            slot = self._waiting[0]
+            if slot in self._replacements:
+                return  # its new child may have older code: that one is replaced afterwards
+            del self._waiting[0]
             if slot.child is not None:  # an empty slot gets a new child anyway
-                self._old = slot.child
-                try:
-                    self._new = self._children.fork(slot, quiet=quiet)
-                except OSError as error:
-                    self._waiting.clear()
-                    self.reason = f"cannot fork: {error}"
-                    self._log.error("rolling restart called off: cannot fork", error=str(error))
-                return
+                self._replacements.end_pauses()  # the new code may boot
+                self._current = self._replacements.begin(slot.child, "rolling restart")
 
-    def _replace_old(self, new: ChildHandle) -> None:
-        """The new child is ready: it takes the slot, and the old one retires."""
-        old, slot = self._old, new.slot
-        self._old = self._new = None
-        if slot.child is not None and slot.child is not old:
-            new.send(Stop(None))  # the old one died meanwhile, and its slot was filled
-            return
-        slot.child = new
-        if old is not None and self._is_alive(old):
-            old.send(Stop(None))
-        if not self.under_way:
-            self._log.info("rolling restart: every child is new")
-
-    def _is_alive(self, child: ChildHandle) -> bool:
-        """Whether it has not been reaped. After that its descriptors may be another child's."""
-        return self._children.by_pid.get(child.pid) is child
-
-    def _call_off(self, new: ChildHandle) -> None:
-        """The new code does not boot: the old children stay."""
-        self.reason = f"{new.name}: {new.reason or f'it died with {new.how}'}"
-        self._log.error(
-            "rolling restart called off: the new child died; the old ones go on",
-            child=new.name,
-            reason=self.reason,
-        )
-        self._waiting, self._old, self._new = [], None, None
+    def _handle_outcome(self, ended: Replacement) -> None:
+        self._current = None
+        if ended.outcome == "called off":
+            self._waiting = []
+            self.reason = f"{ended.slot.name}: {ended.reason}"
+            self._log.error(
+                "rolling restart called off: the new child died; the old ones go on",
+                child=ended.slot.name,
+                reason=ended.reason,
+            )

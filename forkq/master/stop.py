@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..runtime.pipe import Stop
 from .children import Children
+from .removal import Removals
 from .rescue import Rescue
 
 if TYPE_CHECKING:
@@ -20,10 +21,6 @@ GRACE: Final = 3.0
 _ANSWER_LIMIT: Final = 0.5
 # Seconds from the deadline to the last process gone: what docs/internals.md promises.
 _TOTAL_LIMIT: Final = 5.0
-# Seconds in which a frozen child comes to a halt. One that has not is stuck in the kernel, and runs
-# nothing.
-_HALT_LIMIT: Final = 0.25
-_HALT_CHECK: Final = 0.01
 # Seconds after the deadline when frozen children are killed, however few jobs Redis has taken back.
 _KILL_AFTER: Final = 4.0
 
@@ -35,9 +32,7 @@ class Phase(Enum):
     ANSWERS = auto()
     JOBS = auto()
     CLEANUP = auto()
-    FROZEN = auto()
-    REQUEUE = auto()
-    KILLED = auto()
+    REMOVAL = auto()
 
 
 class StopSequence:
@@ -50,24 +45,28 @@ class StopSequence:
     NOT_BEGUN  ``begin`` is called                            sends every child ``Stop``
     ANSWERS    all children have answered, or at a limit      logs how many jobs run
     JOBS       the deadline: the children raise Shutdown      connects to Redis
-    CLEANUP    the time for ``finally`` blocks is over        freezes the children (SIGSTOP)
-    FROZEN     all have halted, or at a limit                 opens a rescue for each of them
-    REQUEUE    Redis has taken the jobs back, or at a limit   kills the children
-    KILLED     never                                          waits for their deaths
+    CLEANUP    the time for ``finally`` blocks is over        removes the children by force
+    REMOVAL    never                                          waits for their deaths
     =========  =============================================  ==================================
 
     ``advance`` ends one phase at most (ANSWERS and JOBS may end together), so that the loop's other
     work goes on between the steps.
     """
 
-    def __init__(self, children: Children, rescue: Rescue, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self,
+        children: Children,
+        removals: Removals,
+        rescue: Rescue,
+        log: FilteringBoundLogger,
+    ) -> None:
         self._phase = Phase.NOT_BEGUN
         self._children = children
+        self._removals = removals
         self._rescue = rescue
         self._log = log
         self._deadline = 0.0
         self._answers_due = 0.0
-        self._frozen_at = 0.0
 
     @property
     def begun(self) -> bool:
@@ -77,10 +76,8 @@ class StopSequence:
     @property
     def due(self) -> float | None:
         """When ``advance`` has something to do (monotonic)."""
-        if self._phase in (Phase.NOT_BEGUN, Phase.KILLED):
+        if self._phase in (Phase.NOT_BEGUN, Phase.REMOVAL):
             return None
-        if self._phase in (Phase.FROZEN, Phase.REQUEUE):
-            return time.monotonic() + _HALT_CHECK
         return self._deadline + (GRACE if self._phase is Phase.CLEANUP else 0.0)
 
     @property
@@ -124,45 +121,22 @@ class StopSequence:
     def _await_cleanup(self) -> Phase:
         if time.monotonic() < self._deadline + GRACE:
             return Phase.CLEANUP
-        self._freeze()
-        return Phase.FROZEN
+        self._remove()
+        return Phase.REMOVAL
 
-    def _await_halt(self) -> Phase:
-        halted = all(child.has_halted() for child in self._children)
-        if not halted and time.monotonic() < self._frozen_at + _HALT_LIMIT:
-            return Phase.FROZEN
-        self._requeue()
-        return Phase.REQUEUE
-
-    def _await_requeue(self) -> Phase:
-        if self._rescue.under_way and time.monotonic() < self._deadline + _KILL_AFTER:
-            return Phase.REQUEUE
-        if self._children.by_pid:
-            self._log.warning("killing", children=self._children.names)
-        self._children.kill_all()
-        return Phase.KILLED
-
-    def _freeze(self) -> None:
-        self._frozen_at = time.monotonic()
+    def _remove(self) -> None:
+        """No crash record: a job that ignores the stop is no crash."""
         if self._children.by_pid:
             problem = "jobs ignore the stop" if self._children.busy else "children do not end"
             states = {child.name: child.state for child in self._children}
             self._log.warning(f"{problem}; freezing", children=states, jobs=self._children.busy)
-        for child in self._children:
-            child.freeze()
-
-    def _requeue(self) -> None:
-        """A frozen job can neither finish after it went back nor run in two places."""
         self._rescue.limit_waits(self._deadline + _KILL_AFTER)
         for child in self._children:
-            self._children.rescue(child, None)
-        self._rescue.advance()
+            self._removals.freeze(child, None, self._deadline + _KILL_AFTER)
 
 
 _STEPS: Final[dict[Phase, Callable[[StopSequence], Phase]]] = {
     Phase.ANSWERS: StopSequence._await_answers,
     Phase.JOBS: StopSequence._await_jobs,
     Phase.CLEANUP: StopSequence._await_cleanup,
-    Phase.FROZEN: StopSequence._await_halt,
-    Phase.REQUEUE: StopSequence._await_requeue,
 }

@@ -16,6 +16,8 @@ from forkq.config.config import Config
 from forkq.master import stop, stuck_children
 from forkq.master.child_handle import ChildHandle, Slot
 from forkq.master.children import Children
+from forkq.master.removal import Removals
+from forkq.master.replacement import Replacements
 from forkq.master.rescue import DeadChild, Rescue
 from forkq.master.signals import Signals
 from forkq.master.stop import Phase, StopSequence
@@ -28,10 +30,13 @@ from tests.support.waiting import wait_until
 class RecordingRescue:
     """Stands for the rescue, and records which children it gets."""
 
-    under_way = False
-
     def __init__(self) -> None:
         self.added: list[DeadChild] = []
+        self.open: set[str] = set()
+
+    def holds(self, identity: str) -> bool:
+        """Whether the test keeps this child's rescue open."""
+        return identity in self.open
 
     def add(self, child: DeadChild) -> None:
         """Opens a rescue."""
@@ -61,7 +66,9 @@ class Tree:
         self.children = Children(config, rescue, self._signals, list, self.log)
         self.children._spawner.spawn = self._spawn  # type: ignore[method-assign]
         self.stuck_children = StuckChildren(self.children, 0, self.log)
-        self.stop_sequence = StopSequence(self.children, rescue, self.log)
+        self.removals = Removals(self.children, rescue, self.log)
+        self.replacements = Replacements(self.children, self.log)
+        self.stop_sequence = StopSequence(self.children, self.removals, rescue, self.log)
 
     def _spawn(self, slot: Slot, *, quiet: bool = False, fresh: object = None) -> ChildHandle:
         if self.fork_error is not None:
@@ -101,8 +108,9 @@ class Tree:
     def close(self) -> None:
         """Kills all children that are left."""
         for child in list(self.children):
-            child.kill()
-            self.reap(child)
+            if child.pid in self.children.by_pid:  # else it was reaped with another one
+                child.kill()
+                self.reap(child)
         for fd in (*self.reports.values(), *self._signals.descriptors()):
             if fd >= 0:
                 os.close(fd)
@@ -128,8 +136,10 @@ def test_a_frozen_child_that_is_killed_before_its_requeue_is_rescued_once(
     assert child.frozen
     os.kill(child.pid, signal.SIGKILL)
     tree.reap(child)
-    tree.stop_sequence._frozen_at = 0.0  # the others have had time to halt
-    tree.stop_sequence.advance()
+    tree.removals.advance()
+    for other in tree.removals:
+        wait_until(other.has_halted, what="its halt")
+    tree.removals.advance()
     its_rescues = [dead for dead in tree.rescue.added if dead.identity == child.identity]
     assert [dead.crash for dead in its_rescues] == [None]
     assert "frozen child killed from outside; its jobs go back" in tree.log.events()
@@ -148,12 +158,13 @@ def test_a_stop_takes_its_steps_in_turns_of_the_loop(
 
     def is_over() -> bool:
         tree.stop_sequence.advance()
+        tree.removals.advance()
         if tree.stop_sequence._phase is not phases[-1]:
             phases.append(tree.stop_sequence._phase)
-        return tree.stop_sequence.due is None
+        return tree.stop_sequence.due is None and tree.removals.due is None
 
     wait_until(is_over, what="the last phase")
-    assert phases == [Phase.ANSWERS, Phase.CLEANUP, Phase.FROZEN, Phase.REQUEUE, Phase.KILLED]
+    assert phases == [Phase.ANSWERS, Phase.CLEANUP, Phase.REMOVAL]
     assert child.killed
     tree.reap(child)
     assert "child killed" in tree.log.events()

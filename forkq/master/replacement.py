@@ -1,0 +1,146 @@
+"""Replaces a child: the master forks a new one for its slot. When the new one is ready it takes the
+slot, and the old one fetches no more and ends when its last job has."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from ..runtime.pipe import Stop
+from .child_handle import ChildHandle, Slot
+from .children import Children
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+# Seconds after which a slot may have its next replacement when one was called off.
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 300.0
+_MOST_DOUBLINGS: Final = 10
+
+Outcome: TypeAlias = Literal["under way", "done", "called off"]
+
+
+@dataclass(slots=True, eq=False)
+class Replacement:
+    """One new child for ``slot``. ``new`` is None until it is forked. ``reason``: why it was called
+    off."""
+
+    slot: Slot
+    old: ChildHandle
+    why: str
+    new: ChildHandle | None = None
+    outcome: Outcome = "under way"
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _Failures:
+    """The replacements of one slot that were called off in a row; ``due`` (monotonic) is when the
+    next one may begin."""
+
+    count: int = 0
+    due: float = 0.0
+
+    def add(self) -> None:
+        ceiling = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self.count, _MOST_DOUBLINGS))
+        self.count += 1
+        self.due = time.monotonic() + ceiling * random.uniform(0.5, 1.0)
+
+
+class Replacements:
+    """Those that are under way: of any number of slots, one for each slot at most."""
+
+    def __init__(self, children: Children, log: FilteringBoundLogger) -> None:
+        self._children = children
+        self._log = log
+        self._under_way: dict[Slot, Replacement] = {}
+        self._failures: dict[Slot, _Failures] = {}
+
+    def __iter__(self) -> Iterator[Replacement]:
+        return iter(self._under_way.values())
+
+    def __contains__(self, slot: Slot) -> bool:
+        return slot in self._under_way
+
+    def begin(self, child: ChildHandle, why: str) -> Replacement | None:
+        """Starts the replacement of ``child``; ``advance`` forks the new one. None if the child is
+        in no slot any more, if its slot has one under way, or if the slot's last one was called off
+        a short time ago."""
+        slot = child.slot
+        if slot.child is not child or slot in self._under_way or self._is_paused(slot):
+            return None
+        replacement = self._under_way[slot] = Replacement(slot, child, why)
+        return replacement
+
+    def end_pauses(self) -> None:
+        """There may be new code that boots: every slot may have a replacement at once."""
+        self._failures.clear()
+
+    def advance(self, *, quiet: bool = False) -> None:
+        """Takes the next step of each. Called before the empty slots are filled, so that a slot
+        whose old child died gets the new one. ``quiet``: new children fetch nothing."""
+        for replacement in list(self):
+            self._advance(replacement, quiet)
+
+    def _is_paused(self, slot: Slot) -> bool:
+        failures = self._failures.get(slot)
+        return failures is not None and time.monotonic() < failures.due
+
+    def _advance(self, replacement: Replacement, quiet: bool) -> None:
+        slot, new = replacement.slot, replacement.new
+        if new is None:
+            self._fork(replacement, quiet)
+        elif not self._is_alive(new):
+            self._call_off(replacement, new.reason or f"it died with {new.how}")
+        else:
+            if slot.child is None:  # the old one died: no third child is forked
+                slot.child = new
+            if new.was_ready:
+                self._hand_over(replacement, new)
+
+    def _fork(self, replacement: Replacement, quiet: bool) -> None:
+        slot = replacement.slot
+        if slot.child is None:  # the old one died, so the slot gets a new one anyway
+            self._end(replacement, "done")
+            return
+        try:
+            replacement.new = self._children.fork(slot, quiet=quiet)
+        except OSError as error:
+            self._call_off(replacement, f"it cannot be forked: {error}")
+
+    def _hand_over(self, replacement: Replacement, new: ChildHandle) -> None:
+        """The new child is ready: it takes the slot, and the old one retires."""
+        old, slot = replacement.old, replacement.slot
+        if slot.child is old:
+            slot.child = new
+            old.send(Stop(None))
+        elif slot.child is not new:
+            new.send(Stop(None))  # the old one died meanwhile, and its slot was filled
+        self._failures.pop(slot, None)
+        self._end(replacement, "done")
+
+    def _call_off(self, replacement: Replacement, reason: str) -> None:
+        """The slot keeps its old child. Of a row of failures only the first is logged."""
+        replacement.reason = reason
+        self._end(replacement, "called off")
+        failures = self._failures.setdefault(replacement.slot, _Failures())
+        if not failures.count:
+            self._log.error(
+                "replacement called off: the new child died; the old one goes on",
+                child=replacement.slot.name,
+                why=replacement.why,
+                reason=reason,
+            )
+        failures.add()
+
+    def _end(self, replacement: Replacement, outcome: Outcome) -> None:
+        replacement.outcome = outcome
+        del self._under_way[replacement.slot]
+
+    def _is_alive(self, child: ChildHandle) -> bool:
+        """Whether it has not been reaped. After that its descriptors may be another child's."""
+        return self._children.by_pid.get(child.pid) is child

@@ -1,0 +1,177 @@
+"""How the master replaces one child, and how it removes one by force."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from forkq.master.child_handle import ChildHandle
+from forkq.runtime.pipe import Ready, Unbootable, send
+from forkq.store.crash_record import Crash
+from tests.support.waiting import wait_until
+from tests.unit.master.test_children import Tree
+
+CALLED_OFF = "replacement called off: the new child died; the old one goes on"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Tree]:
+    found = Tree(tmp_path)
+    yield found
+    found.close()
+
+
+def begin(tree: Tree, old: ChildHandle) -> ChildHandle:
+    """Begins a replacement of ``old``. Returns the new child, which boots."""
+    replacement = tree.replacements.begin(old, "a test")
+    assert replacement
+    tree.replacements.advance()
+    assert replacement.new is not None
+    return replacement.new
+
+
+def report_ready(tree: Tree, child: ChildHandle) -> None:
+    """The child has booted."""
+    send(tree.reports[child.pid], Ready(child.identity))
+    tree.children.read_facts()
+
+
+def kill(tree: Tree, child: ChildHandle) -> None:
+    """The child dies, and is reaped."""
+    os.kill(child.pid, signal.SIGKILL)
+    tree.reap(child)
+
+
+def test_the_new_child_is_ready_before_the_old_one_retires(tree: Tree) -> None:
+    old = tree.boot()
+    new = begin(tree, old)
+    assert (old.slot.child, old.stop_ordered_at) == (old, None)
+    report_ready(tree, new)
+    tree.replacements.advance()
+    assert old.slot.child is new
+    assert old.stop_ordered_at is not None
+    assert not list(tree.replacements)
+
+
+def test_one_slot_has_one_replacement_at_a_time_and_others_go_on_beside_it(tree: Tree) -> None:
+    old = tree.boot()
+    clock = tree.children.slots[1].child
+    assert clock is not None
+    new = begin(tree, old)
+    assert not tree.replacements.begin(old, "another reason")
+    begin(tree, clock)
+    assert len(list(tree.replacements)) == 2
+    report_ready(tree, new)
+    tree.replacements.advance()
+    assert not tree.replacements.begin(old, "it is in no slot any more")
+    assert tree.replacements.begin(new, "a test")
+
+
+def test_a_new_child_that_dies_calls_it_off_with_a_pause_that_grows(tree: Tree) -> None:
+    """One line for the row of failures. The old child stays in its slot."""
+    old = tree.boot()
+    pauses = []
+    for _ in range(4):
+        new = begin(tree, old)
+        send(tree.reports[new.pid], Unbootable("no such luck"))
+        kill(tree, new)
+        tree.replacements.advance()
+        assert old.slot.child is old
+        assert not tree.replacements.begin(old, "too soon")
+        failures = tree.replacements._failures[old.slot]
+        pauses.append(failures.due - time.monotonic())
+        failures.due = 0.0
+    assert pauses[0] <= 1.0 < pauses[2] < pauses[3] <= 8.0
+    assert old.stop_ordered_at is None
+    assert tree.log.events().count(CALLED_OFF) == 1
+    report_ready(tree, begin(tree, old))
+    tree.replacements.advance()
+    assert not tree.replacements._failures
+
+
+def test_an_old_child_that_dies_meanwhile_leaves_its_slot_to_the_new_one(tree: Tree) -> None:
+    """No third one is forked."""
+    old = tree.boot()
+    new = begin(tree, old)
+    kill(tree, old)
+    tree.replacements.advance()
+    tree.children.fill_slots()
+    assert old.slot.child is new
+    assert len(tree.children.by_pid) == 2, "the new one, and the clock"
+    report_ready(tree, new)
+    tree.replacements.advance()
+    assert new.stop_ordered_at is None
+    assert not list(tree.replacements)
+
+
+def test_a_system_without_a_process_left_calls_it_off(tree: Tree) -> None:
+    old = tree.boot()
+    tree.fork_error = OSError("no process left")
+    replacement = tree.replacements.begin(old, "a test")
+    tree.replacements.advance()
+    assert replacement
+    assert (replacement.outcome, old.slot.child) == ("called off", old)
+    assert "no process left" in replacement.reason
+
+
+def advance_until(tree: Tree, condition: Callable[[], Any], what: str) -> None:
+    """Takes the steps of the removals, as the master's loop does."""
+
+    def over() -> Any:
+        tree.removals.advance()
+        return condition()
+
+    wait_until(over, what=what)
+
+
+def is_stopped(child: ChildHandle) -> bool:
+    """Whether the process has halted."""
+    return psutil.Process(child.pid).status() == psutil.STATUS_STOPPED
+
+
+def test_a_removed_child_is_frozen_then_rescued_then_killed(tree: Tree) -> None:
+    """Its slot is empty at once. It is not killed while its rescue is open."""
+    child, crash = tree.boot(), Crash(reason="a test")
+    tree.rescue.open.add(child.identity)
+    assert tree.removals.begin(child, crash, "a test")
+    assert child.slot.child is None
+    assert not tree.removals.begin(child, None, "again")
+    advance_until(tree, lambda: tree.rescue.added, what="its rescue")
+    assert is_stopped(child)
+    assert [dead.crash for dead in tree.rescue.added] == [crash]
+    tree.removals.advance()
+    assert is_stopped(child), "Redis has not taken its jobs yet"
+    tree.rescue.open.clear()
+    tree.removals.advance()
+    assert child.killed
+    tree.reap(child)
+    assert len(tree.rescue.added) == 1
+    assert tree.log.events() == ["removing a child by force; its jobs go back", "child killed"]
+
+
+def test_a_rescue_that_takes_long_does_not_keep_a_frozen_child_alive(tree: Tree) -> None:
+    """Redis may be away. The rescue goes on after the child's death."""
+    child = tree.boot()
+    tree.rescue.open.add(child.identity)
+    tree.removals.freeze(child, None, kill_by=time.monotonic() + 0.05)
+    advance_until(tree, lambda: child.killed, what="its end")
+    tree.reap(child)
+    assert tree.removals.due is None
+
+
+def test_a_frozen_child_that_is_killed_from_outside_leaves_its_crash_record(tree: Tree) -> None:
+    child, crash = tree.boot(), Crash(reason="a test")
+    tree.removals.begin(child, crash, "a test")
+    os.kill(child.pid, signal.SIGKILL)
+    advance_until(tree, lambda: tree.rescue.added, what="its rescue")
+    tree.reap(child)
+    assert [dead.crash for dead in tree.rescue.added] == [crash]
+    tree.removals.advance()
+    assert tree.removals.due is None
