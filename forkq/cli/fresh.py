@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from setproctitle import setproctitle
+
 from ..config.config import Config
 from ..errors import CannotBoot, ConfigError, ForkqError
 from ..master.embedded_redis import EmbeddedRedis
@@ -32,6 +34,7 @@ _RETRY_PAUSE: Final = 1.0
 def start_canary(record: CanaryRecord, flags: Mapping[str, Any]) -> NoReturn:
     """Reads the configuration and imports the app as a new master would, then runs jobs. What is
     wrong is reported to the master, which goes on as before."""
+    setproctitle(f"forkq child {record.name} [booting]")
     try:
         config = _configuration(record, flags)
         log.configure(config.log.level, config.log.format)
