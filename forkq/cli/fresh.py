@@ -15,7 +15,7 @@ from setproctitle import setproctitle
 from ..config.config import Config
 from ..errors import CannotBoot, ConfigError, ForkqError
 from ..master.embedded_redis import EmbeddedRedis
-from ..master.handover import CanaryRecord, MasterRecord, check_fixed
+from ..master.handover import CanaryRecord, MasterRecord, check_fixed, check_format
 from ..master.spawn import run_canary
 from ..runtime import log
 from ..runtime.assignment import exit_process
@@ -36,6 +36,7 @@ def start_canary(record: CanaryRecord, flags: Mapping[str, Any]) -> NoReturn:
     wrong is reported to the master, which goes on as before."""
     setproctitle(f"forkq child {record.name} [booting]")
     try:
+        check_format(record)
         config = _configuration(record, flags)
         log.configure(config.log.level, config.log.format)
         preload(config)

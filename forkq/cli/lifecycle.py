@@ -219,10 +219,20 @@ def _missing(found: dict[str, Any]) -> list[str]:
     return missing
 
 
+def _last_restart(found: dict[str, Any]) -> list[str]:
+    """A line about a restart that goes on, or was rolled back."""
+    last = found.get("restart", {})
+    if last.get("state", "none") in ("none", "done"):
+        return []
+    reason = last["reason"].strip().splitlines()
+    return [f"restart: {last['state']}{f' ({reason[-1]})' if reason else ''}"]
+
+
 def _shown(found: dict[str, Any]) -> str:
     tag = f" [{found['tag']}]" if found["tag"] else ""
     head = [f"master {found['pid']}{tag}: {found['state']}"]
     head += [f"missing: {reason}" for reason in _missing(found)]
+    head += _last_restart(found)
     rows = [
         (
             child["name"],

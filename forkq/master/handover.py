@@ -16,11 +16,15 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from .. import __version__
 from ..config.config import Config
 from ..errors import ConfigError
 
 _VARIABLE: Final = "_FORKQ_RECORD"
 _REMEDY: Final = "a rolling restart cannot change that; stop the tree and start it again"
+
+# Counts up when a version of forkq cannot read the records of the one before.
+FORMAT: Final = 1
 
 Fixed: TypeAlias = Mapping[str, str]
 
@@ -35,7 +39,8 @@ class RestartReport(msgspec.Struct):
 
 
 class CanaryRecord(msgspec.Struct, tag=True):
-    """For the child that tries the new code. ``control`` and ``report``: its ends of its pipes."""
+    """For the child that tries the new code. ``control`` and ``report``: its ends of its pipes.
+    ``format``: what the records of the running master look like."""
 
     fixed: Fixed
     name: str
@@ -43,6 +48,7 @@ class CanaryRecord(msgspec.Struct, tag=True):
     control: int
     report: int
     quiet: bool
+    format: int = FORMAT
 
 
 class MasterRecord(msgspec.Struct, tag=True):
@@ -59,7 +65,7 @@ class MasterRecord(msgspec.Struct, tag=True):
 
 
 Record: TypeAlias = CanaryRecord | MasterRecord
-_decoder: Final = msgspec.json.Decoder(CanaryRecord | MasterRecord)
+_decoder: Final = msgspec.msgpack.Decoder(CanaryRecord | MasterRecord)
 
 
 def fixed(config: Config) -> Fixed:
@@ -72,6 +78,15 @@ def fixed(config: Config) -> Fixed:
         "[redis] prefix": config.redis.prefix,
     }
     return {key: sha256(value.encode()).hexdigest() for key, value in values.items()}
+
+
+def check_format(record: CanaryRecord) -> None:
+    """Raises ConfigError if this version of forkq cannot take over from the running one."""
+    if record.format != FORMAT:
+        raise ConfigError(
+            f"forkq {__version__} cannot take over from the version that runs: stop the tree and "
+            "start it again"
+        )
 
 
 def check_fixed(before: Fixed, config: Config) -> None:
@@ -88,7 +103,7 @@ def become(record: Record, descriptors: Iterable[int]) -> str:
     kept = list(descriptors)
     try:
         with tempfile.TemporaryFile() as file:
-            file.write(msgspec.json.encode(record))
+            file.write(msgspec.msgpack.encode(record))
             file.seek(0)
             _keep([file.fileno(), *kept], inheritable=True)
             environ = {**os.environ, _VARIABLE: str(file.fileno())}

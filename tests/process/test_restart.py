@@ -283,13 +283,60 @@ def test_the_new_childs_death_in_each_step_is_rolled_back(
 
 
 @pytest.mark.parametrize("release", [True], ids=["preload"], indirect=True)
-def test_signals_during_the_exec_are_obeyed_after_it(release: Release) -> None:
+@pytest.mark.parametrize("step", ["canary boots", "canary watched", "exec"])
+def test_a_stop_in_each_step_ends_the_tree(release: Release, step: str) -> None:
+    """One that comes during the exec is obeyed after it."""
     forkq = release.tree
-    reach(release, "exec")
+    reach(release, step)
     forkq.signal(signal.SIGTERM)
-    release.hang.unlink()
+    if step == "exec":
+        release.hang.unlink()
     assert forkq.wait() == 0
     forkq.assert_gone()
+
+
+@pytest.mark.parametrize("release", [True], ids=["preload"], indirect=True)
+def test_a_configuration_that_breaks_during_the_exec_is_waited_for(
+    release: Release, redis_server: Server, journal: Journal
+) -> None:
+    """The canary has read a right one. The children work on meanwhile, and the lock stands."""
+    forkq = release.tree
+    right = (forkq.cwd / "forkq.toml").read_text()
+    release.write("number-two")
+    forkq.signal(signal.SIGUSR2)
+    wait_until(lambda: canary_state(forkq) == "running", deadline=30, what="a ready canary")
+    (forkq.cwd / "forkq.toml").write_text("[forkq\n")
+    forkq.wait_log("the configuration is wrong now; waiting")
+    journal.wait("end", [push(redis_server, "Work", 0)])
+    (forkq.cwd / "forkq.toml").write_text(right)
+    wait_until(lambda: release.state() == "done", deadline=30, what="the restart")
+    assert "already running" in forkq.run("start", "-r", "jobs").stderr
+    assert forkq.stop() == 0
+
+
+def test_status_tells_of_a_restart_that_was_rolled_back(release: Release) -> None:
+    forkq = release.tree
+    release.write("a-broken-one", top="raise RuntimeError('no such luck')\n")
+    code, said = restart(forkq)
+    assert (code, "RuntimeError: no such luck" in said) == (1, True)
+    assert "restart: rolled back (RuntimeError: no such luck)" in forkq.run("status").stdout
+
+
+def test_the_embedded_server_stays_as_it_is(journal: Journal) -> None:
+    """The next program of the master finds it, and ends it with the tree."""
+    forkq = ForkqTree("embedded", app=APP, env=journal.env, args=JSON)
+    release = Release(forkq, preload=True)
+    release.write("one")
+    try:
+        forkq.start().wait_ready()
+        servers = forkq.children("server")
+        release.write("number-two")
+        assert restart(forkq)[0] == 0
+        assert forkq.children("server") == servers
+        assert forkq.stop() == 0
+        forkq.assert_gone()
+    finally:
+        forkq.close()
 
 
 @pytest.mark.parametrize("release", [True], ids=["preload"], indirect=True)
