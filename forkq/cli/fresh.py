@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from setproctitle import setproctitle
 
-from ..config.config import Config
+from ..config.config import Config, LogSettings
 from ..errors import CannotBoot, ConfigError, ForkqError
 from ..master.embedded_redis import EmbeddedRedis
 from ..master.handover import CanaryRecord, MasterRecord, check_fixed, check_format
@@ -59,9 +59,16 @@ def await_configuration(record: MasterRecord, flags: Mapping[str, Any]) -> Confi
                 raise
             if not said:
                 said = True
-                log.bind(pid=os.getpid())
-                log.logger().error("the configuration is wrong now; waiting", error=str(error))
+                _log_wrong_configuration(error)
             time.sleep(_RETRY_PAUSE)
+
+
+def _log_wrong_configuration(error: ConfigError) -> None:
+    """With the default settings of the log: those of the file are wrong."""
+    default = LogSettings()
+    log.configure(default.level, default.format)
+    log.bind(pid=os.getpid())
+    log.logger().error("the configuration is wrong now; waiting", error=str(error))
 
 
 def preload_if_possible(config: Config, logger: FilteringBoundLogger) -> Config:
