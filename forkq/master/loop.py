@@ -194,7 +194,8 @@ class Master:
     def _hand_over(self) -> str:
         """Executes the master's next program. Returns only if that fails, with the reason; with ""
         if the master must return jobs to their queues or obey a signal first."""
-        if self._rescue.due or self._removals.due or any(self._replacements):
+        busy = self._rescue.due is not None or self._removals.due is not None
+        if busy or any(self._replacements):
             return ""
         numbers, reason = self._succession.execute(self._restart, quiet=self._quiet)
         self._obey(numbers)
