@@ -4,7 +4,8 @@
 state      ends when                                        the master then
 =========  ===============================================  =====================================
 trying     the canary has failed                            goes on with the old children
-trying     the canary has proved the new code               executes itself, and hands over
+trying     the canary has proved the new code               executes itself, and hands over; tries
+                                                            again if a request came meanwhile
 replacing  every slot has its new child                     retires what is left of the old tree
 replacing  a new child dies before it is ready              goes on with the children that it has
 =========  ===============================================  =====================================
@@ -84,7 +85,7 @@ class Restart:
     def advance(self, *, quiet: bool) -> None:
         """Takes the next step, if its time has come. ``quiet``: new children fetch nothing."""
         if self.report.state == "trying":
-            self._watch_canary()
+            self._watch_canary(quiet)
         elif self.report.state == "replacing":
             self._replace()
         elif self.requested and self._children.were_ready:
@@ -99,16 +100,22 @@ class Restart:
         except OSError as error:
             self._roll_back(f"cannot fork: {error}")
 
-    def _watch_canary(self) -> None:
+    def _watch_canary(self, quiet: bool) -> None:
         if self._canary.failure:
             self._roll_back(self._canary.failure)
+        elif self._canary.has_proved and self.requested:
+            self._retire_leftovers()
+            self._begin(quiet)  # the code that is there now may be newer than the canary's
         elif self._canary.has_proved:
-            self.report.state = "replacing"
-            reason = self._hand_over()  # in the next program this line is ``take_over``
-            self.report.state = "trying"
-            if reason:
-                self._retire_leftovers()
-                self._roll_back(reason)
+            self._execute()
+
+    def _execute(self) -> None:
+        self.report.state = "replacing"
+        reason = self._hand_over()  # the next program goes on with ``take_over``
+        self.report.state = "trying"
+        if reason:
+            self._retire_leftovers()
+            self._roll_back(reason)
 
     def _replace(self) -> None:
         self._round.advance()

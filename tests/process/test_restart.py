@@ -314,6 +314,19 @@ def test_a_configuration_that_breaks_during_the_exec_is_waited_for(
     assert forkq.stop() == 0
 
 
+@pytest.mark.parametrize("release", [True], ids=["preload"], indirect=True)
+def test_code_that_came_after_the_canary_is_tried_before_the_exec(release: Release) -> None:
+    """The master itself would die of this import."""
+    forkq = release.tree
+    reach(release, "canary watched")
+    release.write("a-killer", top="import os\nos.kill(os.getpid(), 9)\n")
+    forkq.signal(signal.SIGUSR2)
+    (line,) = wait_events(forkq, CALLED_OFF)
+    assert "it died with SIGKILL before it was ready" in line["reason"]
+    assert forkq.stop() == 0
+    forkq.assert_gone()
+
+
 def test_status_tells_of_a_restart_that_was_rolled_back(release: Release) -> None:
     forkq = release.tree
     release.write("a-broken-one", top="raise RuntimeError('no such luck')\n")
