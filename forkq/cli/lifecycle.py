@@ -1,4 +1,4 @@
-"""``forkq quiet``, ``stop`` and ``status``: commands for the running master."""
+"""``forkq quiet``, ``restart``, ``stop`` and ``status``: commands for the running master."""
 
 from __future__ import annotations
 
@@ -42,6 +42,25 @@ def quiet(wait: bool, **flags: Any) -> int:
     if wait:
         _until(lambda: _all_idle(config, master.pid), None)
         click.echo("no job is running")
+    return 0
+
+
+@click.command()
+@finds_master
+@click.option("--wait", is_flag=True, help="Return when it is over: 1 if it was rolled back.")
+def restart(wait: bool, **flags: Any) -> int:
+    """Replace the children one by one, with new code and configuration.
+
+    A child in a fresh interpreter tries them first. If it fails, the old children go on.
+    """
+    config = _configuration(**flags)
+    master = _master(config)
+    asked_at = time.monotonic()
+    _send(master, signal.SIGUSR2)
+    click.echo(f"forkq {master.pid} restarts its children")
+    if wait:
+        _await_restart(config, master, asked_at)
+        click.echo("every child is new")
     return 0
 
 
@@ -168,6 +187,25 @@ def _all_idle(config: Config, pid: int) -> bool:
     return all(child["state"] != "running" and not child["busy"] for child in children)
 
 
+def _await_restart(config: Config, master: psutil.Process, asked_at: float) -> None:
+    """Returns when a restart that began after ``asked_at`` (monotonic) is done. Raises ForkqError
+    with the reason if it was rolled back, or if the tree ends."""
+    outcome: dict[str, Any] = {}
+
+    def is_over() -> bool:
+        found = _read_status(config, master.pid) or {}
+        outcome.update(found.get("restart", {}))
+        over = outcome.get("state") in ("done", "rolled back")
+        outcome["over"] = over and outcome["begun_at"] >= asked_at
+        return outcome["over"] or found.get("state") == "stopping" or not lives(master)
+
+    _until(is_over, None)
+    if not outcome["over"]:
+        raise ForkqError(f"forkq {master.pid} has ended, or stops: nothing was replaced")
+    if outcome["state"] == "rolled back":
+        raise ForkqError(f"rolled back, the old children go on: {outcome['reason'].strip()}")
+
+
 def _until(condition: Callable[[], bool], limit: float | None) -> bool:
     """Waits for ``condition``, at most ``limit`` seconds."""
     deadline = None if limit is None else time.monotonic() + limit
@@ -190,10 +228,20 @@ def _memory(child: dict[str, Any]) -> list[str]:
     return [size_text(memory[key]) if memory else "-" for key in ("used", "shared")]
 
 
+def _last_restart(found: dict[str, Any]) -> list[str]:
+    """A line about a restart that goes on, or was rolled back."""
+    last = found.get("restart", {})
+    if last.get("state", "none") in ("none", "done"):
+        return []
+    reason = last["reason"].strip().splitlines()
+    return [f"restart: {last['state']}{f' ({reason[-1]})' if reason else ''}"]
+
+
 def _shown(found: dict[str, Any]) -> str:
     tag = f" [{found['tag']}]" if found["tag"] else ""
     head = [f"master {found['pid']}{tag}: {found['state']}"]
     head += [f"missing: {reason}" for reason in _missing(found)]
+    head += _last_restart(found)
     rows = [
         (
             child["name"],

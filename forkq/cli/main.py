@@ -31,6 +31,7 @@ _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO)
 _COMMANDS = {
     "start": "start",
     "quiet": "lifecycle",
+    "restart": "lifecycle",
     "stop": "lifecycle",
     "status": "lifecycle",
     "push": "push",

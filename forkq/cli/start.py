@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from dataclasses import replace
@@ -13,15 +12,14 @@ from setproctitle import setproctitle
 
 from ..config.config import Config
 from ..config.limit_tables import warnings
-from ..errors import CannotBoot, ConfigError, ForkqError
+from ..errors import ConfigError
 from ..master.embedded_redis import EmbeddedRedis
+from ..master.handover import CanaryRecord, MasterRecord, fixed, take_record
 from ..master.loop import Master
 from ..master.pidfile import TITLE, Pidfile
 from ..master.rescue import TIMEOUT, Rescue
-from ..master.spawn import refuse_threads
 from ..master.systemd import SystemdNotifier
 from ..runtime import log
-from ..runtime.app_loader import load_app
 from ..store.connection import ConnectionLost, RedisConnection, RedisError
 from ..store.dead_set import DeadSet
 from ..store.recovery import Recovery
@@ -29,9 +27,10 @@ from ..store.refusals import failure, refuses
 from ..store.rights import check_rights
 from ..store.server_check import check_files, check_server
 from ..wire.keys import Keys
-from ..wire.printable import traceback_of
 from ..wire.redis_url import EMBEDDED, redacted_url
+from .fresh import await_configuration, preload_if_possible, start_canary
 from .options import configuration, runs_tree
+from .preload import preload
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -47,10 +46,13 @@ def start(verbose: bool, **flags: Any) -> int:
     _open_standard_streams()
     if verbose:
         flags["log_level"] = "debug"
-    config = configuration(**flags)
+    record = take_record(os.environ)
+    if isinstance(record, CanaryRecord):
+        start_canary(record, flags)
+    config = configuration(**flags) if record is None else await_configuration(record, flags)
     log.configure(config.log.level, config.log.format)
     log.bind(pid=os.getpid())
-    return run(config, log.logger())
+    return run(config, log.logger(), record)
 
 
 def _open_standard_streams() -> None:
@@ -64,7 +66,7 @@ def _open_standard_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(_STDERR, "w", closefd=False)
 
 
-def run(config: Config, logger: FilteringBoundLogger) -> int:
+def run(config: Config, logger: FilteringBoundLogger, record: MasterRecord | None = None) -> int:
     """Runs the master until it ends. Returns its exit code; raises ForkqError before the fork."""
     if not config.app:
         raise ConfigError(
@@ -75,25 +77,33 @@ def run(config: Config, logger: FilteringBoundLogger) -> int:
         logger.warning("a rule changes nothing", file=str(config.source), why=warning)
     setproctitle(f"{TITLE} (booting)")  # by this title the commands find the master
     pidfile = Pidfile(config.pidfile)
-    pidfile.acquire()
+    if record is None:
+        pidfile.acquire()
+    else:
+        pidfile.adopt(record.pidfile)
     try:
-        master = _assemble(config, pidfile, logger)
+        master = _assemble(config, pidfile, logger, record)
     except BaseException:
         pidfile.release()
         raise
     return master.run()
 
 
-def _assemble(config: Config, pidfile: Pidfile, logger: FilteringBoundLogger) -> Master:
-    embedded = None
+def _assemble(
+    config: Config, pidfile: Pidfile, logger: FilteringBoundLogger, record: MasterRecord | None
+) -> Master:
+    """The master, with its server and its app. With ``record``: the same master goes on."""
+    embedded, tree = None, fixed(config)
     if config.redis.url == EMBEDDED:
         embedded = EmbeddedRedis(config.state_dir, config.url_file, logger)
         embedded.start()
         config = replace(config, redis=replace(config.redis, url=embedded.url))
     try:
-        _check_server(config, logger)
-        if config.preload:
-            _preload(config)
+        if record is not None:
+            config = preload_if_possible(config, logger)
+        else:
+            _check_server(config, logger)
+            preload(config)
     except BaseException:
         if embedded is not None:
             embedded.stop()
@@ -101,7 +111,11 @@ def _assemble(config: Config, pidfile: Pidfile, logger: FilteringBoundLogger) ->
     dead_set = DeadSet(Keys(config.redis.prefix), config.dead_max, config.dead_days)
     connection = RedisConnection(config.redis.url, timeout=TIMEOUT, connect_timeout=TIMEOUT)
     rescue = Rescue(connection, Recovery(dead_set), logger)
-    return Master(config, pidfile, rescue, SystemdNotifier(os.environ, logger), embedded, logger)
+    notifier = SystemdNotifier(os.environ, logger)
+    master = Master(config, pidfile, rescue, notifier, embedded, tree, logger)
+    if record is not None:
+        master.take_over(record)
+    return master
 
 
 def _check_server(config: Config, logger: FilteringBoundLogger) -> None:
@@ -139,22 +153,3 @@ def _hint(url: str) -> str:
     if url.startswith("sentinel"):
         return "check the addresses and the name in [redis] url or --redis; is there a failover?"
     return "check [redis] url or --redis; `--redis embedded` needs no server"
-
-
-def _preload(config: Config) -> None:
-    """Imports the app before the fork, and freezes it: the garbage collector leaves its objects
-    alone, so that the children go on sharing their memory."""
-    try:
-        load_app(config.app)
-    except KeyboardInterrupt:
-        raise
-    except ForkqError as error:
-        raise CannotBoot(str(error)) from None
-    except BaseException as error:  # noqa: BLE001 - SystemExit too: it would look like a clean end
-        apps = ", ".join(config.app)
-        raise CannotBoot(
-            f"the app {apps} failed while it was preloaded:\n{traceback_of(error)}"
-        ) from None
-    refuse_threads()
-    gc.collect()
-    gc.freeze()

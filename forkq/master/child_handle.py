@@ -1,5 +1,4 @@
-"""What the master knows of its children: a slot for each child that must run, a handle for each
-process."""
+"""What the master knows of one child process."""
 
 from __future__ import annotations
 
@@ -14,7 +13,6 @@ from typing import Final
 
 import psutil
 
-from ..config.capsule import Capsule
 from ..errors import TimeLimit
 from ..runtime import crash_file
 from ..runtime.assignment import STACKS_SIGNAL
@@ -29,6 +27,7 @@ from ..runtime.pipe import (
     Order,
     Reader,
     Ready,
+    Serves,
     SoloFree,
     State,
     Stop,
@@ -37,89 +36,11 @@ from ..runtime.pipe import (
     send,
 )
 from ..store.recovery import Recovered
-from ..wire.printable import printable
 from .memory import Memory
+from .slot import Slot
 
-CLOCK: Final = "clock"
-# A child that lived this long was healthy: the pauses after its death start anew.
-_HEALTHY_AFTER: Final = 10.0
-_FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 10.0
-_MOST_DOUBLINGS: Final = 10
 # A child's limits of jobs, age and memory are at least this part of those of the configuration.
 _LEAST_PART: Final = 0.9
-
-
-@dataclass(slots=True, eq=False)
-class Slot:
-    """One child that must run. The master fills the slot again when its child has died.
-
-    ``capsule`` is None for the clock. ``solo``: the child runs one suspect at a time. ``due``
-    (monotonic) is when the empty slot may be filled. ``reason``: why the last child did not boot.
-    ``fork_error``: why the system refused the last fork; "" if it did not.
-    """
-
-    name: str
-    capsule: Capsule | None
-    solo: bool = False
-    child: ChildHandle | None = None
-    boot_failures: int = 0
-    fork_error: str = ""
-    early_deaths: int = 0
-    respawns: int = 0
-    due: float = 0.0
-    reason: str = ""
-
-    @property
-    def queues(self) -> tuple[str, ...]:
-        """The queues in which a child of this slot may hold leases."""
-        return self.capsule.queue_names if self.capsule else ()
-
-    @property
-    def ready(self) -> bool:
-        """Whether the slot has a child that has booted."""
-        return self.child is not None and self.child.was_ready
-
-    @property
-    def missing(self) -> str:
-        """Why the slot has no ready child although the master has tried; "" if it has one, or if
-        no try has failed."""
-        if self.ready:
-            return ""
-        if self.fork_error:
-            return f"{self.name} cannot be forked: {self.fork_error}"
-        if self.boot_failures:
-            return f"{self.name} cannot boot: {_last_line(self.reason)}"
-        return ""
-
-    def record_death(self, child: ChildHandle, how: str) -> None:
-        """Empties the slot, and computes when it may be filled again."""
-        self.child = None
-        self.reason = child.reason or f"it died with {how} before it was ready"
-        lived = time.monotonic() - child.born
-        if child.was_ready:
-            self.boot_failures = 0
-            healthy = lived >= _HEALTHY_AFTER or self.solo  # a suspect may well have killed it
-            self.early_deaths = 0 if healthy else self.early_deaths + 1
-        else:
-            self.boot_failures += not child.exited_cleanly  # else it was told to end
-            self.early_deaths += 1
-        self.respawns += 1
-        self.due = time.monotonic() + self._pause()
-
-    def _pause(self) -> float:
-        """Zero after a long life; after short lives a growing pause with jitter."""
-        if self.early_deaths == 0:
-            return 0.0
-        doublings = min(self.early_deaths - 1, _MOST_DOUBLINGS)  # 2.0 ** 1024 is an error
-        ceiling = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**doublings)
-        return ceiling * random.uniform(0.5, 1.0)
-
-
-def _last_line(reason: str) -> str:
-    """The error itself, without its traceback."""
-    lines = reason.strip().splitlines()
-    return printable(lines[-1].strip()) if lines else ""
 
 
 def _overdue_message(job: Overdue) -> str:
@@ -131,19 +52,20 @@ def _overdue_message(job: Overdue) -> str:
 class ChildHandle:
     """One child process. Its pid cannot be reused before ``Children.reap`` has reaped it.
 
-    ``reason``: why it cannot boot. ``rescued``: ``Rescue`` returns its leases.
-    ``crash_file``: where faulthandler writes. ``in_progress``: its jobs at its death, once the
-    rescue has found them. ``isolation_facts``: what it has reported of suspects, and isolation.py
-    has not read. Monotonic times: ``pipe_closed_at``, when the child's end of the report pipe was
-    closed; ``stop_ordered_at``, when the master first told it to stop; ``last_fact_at``, when its
-    last fact arrived; ``silent_since``, the same moment for a child that the watchdog has found
-    silent, else None; ``lease_held_until``, how long the clock holds the leader's lease;
-    ``drain_by``, when the jobs of a child that retires are interrupted; ``memory_due``, when the
-    master looks at its memory next; ``measured_at``, when it did last, with ``measuring_took``
-    processor seconds; ``redis_at``, when Redis last answered it. ``cut_off_for``: for how many
-    seconds Redis has answered others, but not this child; 0 if that is no matter
-    (redis_contact.py). ``fail_overdue``: it is removed because of its jobs that are beyond their
-    ``deadlines``. ``part_of_limits``: its own limits are this part of those of the configuration.
+    ``reason``: why it cannot boot. ``how`` it ended. ``told_queues``: those that it serves, if they
+    may be others than its slot's. ``rescued``: ``Rescue`` returns its leases. ``crash_file``: where
+    faulthandler writes. ``in_progress``: its jobs at its death, once the rescue has found them.
+    ``isolation_facts``: what it has reported of suspects, and isolation.py has not read. Monotonic
+    times: ``pipe_closed_at``, when the child's end of the report pipe was closed;
+    ``stop_ordered_at``, when the master first told it to stop; ``last_fact_at``, when its last fact
+    arrived; ``silent_since``, the same moment for a child that the watchdog has found silent, else
+    None; ``lease_held_until``, how long the clock holds the leader's lease; ``drain_by``, when the
+    jobs of a child that retires are interrupted; ``memory_due``, when the master looks at its
+    memory next; ``measured_at``, when it did last, with ``measuring_took`` processor seconds;
+    ``redis_at``, when Redis last answered it. ``cut_off_for``: for how many seconds Redis has
+    answered others, but not this child; 0 if that is no matter (redis_contact.py).
+    ``fail_overdue``: it is removed because of its jobs that are beyond their ``deadlines``.
+    ``part_of_limits``: its own limits are this part of those of the configuration.
     """
 
     slot: Slot
@@ -156,6 +78,8 @@ class ChildHandle:
     state: State = "booting"
     was_ready: bool = False
     reason: str = ""
+    how: str = ""
+    told_queues: tuple[str, ...] = ()
     busy: int = 0
     processed: int = 0
     failed: int = 0
@@ -189,6 +113,11 @@ class ChildHandle:
         """As in logs and process titles: ``default.0``."""
         return self.slot.name
 
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues in which it may hold leases."""
+        return self.told_queues or self.slot.queues
+
     def read_facts(self) -> None:
         """Reads what the child has reported since the last call."""
         for fact in self.report.read():
@@ -204,6 +133,8 @@ class ChildHandle:
             self.reason, self.was_ready = fact.reason, False
         elif isinstance(fact, Exiting):
             self.exited_cleanly = True
+        elif isinstance(fact, Serves):
+            self.told_queues += (fact.queue,)
         elif isinstance(fact, LeaseHeld):
             self.lease_held_until = fact.until
         elif isinstance(fact, SuspectHeld | Adopted | SoloFree):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, Any, Final
@@ -14,11 +14,14 @@ from ..config.config import Config
 from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import Order, Stop
 from ..store.crash_record import Crash
-from .child_handle import CLOCK, ChildHandle, Slot
+from .adoption import Described, revived
+from .child_handle import ChildHandle
 from .exits import Death, ExitStatus, log_death
+from .handover import Fixed
 from .oom import OomKills
 from .rescue import DeadChild, Rescue
 from .signals import Signals
+from .slot import CLOCK, Slot
 from .spawn import Spawner
 
 if TYPE_CHECKING:
@@ -118,18 +121,25 @@ class Children:
         else:
             slot.fork_error = ""
 
-    def fork(self, slot: Slot, *, quiet: bool = False) -> ChildHandle:
-        """Forks a child for ``slot``, without putting it there. Raises OSError."""
-        child = self._spawner.spawn(slot, quiet=quiet)
+    def fork(self, slot: Slot, *, quiet: bool = False, fresh: Fixed | None = None) -> ChildHandle:
+        """Forks a child for ``slot``, without putting it there. Raises OSError. ``fresh``: it runs
+        in a fresh interpreter, with the configuration read again and these values unchanged."""
+        child = self._spawner.spawn(slot, quiet=quiet, fresh=fresh)
+        self._add(child)
+        return child
+
+    def adopt(self, found: Iterable[Described]) -> None:
+        """Takes over the children of the program that this master ran before."""
+        slots = {slot.name: slot for slot in self.slots}
+        for described in found:
+            self._add(revived(described, slots))
+        self.were_ready = True
+
+    def _add(self, child: ChildHandle) -> None:
         self.by_pid[child.pid] = child
         self._selector.register(child.report, EVENT_READ)
         if child.pidfd is not None:
             self._selector.register(child.pidfd, EVENT_READ)
-        return child
-
-    def begin_generation(self) -> None:
-        """Children that are forked from now on have newer code than the present ones."""
-        self._spawner.begin_generation()
 
     def rescue(self, child: ChildHandle, crash: Crash | None) -> None:
         """Opens the rescue of a child that is dead or frozen, unless one was opened for it."""
@@ -139,7 +149,7 @@ class Children:
             self._rescue.add(
                 DeadChild(
                     child.identity,
-                    child.slot.queues,
+                    child.queues,
                     crash,
                     child.processed,
                     child.failed,
@@ -219,6 +229,7 @@ class Children:
         oom = self._was_killed_by_oom(child, code)
         uptime = time.monotonic() - child.born
         status = ExitStatus(code, rss, uptime, oom, child.crash_stack())
+        child.how = status.text
         left_nothing = child.left_nothing(code)
         if not left_nothing:
             is_crash = child.was_ready and not child.exited_cleanly and not child.frozen

@@ -68,7 +68,7 @@ class Death:
     def is_rescue_open(self) -> bool:
         """Whether it is not known yet which jobs were in progress."""
         child = self.child
-        return child.rescued and bool(child.slot.queues) and child.in_progress is None
+        return child.rescued and bool(child.queues) and child.in_progress is None
 
 
 def log_death(death: Death, log: FilteringBoundLogger) -> None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from ..config.capsule import Capsule
 from ..runtime.pipe import Adopt, Adopted, Release, Stop, SuspectHeld
-from .child_handle import ChildHandle, Slot
+from .child_handle import ChildHandle
 from .children import Children
+from .slot import Slot
 
 # How many solo children of one capsule run side by side.
 MOST_SOLO: Final = 4
@@ -45,11 +47,12 @@ class Isolation:
         """Reads what the children have reported, and takes the next steps. A quiet tree begins no
         job: its children put the suspects back that they hold."""
         for child in self._children:
-            if child.isolation_facts and child.slot.capsule is not None:
-                facts, child.isolation_facts = child.isolation_facts, []
-                ward = self._wards[child.slot.capsule.name]
-                for fact in facts:
-                    ward.read(child, fact)
+            if not child.isolation_facts or child.slot.capsule is None:
+                continue
+            facts, child.isolation_facts = child.isolation_facts, []
+            ward = self._wards.get(child.slot.capsule.name)
+            if ward is not None:  # else the child has outlived a rolling restart
+                ward.read(child, facts)
         for ward in self._wards.values():
             ward.advance(quiet=quiet)
 
@@ -68,8 +71,12 @@ class SoloChildren:
         self._running: dict[ChildHandle, Suspect] = {}  # by solo child
         self._idle_since = time.monotonic()
 
-    def read(self, child: ChildHandle, fact: object) -> None:
-        """Something that ``child`` has reported."""
+    def read(self, child: ChildHandle, facts: Iterable[object]) -> None:
+        """What ``child`` has reported."""
+        for fact in facts:
+            self._read(child, fact)
+
+    def _read(self, child: ChildHandle, fact: object) -> None:
         if isinstance(fact, SuspectHeld):
             self._waiting.append(Suspect(child, fact.queue, fact.sequence))
         elif isinstance(fact, Adopted) and child in self._running:

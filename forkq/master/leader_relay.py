@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..runtime.pipe import Lead
-from .child_handle import ChildHandle, Slot
+from .child_handle import ChildHandle
+from .slot import Slot
 
 
 class LeaderRelay:
@@ -15,6 +16,15 @@ class LeaderRelay:
     def __init__(self) -> None:
         self._leader: ChildHandle | None = None
         self._sent_until = 0.0
+
+    @property
+    def leader_pid(self) -> int:
+        """The pid of the child that leads; 0 if none does."""
+        return 0 if self._leader is None else self._leader.pid
+
+    def adopt(self, leader: ChildHandle | None) -> None:
+        """In the master's next program: ``leader`` was told by the program before."""
+        self._leader = leader
 
     def advance(self, slots: Iterable[Slot], by_pid: Mapping[int, ChildHandle]) -> None:
         """Tells one child until when the clock holds the lease, if that has changed."""

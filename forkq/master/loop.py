@@ -22,22 +22,21 @@ from ..runtime.log import report_dropped_lines
 from ..runtime.pipe import Quiet
 from .children import Children
 from .embedded_redis import EmbeddedRedis
-from .hard_limits import HardLimits
+from .handover import Fixed, MasterRecord
 from .isolation import Isolation
 from .leader_relay import LeaderRelay
 from .pidfile import TITLE, Pidfile
-from .recycling import Recycler
-from .redis_contact import RedisContact
 from .removal import Removals
 from .replacement import Replacements
 from .rescue import Rescue
-from .rolling_restart import RollingRestart
+from .restart import Restart
 from .signals import Signals, ignore
 from .status_file import StatusFile
 from .stop import GRACE, StopSequence
 from .stuck_children import StuckChildren
+from .succession import Succession
+from .supervision import Supervision
 from .systemd import SystemdNotifier
-from .unhealthy_children import UnhealthyChildren
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -61,6 +60,7 @@ class Master:
         rescue: Rescue,
         notifier: SystemdNotifier,
         embedded: EmbeddedRedis | None,
+        fixed: Fixed,
         log: FilteringBoundLogger,
     ) -> None:
         self._config = config
@@ -73,20 +73,18 @@ class Master:
         self._children = Children(config, rescue, self._signals, self._descriptors, log)
         self._replacements = Replacements(self._children, log)
         self._removals = Removals(self._children, rescue, log)
-        self._recycler = Recycler(self._children, self._replacements, self._removals, log)
-        self._hard_limits = HardLimits(
-            self._children, self._replacements, self._removals, config.timeout, log
+        self._supervision = Supervision(
+            config, self._children, self._replacements, self._removals, log
         )
         self._stop_sequence = StopSequence(self._children, self._removals, rescue, log)
-        self._rolling_restart = RollingRestart(self._children, self._replacements, log)
+        self._restart = Restart(self._children, self._replacements, fixed, self._hand_over, log)
         self._stuck_children = StuckChildren(self._children, config.boot_timeout, log)
         self._isolation = Isolation(config.capsules, self._children)
         self._leader_relay = LeaderRelay()
-        self._watchdog = Watchdog(self._children.by_pid, config.silent_after, log)
-        self._redis_contact = RedisContact(self._children.by_pid, config.silent_after, log)
-        self._unhealthy_children = UnhealthyChildren(
-            self._children, self._replacements, self._removals, config, log
+        self._succession = Succession(
+            fixed, pidfile, self._children, self._leader_relay, self._signals, notifier
         )
+        self._watchdog = Watchdog(self._children.by_pid, config.silent_after, log)
         self._status_file = StatusFile(config, log)
         self._was_announced = False
         self._quiet = False
@@ -98,7 +96,7 @@ class Master:
         self._start()
         while self._children.by_pid or not self._stop_sequence.begun:
             self._children.wait(self._next_deadline())  # for a signal, a fact, a death, a deadline
-            self._handle_signals()
+            self._obey(self._signals.read())
             self._children.read_facts()  # Ready, Beat, Unbootable, Exiting, LeaseHeld
             self._removals.advance()  # of children that must go: requeue, kill
             self._children.reap()  # the dead: empties their slots, opens their rescues
@@ -116,12 +114,12 @@ class Master:
 
     def _start(self) -> None:
         self._signals.install()
-        names = [slot.name for slot in self._children.slots]
-        self._log.info("starting", children=names, pidfile=str(self._pidfile.path))
+        names, pidfile = [slot.name for slot in self._children.slots], str(self._pidfile.path)
+        self._log.info("starting", children=names, pidfile=pidfile)
         self._children.fill_slots()
 
-    def _handle_signals(self) -> None:
-        for number in self._signals.read():
+    def _obey(self, numbers: list[int]) -> None:
+        for number in numbers:
             action = _ACTIONS.get(number)
             if action is not None:
                 action(self)
@@ -135,11 +133,8 @@ class Master:
             self._exit_code = CANNOT_BOOT
             self._stop()
             return
-        self._hard_limits.enforce()
-        self._redis_contact.check()
-        self._unhealthy_children.check()
-        self._recycler.check(quiet=self._quiet)
-        self._rolling_restart.advance()
+        self._supervision.check(quiet=self._quiet)
+        self._restart.advance(quiet=self._quiet)
         self._replacements.advance(quiet=self._quiet)
         self._children.fill_slots(quiet=self._quiet)
         self._isolation.advance(quiet=self._quiet)
@@ -171,10 +166,9 @@ class Master:
     # What the signals do
 
     def _stop(self) -> None:
-        if self._stop_sequence.begun:
-            return
-        self._notifier.stopping(self._config.timeout + GRACE + 2 * _LAST_RESCUE)
-        self._stop_sequence.begin(self._config.timeout)
+        if not self._stop_sequence.begun:
+            self._notifier.stopping(self._config.timeout + GRACE + 2 * _LAST_RESCUE)
+            self._stop_sequence.begin(self._config.timeout)
 
     def _interrupt(self) -> None:
         self._interrupts += 1
@@ -194,13 +188,27 @@ class Master:
         for child in self._children:
             child.dump_stacks()
 
-    def _restart(self) -> None:
+    def _begin_restart(self) -> None:
         if self._stop_sequence.begun:
             self._log.info("no rolling restart: the tree is stopping")
             return
         self._children.end_pauses()
-        if self._rolling_restart.begin():
+        if self._restart.request():
             self._notifier.reloading()
+
+    def _hand_over(self) -> str:
+        """Executes the master's next program. Returns only if that fails, with the reason; with ""
+        if the master must return jobs to their queues or obey a signal first."""
+        if any((self._rescue.due, self._removals.due, *self._replacements)):
+            return ""
+        numbers, reason = self._succession.execute(self._restart, quiet=self._quiet)
+        self._obey(numbers)
+        return reason
+
+    def take_over(self, record: MasterRecord) -> None:
+        """Before ``run``, in the next program: the children and the state of the one before."""
+        self._succession.take_over(record, self._restart)
+        self._quiet, self._was_announced = record.quiet, True
 
     def _hang_up(self) -> None:
         self._log.info("hangup: logs go to standard error, so there is no file to reopen")
@@ -214,14 +222,18 @@ class Master:
         setproctitle(f"{TITLE} {tag}{summary}")
         self._notify_systemd(summary)
         self._status_file.write(
-            self._state(), self._children, ready=self._is_ready(), missing=self._children.missing
+            self._state(),
+            self._children,
+            ready=self._is_ready(),
+            missing=self._children.missing,
+            restart=self._restart.report,
         )
         report_dropped_lines()
 
     def _notify_systemd(self, summary: str) -> None:
         self._notifier.ping()
         if not self._stop_sequence.begun:
-            if self._children.were_ready and not self._rolling_restart.under_way:
+            if self._children.were_ready and not self._restart.under_way:
                 self._announce_ready(summary)
             else:
                 self._notifier.booting()
@@ -242,16 +254,16 @@ class Master:
             self._rescue.due,
             self._status_file.due,
             self._stuck_children.due,
+            self._restart.due,
         ]
         if not self._stop_sequence.begun:
-            moments += [self._children.due, self._recycler.due, self._hard_limits.due]
+            moments += [self._children.due, *self._supervision.due]
         return min(moment for moment in moments if moment is not None)
 
     def _is_ready(self) -> bool:
         """Whether every slot has a child that takes jobs, as far as the master knows."""
-        if self._quiet or self._stop_sequence.begun or not self._children.all_ready:
-            return False
-        return not self._children.silent
+        stopping = self._quiet or self._stop_sequence.begun
+        return not stopping and self._children.all_ready and not self._children.silent
 
     def _state(self) -> str:
         if self._stop_sequence.begun:
@@ -283,6 +295,6 @@ _ACTIONS: Final[dict[int, Callable[[Master], None]]] = {
     signal.SIGINT: Master._interrupt,
     signal.SIGTSTP: Master._go_quiet,
     signal.SIGTTIN: Master._dump_stacks,
-    signal.SIGUSR2: Master._restart,
+    signal.SIGUSR2: Master._begin_restart,
     signal.SIGHUP: Master._hang_up,
 }

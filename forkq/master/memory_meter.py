@@ -12,8 +12,9 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from .child_handle import ChildHandle, Slot
+from .child_handle import ChildHandle
 from .memory import measure, resident
+from .slot import Slot
 
 # Seconds between two looks at the RSS of a child with a limit, and between two measurements of the
 # PSS of a child whose RSS is above its limit.

@@ -39,6 +39,11 @@ class Pidfile:
                 "name another one with --pidfile"
             ) from None
 
+    def adopt(self, fd: int) -> None:
+        """Takes over the locked file of the program that this process ran before: a record lock
+        outlives an exec."""
+        self._fd = fd
+
     def release(self) -> None:
         """Removes the file, if its path still leads to it."""
         if _is_at(self._fd, self.path):

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from ..config.recycling import Recycling, size_text
 from ..store.crash_record import Crash
-from .child_handle import ChildHandle, Slot
+from .child_handle import ChildHandle
 from .children import Children
 from .growing_pause import GrowingPause
 from .memory import measure
 from .memory_meter import MemoryMeter, memory_limit
 from .removal import Removals
 from .replacement import Replacement, Replacements
+from .slot import Slot
 from .stop import GRACE
 
 if TYPE_CHECKING:

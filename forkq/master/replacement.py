@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..runtime.pipe import Stop
-from .child_handle import ChildHandle, Slot
+from .child_handle import ChildHandle
 from .children import Children
 from .growing_pause import GrowingPause
+from .slot import Slot
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -75,7 +76,7 @@ class Replacements:
         if new is None:
             self._fork(replacement, quiet)
         elif not self._is_alive(new):
-            self._call_off(replacement, new.reason or "it was killed")
+            self._call_off(replacement, new.reason or f"it died with {new.how}")
         else:
             if slot.child is None:  # the old one died: no third child is forked
                 slot.child = new

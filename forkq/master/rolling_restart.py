@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .child_handle import Slot
 from .children import Children
 from .replacement import Replacement, Replacements
+from .slot import Slot
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 
 class RollingRestart:
-    """Under way from ``begin`` until the last slot has its new child. A request that comes
-    meanwhile makes one more round, since the new children may have older code by then."""
+    """Under way from ``begin`` until the last slot has its new child. ``reason``: why it was called
+    off before that; "" if it was not."""
 
     def __init__(
         self, children: Children, replacements: Replacements, log: FilteringBoundLogger
@@ -24,37 +24,26 @@ class RollingRestart:
         self._log = log
         self._waiting: list[Slot] = []
         self._current: Replacement | None = None
-        self._again = False
+        self.reason = ""
 
     @property
     def under_way(self) -> bool:
         """Whether slots still wait for their new child."""
-        return bool(self._waiting) or self._current is not None or self._again
+        return bool(self._waiting) or self._current is not None
 
-    def begin(self) -> bool:
-        """Starts a rolling restart. False if one is under way: then another one follows it."""
-        if self.under_way:
-            if not self._again:
-                self._again = True
-                self._log.info("rolling restart: one is under way; another one follows it")
-            return False
-        self._start_round()
-        return True
+    def begin(self) -> None:
+        """Starts the replacement of every child that is in a slot now; a child that comes into an
+        empty slot is new anyway."""
+        self._log.info("rolling restart: new children first, old ones end in their own time")
+        self._waiting = [slot for slot in self._children.slots if slot.child is not None]
+        self.reason = ""
 
     def advance(self) -> None:
         """Takes the next step, if its time has come."""
         if self._current is None:
-            if self._again and not self._waiting:
-                self._again = False
-                self._start_round()
             self._replace_next()
         elif self._current.outcome != "under way":
             self._handle_outcome(self._current)
-
-    def _start_round(self) -> None:
-        self._log.info("rolling restart: new children first, old ones end in their own time")
-        self._waiting = list(self._children.slots)
-        self._children.begin_generation()
 
     def _replace_next(self) -> None:
         while self._waiting and self._current is None:
@@ -70,10 +59,9 @@ class RollingRestart:
         self._current = None
         if ended.outcome == "called off":
             self._waiting = []
+            self.reason = f"{ended.slot.name}: {ended.reason}"
             self._log.error(
                 "rolling restart called off: the new child died; the old ones go on",
                 child=ended.slot.name,
                 reason=ended.reason,
             )
-        elif not self.under_way:
-            self._log.info("rolling restart: every child is new")

@@ -35,6 +35,12 @@ class Signals:
         for number in _IGNORED:
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)  # an exec leaves them blocked
+
+    def block(self) -> list[int]:
+        """From now on no signal comes, until ``install``. Returns those that have come before."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+        return self.read()
 
     def fileno(self) -> int:
         """For selectors."""

@@ -19,11 +19,13 @@ from ..errors import CannotBoot
 from ..runtime import crash_file
 from ..runtime.assignment import Assignment, Generation, exit_process
 from ..runtime.deadlines import DeadlineTable
-from ..runtime.exit_codes import INTERNAL_ERROR
-from ..runtime.pipe import Fact, Reader, facts
+from ..runtime.exit_codes import CANNOT_BOOT, INTERNAL_ERROR
+from ..runtime.pipe import Fact, Reader, Serves, facts, make_unbootable, send
 from ..wire import lease
-from .child_handle import ChildHandle, Slot
+from .child_handle import ChildHandle
+from .handover import CanaryRecord, Fixed, become
 from .signals import reset
+from .slot import Slot
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -41,21 +43,15 @@ class Spawner:
         self._generation = Generation.begin()
         self._number = 0
 
-    def begin_generation(self) -> None:
-        """Children that are forked from now on load the app anew, unless the master has preloaded
-        it."""
-        if not self._config.preload:
-            self._generation = Generation.begin()
-
-    def spawn(self, slot: Slot, *, quiet: bool = False) -> ChildHandle:
+    def spawn(self, slot: Slot, *, quiet: bool = False, fresh: Fixed | None = None) -> ChildHandle:
         """Forks a child for ``slot``. Raises CannotBoot if this process has threads, OSError if the
-        system has no process or descriptor left."""
+        system has no process or descriptor left. ``fresh``: it goes on in a fresh interpreter."""
         refuse_threads()
         deadlines = DeadlineTable(slot.capsule.concurrency) if slot.capsule else None
         pipes = _Pipes.open()
         assignment = self._assignment(slot, pipes, quiet, deadlines)
         try:
-            pid = self._fork(assignment, (pipes.control, pipes.report))
+            pid = self._fork(assignment, (pipes.control, pipes.report), fresh)
         except OSError:
             pipes.close_master_ends()
             raise
@@ -64,7 +60,7 @@ class Spawner:
         self._log.debug("spawned", child=slot.name, pid=pid)
         identity = lease.identity(socket.gethostname(), pid, assignment.nonce)
         report = Reader[Fact](pipes.report, facts)
-        child = ChildHandle(slot, pid, _pidfd(pid), pipes.control, report, identity)
+        child = ChildHandle(slot, pid, pidfd_of(pid), pipes.control, report, identity)
         child.crash_file, child.deadlines = pipes.crash_file, deadlines
         return child
 
@@ -86,7 +82,7 @@ class Spawner:
             deadlines,
         )
 
-    def _fork(self, assignment: Assignment, new_ends: tuple[int, int]) -> int:
+    def _fork(self, assignment: Assignment, new_ends: tuple[int, int], fresh: Fixed | None) -> int:
         """Forks with all signals blocked: none may reach a child that still has the master's
         handlers."""
         closing = (*new_ends, *self._descriptors())
@@ -94,13 +90,17 @@ class Spawner:
         try:
             pid = os.fork()
             if pid == 0:
-                self._run_child(assignment, closing, before)
+                self._run_child(assignment, closing, before, fresh)
             return pid
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _run_child(
-        self, assignment: Assignment, closing: Iterable[int], mask: Iterable[int]
+        self,
+        assignment: Assignment,
+        closing: Iterable[int],
+        mask: Iterable[int],
+        fresh: Fixed | None,
     ) -> NoReturn:
         """The rest of a child's life. It never returns: the code after the call, and the exit hooks
         that the child has inherited, are the master's."""
@@ -112,12 +112,51 @@ class Spawner:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             with Path(os.devnull).open(encoding="utf-8") as null:
                 os.dup2(null.fileno(), 0)  # a job must not read what is typed at the terminal
-            run = clock.main if assignment.capsule is None else child.main
-            code = run(self._config, assignment)
+            if fresh is not None:
+                code = _become_fresh(assignment, fresh)
+            else:
+                run = clock.main if assignment.capsule is None else child.main
+                code = run(self._config, assignment)
         except BaseException:  # noqa: BLE001 - no child may run the master's code
             traceback.print_exc()
         finally:
             exit_process(code)
+
+
+def _become_fresh(assignment: Assignment, fresh: Fixed) -> int:
+    """In a forked child: executes the command line of the tree, which then calls ``run_canary``."""
+    given = assignment
+    record = CanaryRecord(fresh, given.name, given.nonce, given.control, given.report, given.quiet)
+    reason = become(record, (given.control, given.report))
+    send(given.report, make_unbootable(reason))
+    return CANNOT_BOOT
+
+
+def run_canary(record: CanaryRecord, config: Config) -> NoReturn:
+    """The rest of the life of a child that was started by exec. Its generation is as old as can be:
+    it must not publish periodic jobs of a code that may be rolled back."""
+    code = INTERNAL_ERROR
+    capsule = config.capsules[0]
+    generation = Generation(secrets.token_hex(6), 0.0)
+    try:
+        for name in capsule.queue_names:
+            send(record.report, Serves(name))
+        code = child.main(
+            config,
+            Assignment(
+                record.name,
+                capsule,
+                record.nonce,
+                record.control,
+                record.report,
+                record.quiet,
+                generation,
+            ),
+        )
+    except BaseException:  # noqa: BLE001 - as in a forked child
+        traceback.print_exc()
+    finally:
+        exit_process(code)
 
 
 class _Pipes(NamedTuple):
@@ -170,7 +209,7 @@ def refuse_threads() -> None:
         )
 
 
-def _pidfd(pid: int) -> int | None:
+def pidfd_of(pid: int) -> int | None:
     """A descriptor that wakes the selector when the child dies; None where only SIGCHLD does."""
     try:
         return os.pidfd_open(pid)

@@ -14,6 +14,7 @@ from ..config.private_files import replace_own
 from ..runtime.log import LogOnce
 from ..wire.times import now
 from .child_handle import ChildHandle
+from .handover import RestartReport
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -52,13 +53,25 @@ class StatusFile:
         return self._next_write if self._is_behind else self._next_beat
 
     def write(
-        self, state: str, children: Iterable[ChildHandle], *, ready: bool, missing: list[str]
+        self,
+        state: str,
+        children: Iterable[ChildHandle],
+        *,
+        ready: bool,
+        missing: list[str],
+        restart: RestartReport | None = None,
     ) -> None:
         """Writes the file if something has changed or the time is due. A change that comes too soon
         is written by a later call, at ``due``. ``missing``: why slots have no child."""
         handles = list(children)
         described = [_described(child) for child in handles]
-        content = {"state": state, "ready": ready, "missing": missing, "children": described}
+        content = {
+            "state": state,
+            "ready": ready,
+            "missing": missing,
+            "restart": msgspec.structs.asdict(restart or RestartReport()),
+            "children": described,
+        }
         at = time.monotonic()
         changed = content != self._written
         self._is_behind = changed and at < self._next_write
@@ -88,7 +101,7 @@ def _described(child: ChildHandle) -> dict[str, Any]:
         "state": _state(child),
         "busy": child.busy,
         "concurrency": capsule.concurrency if capsule else 0,
-        "queues": list(child.slot.queues),
+        "queues": list(child.queues),
         "processed": child.processed,
         "failed": child.failed,
         "respawns": child.slot.respawns,

@@ -56,6 +56,17 @@ class SystemdNotifier:
         self._extend_at = 0.0
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
+    def going_blind(self, seconds: float) -> None:
+        """The loop will not run for up to ``seconds``, while the master's next program starts."""
+        limit = _microseconds(seconds)
+        watchdog = "" if self.watchdog is None else f"\nWATCHDOG_USEC={limit}"
+        self._send(f"EXTEND_TIMEOUT_USEC={limit}{watchdog}")
+
+    def back(self) -> None:
+        """The loop runs again: the watchdog gets its own time back."""
+        if self.watchdog is not None:
+            self._send(f"WATCHDOG_USEC={_microseconds(self.watchdog * 2)}\nWATCHDOG=1")
+
     def status(self, text: str) -> None:
         """One line for ``systemctl status``; sent when it has changed."""
         if text != self._last_status:

@@ -58,6 +58,13 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     identity: str
 
 
+class Serves(msgspec.Struct, frozen=True, tag=True):
+    """Fact: the child will fetch from this queue. Sent before ``Ready``, and only if the master may
+    not know it."""
+
+    queue: str
+
+
 class Unbootable(msgspec.Struct, frozen=True, tag=True):
     """Fact: the child cannot boot, and why."""
 
@@ -104,7 +111,7 @@ class SoloFree(msgspec.Struct, frozen=True, tag=True):
 
 
 Order = Quiet | Stop | DumpStacks | Lead | Adopt | Release
-Fact = Ready | Unbootable | Exiting | Beat | LeaseHeld | SuspectHeld | Adopted | SoloFree
+Fact = Ready | Serves | Unbootable | Exiting | Beat | LeaseHeld | SuspectHeld | Adopted | SoloFree
 Message = TypeVar("Message")
 
 _LENGTH = struct.Struct("!I")

@@ -227,7 +227,7 @@ def test_usr2_during_a_rolling_restart_is_done_after_it(
     redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Even if the first one hangs in the boot of new code: the next code may boot."""
-    config = "[forkq]\nboot_timeout = 1\n"
+    config = "[forkq]\nboot_timeout = 4\n"  # the start of an interpreter beside a load included
     args = ["-c", "1", *JSON]
     app = APP.read_text() + HANG
     forkq = tree(redis_server, config=config, app=app, args=args, env=journal.env)

@@ -212,11 +212,12 @@ def test_usr2_loads_new_code_under_load_and_loses_nothing(
 
     def restart_is_over() -> bool:
         nonlocal fewest
+        jids.append(push(redis_server, "Versioned", 0.004))
         known = [c for c in forkq.status().get("children", []) if c["concurrency"]]
         fewest = min(fewest, sum(c["state"] == "running" for c in known) if known else fewest)
         return "every child is new" in forkq.log_text()
 
-    wait_until(restart_is_over, what="the rolling restart", deadline=15)
+    wait_until(restart_is_over, what="the rolling restart", deadline=60)
     assert fewest == 2, "a new child must be ready before the old one goes"
     wait_settled(redis, deadline=20)
     assert journal.jids("end") == set(jids)

@@ -14,12 +14,13 @@ import pytest
 
 from forkq.config.config import Config
 from forkq.master import stop, stuck_children
-from forkq.master.child_handle import ChildHandle, Slot
+from forkq.master.child_handle import ChildHandle
 from forkq.master.children import Children
 from forkq.master.removal import Removals
 from forkq.master.replacement import Replacements
 from forkq.master.rescue import DeadChild, Rescue
 from forkq.master.signals import Signals
+from forkq.master.slot import Slot
 from forkq.master.stop import Phase, StopSequence
 from forkq.master.stuck_children import StuckChildren
 from forkq.runtime.pipe import Exiting, Fact, Reader, Ready, Unbootable, facts, send
@@ -70,7 +71,7 @@ class Tree:
         self.replacements = Replacements(self.children, self.log)
         self.stop_sequence = StopSequence(self.children, self.removals, rescue, self.log)
 
-    def _spawn(self, slot: Slot, *, quiet: bool = False) -> ChildHandle:
+    def _spawn(self, slot: Slot, *, quiet: bool = False, fresh: object = None) -> ChildHandle:
         if self.fork_error is not None:
             raise self.fork_error
         control, report = os.open(os.devnull, os.O_WRONLY), os.pipe()

@@ -11,8 +11,9 @@ import pytest
 
 from forkq import process_state
 from forkq.config.capsule import Capsule
-from forkq.master.child_handle import CLOCK, ChildHandle, Slot
+from forkq.master.child_handle import ChildHandle
 from forkq.master.leader_relay import LeaderRelay
+from forkq.master.slot import CLOCK, Slot
 from forkq.runtime.pipe import Fact, Lead, Order, Reader, facts, orders
 
 

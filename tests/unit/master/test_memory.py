@@ -14,9 +14,10 @@ import pytest
 from forkq.config.capsule import Capsule
 from forkq.config.recycling import Recycling
 from forkq.master import memory_meter
-from forkq.master.child_handle import ChildHandle, Slot
+from forkq.master.child_handle import ChildHandle
 from forkq.master.memory import Memory, measure, resident
 from forkq.master.memory_meter import MemoryMeter
+from forkq.master.slot import Slot
 
 MB = 1 << 20
 

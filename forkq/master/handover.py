@@ -1,0 +1,136 @@
+"""What a process gets that the master starts by exec: a record, in an unnamed file whose descriptor
+is in the environment.
+
+The master executes its own command line in two cases (docs/decisions/013): as a child that tries
+new code in a fresh interpreter, and in place of itself when that child has proved the new code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, MutableMapping
+from hashlib import sha256
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from .. import __version__
+from ..config.config import Config
+from ..errors import ConfigError
+
+_VARIABLE: Final = "_FORKQ_RECORD"
+_REMEDY: Final = "a rolling restart cannot change that; stop the tree and start it again"
+
+# Counts up when a version of forkq cannot read the records of the one before.
+FORMAT: Final = 1
+
+Fixed: TypeAlias = Mapping[str, str]
+
+
+class RestartReport(msgspec.Struct):
+    """The last rolling restart, for ``forkq restart --wait``. ``begun_at`` is monotonic; 0: there
+    was none. ``reason``: why it was rolled back."""
+
+    begun_at: float = 0.0
+    state: Literal["none", "trying", "replacing", "done", "rolled back"] = "none"
+    reason: str = ""
+
+
+class CanaryRecord(msgspec.Struct, tag=True):
+    """For the child that tries the new code. ``control`` and ``report``: its ends of its pipes.
+    ``format``: what the records of the running master look like."""
+
+    fixed: Fixed
+    name: str
+    nonce: str
+    control: int
+    report: int
+    quiet: bool
+    format: int = FORMAT
+
+
+class MasterRecord(msgspec.Struct, tag=True):
+    """For the master's next program. ``pidfile`` is the locked descriptor. ``leader`` is the pid of
+    the child that leads; 0: none. ``again``: another rolling restart was asked for meanwhile."""
+
+    fixed: Fixed
+    pidfile: int
+    children: list[dict[str, Any]]
+    leader: int
+    quiet: bool
+    restart: RestartReport
+    again: bool
+
+
+Record: TypeAlias = CanaryRecord | MasterRecord
+_decoder: Final = msgspec.msgpack.Decoder(CanaryRecord | MasterRecord)
+
+
+def fixed(config: Config) -> Fixed:
+    """Digests of the values that no rolling restart can change: by them the tree is found, and its
+    jobs. A URL may have a password in it."""
+    values = {
+        "[forkq] pidfile": str(config.pidfile),
+        "[forkq] state_dir": str(config.state_dir),
+        "[redis] url": config.redis.url,
+        "[redis] prefix": config.redis.prefix,
+    }
+    return {key: sha256(value.encode()).hexdigest() for key, value in values.items()}
+
+
+def check_format(record: CanaryRecord) -> None:
+    """Raises ConfigError if this version of forkq cannot take over from the running one."""
+    if record.format != FORMAT:
+        raise ConfigError(
+            f"forkq {__version__} cannot take over from the version that runs: stop the tree and "
+            "start it again"
+        )
+
+
+def check_fixed(before: Fixed, config: Config) -> None:
+    """Raises ConfigError if the new configuration is that of another tree."""
+    now = fixed(config)
+    changed = [key for key, value in before.items() if now.get(key) != value]
+    if changed:
+        raise ConfigError(f"{config.source}: {', '.join(changed)} has changed: {_REMEDY}")
+
+
+def become(record: Record, descriptors: Iterable[int]) -> str:
+    """Executes this process's own command line in a fresh interpreter, which keeps ``descriptors``
+    and gets ``record``. Returns only if that fails: why."""
+    kept = list(descriptors)
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.write(msgspec.msgpack.encode(record))
+            file.seek(0)
+            _keep([file.fileno(), *kept], inheritable=True)
+            environ = {**os.environ, _VARIABLE: str(file.fileno())}
+            os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environ)  # noqa: S606
+    except OSError as error:
+        _keep(kept, inheritable=False)
+        return f"cannot execute {sys.executable}: {error.strerror}"
+
+
+def take_record(environ: MutableMapping[str, str]) -> Record | None:
+    """The record that the master left for this process; None if a user has started it."""
+    number = environ.pop(_VARIABLE, "")
+    if not number:
+        return None
+    with open(int(number), "rb") as file:  # noqa: PTH123 - a descriptor, not a path
+        record: Record = _decoder.decode(file.read())
+    _keep(_descriptors(record), inheritable=False)
+    return record
+
+
+def _descriptors(record: Record) -> list[int]:
+    if isinstance(record, CanaryRecord):
+        return [record.control, record.report]
+    ends = [end for child in record.children for end in (child["control"], child["report"])]
+    return [record.pidfile, *ends]
+
+
+def _keep(descriptors: Iterable[int], *, inheritable: bool) -> None:
+    for fd in descriptors:
+        os.set_inheritable(fd, inheritable)

@@ -1,0 +1,144 @@
+"""The restart of a running tree, from the request to the last new child.
+
+=========  ===============================================  =====================================
+state      ends when                                        the master then
+=========  ===============================================  =====================================
+trying     the canary has failed                            goes on with the old children
+trying     the canary has proved the new code               executes itself, and hands over; tries
+                                                            again if a request came meanwhile
+replacing  every slot has its new child                     retires what is left of the old tree
+replacing  a new child dies before it is ready              goes on with the children that it has
+=========  ===============================================  =====================================
+
+Until the exec the old master is untouched. After it, the next program of the same process replaces
+the children.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ..runtime.pipe import Stop
+from .canary import NAME, Canary
+from .children import Children
+from .handover import Fixed, MasterRecord, RestartReport
+from .replacement import Replacements
+from .rolling_restart import RollingRestart
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+# Seconds between the end of one replacement and the next one, if no fact wakes the master.
+_STEP: Final = 0.05
+
+
+class Restart:
+    """``hand_over`` executes the master's next program. It returns only if that cannot be done now:
+    with the reason, or with "" if the master has something to do first."""
+
+    def __init__(
+        self,
+        children: Children,
+        replacements: Replacements,
+        fixed: Fixed,
+        hand_over: Callable[[], str],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._children = children
+        self._fixed = fixed
+        self._hand_over = hand_over
+        self._log = log
+        self._canary = Canary(children)
+        self._round = RollingRestart(children, replacements, log)
+        self.requested = False
+        self.report = RestartReport()
+
+    @property
+    def under_way(self) -> bool:
+        """From the request until every child is new, or the old ones go on."""
+        return self.requested or self.report.state in ("trying", "replacing")
+
+    @property
+    def due(self) -> float | None:
+        """When ``advance`` has something to do (monotonic)."""
+        if self._round.under_way:
+            return time.monotonic() + _STEP
+        return self._canary.due
+
+    def request(self) -> bool:
+        """Asks for a restart. False if one is under way: then another one follows it."""
+        if self.under_way:
+            if not self.requested:
+                self._log.info("rolling restart: one is under way; another one follows it")
+            self.requested = True
+            return False
+        self.requested = True
+        return True
+
+    def take_over(self, record: MasterRecord) -> None:
+        """In the master's next program: replaces the children that it has adopted."""
+        self.report, self.requested = record.restart, record.again
+        self._round.begin()
+
+    def advance(self, *, quiet: bool) -> None:
+        """Takes the next step, if its time has come. ``quiet``: new children fetch nothing."""
+        if self.report.state == "trying":
+            self._watch_canary(quiet)
+        elif self.report.state == "replacing":
+            self._replace()
+        elif self.requested and self._children.were_ready:
+            self._begin(quiet)
+
+    def _begin(self, quiet: bool) -> None:
+        self.requested = False
+        self.report = RestartReport(time.monotonic(), "trying")
+        self._log.info("rolling restart: trying the new code in a child of its own")
+        try:
+            self._canary.begin(self._fixed, quiet=quiet)
+        except OSError as error:
+            self._roll_back(f"cannot fork: {error}")
+
+    def _watch_canary(self, quiet: bool) -> None:
+        if self._canary.failure:
+            self._roll_back(self._canary.failure)
+        elif self._canary.has_proved and self.requested:
+            self._retire_leftovers()
+            self._begin(quiet)  # the code that is there now may be newer than the canary's
+        elif self._canary.has_proved:
+            self._execute()
+
+    def _execute(self) -> None:
+        self.report.state = "replacing"
+        reason = self._hand_over()  # the next program goes on with ``take_over``
+        self.report.state = "trying"
+        if reason:
+            self._retire_leftovers()
+            self._roll_back(reason)
+
+    def _replace(self) -> None:
+        self._round.advance()
+        if self._round.under_way:
+            return
+        self._retire_leftovers()
+        self.report.state = "rolled back" if self._round.reason else "done"
+        self.report.reason = self._round.reason
+        if not self._round.reason:
+            self._log.info("rolling restart: every child is new")
+
+    def _retire_leftovers(self) -> None:
+        """The canary, and the children of slots that the new configuration does not have."""
+        for child in self._children:
+            is_leftover = child.slot not in self._children.slots
+            if is_leftover and (child.name == NAME or not self._round.reason):
+                child.send(Stop(None))
+
+    def _roll_back(self, reason: str) -> None:
+        self._canary.forget()
+        self.report.state, self.report.reason = "rolled back", reason
+        self._log.error(
+            "rolling restart called off: the new child died; the old ones go on",
+            child=NAME,
+            reason=reason,
+        )

@@ -1,0 +1,93 @@
+"""A slot: one child that must run, whichever process fills it now."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ..config.capsule import Capsule
+from ..wire.printable import printable
+
+if TYPE_CHECKING:
+    from .child_handle import ChildHandle
+
+CLOCK: Final = "clock"
+# A child that lived this long was healthy: the pauses after its death start anew.
+_HEALTHY_AFTER: Final = 10.0
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 10.0
+_MOST_DOUBLINGS: Final = 10
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """One child that must run. The master fills the slot again when its child has died.
+
+    ``capsule`` is None for the clock. ``solo``: the child runs one suspect at a time. ``due``
+    (monotonic) is when the empty slot may be filled. ``reason``: why the last child did not boot.
+    ``fork_error``: why the system refused the last fork; "" if it did not.
+    """
+
+    name: str
+    capsule: Capsule | None
+    solo: bool = False
+    child: ChildHandle | None = None
+    boot_failures: int = 0
+    fork_error: str = ""
+    early_deaths: int = 0
+    respawns: int = 0
+    due: float = 0.0
+    reason: str = ""
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues that the configuration gives to this slot."""
+        return self.capsule.queue_names if self.capsule else ()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the slot has a child that has booted."""
+        return self.child is not None and self.child.was_ready
+
+    @property
+    def missing(self) -> str:
+        """Why the slot has no ready child although the master has tried; "" if it has one, or if
+        no try has failed."""
+        if self.ready:
+            return ""
+        if self.fork_error:
+            return f"{self.name} cannot be forked: {self.fork_error}"
+        if self.boot_failures:
+            return f"{self.name} cannot boot: {_last_line(self.reason)}"
+        return ""
+
+    def record_death(self, child: ChildHandle, how: str) -> None:
+        """Empties the slot, and computes when it may be filled again."""
+        self.child = None
+        self.reason = child.reason or f"it died with {how} before it was ready"
+        lived = time.monotonic() - child.born
+        if child.was_ready:
+            self.boot_failures = 0
+            healthy = lived >= _HEALTHY_AFTER or self.solo  # a suspect may well have killed it
+            self.early_deaths = 0 if healthy else self.early_deaths + 1
+        else:
+            self.boot_failures += not child.exited_cleanly  # else it was told to end
+            self.early_deaths += 1
+        self.respawns += 1
+        self.due = time.monotonic() + self._pause()
+
+    def _pause(self) -> float:
+        """Zero after a long life; after short lives a growing pause with jitter."""
+        if self.early_deaths == 0:
+            return 0.0
+        doublings = min(self.early_deaths - 1, _MOST_DOUBLINGS)  # 2.0 ** 1024 is an error
+        ceiling = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**doublings)
+        return ceiling * random.uniform(0.5, 1.0)
+
+
+def _last_line(reason: str) -> str:
+    """The error itself, without its traceback."""
+    lines = reason.strip().splitlines()
+    return printable(lines[-1].strip()) if lines else ""

@@ -1,0 +1,410 @@
+"""A restart of a running tree (USR2, `forkq restart`): new code and configuration, from a fresh
+interpreter, tried by one child first."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+from redis import Redis
+
+from tests.process.shared import (
+    Journal,
+    events,
+    measured,
+    push,
+    push_many,
+    title,
+    wait_events,
+    wait_settled,
+    workers,
+    zombies,
+)
+from tests.support.server import Server
+from tests.support.tree import ForkqTree
+from tests.support.waiting import wait_until, within
+
+# `helper` is imported by the app: with preload, only a fresh interpreter sees a change of it.
+APP = """
+    import os, time, forkq
+    from pathlib import Path
+    import helper
+
+    JOURNAL = os.open(os.environ["FORKQ_TEST_JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def record(event):
+        jid = forkq.current_job().jid
+        os.write(JOURNAL, f"{event} {jid} {os.getpid()} {time.monotonic()}\\n".encode())
+
+    @forkq.job(name="Work")
+    def work(seconds):
+        record("begin")
+        helper.work()
+        time.sleep(seconds)
+        record("end")
+        record(helper.VERSION)
+
+    @forkq.job(name="Gate")
+    def gate(path):
+        record("begin")
+        while not Path(path).exists():
+            time.sleep(0.01)
+        record("end")
+"""
+HELPER = "VERSION = {version!r}\n\ndef work():\n    {work}\n"
+DEADLINE = 60.0
+JSON = ["--log-format", "json"]
+CALLED_OFF = "rolling restart called off: the new child died; the old ones go on"
+
+
+class Release:
+    """A tree whose app and configuration change on disk."""
+
+    def __init__(self, forkq: ForkqTree, *, preload: bool) -> None:
+        self.tree = forkq
+        self.preload = preload
+        self.hang = forkq.cwd / "hang"
+
+    def write(self, version: str, *, top: str = "", work: str = "pass") -> None:
+        """New code. Each version has a length of its own: Python's cache of compiled code looks at
+        the size, and at the second in which the file was written."""
+        text = top + HELPER.format(version=version, work=work)
+        (self.tree.cwd / "helper.py").write_text(text)
+
+    def configure(self, more: str = "", workers: int = 2) -> None:
+        """A new forkq.toml."""
+        settings = f"preload = {str(self.preload).lower()}\nworkers = {workers}\ntimeout = 5\n"
+        (self.tree.cwd / "forkq.toml").write_text(f"[forkq]\n{settings}{more}")
+
+    def state(self) -> str:
+        """Of the last restart."""
+        return str(self.tree.status().get("restart", {}).get("state"))
+
+
+@pytest.fixture
+def release(
+    redis_server: Server, redis: Redis, journal: Journal, request: pytest.FixtureRequest
+) -> Iterator[Release]:
+    """Version "one", which runs; with preload if the test says so."""
+    del redis  # its data is flushed before the tree starts
+    preload = getattr(request, "param", False)
+    forkq = ForkqTree(redis_server, app=APP, env=journal.env, args=JSON)
+    made = Release(forkq, preload=preload)
+    made.configure()
+    made.write("one")
+    try:
+        forkq.start().wait_ready()
+        yield made
+    finally:
+        forkq.close()
+
+
+def restart(forkq: ForkqTree) -> tuple[int, str]:
+    """`forkq restart --wait`: its exit code and what it said."""
+    done = forkq.run("restart", "--wait", deadline=DEADLINE)
+    return done.returncode, done.stdout + done.stderr
+
+
+both = pytest.mark.parametrize("release", [False, True], ids=["import", "preload"], indirect=True)
+
+
+@both
+def test_new_code_and_configuration_without_a_new_master(
+    release: Release, redis_server: Server, journal: Journal
+) -> None:
+    """More and fewer children than before, other queues; and a second restart after it."""
+    forkq, pid = release.tree, release.tree.pid
+    old = forkq.children()
+    release.configure(
+        "[capsules.default]\nqueues = ['default', 'more']\nconcurrency = 3\n"
+        "[capsules.other]\nqueues = ['other']\n",
+        workers=1,
+    )
+    release.write("number-two")
+    assert restart(forkq) == (0, f"forkq {pid} restarts its children\nevery child is new\n")
+    wait_until(lambda: not set(old) & set(forkq.children()), what="the end of the old children")
+    names = ["clock", "default.0", "other.0"]
+    wait_until(lambda: sorted(c["name"] for c in status_children(forkq)) == names, what="the rest")
+    jids = [push(redis_server, "Work", 0, queue=name) for name in ("default", "more", "other")]
+    journal.wait("number-two", jids)
+    assert forkq.alive
+    assert not zombies(forkq)
+    assert restart(forkq)[0] == 0
+    assert forkq.stop() == 0
+    forkq.assert_gone()
+
+
+@both
+def test_code_that_cannot_be_imported_is_rolled_back(
+    release: Release, redis_server: Server, journal: Journal
+) -> None:
+    """With the reason. The old children go on; with preload their successors have the old code."""
+    forkq, old = release.tree, workers(release.tree)
+    release.write("a-broken-one", top="def oops(:\n")
+    code, said = restart(forkq)
+    assert code == 1
+    assert "rolled back, the old children go on" in said
+    assert "SyntaxError" in said
+    wait_until(lambda: workers(forkq) == old, what="the old children alone")
+    if release.preload:
+        old[0].kill()
+        wait_until(lambda: len(workers(forkq)) == 2 and forkq.ready(), what="a successor")
+    jid = push(redis_server, "Work", 0)
+    journal.wait("one", [jid])
+    release.write("the-mended-one")
+    assert restart(forkq)[0] == 0
+    journal.wait("the-mended-one", [push(redis_server, "Work", 0)])
+
+
+@both
+def test_code_whose_first_job_kills_its_child_is_rolled_back(
+    release: Release, redis_server: Server, redis: Redis, journal: Journal
+) -> None:
+    """No other child gets it, and every job is done, by the old code."""
+    forkq, old = release.tree, workers(release.tree)
+    jids = push_many(redis_server, "Work", [[0.1]] * 1000)
+    release.write("a-killer", work="import os; os.kill(os.getpid(), 9)")
+    code, said = restart(forkq)
+    assert code == 1
+    assert "it died with SIGKILL" in said
+    assert set(old) == set(workers(forkq))
+    wait_settled(redis, deadline=60)
+    assert journal.jids("one") == set(jids)
+    begun_by = {line.pid for line in journal.lines("begin")}
+    assert len(begun_by - {child.pid for child in old}) == 1, "the canary alone ran the new code"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[forkq\n", "forkq.toml.*line 1"),
+        ("[forkq]\nworkrs = 1\n", "forkq.toml: forkq.workrs: unknown key"),
+        ('[forkq]\npidfile = "other.pid"\n', r"forkq.toml: \[forkq\] pidfile has changed"),
+        ('[redis]\nprefix = "x"\n', r"forkq.toml: \[redis\] prefix has changed"),
+    ],
+    ids=["syntax", "key", "pidfile", "prefix"],
+)
+def test_a_wrong_configuration_is_refused_and_the_old_tree_goes_on(
+    release: Release, redis_server: Server, journal: Journal, text: str, reason: str
+) -> None:
+    forkq, old = release.tree, release.tree.children()
+    (forkq.cwd / "forkq.toml").write_text(text)
+    forkq.signal(signal.SIGUSR2)
+    (line,) = wait_events(forkq, CALLED_OFF)
+    assert re.search(reason, line["reason"], re.DOTALL)
+    wait_until(lambda: forkq.children() == old, what="the old children alone")
+    journal.wait("one", [push(redis_server, "Work", 0)])
+    assert forkq.stop() == 0
+
+
+@both
+def test_a_steady_stream_of_jobs_never_waits_for_a_child(
+    release: Release, redis_server: Server, redis: Redis, journal: Journal
+) -> None:
+    """At every moment a ready child of the capsule takes jobs."""
+    forkq = release.tree
+    release.write("number-two")
+    pushed: dict[str, float] = {}
+    fewest = 9
+
+    def is_over() -> bool:
+        nonlocal fewest
+        at = time.monotonic()
+        pushed[push(redis_server, "Work", 0.001)] = at
+        fewest = min(fewest, sum(title(child).endswith("busy]") for child in workers(forkq)))
+        return release.state() == "done"
+
+    forkq.signal(signal.SIGUSR2)
+    wait_until(is_over, deadline=DEADLINE, every=0.005, what="the restart")
+    wait_settled(redis)
+    begun = {jid: runs[0].at for jid, runs in journal.runs().items()}
+    longest = max(begun[jid] - at for jid, at in pushed.items())
+    measured(f"{len(pushed)} jobs pushed, longest wait {longest * 1000:.0f} ms")
+    assert fewest >= 1
+    assert journal.jids("number-two")
+    assert journal.jids("end") == set(pushed)
+    assert all(len(runs) == 1 for runs in journal.runs().values())
+    assert longest < within(5)
+
+
+@both
+@pytest.mark.parametrize("step", ["canary boots", "canary watched", "exec", "replacing"])
+def test_the_masters_death_in_each_step_loses_nothing(
+    release: Release, redis_server: Server, redis: Redis, journal: Journal, step: str
+) -> None:
+    """Every process ends by itself, and the next start runs what is left."""
+    forkq = release.tree
+    if step == "exec" and not release.preload:
+        pytest.skip("without preload there is no import during the exec")
+    jids = push_many(redis_server, "Work", [[0.05]] * 1000)
+    reach(release, step)
+    forkq.process.kill()
+    forkq.process.wait()
+    release.hang.unlink(missing_ok=True)
+    wait_until(lambda: not forkq.processes(), deadline=30, what="the end of its children")
+    forkq.start().wait_ready()
+    wait_settled(redis, deadline=60)
+    assert journal.jids("end") == set(jids)
+    assert forkq.stop() == 0
+    forkq.assert_gone()
+
+
+@both
+@pytest.mark.parametrize("step", ["canary boots", "canary watched", "replacing"])
+def test_the_new_childs_death_in_each_step_is_rolled_back(
+    release: Release, redis_server: Server, redis: Redis, journal: Journal, step: str
+) -> None:
+    forkq, old = release.tree, [child.pid for child in workers(release.tree)]
+    if step == "replacing" and release.preload:
+        pytest.skip("with preload a child boots at once")
+    jids = push_many(redis_server, "Work", [[0.05]] * 500)
+    reach(release, step)
+    name = "default.0" if step == "replacing" else "canary"
+    (new,) = [
+        child["pid"]
+        for child in status_children(forkq)
+        if child["name"] == name and child["pid"] not in old
+    ]
+    os.kill(new, signal.SIGKILL)
+    wait_until(lambda: release.state() == "rolled back", deadline=30, what="the rollback")
+    release.hang.unlink(missing_ok=True)
+    wait_until(lambda: len(workers(forkq)) == 2, what="two children")
+    wait_settled(redis, deadline=60)
+    assert journal.jids("end") == set(jids)
+    assert restart(forkq)[0] == 0
+    assert forkq.stop() == 0
+    forkq.assert_gone()
+
+
+@pytest.mark.parametrize("release", [True], ids=["preload"], indirect=True)
+@pytest.mark.parametrize("step", ["canary boots", "canary watched", "exec"])
+def test_a_stop_in_each_step_ends_the_tree(release: Release, step: str) -> None:
+    """One that comes during the exec is obeyed after it."""
+    forkq = release.tree
+    reach(release, step)
+    forkq.signal(signal.SIGTERM)
+    if step == "exec":
+        release.hang.unlink()
+    assert forkq.wait() == 0
+    forkq.assert_gone()
+
+
+@pytest.mark.parametrize("release", [True], ids=["preload"], indirect=True)
+def test_a_configuration_that_breaks_during_the_exec_is_waited_for(
+    release: Release, redis_server: Server, journal: Journal
+) -> None:
+    """The canary has read a right one. The children work on meanwhile, and the lock stands."""
+    forkq = release.tree
+    right = (forkq.cwd / "forkq.toml").read_text()
+    release.write("number-two")
+    forkq.signal(signal.SIGUSR2)
+    wait_until(lambda: canary_state(forkq) == "running", deadline=30, what="a ready canary")
+    (forkq.cwd / "forkq.toml").write_text("[forkq\n")
+    forkq.wait_log("the configuration is wrong now; waiting")
+    journal.wait("end", [push(redis_server, "Work", 0)])
+    (forkq.cwd / "forkq.toml").write_text(right)
+    wait_until(lambda: release.state() == "done", deadline=30, what="the restart")
+    assert "already running" in forkq.run("start", "-r", "jobs").stderr
+    assert forkq.stop() == 0
+
+
+@pytest.mark.parametrize("release", [True], ids=["preload"], indirect=True)
+def test_code_that_came_after_the_canary_is_tried_before_the_exec(release: Release) -> None:
+    """The master itself would die of this import."""
+    forkq = release.tree
+    reach(release, "canary watched")
+    release.write("a-killer", top="import os\nos.kill(os.getpid(), 9)\n")
+    forkq.signal(signal.SIGUSR2)
+    (line,) = wait_events(forkq, CALLED_OFF)
+    assert "it died with SIGKILL before it was ready" in line["reason"]
+    assert forkq.stop() == 0
+    forkq.assert_gone()
+
+
+def test_status_tells_of_a_restart_that_was_rolled_back(release: Release) -> None:
+    forkq = release.tree
+    release.write("a-broken-one", top="raise RuntimeError('no such luck')\n")
+    code, said = restart(forkq)
+    assert (code, "RuntimeError: no such luck" in said) == (1, True)
+    assert "restart: rolled back (RuntimeError: no such luck)" in forkq.run("status").stdout
+
+
+def test_the_embedded_server_stays_as_it_is(journal: Journal) -> None:
+    """The next program of the master finds it, and ends it with the tree."""
+    forkq = ForkqTree("embedded", app=APP, env=journal.env, args=JSON)
+    release = Release(forkq, preload=True)
+    release.write("one")
+    try:
+        forkq.start().wait_ready()
+        servers = forkq.children("server")
+        release.write("number-two")
+        assert restart(forkq)[0] == 0
+        assert forkq.children("server") == servers
+        assert forkq.stop() == 0
+        forkq.assert_gone()
+    finally:
+        forkq.close()
+
+
+@pytest.mark.parametrize("release", [True], ids=["preload"], indirect=True)
+def test_a_child_that_dies_during_the_exec_is_rescued_and_replaced(
+    release: Release, redis_server: Server, redis: Redis, journal: Journal
+) -> None:
+    """Its master knows it after the exec as before."""
+    forkq = release.tree
+    running = push(redis_server, "Gate", str(forkq.cwd / "open"))
+    journal.wait("begin", [running])
+    pid = journal.lines("begin")[0].pid
+    reach(release, "exec")
+    os.kill(pid, signal.SIGKILL)
+    (forkq.cwd / "open").touch()
+    release.hang.unlink()
+    journal.wait("end", [running])
+    wait_until(lambda: release.state() == "done", deadline=30, what="the restart")
+    wait_settled(redis)
+    assert [line["how"] for line in events(forkq, "child died")] == ["SIGKILL"]
+    assert forkq.stop() == 0
+
+
+def reach(release: Release, step: str) -> None:
+    """Brings a restart to ``step``, where it stays: new code hangs in its import while the file
+    ``hang`` exists."""
+    forkq = release.tree
+    hanging = f"import time, pathlib\nwhile pathlib.Path({str(release.hang)!r}).exists():\n"
+    hanging += "    time.sleep(0.01)\n"
+    release.write("number-two", top=hanging)
+    if step == "canary boots":
+        release.hang.touch()
+    forkq.signal(signal.SIGUSR2)
+    if step == "canary boots":
+        wait_until(lambda: canary_state(forkq) == "booting", deadline=30, what="the canary")
+        return
+    wait_until(lambda: canary_state(forkq) == "running", deadline=30, what="a ready canary")
+    if step == "canary watched":
+        return
+    if release.preload and step == "replacing":
+        wait_until(lambda: release.state() == "replacing", deadline=30, what="the exec")
+        return
+    release.hang.touch()
+    if step == "exec":
+        wait_until(lambda: "booting" in title(psutil.Process(forkq.pid)), what="the exec")
+    else:
+        wait_until(lambda: release.state() == "replacing", deadline=30, what="the exec")
+        wait_until(lambda: len(status_children(forkq)) == 5, what="the first new child")
+
+
+def canary_state(forkq: ForkqTree) -> str:
+    """As the master knows it."""
+    return next((c["state"] for c in status_children(forkq) if c["name"] == "canary"), "")
+
+
+def status_children(forkq: ForkqTree) -> list[dict[str, Any]]:
+    """The tree's children, as the master knows them."""
+    found: list[dict[str, Any]] = forkq.status().get("children", [])
+    return found
