@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,11 @@ from setproctitle import setproctitle
 
 from ..config.config import Config
 from ..config.limit_tables import warnings
+from ..doctor.app import preload
+from ..doctor.examination import at_start_of_host, at_start_of_server
+from ..doctor.finding import Finding
+from ..doctor.opened import Opened
+from ..doctor.probe import AppReport
 from ..errors import CannotBoot, ConfigError, ForkqError
 from ..master.embedded_redis import EmbeddedRedis
 from ..master.loop import Master
@@ -27,7 +33,7 @@ from ..store.dead_set import DeadSet
 from ..store.recovery import Recovery
 from ..store.refusals import failure, refuses
 from ..store.rights import check_rights
-from ..store.server_check import check_files, check_server
+from ..store.server_check import check_files
 from ..wire.keys import Keys
 from ..wire.printable import traceback_of
 from ..wire.redis_url import EMBEDDED, redacted_url
@@ -93,7 +99,8 @@ def _assemble(config: Config, pidfile: Pidfile, logger: FilteringBoundLogger) ->
     try:
         _check_server(config, logger)
         if config.preload:
-            _preload(config)
+            _preload(config, logger)
+        _log_findings(at_start_of_host(config), logger)
     except BaseException:
         if embedded is not None:
             embedded.stop()
@@ -105,8 +112,8 @@ def _assemble(config: Config, pidfile: Pidfile, logger: FilteringBoundLogger) ->
 
 
 def _check_server(config: Config, logger: FilteringBoundLogger) -> None:
-    """Logs which settings of the server could lose jobs. A server that is away is no error: the
-    children wait for it. One that is too old or refuses forkq is an error here, before the fork."""
+    """Logs what the server lacks. One that is away is no error: the children wait for it. One that
+    is too old or refuses forkq is an error here, before the fork."""
     settings, shown = config.redis, redacted_url(config.redis.url)
     check_files(settings.url)
     connection = RedisConnection(
@@ -114,8 +121,7 @@ def _check_server(config: Config, logger: FilteringBoundLogger) -> None:
     )
     try:
         connection.connect()
-        for warning in check_server(connection):
-            logger.warning("redis may lose jobs", url=shown, why=warning)
+        _log_findings(at_start_of_server(connection, config), logger)
         check_rights(connection, Keys(settings.prefix))
     except ConnectionLost as error:
         if refuses(error):
@@ -136,11 +142,19 @@ def _hint(url: str) -> str:
     return "check [redis] url or --redis; `--redis embedded` needs no server"
 
 
-def _preload(config: Config) -> None:
+def _log_findings(findings: Iterable[Finding], logger: FilteringBoundLogger) -> None:
+    """The short form of `forkq doctor`: a line for each check that is not ok."""
+    for found in findings:
+        logger.warning(found.what, check=found.check, why=found.why, remedy=found.remedy)
+
+
+def _preload(config: Config, logger: FilteringBoundLogger) -> None:
     """Imports the app before the fork, and freezes it: the garbage collector leaves its objects
     alone, so that the children go on sharing their memory."""
+    opened = Opened()
     try:
-        load_app(config.app)
+        with opened.watch():
+            load_app(config.app)
     except KeyboardInterrupt:
         raise
     except ForkqError as error:
@@ -150,6 +164,8 @@ def _preload(config: Config) -> None:
         raise CannotBoot(
             f"the app {apps} failed while it was preloaded:\n{traceback_of(error)}"
         ) from None
-    refuse_threads()
+    refuse_threads(opened.threads())
+    if sockets := opened.sockets():
+        _log_findings([preload(config, AppReport(sockets=tuple(sockets)))], logger)
     gc.collect()
     gc.freeze()

@@ -17,15 +17,16 @@ from forkq.errors import ConfigError, NotPermitted, ServerReadOnly, ServerUnavai
 from forkq.store.connection import ConnectionLost, RedisConnection
 from forkq.store.refusals import failure, refuses
 from forkq.store.rights import check_rights
-from forkq.store.server_check import check_files, check_server
+from forkq.store.server_check import check_files, check_usable, server_info
 from forkq.wire.keys import Keys
+from forkq.wire.redis_url import redacted_url
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT
 
 DOCUMENT = (CHECKOUT / "docs" / "redis.md").read_text()
 # What only commands and the API use, and what a tree can do without.
 NOT_ASKED_FOR = {
-    "+client|caching", "+client|tracking", "+exec", "+hello", "+info", "+sismember", "+unwatch",
+    "+client|caching", "+client|tracking", "+exec", "+hello", "+sismember", "+unwatch",
     "+watch", "~*-marks", "~deploylock-*",
 }  # fmt: skip
 
@@ -53,8 +54,9 @@ def check(url: str, prefix: str = "") -> None:
     connection = RedisConnection(url)
     try:
         connection.connect()
-        check_server(connection)
         check_rights(connection, Keys(prefix))
+        connection.connect()  # that check closes it
+        check_usable(server_info(connection), redacted_url(url))
     finally:
         connection.close()
 
