@@ -20,6 +20,7 @@ from typing import NoReturn
 import msgspec
 
 from .. import registry
+from ..errors import ForkqError
 from ..runtime.app_loader import load_app
 from ..wire.printable import class_name, message
 from .opened import Opened
@@ -75,6 +76,8 @@ def _report(app: Sequence[str]) -> AppReport:
     try:
         with opened.watch():
             load_app(app)
+    except ForkqError as error:
+        return AppReport(str(error))
     except BaseException as error:  # noqa: BLE001 - the app's own code, SystemExit too
         return AppReport(f"{class_name(type(error))}: {message(error, _LONGEST_MESSAGE)}")
     threads, sockets = tuple(opened.threads()), tuple(opened.sockets())

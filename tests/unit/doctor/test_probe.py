@@ -102,6 +102,11 @@ def test_an_app_that_cannot_be_imported_fails(source: str, said: str) -> None:
     assert (unknown.level, unknown.checked) == ("warn", False)
 
 
+def test_an_app_that_does_not_exist_is_told_as_forkq_start_tells_it() -> None:
+    found = import_app(["no_such_app"], 30)
+    assert found.error.startswith("cannot load the app 'no_such_app'")
+
+
 def test_an_import_that_hangs_ends_at_its_limit() -> None:
     begun = time.monotonic()
     found = report("import threading; threading.Event().wait()", limit=0.3)
