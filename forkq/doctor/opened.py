@@ -1,7 +1,7 @@
 """Notes which threads and sockets a piece of code opens, and the line that opened them.
 
 A preloaded app must open none: children would share its sockets, and its threads do not exist after
-a fork. Nothing stays replaced afterwards, so jobs pay nothing for it.
+a fork. Nothing of this stays in force afterwards, so jobs pay nothing for it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 _FORKQ: Final = f"{Path(__file__).parents[1]}{os.sep}"
 _STANDARD: Final = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
@@ -30,19 +31,40 @@ class Opened:
         self._threads: list[tuple[threading.Thread, str]] = []
         self._sockets: list[tuple[weakref.ref[socket.socket], str]] = []
         self._before: set[str] = set()
+        self._watching = False
 
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Notes what its block opens."""
         self._before = _socket_descriptors()
-        start, make = threading.Thread.start, socket.socket.__init__
-        kinds = cast("Any", threading.Thread), cast("Any", socket.socket)
-        kinds[0].start = _noting(start, self._note_thread)
-        kinds[1].__init__ = _noting(make, self._note_socket)
+        self._watching = True
+        with (
+            self._noting(threading.Thread, "start", self._note_thread),
+            self._noting(socket.socket, "__init__", self._note_socket),
+        ):
+            try:
+                yield
+            finally:
+                self._watching = False
+
+    @contextmanager
+    def _noting(self, kind: type, name: str, note: Callable[[Any], None]) -> Iterator[None]:
+        """Calls ``note`` with each object whose method ``name`` is called. What the app has put
+        around the method meanwhile (Sentry does) stays there."""
+        method = getattr(kind, name)
+
+        @wraps(method)
+        def noted(self_: Any, *args: Any, **kwargs: Any) -> None:
+            method(self_, *args, **kwargs)
+            if self._watching:
+                note(self_)
+
+        setattr(kind, name, noted)
         try:
             yield
         finally:
-            kinds[0].start, kinds[1].__init__ = start, make
+            if getattr(kind, name) is noted:
+                setattr(kind, name, method)
 
     def _note_thread(self, thread: threading.Thread) -> None:
         self._threads.append((thread, _place()))
@@ -60,16 +82,6 @@ class Opened:
         places = [place for fd, place in known if fd >= 0]
         unknown = _socket_descriptors() - self._before - {str(fd) for fd, _ in known}
         return places + ["by a library, no line is known"] * len(unknown)
-
-
-def _noting(method: Callable[..., None], note: Callable[[Any], None]) -> Callable[..., None]:
-    """``method``, which also calls ``note`` with its object."""
-
-    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
-        method(self, *args, **kwargs)
-        note(self)
-
-    return noted
 
 
 def _place() -> str:

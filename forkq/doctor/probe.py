@@ -53,14 +53,13 @@ def import_app(app: Sequence[str], limit: float) -> AppReport:
         return _decoded(_read(read_end, time.monotonic() + limit), limit)
     finally:
         os.close(read_end)
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)  # it has reported, or it hangs
-        os.waitpid(pid, 0)
+        _end(pid)
 
 
 def _run(app: Sequence[str], write_end: int) -> NoReturn:
     """The fork's whole life. It ends without the exit hooks of the app and of this command."""
     try:
+        os.setsid()
         os.dup2(2, 1)
         with Path(os.devnull).open(encoding="utf-8") as null:
             os.dup2(null.fileno(), 0)
@@ -69,6 +68,14 @@ def _run(app: Sequence[str], write_end: int) -> NoReturn:
             pipe.write(report + b"\n")
     finally:
         os._exit(0)
+
+
+def _end(pid: int) -> None:
+    """The fork has reported, or it hangs. What its app has started ends with it."""
+    for kill in (os.killpg, os.kill):
+        with suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
 def _report(app: Sequence[str]) -> AppReport:

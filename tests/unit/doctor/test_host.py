@@ -59,10 +59,17 @@ def test_the_real_limits_of_this_process_can_be_read() -> None:
     assert (found.level, found.checked) == ("ok", True)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the limit of processes does not hold for root")
-def test_the_user_s_limit_of_processes_counts() -> None:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    assert soft == resource.RLIM_INFINITY or f"{soft:,}" in processes(config()).what
+@pytest.mark.parametrize(("user", "level"), [(0, "ok"), (1000, "fail")])
+def test_the_user_s_limit_of_processes_counts_unless_it_is_root(
+    monkeypatch: pytest.MonkeyPatch, user: int, level: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    resource.setrlimit(resource.RLIMIT_NPROC, (5, hard))
+    try:
+        assert processes(config()).level == level
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
 
 
 # Control groups. Their files are the kernel's; these are copies of their form.

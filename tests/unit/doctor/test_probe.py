@@ -7,12 +7,13 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from forkq.doctor.app import app, preload
 from forkq.doctor.opened import Opened
 from forkq.doctor.probe import AppReport, import_app
-from tests.support.waiting import within
+from tests.support.waiting import wait_until, within
 from tests.unit.doctor.shared import config
 
 
@@ -122,6 +123,46 @@ def test_a_thread_that_never_ends_does_not_keep_the_command() -> None:
 def test_no_app_is_a_warning() -> None:
     assert app(config(), None).checked is False
     assert preload(config(), None).checked is False
+
+
+def test_what_the_app_puts_around_a_start_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Sentry does while it is imported. The thread is not noted after the block."""
+    monkeypatch.setattr(threading.Thread, "start", threading.Thread.start)  # put back at the end
+    opened = Opened()
+    started: list[threading.Thread] = []
+    with opened.watch():
+        inner = threading.Thread.start
+
+        def wrapped(thread: threading.Thread) -> None:
+            started.append(thread)
+            inner(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", wrapped)
+    assert vars(threading.Thread)["start"] is wrapped
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    assert (started, opened.threads()) == ([thread], [])
+    done.set()
+    thread.join()
+
+
+def test_what_the_app_starts_ends_with_the_probe() -> None:
+    found = report("""
+        import pathlib, subprocess
+        import forkq
+        child = subprocess.Popen(["sleep", "1000"])
+        forkq.job(name=f"pid-{child.pid}")(print)
+        """)
+    [pid] = [int(name.removeprefix("pid-")) for name in found.jobs if name.startswith("pid-")]
+    wait_until(lambda: not is_alive(pid), what="the end of the app's own process")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_nothing_stays_replaced() -> None:
