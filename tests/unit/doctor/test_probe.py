@@ -142,9 +142,10 @@ def test_what_the_app_puts_around_a_start_stays_there(monkeypatch: pytest.Monkey
     done = threading.Event()
     thread = threading.Thread(target=done.wait)
     thread.start()
-    assert (started, opened.threads()) == ([thread], [])
+    noted = opened.threads()
     done.set()
     thread.join()
+    assert (started, noted) == ([thread], [])
 
 
 def test_what_the_app_starts_ends_with_the_probe() -> None:
