@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..config.config import Config
-from ..wire.printable import cut
-from .finding import Finding, unchecked
+from .finding import Finding, listed, unchecked
 from .probe import AppReport
-
-_SHOWN = 5
 
 
 def app(config: Config, report: AppReport | None) -> Finding:
@@ -43,10 +40,3 @@ def _parts(report: AppReport) -> Iterable[str]:
         yield f"the import starts the threads {listed(report.threads)}"
     if report.sockets:
         yield f"the import opens sockets: {listed(report.sockets)}"
-
-
-def listed(names: Iterable[str]) -> str:
-    """The first of ``names``, and how many more there are."""
-    known = [cut(name) for name in names]
-    more = f" and {len(known) - _SHOWN:,} more" if len(known) > _SHOWN else ""
-    return ", ".join(known[:_SHOWN]) + more

@@ -17,8 +17,7 @@ from ..errors import MalformedPayload
 from ..limits.patterns import matches_any
 from ..wire.payload import loads
 from ..wire.printable import shown_name
-from .app import listed
-from .finding import Finding, unchecked
+from .finding import Finding, listed, unchecked
 from .probe import AppReport
 from .server import Server
 

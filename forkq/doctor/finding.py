@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-from ..wire.printable import cut
+from ..wire.printable import cut, printable
 
 Level: TypeAlias = Literal["ok", "warn", "fail"]
 
 _LONGEST_REASON = 500
+# Names in one line.
+_SHOWN = 5
 _MIB = 1 << 20
 
 
@@ -27,8 +29,9 @@ class Finding:
     checked: bool = True
 
     def __str__(self) -> str:
+        """One line, whatever stands in the message of an app's error."""
         text = "; ".join(part for part in (self.what, self.why, self.remedy) if part)
-        return f"{self.level:<4}  {self.check:<12}  {text}"
+        return printable(f"{self.level:<4}  {self.check:<12}  {text}")
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, and for the fields of a log line."""
@@ -52,3 +55,10 @@ def examine(check: str, make: Callable[[], Finding]) -> Finding:
 def mib(size: float) -> str:
     """A number of bytes for people."""
     return f"{size / _MIB:,.0f} MiB"
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first of ``names``, and how many more there are."""
+    known = [cut(name) for name in names]
+    more = f" and {len(known) - _SHOWN:,} more" if len(known) > _SHOWN else ""
+    return ", ".join(known[:_SHOWN]) + more

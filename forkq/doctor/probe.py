@@ -84,7 +84,7 @@ def _report(app: Sequence[str]) -> AppReport:
         with opened.watch():
             load_app(app)
     except ForkqError as error:
-        return AppReport(str(error))
+        return AppReport(message(error, _LONGEST_MESSAGE))
     except BaseException as error:  # noqa: BLE001 - the app's own code, SystemExit too
         return AppReport(f"{class_name(type(error))}: {message(error, _LONGEST_MESSAGE)}")
     threads, sockets = tuple(opened.threads()), tuple(opened.sockets())

@@ -36,7 +36,8 @@ def test_a_good_app_opens_nothing() -> None:
         threading.Thread(target=print).start()
         for thread in threading.enumerate():
             thread is threading.current_thread() or thread.join()
-        socket.socket().close()
+        CLOSED = socket.socket()
+        CLOSED.close()
         """)
     assert (found.error, found.threads, found.sockets) == ("", (), ())
     assert "Probed" in found.jobs
@@ -92,6 +93,10 @@ def test_a_socket_that_python_did_not_open_is_found_without_its_line() -> None:
         ("import os; os._exit(0)", "ended the process"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "ended the process"),
         ("def", "SyntaxError"),
+        (
+            "raise ValueError('two\\nlines \\x1b[2J' + 'x' * 10_000)",
+            "ValueError: two\nlines \x1b[2J",
+        ),
     ],
 )
 def test_an_app_that_cannot_be_imported_fails(source: str, said: str) -> None:
@@ -99,6 +104,8 @@ def test_an_app_that_cannot_be_imported_fails(source: str, said: str) -> None:
     assert said in found.error
     finding = app(config(app=("probed_app",)), found)
     assert finding.level == "fail"
+    assert str(finding).isprintable()
+    assert len(str(finding)) < 1000
     unknown = preload(config(preload=True), found)
     assert (unknown.level, unknown.checked) == ("warn", False)
 
