@@ -200,7 +200,7 @@ def test_jobs_that_are_served_and_registered_are_ok(redis_server: Server, redis:
 
 
 def test_a_queue_that_nothing_serves_is_named(redis_server: Server, redis: Redis) -> None:
-    push(redis_server, "defualt", "Good", "Good")
+    push(redis_server, "defualt", "Gone", "Gone")
     served, registered = waiting(redis_server)
     assert served.level == "warn"
     assert "defualt (jobs: 2)" in served.what
