@@ -54,7 +54,7 @@ def at_start_of_server(connection: RedisConnection, config: Config) -> list[Find
     """What is not ok of the server, by a few quick commands. Raises ServerUnavailable if forkq
     cannot run there, ConnectionLost, or RedisError without the right to INFO."""
     server = Server(connection, config)
-    check_usable(server.info, server.shown)
+    check_usable(server.info, server.connection)
     return _bad(examine(name, partial(check, server)) for name, check in _AT_START.items())
 
 

@@ -38,7 +38,7 @@ def version(server: Server) -> Finding:
     """Whether forkq works with this version, and with a server in this role."""
     info = server.info
     try:
-        check_usable(info, server.shown)
+        check_usable(info, server.connection)
     except ServerUnavailable as error:
         said = str(error)
         remedy = "see docs/redis.md of forkq for the servers that it works with"

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import ConfigError, ServerReadOnly, ServerUnavailable
-from ..wire.redis_url import files_of
+from ..wire.redis_url import files_of, redacted_url
 from .connection import RedisConnection, ResponseError
 
 MINIMUM_VERSION: Final = (6, 2)
 
 
-def check_usable(info: Mapping[str, str], shown: str) -> None:
-    """Raises ServerUnavailable if the server at the address ``shown`` is too old, or of a kind that
-    forkq cannot work with."""
+def check_usable(info: Mapping[str, str], connection: RedisConnection) -> None:
+    """Raises ServerUnavailable if the server with this INFO is too old, or of a kind that forkq
+    cannot work with."""
+    shown = redacted_url(connection.url)
     version = info.get("redis_version", "0")
     if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM_VERSION:
         raise ServerUnavailable(f"Redis {version} at {shown} is too old; forkq needs 6.2 or later")

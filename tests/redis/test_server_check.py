@@ -19,7 +19,6 @@ from forkq.store.refusals import failure, refuses
 from forkq.store.rights import check_rights
 from forkq.store.server_check import check_files, check_usable, server_info
 from forkq.wire.keys import Keys
-from forkq.wire.redis_url import redacted_url
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT
 
@@ -56,7 +55,7 @@ def check(url: str, prefix: str = "") -> None:
         connection.connect()
         check_rights(connection, Keys(prefix))
         connection.connect()  # that check closes it
-        check_usable(server_info(connection), redacted_url(url))
+        check_usable(server_info(connection), connection)
     finally:
         connection.close()
 
