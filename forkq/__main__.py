@@ -7,7 +7,9 @@ process's title first, before the command line is even imported.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import threading
 
 from setproctitle import setproctitle
 
@@ -17,7 +19,20 @@ from .wire.redis_url import redacted_url
 def main() -> None:
     """Runs the command of ``sys.argv``. Exits."""
     hide_passwords()
-    importlib.import_module(".cli.main", __package__).main()
+    try:
+        importlib.import_module(".cli.main", __package__).main()
+    except SystemExit as end:
+        _leave_threads(int(end.code or 0))
+        raise
+
+
+def _leave_threads(code: int) -> None:
+    """Exits at once if the app has started threads, in a preload that was refused for them: Python
+    would wait until they end."""
+    if any(
+        not each.daemon for each in threading.enumerate() if each is not threading.main_thread()
+    ):
+        os._exit(code)
 
 
 def hide_passwords() -> None:

@@ -44,6 +44,7 @@ _COMMANDS = {
     "pause": "pause",
     "resume": "pause",
     "config": "config",
+    "doctor": "doctor",
     "mark-deploy": "deploy",
     "demo": "demo",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,8 @@ from setproctitle import setproctitle
 
 from ..config.config import Config
 from ..config.limit_tables import warnings
+from ..doctor.examination import at_start_of_host, at_start_of_server
+from ..doctor.finding import Finding
 from ..errors import ConfigError
 from ..master.embedded_redis import EmbeddedRedis
 from ..master.handover import CanaryRecord, MasterRecord, fixed, take_record
@@ -25,7 +28,7 @@ from ..store.dead_set import DeadSet
 from ..store.recovery import Recovery
 from ..store.refusals import failure, refuses
 from ..store.rights import check_rights
-from ..store.server_check import check_files, check_server
+from ..store.server_check import check_files
 from ..wire.keys import Keys
 from ..wire.redis_url import EMBEDDED, redacted_url
 from .fresh import await_configuration, preload_if_possible, start_canary
@@ -103,7 +106,8 @@ def _assemble(
             config = preload_if_possible(config, logger)
         else:
             _check_server(config, logger)
-            preload(config)
+            sockets = preload(config)
+            _log_findings(at_start_of_host(config, sockets), logger)
     except BaseException:
         if embedded is not None:
             embedded.stop()
@@ -119,8 +123,8 @@ def _assemble(
 
 
 def _check_server(config: Config, logger: FilteringBoundLogger) -> None:
-    """Logs which settings of the server could lose jobs. A server that is away is no error: the
-    children wait for it. One that is too old or refuses forkq is an error here, before the fork."""
+    """Logs what the server lacks. One that is away is no error: the children wait for it. One that
+    is too old or refuses forkq is an error here, before the fork."""
     settings, shown = config.redis, redacted_url(config.redis.url)
     check_files(settings.url)
     connection = RedisConnection(
@@ -128,8 +132,7 @@ def _check_server(config: Config, logger: FilteringBoundLogger) -> None:
     )
     try:
         connection.connect()
-        for warning in check_server(connection):
-            logger.warning("redis may lose jobs", url=shown, why=warning)
+        _log_findings(at_start_of_server(connection, config), logger)
         check_rights(connection, Keys(settings.prefix))
     except ConnectionLost as error:
         if refuses(error):
@@ -153,3 +156,9 @@ def _hint(url: str) -> str:
     if url.startswith("sentinel"):
         return "check the addresses and the name in [redis] url or --redis; is there a failover?"
     return "check [redis] url or --redis; `--redis embedded` needs no server"
+
+
+def _log_findings(findings: Iterable[Finding], logger: FilteringBoundLogger) -> None:
+    """The short form of `forkq doctor`: a line for each check that is not ok."""
+    for found in findings:
+        logger.warning(found.what, check=found.check, why=found.why, remedy=found.remedy)

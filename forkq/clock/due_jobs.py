@@ -11,7 +11,8 @@ from ..store.connection import Command, RedisConnection
 from ..store.scripts import DUE_JOBS
 from ..store.steps import checked
 from ..wire.keys import Keys
-from ..wire.payload import DEFAULT_QUEUE, dumps, loads, wrap_malformed
+from ..wire.malformed import wrap_malformed
+from ..wire.payload import DEFAULT_QUEUE, dumps, loads
 from ..wire.times import now
 
 # Small enough that no script delays the server's other clients, large enough that many due jobs are

@@ -199,7 +199,7 @@ class Master:
     def _hand_over(self) -> str:
         """Executes the master's next program. Returns only if that fails, with the reason; with ""
         if the master must return jobs to their queues or obey a signal first."""
-        if any((self._rescue.due, self._removals.due, *self._replacements)):
+        if any(x is not None for x in (self._rescue.due, self._removals.due, *self._replacements)):
             return ""
         numbers, reason = self._succession.execute(self._restart, quiet=self._quiet)
         self._obey(numbers)

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -198,14 +198,15 @@ class _Pipes(NamedTuple):
         os.close(self.child_report)
 
 
-def refuse_threads() -> None:
+def refuse_threads(places: Sequence[str] = ()) -> None:
     """Raises CannotBoot if this process has threads: a lock that one of them holds would stay
-    locked in every child."""
+    locked in every child. ``places`` are their names with the lines that started them, if known."""
     others = [t.name for t in threading.enumerate() if t is not threading.current_thread()]
     if others:
+        names = ", ".join(places or others)
         raise CannotBoot(
-            f"cannot fork: the preloaded app has started the threads {', '.join(others)}; start "
-            'them in @forkq.on("startup"), or set preload = false'
+            f"cannot fork: the preloaded app has started the threads {names}; start them in "
+            '@forkq.on("startup"), or set preload = false'
         )
 
 

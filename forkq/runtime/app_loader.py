@@ -10,23 +10,34 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
-from ..errors import CannotBoot
+from ..errors import CannotBoot, ForkqError
 
 
 def load_app(targets: Iterable[str]) -> None:
     """Imports each target: ``app.jobs``, ``app.jobs:attribute`` or ``./app/jobs.py``.
 
     Puts the working directory on the import path. Raises CannotBoot if a target does not exist,
-    with the folders that were searched. An error in the app's own code passes through.
+    with the folders that were searched, or if forkq refuses what it defines, such as a job. Another
+    error in the app's own code passes through.
     """
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     for target in targets:
         name, _, attribute = target.partition(":")
-        module = _load_file(Path(name)) if _is_path(name) else _load_module(name)
+        module = _load(target, name)
         if attribute and not hasattr(module, attribute):
             raise CannotBoot(f"cannot load the app {target!r}: {name} has no {attribute!r}")
+
+
+def _load(target: str, name: str) -> ModuleType:
+    """The module of ``target``. Raises CannotBoot, which names the target."""
+    try:
+        return _load_file(Path(name)) if _is_path(name) else _load_module(name)
+    except CannotBoot:
+        raise
+    except ForkqError as error:
+        raise CannotBoot(f"cannot load the app {target!r}: {error}") from None
 
 
 def _is_path(name: str) -> bool:

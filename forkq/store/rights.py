@@ -19,7 +19,7 @@ from .refusals import RIGHTS
 # refuses tracking, forkq polls. WATCH and EXEC are left out: only commands and the API use them.
 _COMMANDS: Final = (
     "bitfield k get u8 0,del k,evalsha 0 0,exists k,expire k 1,get k,getex k,hdel k f,hexists k f,"
-    "hget k f,hgetall k,hincrby k f 1,hkeys k,hlen k,hmget k f,hset k f v,incr k,incrby k 1,"
+    "hget k f,hgetall k,hincrby k f 1,hkeys k,hlen k,hmget k f,hset k f v,incr k,incrby k 1,info,"
     "lindex k 0,llen k,lpop k,lpush k v,lrange k 0 0,ltrim k 0 0,mget k,ping,pttl k,rpop k,"
     "rpush k v,sadd k m,script load s,set k v,smembers k,smismember k m,srem k m,time,type k,"
     "zadd k 0 m,zcard k,zmscore k m,zrange k 0 0,zrem k m,zremrangebyrank k 0 0,"
@@ -29,11 +29,20 @@ _COMMANDS: Final = (
 
 def check_rights(connection: RedisConnection, keys: Keys) -> None:
     """Raises NotPermitted, with all missing rights, unless master, children and clock may do all
-    that they do.
+    that they do. Where MULTI fails for another reason (a full server), nothing is checked."""
+    if missing := missing_rights(connection, keys):
+        raise NotPermitted(
+            f"Redis at {redacted_url(connection.url)}: the user of this URL lacks rights that "
+            f"forkq needs: {' '.join(missing)}; {RIGHTS}"
+        )
+
+
+def missing_rights(connection: RedisConnection, keys: Keys) -> list[str] | None:
+    """The rights that the user lacks, as ACL SETUSER takes them; None if Redis refuses MULTI for
+    another reason, such as a full memory.
 
     Redis checks the rights for a command when it queues it in a transaction. This transaction is
-    never executed: its connection is closed. Where MULTI fails for another reason (a full server),
-    nothing is checked.
+    never executed: its connection is closed.
     """
     commands = [command.split() for command in _COMMANDS.split(",")]
     named = _keys(keys)
@@ -56,12 +65,8 @@ def check_rights(connection: RedisConnection, keys: Keys) -> None:
     if _denied(begun):
         missing.insert(0, "+multi")
     elif isinstance(begun, Exception):
-        return
-    if missing:
-        raise NotPermitted(
-            f"Redis at {redacted_url(connection.url)}: the user of this URL lacks rights that "
-            f"forkq needs: {' '.join(missing)}; {RIGHTS}"
-        )
+        return None
+    return missing
 
 
 def _keys(keys: Keys) -> dict[str, str]:

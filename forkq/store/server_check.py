@@ -14,32 +14,19 @@ from .sentinel import MasterLost
 MINIMUM_VERSION: Final = (6, 2)
 
 
-def check_server(connection: RedisConnection) -> list[str]:
-    """Warnings for the operator about this server. Raises ServerUnavailable if it is too old, or of
-    a kind that forkq cannot work with."""
-    info = _info(connection)
+def check_usable(info: Mapping[str, str], connection: RedisConnection) -> None:
+    """Raises ServerUnavailable if the server with this INFO is too old, or of a kind that forkq
+    cannot work with."""
+    shown = redacted_url(connection.url)
     version = info.get("redis_version", "0")
     if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM_VERSION:
-        raise ServerUnavailable(
-            f"Redis {version} at {redacted_url(connection.url)} is too old; "
-            "forkq needs 6.2 or later"
-        )
+        raise ServerUnavailable(f"Redis {version} at {shown} is too old; forkq needs 6.2 or later")
     _check_role(info, connection)
-    warnings = []
-    policy = info.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
-        warnings.append(
-            f"maxmemory-policy is {policy}: a full server would delete jobs; set it to noeviction"
-        )
-    if info.get("aof_enabled") == "0" and not info.get("rdb_saves_configured"):
-        warnings.append(
-            "neither AOF nor RDB snapshots are on: a restart of Redis loses every job; "
-            "set appendonly yes"
-        )
-    return warnings
 
 
-def _info(connection: RedisConnection) -> dict[str, str]:
+def server_info(connection: RedisConnection) -> dict[str, str]:
+    """The fields of INFO, with ``rdb_saves_configured``: "" if snapshots are off, "unknown" if the
+    server does not say."""
     reply: bytes = connection.call("INFO")
     lines = reply.decode("utf-8", "replace").splitlines()
     info = dict(line.split(":", 1) for line in lines if ":" in line)

@@ -8,7 +8,7 @@ minute. docs/decisions/012.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..wire import times
 from .connection import RedisConnection, ResponseError
@@ -40,18 +40,14 @@ class ServerTime:
 
     def measure(self, connection: RedisConnection) -> None:
         """One command. Raises ConnectionLost."""
-        sent = times.steady()
         try:
-            seconds, microseconds = connection.call("TIME")
+            measured = measure_clocks(connection)
         except ResponseError as error:  # the user has no right to TIME
             self._go_by_host(error)
             return
-        received, here = times.steady(), time.time()
-        trip = received - sent
-        there = int(seconds) + int(microseconds) / 1e6 + trip / 2
         self._refused = False
-        self._note(here - there, trip)
-        times.follow(here - self._ahead, received)
+        self._note(measured.ahead, measured.trip)
+        times.follow(measured.here - self._ahead, measured.received)
 
     def _note(self, ahead: float, trip: float) -> None:
         """Adopts the difference, unless it is small, or a long round trip makes it uncertain."""
@@ -70,3 +66,23 @@ class ServerTime:
         if self._log is not None and not self._refused:
             self._log.warning(_UNKNOWN, error=str(error))
         self._refused = True
+
+
+class Measurement(NamedTuple):
+    """By how many seconds this host's clock is ahead of the server's, and how long the round trip
+    took. At the steady time ``received`` this host's clock said ``here``."""
+
+    ahead: float
+    trip: float
+    here: float
+    received: float
+
+
+def measure_clocks(connection: RedisConnection) -> Measurement:
+    """One command. Raises ConnectionLost, or ResponseError without the right to TIME."""
+    sent = times.steady()
+    seconds, microseconds = connection.call("TIME")
+    received, here = times.steady(), time.time()
+    trip = received - sent
+    there = int(seconds) + int(microseconds) / 1e6 + trip / 2
+    return Measurement(here - there, trip, here, received)

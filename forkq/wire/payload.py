@@ -7,7 +7,6 @@ write a tuple, a datetime or NaN, and the job would get another value than was p
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import secrets
@@ -20,15 +19,12 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from ..errors import ForkqError, InvalidJob, MalformedPayload, shown
-from .times import now
+from ..errors import InvalidJob, MalformedPayload, shown
 
 Payload: TypeAlias = "dict[str, Any]"
 StrictArgs: TypeAlias = Literal["raise", "warn", "off"]
 
 DEFAULT_QUEUE = "default"
-# The class of a buried payload that was JSON but no object (docs/wire.md).
-MALFORMED = "forkq.malformed"
 # What a push may have, unless the client is told otherwise. Ruby's parser reads 100 levels.
 MAX_SIZE: Final = 16 << 20
 MAX_NESTING: Final = 100
@@ -40,7 +36,6 @@ _SAFE_LIMIT: Final = 5000
 _STRING = re.compile(rb'"[^"]*"')
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_STEPS = bytes(set(range(256)) - set(b"[{]}"))
-_BEGINS_JSON = '["-0123456789tfn/'
 # A larger `retry_for` is a time stamp by mistake: the job would be retried for ever.
 _RETRY_FOR_CEILING = 1e9
 # What becomes of a job that has killed too many processes, and how many it may kill: crash records
@@ -94,7 +89,7 @@ def bounded(raw: bytes) -> bytes:
     """``raw``, JSON that another process wrote. Raises MalformedPayload if it is too large, or too
     deeply nested, to be decoded."""
     if len(raw) > LARGEST or sys.getrecursionlimit() > _SAFE_LIMIT:
-        found = _beyond(raw, LARGEST, DEEPEST)
+        found = beyond(raw, LARGEST, DEEPEST)
         if found is not None:
             raise MalformedPayload(f"not decoded: it has {found}")
     return raw
@@ -102,13 +97,13 @@ def bounded(raw: bytes) -> bytes:
 
 def check_bounds(job: str, raw: bytes, size: int, nesting: int) -> None:
     """Raises InvalidJob if ``raw``, the payload of ``job``, is larger or more deeply nested."""
-    found = _beyond(raw, size, nesting)
+    found = beyond(raw, size, nesting)
     if found is not None:
         remedy = "pass an id or a file's name, or raise max_payload_size or max_nesting"
         raise InvalidJob(f"job {shown(job)}: its payload has {found}; {remedy}")
 
 
-def _beyond(raw: bytes, size: int, nesting: int) -> str | None:
+def beyond(raw: bytes, size: int, nesting: int) -> str | None:
     """Which bound ``raw`` exceeds; None if it keeps both."""
     if len(raw) > size:
         return f"{len(raw):,} bytes, and the most is {size:,}"
@@ -130,49 +125,6 @@ def dumps(job: Payload) -> bytes:
     except _UNWRITABLE as error:
         name, reason = job.get("class"), _first_unwritable(job) or f"it cannot be written: {error}"
         raise InvalidJob(f"job {shown(name)}: {reason}") from None
-
-
-def wrap_malformed(raw: bytes, queue: str, error: ForkqError) -> bytes:
-    """What to bury of a payload that is no job, because of ``error``. JSON that is no object would
-    break Sidekiq's Dead page, so it becomes the argument of an object; others stay as they are."""
-    if not _is_foreign_json(raw):
-        return raw
-    moment = now()
-    return dumps(
-        {
-            "class": MALFORMED,
-            "args": [raw.decode("utf-8", "replace")],
-            "jid": new_jid(),
-            "queue": queue,
-            "retry": 0,  # "retry now" in a web UI buries it again
-            "created_at": moment,
-            "error_class": f"{type(error).__module__}.{type(error).__qualname__}",
-            "error_message": str(error),
-            "failed_at": moment,
-        }
-    )
-
-
-def _is_foreign_json(raw: bytes) -> bool:
-    """Whether a JSON parser may read it as another value than an object. The standard library's
-    parser accepts more than msgspec (1e400, odd UTF-8); Ruby's also accepts comments and odd
-    escapes."""
-    text = raw.decode("utf-8", "replace").lstrip()
-    if text[:1] in ("", "{"):
-        return False
-    if _beyond(raw, LARGEST, DEEPEST) is not None:
-        return text[0] in _BEGINS_JSON
-    try:
-        json.loads(text, parse_constant=_refuse)
-    except ValueError:
-        return text[0] in _BEGINS_JSON and any(odd in text for odd in ("/*", "//", "\\"))
-    except RecursionError:
-        pass
-    return True
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)  # NaN and Infinity: no JSON
 
 
 def new_jid() -> str:

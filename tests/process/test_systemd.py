@@ -347,6 +347,15 @@ def port_is_open(box: Box, port: int) -> bool:
     return f"127.0.0.1:{port}" in box.run("ss", "--listening", "--tcp", "--numeric").stdout
 
 
+def test_a_unit_that_would_cut_a_stop_short_is_told_at_the_start(unit: Unit) -> None:
+    """Without sd_notify the master cannot ask for more time. Root may ask systemd for the limit."""
+    alone = ["WatchdogSec=0", "Type=exec", "NotifyAccess=none", "User=root", "Group=root"]
+    unit.drop_in([*DROP_IN, *alone, "TimeoutStopSec=3"])
+    unit.ask("start")
+    told = "forkq.service: TimeoutStopSec is 3 s, a stop takes up to 7 s"
+    wait_until(lambda: told in unit.log(), what="the warning")
+
+
 @pytest.mark.parametrize(
     ("status", "setting"),
     [

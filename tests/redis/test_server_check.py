@@ -17,7 +17,7 @@ from forkq.errors import ConfigError, NotPermitted, ServerReadOnly, ServerUnavai
 from forkq.store.connection import ConnectionLost, RedisConnection
 from forkq.store.refusals import failure, refuses
 from forkq.store.rights import check_rights
-from forkq.store.server_check import check_files, check_server
+from forkq.store.server_check import check_files, check_usable, server_info
 from forkq.wire.keys import Keys
 from tests.support.documents import redis_rights
 from tests.support.sentinels import Sentinel
@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until
 
 # What only commands and the API use, and what a tree can do without.
 NOT_ASKED_FOR = {
-    "+client|caching", "+client|tracking", "+exec", "+hello", "+info", "+sismember", "+unwatch",
+    "+client|caching", "+client|tracking", "+exec", "+hello", "+sismember", "+unwatch",
     "+watch", "~*-marks", "~deploylock-*",
 }  # fmt: skip
 
@@ -48,8 +48,9 @@ def check(url: str, prefix: str = "") -> None:
     connection = RedisConnection(url)
     try:
         connection.connect()
-        check_server(connection)
         check_rights(connection, Keys(prefix))
+        connection.connect()  # that check closes it
+        check_usable(server_info(connection), connection)
     finally:
         connection.close()
 

@@ -32,7 +32,8 @@ from forkq.errors import ConfigError, InvalidJob, InvalidSchedule, MalformedPayl
 from forkq.runtime.pipe import Reader, facts, orders
 from forkq.store.crash_record import Crash, Lease, spliced, stamped
 from forkq.wire.lease import UnitOfWork
-from forkq.wire.payload import dumps, loads, wrap_malformed
+from forkq.wire.malformed import wrap_malformed
+from forkq.wire.payload import dumps, loads
 from forkq.wire.printable import class_and_jid
 
 SEED: Final = int(os.environ.get("FORKQ_TEST_FUZZ_SEED", "1"))

@@ -19,7 +19,8 @@ from ...errors import Crashed, InvalidJob, MalformedPayload, Shutdown
 from ...registry import DISCARD, KILL, JobSpec
 from ...wire import marks
 from ...wire.lease import UnitOfWork
-from ...wire.payload import Payload, dumps, loads, wrap_malformed
+from ...wire.malformed import wrap_malformed
+from ...wire.payload import Payload, dumps, loads
 from ...wire.printable import class_name, frames, message
 from ...wire.times import now, seconds
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from redis import exceptions
 
 from forkq.errors import ConfigError, ServerUnavailable
 from forkq.store.connection import ConnectionLost, RedisConnection, refused
 from forkq.store.refusals import refuses
-from forkq.store.server_check import check_server
+from forkq.store.server_check import check_usable
 
 URL = "redis://user:secret@127.0.0.1:1/0"
 
@@ -80,59 +78,15 @@ def test_a_server_that_is_not_there_is_a_lost_connection() -> None:
     assert not connection.connected
 
 
-class FakeConnection:
-    """A connection to a server with this INFO."""
-
-    url = URL
-
-    def __init__(self, info: dict[str, str], save: Any) -> None:
-        self._info = "".join(f"{key}:{value}\r\n" for key, value in info.items()).encode()
-        self._save = save
-
-    def call(self, *command: Any) -> Any:
-        if command == ("INFO",):
-            return b"# Server\r\n" + self._info
-        if isinstance(self._save, Exception):
-            raise self._save
-        return self._save
-
-
-GOOD = {"redis_version": "7.0.15", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
-
-
-def check(save: Any = None, **info: str) -> list[str]:
-    connection: Any = FakeConnection({**GOOD, **info}, {b"save": b""} if save is None else save)
-    return check_server(connection)
-
-
 @pytest.mark.parametrize("version", ["6.2.0", "6.2.14", "7.0.15", "7.2.4", "10.0.0"])
-def test_a_good_server_gives_no_reason_to_warn(version: str) -> None:
-    assert check(redis_version=version) == []
+def test_a_server_of_this_version_can_be_used(version: str) -> None:
+    check_usable({"redis_version": version}, RedisConnection(URL))
 
 
 @pytest.mark.parametrize("version", ["6.0.16", "5.0.7", "2.8.0"])
 def test_a_server_that_is_too_old_is_refused_with_its_version(version: str) -> None:
     with pytest.raises(ServerUnavailable, match=rf"Redis {version} at redis://user:\*\*\*@.*6\.2"):
-        check(redis_version=version)
-
-
-def test_a_policy_that_deletes_jobs_gives_a_warning() -> None:
-    [warning] = check(maxmemory_policy="allkeys-lru")
-    assert "allkeys-lru" in warning
-    assert "noeviction" in warning
-
-
-@pytest.mark.parametrize("save", [{b"save": b""}, [b"save", b""]])
-def test_missing_persistence_gives_a_warning(save: Any) -> None:
-    [warning] = check(save, aof_enabled="0")
-    assert "appendonly yes" in warning
-
-
-@pytest.mark.parametrize(
-    "save", [{b"save": b"3600 1"}, [b"save", b"3600 1"], exceptions.ResponseError("NOPERM")]
-)
-def test_snapshots_or_a_managed_server_are_good_enough(save: Any) -> None:
-    assert check(save, aof_enabled="0") == []
+        check_usable({"redis_version": version}, RedisConnection(URL))
 
 
 def test_a_connection_may_reconnect_without_limit() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from forkq.errors import ConfigError, InvalidJob, MalformedPayload
+from forkq.wire.malformed import wrap_malformed
 from forkq.wire.payload import (
     DEEPEST,
     LARGEST,
@@ -19,7 +20,6 @@ from forkq.wire.payload import (
     dumps,
     loads,
     validate,
-    wrap_malformed,
 )
 
 LEVELS = 100_000
@@ -39,7 +39,8 @@ from forkq.cron.entry import Entry
 from forkq.errors import ForkqError, InvalidSchedule, MalformedPayload
 from forkq.store.crash_record import Crash, Lease, spliced, stamped
 from forkq.wire.lease import UnitOfWork
-from forkq.wire.payload import loads, wrap_malformed
+from forkq.wire.malformed import wrap_malformed
+from forkq.wire.payload import loads
 from forkq.wire.printable import class_and_jid
 
 def deep(before, opens, closes, after):

@@ -1,0 +1,42 @@
+"""Checks of the app: whether it can be imported, and whether it can be preloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..config.config import Config
+from .finding import Finding, listed, unchecked
+from .probe import AppReport
+
+
+def app(config: Config, report: AppReport | None) -> Finding:
+    """Whether children can import the app. ``report`` is None if none is named."""
+    if report is None:
+        return unchecked("app", "no app is named", 'give -r, or set app = "app.jobs"')
+    named = ", ".join(config.app)
+    if report.error:
+        what, remedy = f"{named} cannot be imported: {report.error}", "`forkq start` shows where"
+        return Finding("fail", "app", what, "children cannot boot", remedy)
+    return Finding("ok", "app", f"{named} can be imported; jobs: {len(report.jobs)}")
+
+
+def preload(config: Config, report: AppReport | None) -> Finding:
+    """Which threads and sockets the app opens while it is imported."""
+    if report is None or report.error:
+        return unchecked("preload", "no app was imported")
+    if not report.threads and not report.sockets:
+        return Finding("ok", "preload", "the import of the app opens no thread and no socket")
+    what = "; ".join(_parts(report))
+    if not config.preload:
+        return Finding("ok", "preload", f"off; with preload = true it would matter that {what}")
+    remedy = 'open them in @forkq.on("startup"), or set preload = false'
+    if report.threads:
+        return Finding("fail", "preload", what, "forkq start refuses to fork threads", remedy)
+    return Finding("warn", "preload", what, "all children would share these sockets", remedy)
+
+
+def _parts(report: AppReport) -> Iterable[str]:
+    if report.threads:
+        yield f"the import starts the threads {listed(report.threads)}"
+    if report.sockets:
+        yield f"the import opens sockets: {listed(report.sockets)}"

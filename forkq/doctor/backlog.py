@@ -1,0 +1,121 @@
+"""Checks of the waiting jobs: whether a capsule serves their queue and the app knows their class.
+
+Each command reads a bounded number of names or jobs, but the set of queues is read at once, as by
+every child with a pattern.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from .. import api
+from ..config.config import Config
+from ..errors import MalformedPayload
+from ..limits.patterns import matches_any
+from ..wire.payload import loads
+from ..wire.printable import shown_name
+from .finding import Finding, listed, unchecked
+from .probe import AppReport
+from .server import Server
+
+# Queues that one round trip asks for their lengths.
+_CHUNK: Final = 500
+# Jobs that are read at each end of a queue, and the bytes and seconds that all of them may take.
+_SAMPLE: Final = 10
+_MOST_BYTES: Final = 32 << 20
+_MOST_SECONDS: Final = 5.0
+
+
+def queues(server: Server, config: Config) -> Finding:
+    """Which queues have waiting jobs, and neither a capsule of the configuration nor any living
+    process that fetches from them."""
+    waiting = _waiting(server)
+    served = [*config.queue_names, *_queues_of_processes()]
+    lost = {name: size for name, size in waiting.items() if not matches_any(name, served)}
+    if not lost:
+        return Finding("ok", "queues", f"all queues with waiting jobs are served: {len(waiting)}")
+    what = f"nothing serves {listed(_sizes(lost))}"
+    remedy = "add them to a capsule, start the service that has them, or delete them"
+    return Finding("warn", "queues", what, "their jobs wait for ever", remedy)
+
+
+def classes(server: Server, config: Config, report: AppReport | None) -> Finding:
+    """Which classes wait in a queue of this configuration, and are not registered by its app."""
+    if report is None or report.error:
+        return unchecked("classes", "no app was imported")
+    sizes = _waiting(server)
+    waiting = {name: size for name, size in sizes.items() if matches_any(name, config.queue_names)}
+    found = Counter(_classes(server, waiting))
+    unknown = {name: count for name, count in found.items() if name not in report.jobs}
+    seen = f"looked at {found.total():,} of {sum(waiting.values()):,} waiting jobs"
+    if not unknown:
+        return Finding("ok", "classes", f"{seen}; the app registers all their classes")
+    what = f"the app does not register {listed(_sizes(unknown))} ({seen})"
+    remedy = "import their modules in the app that -r names, or delete the jobs"
+    return Finding("fail", "classes", what, "these jobs fail until they are dead", remedy)
+
+
+def _sizes(counts: Mapping[str, int]) -> Iterator[str]:
+    """Names with their numbers of jobs, the most first."""
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    return (f"{shown_name(name)} (jobs: {count:,})" for name, count in ordered)
+
+
+def _queues_of_processes() -> set[str]:
+    """The queues and patterns of the processes that fetch, forkq's and Sidekiq's, on all hosts."""
+    return {name for each in api.processes() if not each.quiet for name in each.queues}
+
+
+def _waiting(server: Server) -> dict[str, int]:
+    """The queues with jobs, and how many."""
+    connection = server.connection
+    names = sorted(connection.call("SMEMBERS", server.keys.queues))
+    sizes: dict[str, int] = {}
+    for at in range(0, len(names), _CHUNK):
+        chunk = names[at : at + _CHUNK]
+        replies = connection.pipeline([("LLEN", _key(server, name)) for name in chunk])
+        sizes.update(_lengths(chunk, replies))
+    return sizes
+
+
+def _lengths(names: Collection[bytes], replies: Collection[Any]) -> Iterator[tuple[str, int]]:
+    """A damaged key, which is no list, has no jobs. A name that is no UTF-8 is none of forkq's."""
+    for name, reply in zip(names, replies, strict=True):
+        if isinstance(reply, Exception) and "WRONGTYPE" not in str(reply):
+            raise reply
+        if type(reply) is int and reply:
+            yield name.decode("utf-8", "surrogateescape"), reply
+
+
+def _classes(server: Server, waiting: Mapping[str, int]) -> Iterator[str]:
+    """The classes of the jobs at both ends of each queue, until enough was read."""
+    end, read = time.monotonic() + _MOST_SECONDS, 0
+    for name, size in waiting.items():
+        for payload in _sample(server, _key(server, name.encode("utf-8", "surrogateescape")), size):
+            read += len(payload)
+            try:
+                yield str(loads(payload)["class"])
+            except MalformedPayload:
+                continue  # it is buried when it is fetched
+        if read > _MOST_BYTES or time.monotonic() > end:
+            return
+
+
+def _sample(server: Server, key: bytes, size: int) -> list[bytes]:
+    """The jobs that are next, and those that came last. LRANGE at the ends of a list is quick,
+    however long the list is."""
+    commands: list[tuple[Any, ...]] = [("LRANGE", key, -_SAMPLE, -1)]
+    if size > _SAMPLE:
+        commands.append(("LRANGE", key, 0, min(_SAMPLE, size - _SAMPLE) - 1))
+    replies = server.connection.pipeline(commands)
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return [payload for reply in replies for payload in reply]
+
+
+def _key(server: Server, name: bytes) -> bytes:
+    return server.keys.queue("").encode() + name

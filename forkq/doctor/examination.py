@@ -1,0 +1,135 @@
+"""All checks in order. ``forkq doctor`` makes all of them, ``forkq start`` those that are quick."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from ..config.config import Config
+from ..default_client import address, default, use
+from ..errors import ForkqError
+from ..store.connection import ConnectionLost, RedisConnection, RedisError
+from ..store.refusals import failure
+from ..store.server_check import check_files, check_usable
+from ..wire.redis_url import EMBEDDED
+from .app import app, preload
+from .backlog import classes, queues
+from .finding import Finding, examine, unchecked
+from .host import memory, open_files, processes
+from .network import clock, latency, rights
+from .probe import AppReport, import_app, resident
+from .server import Server, eviction, persistence, redis_memory, version
+from .stop_time import kubernetes, systemd
+
+_Check: TypeAlias = "Callable[[Server], Finding]"
+
+# Without those that the start refuses a server for: version and rights.
+_AT_START: Final[dict[str, _Check]] = {
+    "eviction": eviction,
+    "persistence": persistence,
+    "redis-memory": redis_memory,
+    "latency": latency,
+}
+_OF_SERVER: Final[dict[str, _Check]] = {
+    "version": version,
+    **_AT_START,
+    "clock": clock,
+    "rights": rights,
+}
+
+
+def all_findings(config: Config, unit: Path | None, grace: float | None) -> Iterator[Finding]:
+    """Every check: the host, the app, Redis, and the jobs that wait there."""
+    report = import_app(config.app, config.boot_timeout) if config.app else None
+    yield from _of_host(config, report, unit, grace)
+    yield examine("app", partial(app, config, report))
+    yield examine("preload", partial(preload, config, report))
+    yield from _of_redis(config, report)
+
+
+def at_start_of_server(connection: RedisConnection, config: Config) -> list[Finding]:
+    """What is not ok of the server, by a few quick commands. Raises ServerUnavailable if forkq
+    cannot run there, ConnectionLost, or RedisError without the right to INFO."""
+    server = Server(connection, config)
+    check_usable(server.info, server.connection)
+    return _bad(examine(name, partial(check, server)) for name, check in _AT_START.items())
+
+
+def at_start_of_host(config: Config, sockets: tuple[str, ...]) -> list[Finding]:
+    """What is not ok of the host, and of the preloaded app: ``sockets`` are those that its import
+    has opened. Without a preload a child's memory is taken for that of a process without the
+    app."""
+    opened = [preload(config, AppReport(sockets=sockets))] if sockets else []
+    return [*_bad(_of_host(config, None, None, None)), *opened]
+
+
+def _bad(findings: Iterator[Finding]) -> list[Finding]:
+    """What was checked and is not ok. A check that cannot be made is not worth a line each time."""
+    return [each for each in findings if each.checked and each.level != "ok"]
+
+
+def _of_host(
+    config: Config, report: AppReport | None, unit: Path | None, grace: float | None
+) -> Iterator[Finding]:
+    yield examine("open-files", partial(open_files, config))
+    yield examine("processes", partial(processes, config))
+    yield examine("memory", partial(_memory, config, report))
+    yield examine("systemd", partial(systemd, config, unit, os.environ))
+    yield examine("kubernetes", partial(kubernetes, config, grace, os.environ))
+
+
+def _memory(config: Config, report: AppReport | None) -> Finding:
+    bare = resident()
+    if bare is None:
+        return unchecked("memory", "this system does not tell the memory of a process (no /proc)")
+    with_app = report and report.resident
+    return memory(config, bare, with_app or bare)
+
+
+def _of_redis(config: Config, report: AppReport | None) -> Iterator[Finding]:
+    """One connection for all. If there is none, no check can be made."""
+    checks: dict[str, _Check] = {
+        **_OF_SERVER,
+        "queues": partial(queues, config=config),
+        "classes": partial(classes, config=config, report=report),
+    }
+    found, server = _connected(config)
+    yield found
+    if server is None:
+        yield from (unchecked(name, "there is no connection to Redis") for name in checks)
+        return
+    try:
+        yield from (examine(name, partial(check, server)) for name, check in checks.items())
+    finally:
+        server.connection.close()
+        default().close()
+
+
+def _connected(config: Config) -> tuple[Finding, Server | None]:
+    """A connection for the checks of Redis. The API of forkq uses the same address."""
+    if config.redis.url == EMBEDDED and not config.url_file.exists():
+        return unchecked("redis", "the embedded server runs only while `forkq start` does"), None
+    try:
+        server = _connect(config)
+    except ForkqError as error:
+        remedy = "check [redis] url, or --redis"
+        return Finding("fail", "redis", str(error), "forkq runs no job", remedy), None
+    return Finding("ok", "redis", server.shown), server
+
+
+def _connect(config: Config) -> Server:
+    """Raises ConfigError or ServerUnavailable."""
+    use(config)
+    url, settings = address(config), config.redis
+    check_files(url)
+    connection = RedisConnection(
+        url, timeout=settings.timeout, connect_timeout=settings.connect_timeout
+    )
+    try:
+        connection.connect()
+    except (*ConnectionLost, RedisError) as error:
+        raise failure(error, url) from None
+    return Server(connection, config)

@@ -1,0 +1,64 @@
+"""What one check has found. Each check is a function that returns one Finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+from ..wire.printable import cut, printable
+
+Level: TypeAlias = Literal["ok", "warn", "fail"]
+
+_LONGEST_REASON = 500
+# Names in one line.
+_SHOWN = 5
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``what`` is the fact, ``why`` it matters, ``remedy`` what to do. ``checked`` is False if the
+    check could not be made; its level is "warn" then."""
+
+    level: Level
+    check: str
+    what: str
+    why: str = ""
+    remedy: str = ""
+    checked: bool = True
+
+    def __str__(self) -> str:
+        """One line, whatever stands in the message of an app's error."""
+        text = "; ".join(part for part in (self.what, self.why, self.remedy) if part)
+        return printable(f"{self.level:<4}  {self.check:<12}  {text}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, and for the fields of a log line."""
+        return asdict(self)
+
+
+def unchecked(check: str, reason: str, remedy: str = "") -> Finding:
+    """The finding of a check that cannot be made."""
+    return Finding("warn", check, "not checked", cut(reason, _LONGEST_REASON), remedy, False)
+
+
+def examine(check: str, make: Callable[[], Finding]) -> Finding:
+    """Makes one check. One that fails to run must not hide the others, whatever a proxy answers or
+    the app raises."""
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001 - see above; the reason is shown
+        return unchecked(check, str(error) or type(error).__name__)
+
+
+def mib(size: float) -> str:
+    """A number of bytes for people."""
+    return f"{size / _MIB:,.0f} MiB"
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first of ``names``, and how many more there are."""
+    known = [cut(name) for name in names]
+    more = f" and {len(known) - _SHOWN:,} more" if len(known) > _SHOWN else ""
+    return ", ".join(known[:_SHOWN]) + more

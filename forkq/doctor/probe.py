@@ -1,0 +1,121 @@
+"""Imports the app in a fork, and reports what that did.
+
+In a fork, because an app may start threads that never end, change signal handlers or call
+``os._exit`` while it is imported. What it prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from .. import registry
+from ..errors import ForkqError
+from ..runtime.app_loader import load_app
+from ..wire.printable import class_name, message
+from .opened import Opened
+
+_LONGEST_MESSAGE = 400
+
+
+@dataclass(frozen=True, slots=True)
+class AppReport:
+    """``error`` is why the app cannot be imported, "" if it can. ``resident`` are the bytes of
+    memory that a process with the app takes; None where the system does not tell."""
+
+    error: str = ""
+    jobs: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()
+    resident: int | None = None
+
+
+def import_app(app: Sequence[str], limit: float) -> AppReport:
+    """Imports ``app`` in a fork, which may take ``limit`` seconds."""
+    read_end, write_end = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        _run(app, write_end)
+    os.close(write_end)
+    try:
+        return _decoded(_read(read_end, time.monotonic() + limit), limit)
+    finally:
+        os.close(read_end)
+        _end(pid)
+
+
+def _run(app: Sequence[str], write_end: int) -> NoReturn:
+    """The fork's whole life. It ends without the exit hooks of the app and of this command."""
+    try:
+        os.setsid()
+        os.dup2(2, 1)
+        with Path(os.devnull).open(encoding="utf-8") as null:
+            os.dup2(null.fileno(), 0)
+        report = msgspec.json.encode(_report(app))
+        with os.fdopen(write_end, "wb") as pipe:
+            pipe.write(report + b"\n")
+    finally:
+        os._exit(0)
+
+
+def _end(pid: int) -> None:
+    """The fork has reported, or it hangs. What its app has started ends with it."""
+    for kill in (os.killpg, os.kill):
+        with suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def _report(app: Sequence[str]) -> AppReport:
+    opened = Opened()
+    try:
+        with opened.watch():
+            load_app(app)
+    except ForkqError as error:
+        return AppReport(message(error, _LONGEST_MESSAGE))
+    except BaseException as error:  # noqa: BLE001 - the app's own code, SystemExit too
+        return AppReport(f"{class_name(type(error))}: {message(error, _LONGEST_MESSAGE)}")
+    threads, sockets = tuple(opened.threads()), tuple(opened.sockets())
+    return AppReport("", tuple(registry.names()), threads, sockets, resident())
+
+
+def resident() -> int | None:
+    """The resident memory of this process in bytes; None where there is no /proc."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None
+
+
+def _read(fd: int, deadline: float) -> bytes | None:
+    """The line that the fork has written; what there is at its end, None at the deadline."""
+    found = b""
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    while not found.endswith(b"\n"):
+        if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            return None
+        if not (part := os.read(fd, 65536)):
+            break
+        found += part
+    return found
+
+
+def _decoded(line: bytes | None, limit: float) -> AppReport:
+    if line is None:
+        return AppReport(f"its import has not ended after {limit:g} s (boot_timeout)")
+    if not line.endswith(b"\n"):
+        return AppReport("its import ended the process")
+    return msgspec.json.decode(line, type=AppReport)

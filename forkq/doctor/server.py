@@ -1,0 +1,88 @@
+"""Checks of the Redis server: its version, what it does when it is full or restarts, its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Final
+
+from ..config.config import Config
+from ..errors import ServerUnavailable
+from ..store.connection import RedisConnection
+from ..store.server_check import check_usable, server_info
+from ..wire.keys import Keys
+from ..wire.redis_url import redacted_url
+from .finding import Finding, Level, mib, unchecked
+
+# Shares of the memory that Redis may use.
+_LITTLE_ROOM: Final = 0.75
+_NO_ROOM: Final = 0.95
+_RAISE: Final = "raise maxmemory, let jobs run, or delete dead ones"
+
+
+class Server:
+    """A connected server. INFO is read once."""
+
+    def __init__(self, connection: RedisConnection, config: Config) -> None:
+        self.connection = connection
+        self.keys = Keys(config.redis.prefix)
+        self.shown = redacted_url(connection.url)
+
+    @cached_property
+    def info(self) -> Mapping[str, str]:
+        """The fields of INFO. Raises ConnectionLost, or RedisError without the right to it."""
+        return server_info(self.connection)
+
+
+def version(server: Server) -> Finding:
+    """Whether forkq works with this version, and with a server in this role."""
+    info = server.info
+    try:
+        check_usable(info, server.connection)
+    except ServerUnavailable as error:
+        said = str(error)
+        remedy = "see docs/redis.md of forkq for the servers that it works with"
+        return Finding("fail", "version", said, "forkq start refuses it", remedy)
+    name = info.get("server_name", "redis").capitalize()
+    number = info.get("valkey_version") or info.get("redis_version", "?")
+    return Finding("ok", "version", f"{name} {number}")
+
+
+def eviction(server: Server) -> Finding:
+    """Whether a full server would delete jobs."""
+    policy = server.info.get("maxmemory_policy", "noeviction")
+    what = f"maxmemory-policy is {policy}"
+    if policy == "noeviction":
+        return Finding("ok", "eviction", what)
+    why, remedy = "a full server would delete jobs", "set it to noeviction"
+    return Finding("warn", "eviction", what, why, remedy)
+
+
+def persistence(server: Server) -> Finding:
+    """Whether the jobs survive a restart of Redis."""
+    if server.info.get("aof_enabled") == "1":
+        return Finding("ok", "persistence", "the append-only file is on")
+    saves = server.info.get("rdb_saves_configured", "")
+    if saves == "unknown":
+        return unchecked(
+            "persistence", "AOF is off, and CONFIG GET save is refused", "grant +config|get"
+        )
+    if saves:
+        return Finding("ok", "persistence", f"RDB snapshots are on ({saves})")
+    why, remedy = "a restart of Redis loses every job", "set appendonly yes"
+    return Finding("warn", "persistence", "neither AOF nor RDB snapshots are on", why, remedy)
+
+
+def redis_memory(server: Server) -> Finding:
+    """How full the server is. A full one refuses pushes."""
+    limit, of = int(server.info.get("maxmemory", 0)), "of its maxmemory"
+    if not limit:
+        limit, of = int(server.info.get("total_system_memory", 0)), "of its host; no maxmemory"
+    if not limit:
+        return unchecked("redis-memory", "INFO has neither maxmemory nor total_system_memory")
+    used = int(server.info["used_memory"])
+    what = f"Redis uses {mib(used)} of {mib(limit)} ({used / limit:.0%} {of})"
+    if used < _LITTLE_ROOM * limit:
+        return Finding("ok", "redis-memory", what)
+    level: Level = "fail" if used >= _NO_ROOM * limit else "warn"
+    return Finding(level, "redis-memory", what, "a full Redis refuses every push", _RAISE)

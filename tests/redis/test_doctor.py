@@ -1,0 +1,289 @@
+"""The doctor's checks of Redis and of the jobs that wait there, each in both of its outcomes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from forkq.client import Client
+from forkq.config.capsule import Capsule
+from forkq.config.config import Config, RedisSettings
+from forkq.default_client import use
+from forkq.doctor.backlog import classes, queues
+from forkq.doctor.examination import all_findings
+from forkq.doctor.finding import Finding, examine
+from forkq.doctor.network import clock, latency, rights
+from forkq.doctor.probe import AppReport
+from forkq.doctor.server import Server as Examined
+from forkq.doctor.server import eviction, persistence, redis_memory, version
+from forkq.store.connection import RedisConnection
+from tests.redis.proxy import Proxy
+from tests.support.documents import redis_rights
+from tests.support.server import Server
+from tests.unit.doctor.shared import config
+
+APP = AppReport(jobs=("Good",))
+
+
+def settings(url: str, *names: str, prefix: str = "") -> Config:
+    capsule = Capsule("default", tuple((name, 0) for name in names or ("default",)))
+    return config(redis=RedisSettings(url=url, prefix=prefix), capsules=(capsule,))
+
+
+@contextmanager
+def examined(configuration: Config) -> Iterator[Examined]:
+    """The server of this configuration, connected; forkq's API uses it too."""
+    connection = RedisConnection(configuration.redis.url)
+    connection.connect()
+    with closing(use(configuration)), closing(connection):
+        yield Examined(connection, configuration)
+
+
+def found(url: str, check: Callable[[Examined], Finding]) -> Finding:
+    with examined(settings(url)) as server:
+        return check(server)
+
+
+def levels(url: str, *checks: Callable[[Examined], Finding]) -> list[str]:
+    return [found(url, check).level for check in checks]
+
+
+# The server
+
+
+def test_a_server_that_is_set_up_well_is_ok(own_server: Server) -> None:
+    good = levels(own_server.url, version, eviction, persistence, redis_memory, clock, rights)
+    assert good == ["ok"] * 6
+
+
+def test_a_server_that_would_lose_jobs_is_told(own_server: Server) -> None:
+    own_server.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "appendonly", "no")
+    assert levels(own_server.url, eviction, persistence) == ["warn", "warn"]
+    own_server.cli("CONFIG", "SET", "save", "3600 1")
+    assert found(own_server.url, persistence).what == "RDB snapshots are on (3600 1)"
+
+
+def test_a_full_server_fails_and_has_its_rights_still(own_server: Server) -> None:
+    own_server.cli("CONFIG", "SET", "maxmemory", 1)
+    assert levels(own_server.url, redis_memory, rights) == ["fail", "ok"]
+
+
+def test_rights_that_cannot_be_asked_for_are_not_checked() -> None:
+    server = Server(extra=("--rename-command", "MULTI", "")).start()
+    try:
+        unknown = found(server.url, rights)
+    finally:
+        server.close()
+    assert (unknown.level, unknown.checked) == ("warn", False)
+
+
+def test_a_replica_fails(own_server: Server) -> None:
+    own_server.cli("REPLICAOF", "127.0.0.1", 1)
+    replica = found(own_server.url, version)
+    assert replica.level == "fail"
+    assert "give the address of the master" in replica.what
+
+
+def test_a_round_trip_that_takes_long_is_a_warning(redis_server: Server, redis: Redis) -> None:
+    assert found(redis_server.url, lambda server: latency(server, slow=60)).level == "ok"
+    with Proxy(redis_server.port, delay=0.02) as proxy:
+        slow = found(proxy.url, latency)
+    assert slow.level == "warn"
+
+
+def test_the_latency_of_a_slow_server_is_measured_for_a_moment_only(redis_server: Server) -> None:
+    """Not twenty times the time-out."""
+    with Proxy(redis_server.port, delay=0.3) as proxy:
+        slow = found(proxy.url, latency)
+    assert int(slow.what.partition("the longest of ")[2].partition(":")[0]) <= 3
+
+
+def test_a_clock_that_is_wrong_is_a_warning(
+    redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true = time.time
+    for ahead, words in ((-90, "behind"), (90, "ahead of")):
+        monkeypatch.setattr(time, "time", lambda ahead=ahead: true() + ahead)
+        wrong = found(redis_server.url, clock)
+        assert wrong.level == "warn"
+        assert words in wrong.what
+
+
+# Rights
+
+
+@pytest.fixture
+def least(redis_server: Server, redis: Redis) -> Iterator[Callable[..., str]]:
+    """Makes a user with the documented rights and these rules besides; returns its URL."""
+
+    def make(*rules: str) -> str:
+        redis_server.cli("ACL", "SETUSER", "least", "reset", *redis_rights("forkq"), *rules)
+        return redis_server.url.replace("redis://", "redis://least:x@")
+
+    yield make
+    redis_server.cli("ACL", "DELUSER", "least")
+
+
+def test_the_documented_rights_are_enough_for_every_check(least: Callable[..., str]) -> None:
+    report = {each.check: each for each in all_findings(settings(least()), None, None)}
+    refused = [each for each in report.values() if "NOPERM" in str(each)]
+    assert refused == []
+    assert report["rights"].level == "ok"
+    assert report["persistence"].checked is False  # CONFIG GET is no right that forkq needs
+
+
+def test_missing_rights_are_named(least: Callable[..., str]) -> None:
+    missing = found(least("-zadd", "-info"), rights)
+    assert missing.level == "fail"
+    assert "lacks +info +zadd" in missing.what
+
+
+@pytest.mark.parametrize(
+    ("right", "names"),
+    [
+        ("-info", {"version", "eviction", "persistence", "redis-memory"}),
+        ("-ping", {"latency"}),
+        ("-time", {"clock"}),
+        ("-smembers", {"queues", "classes"}),
+        ("-llen", {"queues", "classes"}),
+        ("-lrange", {"classes"}),
+        ("-hmget", set()),
+    ],
+)
+def test_a_check_without_its_right_says_so(
+    least: Callable[..., str], right: str, names: set[str], redis: Redis
+) -> None:
+    redis.sadd("queues", "default")
+    redis.lpush("queue:default", b"{}")
+    url = least(right)
+    checks: dict[str, Callable[[Examined], Finding]] = {
+        "version": version, "eviction": eviction, "persistence": persistence,
+        "redis-memory": redis_memory, "latency": latency, "clock": clock,
+        "queues": lambda server: queues(server, settings(url)),
+        "classes": lambda server: classes(server, settings(url), APP),
+    }  # fmt: skip
+    with examined(settings(url)) as server:
+        made = [examine(name, lambda check=check: check(server)) for name, check in checks.items()]  # type: ignore[misc]
+    hidden = {each.check for each in made if "permissions" in each.why}
+    assert hidden == names
+    assert all(each.level == "warn" for each in made if each.check in names)
+
+
+# Jobs that wait
+
+
+def push(server: Server, queue: str, *names: str, prefix: str = "") -> None:
+    with closing(Client(server.url, prefix=prefix)) as client:
+        for name in names:
+            client.push({"class": name, "args": [], "queue": queue})
+
+
+def waiting(server: Server, *names: str, prefix: str = "") -> tuple[Finding, Finding]:
+    configuration = settings(server.url, *names, prefix=prefix)
+    with examined(configuration) as examination:
+        return queues(examination, configuration), classes(examination, configuration, APP)
+
+
+def test_jobs_that_are_served_and_registered_are_ok(redis_server: Server, redis: Redis) -> None:
+    push(redis_server, "default", "Good")
+    push(redis_server, "tenant-7", "Good")
+    redis.sadd("queues", "empty")
+    served, registered = waiting(redis_server, "default", "tenant-*")
+    assert served.level == registered.level == "ok"
+    assert "looked at 2 of 2" in registered.what
+
+
+def test_a_queue_that_nothing_serves_is_named(redis_server: Server, redis: Redis) -> None:
+    push(redis_server, "defualt", "Gone", "Gone")
+    served, registered = waiting(redis_server)
+    assert served.level == "warn"
+    assert "defualt (jobs: 2)" in served.what
+    assert registered.level == "ok"  # of a queue that this app does not serve, it says nothing
+
+
+def test_a_queue_that_a_live_process_serves_is_served(redis_server: Server, redis: Redis) -> None:
+    """Sidekiq's, for example. One that is quiet fetches nothing more."""
+    push(redis_server, "mail", "Good")
+    info = {"hostname": "h", "pid": 1, "started_at": 1.0, "queues": ["mai*"]}
+    redis.sadd("processes", "h:1:a")
+    redis.hset("h:1:a", mapping={"info": json.dumps(info), "quiet": "false"})
+    assert waiting(redis_server)[0].level == "ok"
+    redis.hset("h:1:a", "quiet", "true")
+    assert waiting(redis_server)[0].level == "warn"
+
+
+def test_a_class_that_the_app_does_not_register_fails(redis_server: Server, redis: Redis) -> None:
+    push(redis_server, "default", "Good", "Gone", "Gone")
+    _, registered = waiting(redis_server)
+    assert registered.level == "fail"
+    assert "Gone (jobs: 2)" in registered.what
+    assert "looked at 3 of 3" in registered.what
+
+
+def test_a_prefix_is_kept_to(redis_server: Server, redis: Redis) -> None:
+    push(redis_server, "other", "Gone")
+    push(redis_server, "default", "Gone", prefix="app:")
+    served, registered = waiting(redis_server, prefix="app:")
+    assert (served.level, registered.level) == ("ok", "fail")
+
+
+def test_without_an_app_the_classes_are_not_checked(redis_server: Server, redis: Redis) -> None:
+    configuration = settings(redis_server.url)
+    with examined(configuration) as server:
+        assert classes(server, configuration, None).checked is False
+        assert classes(server, configuration, AppReport(error="x")).checked is False
+
+
+def test_the_sample_is_bounded_and_takes_both_ends(redis_server: Server, redis: Redis) -> None:
+    """No command reads more than a few jobs of a queue, however many wait."""
+    jobs = [json.dumps({"class": f"J{n}", "args": [], "jid": str(n)}) for n in range(5000)]
+    redis.lpush("queue:default", *jobs)
+    redis.sadd("queues", "default")
+    redis.config_resetstat()
+    _, registered = waiting(redis_server)
+    assert "looked at 20 of 5,000" in registered.what
+    stats: Any = redis.info("commandstats")
+    assert stats["cmdstat_lrange"]["calls"] == 2
+    redis.ltrim("queue:default", 0, 12)
+    assert "looked at 13 of 13" in waiting(redis_server)[1].what
+
+
+def test_large_payloads_end_the_sample(
+    redis_server: Server, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forkq.doctor.backlog._MOST_BYTES", 1000)
+    big = json.dumps({"class": "Good", "args": ["x" * 2000]})
+    for name in "abc":
+        redis.lpush(f"queue:{name}", big)
+        redis.sadd("queues", name)
+    assert "looked at 1 of 3" in waiting(redis_server, "*")[1].what
+
+
+def test_hostile_names_cannot_control_the_terminal(redis_server: Server, redis: Redis) -> None:
+    hostile = "\x1b]0;owned\x07\r\n" + "x" * 10_000
+    redis.lpush(f"queue:{hostile}", json.dumps({"class": "Good", "args": []}))
+    redis.lpush(b"queue:\xff\xfe", b"{}")
+    redis.lpush("queue:default", json.dumps({"class": hostile, "args": []}), b"\x00no json", b"[]")
+    redis.set("queue:damaged", "a string")
+    redis.sadd("queues", hostile, b"\xff\xfe", "default", "damaged")
+    served, registered = waiting(redis_server)
+    assert registered.level == "fail"
+    for line in (str(served), str(registered)):
+        assert line.isprintable()
+        assert len(line) < 1000
+    assert "\\x1b]0;owned\\x07" in served.what
+    assert "\\udcff\\udcfe" in served.what
+
+
+def test_a_thousand_queues_are_asked_in_parts(redis_server: Server, redis: Redis) -> None:
+    redis.sadd("queues", *(f"q{n}" for n in range(1200)))
+    for n in range(1200):
+        redis.lpush(f"queue:q{n}", b"{}")
+    served, _ = waiting(redis_server)
+    assert "and 1,195 more" in served.what
