@@ -21,6 +21,7 @@ Described: TypeAlias = dict[str, Any]
 # limits, are not known to it: its children are all replaced soon, and put the suspects back.
 _LIVE: Final = (
     *("slot", "pidfd", "report", "crash_file", "deadlines", "memory", "isolation_facts"),
+    "on_trial",
 )
 
 

@@ -52,20 +52,22 @@ def _overdue_message(job: Overdue) -> str:
 class ChildHandle:
     """One child process. Its pid cannot be reused before ``Children.reap`` has reaped it.
 
-    ``reason``: why it cannot boot. ``how`` it ended. ``told_queues``: those that it serves, if they
-    may be others than its slot's. ``rescued``: ``Rescue`` returns its leases. ``crash_file``: where
-    faulthandler writes. ``in_progress``: its jobs at its death, once the rescue has found them.
-    ``isolation_facts``: what it has reported of suspects, and isolation.py has not read. Monotonic
-    times: ``pipe_closed_at``, when the child's end of the report pipe was closed;
-    ``stop_ordered_at``, when the master first told it to stop; ``last_fact_at``, when its last fact
-    arrived; ``silent_since``, the same moment for a child that the watchdog has found silent, else
-    None; ``lease_held_until``, how long the clock holds the leader's lease; ``drain_by``, when the
-    jobs of a child that retires are interrupted; ``memory_due``, when the master looks at its
-    memory next; ``measured_at``, when it did last, with ``measuring_took`` processor seconds;
-    ``redis_at``, when Redis last answered it. ``cut_off_for``: for how many seconds Redis has
-    answered others, but not this child; 0 if that is no matter (redis_contact.py).
-    ``fail_overdue``: it is removed because of its jobs that are beyond their ``deadlines``.
-    ``part_of_limits``: its own limits are this part of those of the configuration.
+    ``reason``: why it cannot boot. ``how`` it ended. ``told_queues``: those that it serves, if
+    they may be others than its slot's. ``rescued``: ``Rescue`` returns its leases.
+    ``on_trial``: it tries new code, so its death says nothing of its jobs. ``crash_file``:
+    where faulthandler writes. ``in_progress``: its jobs at its death, once the rescue has found
+    them. ``isolation_facts``: what it has reported of suspects, and isolation.py has not read.
+    Monotonic times: ``pipe_closed_at``, when the child's end of the report pipe was closed;
+    ``stop_ordered_at``, when the master first told it to stop; ``last_fact_at``, when its last
+    fact arrived; ``silent_since``, the same moment for a child that the watchdog has found
+    silent, else None; ``lease_held_until``, how long the clock holds the leader's lease;
+    ``drain_by``, when the jobs of a child that retires are interrupted; ``memory_due``, when
+    the master looks at its memory next; ``measured_at``, when it did last, with
+    ``measuring_took`` processor seconds; ``redis_at``, when Redis last answered it.
+    ``cut_off_for``: for how many seconds Redis has answered others, but not this child; 0 if
+    that is no matter (redis_contact.py). ``fail_overdue``: it is removed because of its jobs
+    that are beyond their ``deadlines``. ``part_of_limits``: its own limits are this part of
+    those of the configuration.
     """
 
     slot: Slot
@@ -91,6 +93,7 @@ class ChildHandle:
     stop_ordered_at: float | None = None
     stacks_requested_at: float | None = None
     lease_held_until: float = 0.0
+    on_trial: bool = False
     crash_file: int | None = None
     in_progress: list[str] | None = None
     isolation_facts: list[SuspectHeld | Adopted | SoloFree] = field(default_factory=list)

@@ -125,6 +125,7 @@ class Children:
         """Forks a child for ``slot``, without putting it there. Raises OSError. ``fresh``: it runs
         in a fresh interpreter, with the configuration read again and these values unchanged."""
         child = self._spawner.spawn(slot, quiet=quiet, fresh=fresh)
+        child.on_trial = fresh is not None
         self._add(child)
         return child
 
@@ -232,7 +233,8 @@ class Children:
         child.how = status.text
         left_nothing = child.left_nothing(code)
         if not left_nothing:
-            is_crash = child.was_ready and not child.exited_cleanly and not child.frozen
+            by_itself = not child.exited_cleanly and not child.frozen
+            is_crash = child.was_ready and by_itself and not child.on_trial
             self.rescue(child, status.crash if is_crash else None)
         was_in_slot = child.slot.child is child
         if was_in_slot:

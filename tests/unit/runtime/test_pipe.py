@@ -29,6 +29,7 @@ from forkq.runtime.pipe import (
     Reader,
     Ready,
     Release,
+    Serves,
     SoloFree,
     Stop,
     SuspectHeld,
@@ -51,6 +52,7 @@ ORDERS: list[Order] = [
 ]
 FACTS: list[Fact] = [
     Ready("vm:1:abc"),
+    Serves("queue"),
     Unbootable("no module named 'app'"),
     Beat(3, "retiring", 10**9, 7),
     Exiting(),
