@@ -19,7 +19,7 @@ DEBIAN := git iproute2 mount python3-venv redis-server ruby-sidekiq systemd util
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-deps check format test-all bench fuzz clean
+.PHONY: help demo test test-deps test-slow check format test-all bench fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -82,6 +82,9 @@ test-all: ## the tests on every interpreter found, 3.10 to 3.14
 	if [ -z "$$found" ]; then echo "No Python of $(VERSIONS) found." >&2; exit 1; fi; \
 	if [ -n "$$failed" ]; then echo "Failed on:$$failed" >&2; exit 1; fi; \
 	echo "Passed on:$$found"
+
+test-slow: $(VENV)/.dev ## run the variants of tests that take ten seconds or more
+	@$(VENV)/bin/python -m pytest -m slow $(PYTEST_ARGS)
 
 bench: $(VENV)/.dev ## measure throughput, latency and import time
 	@$(VENV)/bin/python -m pytest tests/bench -m bench --numprocesses=0 -q -s $(PYTEST_ARGS)

@@ -30,6 +30,7 @@ from ..runtime.pipe import (
     Exiting,
     Lead,
     Order,
+    PutBack,
     Quiet,
     Reader,
     Ready,
@@ -187,6 +188,8 @@ class Child:
             self._fetcher.adopt(order)
         elif isinstance(order, Release):
             self._suspects.release(order.sequence)
+        elif isinstance(order, PutBack):
+            self._suspects.put_back()
         elif order.deadline is None:
             self._go_quiet("retiring")
         else:

@@ -143,7 +143,7 @@ def _marks(marks: Any) -> dict[str, Any]:
 
 def _plain(crash: dict[str, Any]) -> dict[str, Any]:
     """What forkq writes into a crash record, of what stands there."""
-    known = ("at", "signal", "exit", "rss", "jobs", "host", "reason", "uptime", "stack")
+    known = ("at", "signal", "exit", "rss", "jobs", "host", "reason", "uptime", "stack", "alone")
     return {key: crash[key] for key in known if isinstance(crash.get(key), str | int | float)}
 
 
@@ -175,7 +175,7 @@ def _crash(crash: Mapping[str, Any]) -> str:
     at = crash.get("at")
     when = timestamp(seconds(at)) if isinstance(at, int | float) else "?"
     code = f"signal {crash['signal']}" if crash.get("signal") else f"exit code {crash.get('exit')}"
-    jobs = "alone" if crash.get("jobs") == 1 else f"with {crash.get('jobs')} jobs in progress"
+    jobs = "alone" if crash.get("alone") else f"with {crash.get('jobs')} jobs in progress"
     return f"{when} {crash.get('reason') or code}, {jobs}, on {crash.get('host')}"
 
 

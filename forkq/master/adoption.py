@@ -17,8 +17,8 @@ from .spawn import pidfd_of
 
 Described: TypeAlias = dict[str, Any]
 
-# What a handle has that another program cannot use as it is. Suspects that are held, and hard time
-# limits, are not known to it: its children are all replaced soon, and put the suspects back.
+# What a handle has that another program cannot use as it is. The children put the suspects back
+# that they hold (isolation.py). Their jobs have no hard time limit any more.
 _LIVE: Final = (
     *("slot", "pidfd", "report", "crash_file", "deadlines", "memory", "isolation_facts"),
     "on_trial",

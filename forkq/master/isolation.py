@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..config.capsule import Capsule
-from ..runtime.pipe import Adopt, Adopted, Release, Stop, SuspectHeld
+from ..runtime.pipe import Adopt, Adopted, PutBack, Release, Stop, SuspectHeld
+from ..wire.lease import is_solo
 from .child_handle import ChildHandle
 from .children import Children
 from .slot import Slot
@@ -42,6 +43,12 @@ class Isolation:
     def __init__(self, capsules: tuple[Capsule, ...], children: Children) -> None:
         self._children = children
         self._wards = {capsule.name: SoloChildren(capsule, children) for capsule in capsules}
+
+    def begin_anew(self) -> None:
+        """In the master's next program (succession.py), which knows of no suspect: the children put
+        theirs back, and the solo children end with the job that they have."""
+        for child in self._children:
+            child.send(Stop(None) if is_solo(child.identity) else PutBack())
 
     def advance(self, *, quiet: bool) -> None:
         """Reads what the children have reported, and takes the next steps. A quiet tree begins no

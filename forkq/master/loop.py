@@ -208,6 +208,7 @@ class Master:
     def take_over(self, record: MasterRecord) -> None:
         """Before ``run``, in the next program: the children and the state of the one before."""
         self._succession.take_over(record, self._restart)
+        self._isolation.begin_anew()
         self._quiet, self._was_announced = record.quiet, True
 
     def _hang_up(self) -> None:
@@ -275,8 +276,7 @@ class Master:
         return "running" if self._was_announced else "booting"
 
     def _note(self) -> str:
-        state = self._state()
-        if state == "degraded":
+        if (state := self._state()) == "degraded":
             return f" (degraded: {', '.join(self._children.degraded)} cannot boot)"
         return "" if state == "running" else f" ({state})"
 

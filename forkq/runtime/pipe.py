@@ -52,6 +52,11 @@ class Release(msgspec.Struct, frozen=True, tag=True):
     sequence: int
 
 
+class PutBack(msgspec.Struct, frozen=True, tag=True):
+    """Order: return the suspects that are held to their queues. The master's next program does not
+    know of them."""
+
+
 class Ready(msgspec.Struct, frozen=True, tag=True):
     """Fact: the app is loaded and every thread runs. From now on the child may fetch."""
 
@@ -110,7 +115,7 @@ class SoloFree(msgspec.Struct, frozen=True, tag=True):
     """Fact: the job of a solo child has ended."""
 
 
-Order = Quiet | Stop | DumpStacks | Lead | Adopt | Release
+Order = Quiet | Stop | DumpStacks | Lead | Adopt | Release | PutBack
 Fact = Ready | Serves | Unbootable | Exiting | Beat | LeaseHeld | SuspectHeld | Adopted | SoloFree
 Message = TypeVar("Message")
 

@@ -1,8 +1,8 @@
 """Crash records: how a job's owner died, written into the job, and what becomes of the job.
 
 Each job that was in progress in a dead process gets a crash record and is a suspect: it runs alone
-from then on, until a run of it has ended. A crash counts against a job only if the job was the only
-one in progress. When too many have counted, the job runs no more. Called by recovery.py in the
+from then on, until a run of it has ended. A crash counts against a job only if it happened in a
+solo child. When too many have counted, the job runs no more. Called by recovery.py in the
 master and in the clock; no Redis.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import Crashed, InvalidJob, MalformedPayload
-from ..wire.marks import FAILED, SUSPECT, is_suspect, mark_failed, marks_of
+from ..wire.marks import FAILED, KEY, SUSPECT, is_suspect, mark_failed, marks_of
 from ..wire.payload import Payload, bounded, dumps, loads
 from ..wire.printable import class_and_jid
 from ..wire.times import now, seconds
@@ -37,7 +37,9 @@ _JID: Final = rb'"jid"\s*:\s*"([^"\\]{1,100})"'
 @dataclass(frozen=True, slots=True)
 class Crash:
     """How an owner died. ``rss`` is its peak memory in KiB; ``uptime`` in seconds; ``stack`` is the
-    Python stack of the thread that crashed; ``jobs`` is how many jobs it had in progress."""
+    Python stack of the thread that crashed; ``jobs`` is how many jobs it had in progress;
+    ``alone``: it was a solo child. In another child a job that has ended, or a thread of the app,
+    may be the reason, even if one job only was in progress."""
 
     signal: int | None = None
     exit: int | None = None
@@ -46,11 +48,7 @@ class Crash:
     uptime: float | None = None
     stack: str | None = None
     jobs: int = 1
-
-    @property
-    def counts(self) -> bool:
-        """Whether it counts against its job: there was no other one."""
-        return self.jobs == 1
+    alone: bool = False
 
     @property
     def text(self) -> str:
@@ -62,6 +60,7 @@ class Crash:
         """As it stands in a payload: docs/wire.md, ``forkq``."""
         fields = {"signal": self.signal, "exit": self.exit, "rss": self.rss, "jobs": self.jobs}
         found = {"reason": self.reason, "uptime": self.uptime, "stack": self.stack}
+        found |= {"alone": self.alone}
         known = {key: value for key, value in found.items() if value}
         return {"at": now(), **fields, "host": socket.gethostname(), **known}
 
@@ -85,10 +84,15 @@ class Lease:
         return _class_and_jid_in_ends(self)
 
     @property
+    def must_be_read(self) -> bool:
+        """Whether only the whole payload shows its marks."""
+        return self.how == b"large" or (self.how == b"once" and _cut_end(self)[1] is None)
+
+    @property
     def is_suspect(self) -> bool:
         """Whether the job runs alone. If its owner is no solo child, it has not begun there."""
         if self.how != b"whole":
-            return is_suspect(_cut_marks(self)[1])
+            return is_suspect((_cut_end(self)[1] or {}).get(KEY))
         try:
             return is_suspect(loads(self.payload).get("forkq"))
         except MalformedPayload:
@@ -126,16 +130,16 @@ def unchanged(lease: Lease) -> Move:
 def spliced(lease: Lease, crash: Crash) -> Move | None:
     """The move of a large job, whose payload stays in Redis: only its end is written, with the
     crash record. None if that cannot be done, or if the crash counts: then all options matter."""
-    keep, marks = _cut_marks(lease)
-    if marks is None or crash.counts:
+    keep, end = _cut_end(lease)
+    if end is None or crash.alone:
         return None
-    _add(marks, crash, _MOST_RECORDS)
-    return Move(lease, REQUEUE, keep, b"," + dumps({"forkq": marks})[1:])
+    _add(marks_of(end), crash, _MOST_RECORDS)
+    return Move(lease, REQUEUE, keep, b"," + dumps(end)[1:])
 
 
-def _cut_marks(lease: Lease) -> tuple[int, dict[str, Any] | None]:
-    """How many bytes of a large payload stay (see recover.lua), and the marks that stand after
-    them; None instead of the marks if the end of the payload does not show them."""
+def _cut_end(lease: Lease) -> tuple[int, Payload | None]:
+    """How many bytes of a large payload stay (see recover.lua), and the keys after them, of which
+    ``forkq`` is the first; None instead of the keys if the end of the payload does not show it."""
     if lease.how == b"bare":
         return -1, {}
     at = lease.end.rfind(_KEY) if lease.how == b"once" else -1
@@ -145,7 +149,7 @@ def _cut_marks(lease: Lease) -> tuple[int, dict[str, Any] | None]:
         found = msgspec.json.decode(bounded(b"{" + lease.end[at + 1 :]), type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MalformedPayload):
         return 0, None
-    return at - len(lease.end), marks_of(found)
+    return at - len(lease.end), found
 
 
 def _class_and_jid_in_ends(lease: Lease) -> str:
@@ -171,7 +175,7 @@ def _judge(job: Payload, queue: str, crash: Crash) -> str:
     marks, budget = marks_of(job), _budget(job)
     has_failed = FAILED in marks
     crashes = _add(marks, crash, max(budget, _MOST_RECORDS))
-    if not crash.counts or _counted(crashes) < budget or job.get("on_crash") == "requeue":
+    if not crash.alone or _counted(crashes) < budget or job.get("on_crash") == "requeue":
         return REQUEUE
     error = Crashed(
         f"its process died {budget} times within {_WINDOW / 3600:.0f} hours while this job ran "
@@ -201,7 +205,7 @@ def _budget(job: Payload) -> int:
 
 def _counted(crashes: list[Any]) -> int:
     """How many of them count: recent ones of a job that ran alone."""
-    stamps = [one.get("at") for one in crashes if type(one) is dict and one.get("jobs") == 1]
+    stamps = [one.get("at") for one in crashes if type(one) is dict and one.get("alone") is True]
     since = now() - _WINDOW
     return len([at for at in stamps if isinstance(at, int | float) and seconds(at) > since])
 

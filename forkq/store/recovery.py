@@ -97,7 +97,7 @@ class Recovery:
         listed = yield from self._list_all(queues, identity)
         begun = [lease for _, leases in listed for lease in leases if _has_begun(lease, identity)]
         progress.in_progress = max(progress.in_progress, len(begun))
-        crash = replace(crash, jobs=progress.in_progress)
+        crash = replace(crash, jobs=progress.in_progress, alone=is_solo(identity))
         problem: RedisError | None = None
         for names, leases in listed:
             moves = yield from self._moves(names, leases, identity, crash)
@@ -159,7 +159,7 @@ class Recovery:
         leases = []
         for row in rows:
             lease = row
-            if row.how == b"large":
+            if row.must_be_read:
                 payload = yield from self.payload(queues, row)
                 lease = replace(row, how=b"whole", payload=payload or b"")
             leases.append(lease)

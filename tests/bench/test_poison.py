@@ -69,11 +69,12 @@ def _report(
         for jid in pushed
         if len(runs[jid]) > 1
     ]
+    counted = [sum(c.get("alone") is True for c in job["forkq"]["crashes"]) for job in dead]
     p50, p99 = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
     print(
         f"\n{len(bad)} poison among {len(pushed)}: start after the push p50 {p50 * 1e3:.1f} ms, "
         f"p99 {p99 * 1e3:.1f} ms, worst {waits[-1] * 1e3:.0f} ms; children killed {len(kills)}; "
         f"innocent repetitions {len(again)}, crash to re-run median "
         f"{statistics.median(again or [0]) * 1e3:.0f} ms, worst {max(again or [0]) * 1e3:.0f} ms; "
-        f"crashes that counted {[sum(c['jobs'] == 1 for c in d['forkq']['crashes']) for d in dead]}"
+        f"crashes that counted {counted}"
     )

@@ -68,11 +68,11 @@ def test_an_exit_from_inside_a_job_is_a_crash_whatever_the_code(
     jid = push(redis_server, "Exit", code)
     [found] = wait_until(lambda: payloads(redis, "dead"), deadline=20, what="its burial")
     assert found["jid"] == jid
-    assert [crash["exit"] for crash in found["forkq"]["crashes"]] == [code] * 3
+    assert [crash["exit"] for crash in found["forkq"]["crashes"]] == [code] * 4
     forkq.wait_log("its process died 3 times within 72 hours while this job ran alone")
     after = push(redis_server, "Quick", 0.001)
     journal.wait("end", [after], deadline=15)
-    assert len(journal.lines("begin")) == 4
+    assert len(journal.lines("begin")) == 5
     assert forkq.stop() == 0
 
 

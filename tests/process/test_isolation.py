@@ -41,7 +41,7 @@ POISON: list[tuple[str, list[Any]]] = [("Die", [9]), ("Segfault", []), ("Exit", 
 
 
 def crashes_that_counted(job: dict[str, Any]) -> int:
-    return sum(crash["jobs"] == 1 for crash in job["forkq"]["crashes"])
+    return sum(crash.get("alone") is True for crash in job["forkq"]["crashes"])
 
 
 def assert_only_poison_died(
@@ -317,7 +317,7 @@ def test_the_job_says_what_becomes_of_it(
     jid = client.push({"class": "Exit", "args": [1], **options})
     client.close()
     assert jid is not None
-    wait_until(lambda: len(journal.lines("begin")) >= options.get("crashes", BUDGET), what="runs")
+    wait_until(lambda: len(journal.lines("begin")) > options.get("crashes", BUDGET), what="runs")
     wait_settled(redis)
     assert [job["jid"] for job in payloads(redis, "dead")] == ([jid] if dies else [])
     deaths = forkq.cwd / "deaths"
@@ -326,7 +326,7 @@ def test_the_job_says_what_becomes_of_it(
         wait_until(lambda: deaths.read_text() == f"{jid} Crashed\n", what="its line")
     else:
         assert not deaths.exists()
-    assert len(journal.lines("begin")) == options.get("crashes", BUDGET)
+    assert len(journal.lines("begin")) == 1 + options.get("crashes", BUDGET)
     assert forkq.stop() == 0
 
 
@@ -342,6 +342,7 @@ def test_a_job_may_ask_to_run_again_after_each_crash(
     assert forkq.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_solo_child_that_a_web_ui_made_quiet_is_replaced(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
@@ -364,7 +365,7 @@ def test_a_solo_child_that_a_web_ui_made_quiet_is_replaced(
     door.touch()
     journal.wait("end", [first])
     wait_until(lambda: redis.zcard("dead"), deadline=30, what="the burial of the second")
-    assert len(journal.runs()[second]) == BUDGET
+    assert len(journal.runs()[second]) == 1 + BUDGET
     assert forkq.stop() == 0
 
 

@@ -165,6 +165,7 @@ def test_an_old_child_is_replaced(
     assert forkq.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_replaced_child_that_takes_too_long_returns_its_jobs(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:

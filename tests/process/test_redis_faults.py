@@ -142,6 +142,7 @@ HARMLESS = (forgotten_scripts, latency)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+@pytest.mark.slow
 def test_a_tree_works_on_after_a_fault(
     own_server: Server, proxy: Proxy, tree: StartTree, journal: Journal, fault: Fault
 ) -> None:

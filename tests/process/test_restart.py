@@ -235,6 +235,7 @@ def test_a_steady_stream_of_jobs_never_waits_for_a_child(
 
 @both
 @pytest.mark.parametrize("step", ["canary boots", "canary watched", "exec", "replacing"])
+@pytest.mark.slow
 def test_the_masters_death_in_each_step_loses_nothing(
     release: Release, redis_server: Server, redis: Redis, journal: Journal, step: str
 ) -> None:
@@ -257,6 +258,7 @@ def test_the_masters_death_in_each_step_loses_nothing(
 
 @both
 @pytest.mark.parametrize("step", ["canary boots", "canary watched", "replacing"])
+@pytest.mark.slow
 def test_the_new_childs_death_in_each_step_is_rolled_back(
     release: Release, redis_server: Server, redis: Redis, journal: Journal, step: str
 ) -> None:
@@ -284,6 +286,7 @@ def test_the_new_childs_death_in_each_step_is_rolled_back(
 
 @pytest.mark.parametrize("release", [True], ids=["preload"], indirect=True)
 @pytest.mark.parametrize("step", ["canary boots", "canary watched", "exec"])
+@pytest.mark.slow
 def test_a_stop_in_each_step_ends_the_tree(release: Release, step: str) -> None:
     """One that comes during the exec is obeyed after it."""
     forkq = release.tree

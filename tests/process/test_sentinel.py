@@ -43,7 +43,14 @@ def group() -> Iterator[SentinelGroup]:
         group.close()
 
 
-@pytest.mark.parametrize("way", ["kill", "failover", "freeze"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "kill",
+        pytest.param("failover", marks=pytest.mark.slow),
+        pytest.param("freeze", marks=pytest.mark.slow),
+    ],
+)
 def test_a_failover_is_followed_and_loses_no_job(
     group: SentinelGroup, tree: StartTree, journal: Journal, way: str
 ) -> None:

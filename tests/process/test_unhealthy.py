@@ -67,6 +67,7 @@ def test_a_child_that_holds_the_interpreter_is_replaced_and_ends_its_job(
     assert forkq.stop() == 0
 
 
+@pytest.mark.slow
 def test_jobs_that_all_hold_the_interpreter_cost_one_more_process_at_most(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_stopped_child_is_not_killed_by_default(
     assert forkq.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_stopped_clock_is_replaced(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
@@ -183,6 +185,7 @@ def take_descriptors() -> None:
 '''
 
 
+@pytest.mark.slow
 def test_a_child_that_alone_does_not_reach_redis_is_replaced(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:

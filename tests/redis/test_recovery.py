@@ -50,7 +50,7 @@ def recover(recovery: Recovery, connection: RedisConnection) -> Recovered:
 def lease(redis: Redis, *jids: str, crashes: int) -> None:
     """The solo child holds these jobs, each of which has that many crash records, and had been
     given back to be buried."""
-    records = [{"at": now(), "signal": 9, "jobs": 1}] * crashes
+    records = [{"at": now(), "signal": 9, "alone": True}] * crashes
     marks = {"crashes": records, "failed": {"class": "forkq.errors.Crashed", "message": "x"}}
     for jid in jids:
         job = {"class": "J", "args": [], "jid": jid, "forkq": marks}

@@ -586,12 +586,16 @@ def test_a_large_job_is_recovered_like_any_other(
     assert redis.exists("{queue:q}:inflight") == 0
 
 
-@pytest.mark.parametrize("where", ["bare", "key", "inside"])
+@pytest.mark.parametrize("where", ["bare", "key", "inside", "far"])
 def test_large_jobs_that_were_in_progress_together_become_suspects_where_they_are(
     connection: RedisConnection, redis: Redis, where: str
 ) -> None:
     """A child that crashes while it only holds them, for solo children, changes nothing."""
-    keys: dict[str, Any] = {"key": {"forkq": {"other": 1}}, "inside": {"last": {"forkq": 1}}}
+    keys: dict[str, Any] = {
+        "key": {"forkq": {"other": 1}, "retry_count": 3, "failed_at": 1.5},
+        "inside": {"last": {"forkq": 1}},
+        "far": {"forkq": {"other": 1}, "last": "y" * 10_000},
+    }
     lease(redis, DEAD, *(large(jid=str(n), **keys.get(where, {})) for n in range(2)))
     recovery = Recovery(DeadSet(Keys()))
     for _ in range(2):
@@ -599,6 +603,7 @@ def test_large_jobs_that_were_in_progress_together_become_suspects_where_they_ar
         found = queued(redis)
         assert [job["jid"] for job in found] == ["0", "1"]
         for job in found:
+            assert {**job, **keys.get(where, {}), "forkq": 0} == {**job, "forkq": 0}
             assert job["forkq"]["suspect"] is True
             assert [crash["jobs"] for crash in job["forkq"]["crashes"]] == [2]
         lease(redis, DEAD, *(payload.decode() for payload in redis.lrange("queue:q", 0, -1)[::-1]))  # type: ignore[union-attr]

@@ -25,6 +25,7 @@ from forkq.runtime.pipe import (
     Lead,
     LeaseHeld,
     Order,
+    PutBack,
     Quiet,
     Reader,
     Ready,
@@ -49,6 +50,7 @@ ORDERS: list[Order] = [
     Lead(0.0),
     Adopt("host:1:ab", "queue", 7),
     Release(7),
+    PutBack(),
 ]
 FACTS: list[Fact] = [
     Ready("vm:1:abc"),

@@ -19,7 +19,7 @@ HOUR = 3600.0
 
 def stamped(payload: dict[str, Any] | bytes, crash: Crash | None = None) -> tuple[str, bytes]:
     raw = payload if isinstance(payload, bytes) else dumps(payload)
-    return crash_record.stamped(raw, "mail", crash or Crash(signal=9))
+    return crash_record.stamped(raw, "mail", crash or Crash(signal=9, alone=True))
 
 
 def job(**keys: Any) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def job(**keys: Any) -> dict[str, Any]:
 
 def crashes(*ages: float) -> dict[str, Any]:
     """The key of a job whose process died so many seconds ago, while the job ran alone."""
-    return {"crashes": [{"at": now() - age, "signal": 9, "jobs": 1} for age in ages]}
+    return {"crashes": [{"at": now() - age, "signal": 9, "alone": True} for age in ages]}
 
 
 def failure(payload: bytes) -> str:
@@ -127,7 +127,11 @@ def test_a_buried_job_keeps_the_time_of_its_first_failure() -> None:
 
 @pytest.mark.parametrize(
     ("crash", "words"),
-    [(Crash(signal=6), "signal 6"), (Crash(exit=1), "exit code 1"), (Crash(reason="lost"), "lost")],
+    [
+        (Crash(signal=6, alone=True), "signal 6"),
+        (Crash(exit=1, alone=True), "exit code 1"),
+        (Crash(reason="lost", alone=True), "lost"),
+    ],
 )
 def test_a_buried_job_says_how_its_last_process_died(crash: Crash, words: str) -> None:
     _, payload = stamped(job(forkq=crashes(1, 2)), crash)
@@ -153,7 +157,7 @@ def test_other_values_under_the_key_forkq_do_no_harm(found: Any) -> None:
 
 def test_milliseconds_are_read_as_such() -> None:
     ages = (60, 90)
-    recent = {"crashes": [{"at": int((now() - age) * 1000), "jobs": 1} for age in ages]}
+    recent = {"crashes": [{"at": int((now() - age) * 1000), "alone": True} for age in ages]}
     assert failure(stamped(job(forkq=recent))[1]) != ""
 
 
