@@ -14,6 +14,8 @@ import psutil
 import pytest
 from redis import Redis
 
+from forkq.client import Client
+from forkq.master.isolation import MOST_SOLO
 from tests.process.shared import (
     Journal,
     events,
@@ -411,3 +413,36 @@ def status_children(forkq: ForkqTree) -> list[dict[str, Any]]:
     """The tree's children, as the master knows them."""
     found: list[dict[str, Any]] = forkq.status().get("children", [])
     return found
+
+
+FAILS_AFTER_THE_CANARY = """
+from pathlib import Path
+if Path("booted").exists() and Path("broken").exists():
+    raise RuntimeError("broken")
+Path("booted").touch()
+"""
+
+
+def test_suspects_that_old_children_hold_run_after_a_restart_that_was_called_off(
+    release: Release, redis_server: Server, redis: Redis, journal: Journal
+) -> None:
+    """The master's next program knows nothing of them, and the old children stay."""
+    forkq, door = release.tree, release.tree.cwd / "open"
+    client = Client(redis_server.url)
+    suspect: dict[str, Any] = {"forkq": {"suspect": True}}
+    for _ in range(MOST_SOLO):
+        client.push({"class": "Gate", "args": [str(door)], **suspect})
+    wait_until(lambda: len(journal.lines("begin")) == MOST_SOLO, what="the solo children at work")
+    held = [client.push({"class": "Work", "args": [0], **suspect}) for _ in range(3)]
+    client.close()
+    wait_until(lambda: not redis.llen("queue:default"), what="the others, held")
+    (forkq.cwd / "broken").touch()
+    release.write("fails-later", top=FAILS_AFTER_THE_CANARY)
+    assert restart(forkq)[0] == 1
+    wait_events(forkq, CALLED_OFF)
+    (forkq.cwd / "broken").unlink()
+    wait_until(lambda: journal.jids("end") >= set(held), deadline=30, what="the suspects")
+    door.touch()
+    wait_settled(redis)
+    assert redis.zcard("dead") == 0
+    assert forkq.stop() == 0
