@@ -18,6 +18,9 @@ CLOCK: Final = "clock"
 _HEALTHY_AFTER: Final = 10.0
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 10.0
+# After a crash of a child that was ready. Each job kills one such child at most, and with a long
+# pause a few of those jobs would keep all others waiting.
+_LONGEST_AFTER_CRASH: Final = 1.0
 _MOST_DOUBLINGS: Final = 10
 
 
@@ -76,14 +79,15 @@ class Slot:
             self.boot_failures += not child.exited_cleanly  # else it was told to end
             self.early_deaths += 1
         self.respawns += 1
-        self.due = time.monotonic() + self._pause()
+        longest = _LONGEST_AFTER_CRASH if child.was_ready else _LONGEST_PAUSE
+        self.due = time.monotonic() + self._pause(longest)
 
-    def _pause(self) -> float:
+    def _pause(self, longest: float = _LONGEST_PAUSE) -> float:
         """Zero after a long life; after short lives a growing pause with jitter."""
         if self.early_deaths == 0:
             return 0.0
         doublings = min(self.early_deaths - 1, _MOST_DOUBLINGS)  # 2.0 ** 1024 is an error
-        ceiling = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**doublings)
+        ceiling = min(longest, _FIRST_PAUSE * 2.0**doublings)
         return ceiling * random.uniform(0.5, 1.0)
 
 

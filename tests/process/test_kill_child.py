@@ -144,8 +144,8 @@ def test_a_child_that_crashes_again_and_again_is_replaced_with_growing_pauses(
     assert {jid: len(runs[jid]) for jid in jids} == dict.fromkeys(jids, 4)
     first_runs = sorted(min(line.at for line in runs[jid]) for jid in jids)
     gaps = [later - earlier for earlier, later in pairwise(first_runs)]
-    # Pauses of 0.1, 0.2, 0.4, 0.8, 1.6 s at most, and no less than half of that.
-    for gap, ceiling in zip(gaps, (0.1, 0.2, 0.4, 0.8, 1.6), strict=True):
+    # Pauses of 0.1, 0.2, 0.4, 0.8, 1 s at most, and no less than half of that.
+    for gap, ceiling in zip(gaps, (0.1, 0.2, 0.4, 0.8, 1.0), strict=True):
         assert gap >= ceiling / 2
     assert forkq.alive
     wait_until(lambda: len(workers(forkq)) == 1, deadline=10, what="the child again")

@@ -625,7 +625,7 @@ def test_jobs_that_redis_does_not_take_keep_no_processor_from_working(
     assert events.count("redis takes failed jobs again") == 1
 
 
-TOO_MANY_PARKED = "fetching no more jobs: redis refuses the retries of too many failed ones"
+TOO_MANY_PARKED = "fetching no more jobs: too many keep their leases without a processor"
 FEW_PARKED_AGAIN = "fetching jobs again: redis has taken failed ones"
 
 

@@ -202,10 +202,10 @@ class Fetcher:
         if too_many >= self._concurrency:
             self._log_once.error(
                 "parked",
-                "fetching no more jobs: redis refuses the retries of too many failed ones",
+                "fetching no more jobs: too many keep their leases without a processor",
                 kept=parked,
-                remedy="see the error of 'redis does not take failed jobs', and make room in redis "
-                "or mend its retry and dead sets",
+                remedy="if redis does not take failed jobs, make room there or mend its retry and "
+                "dead sets; jobs of a crash end one after the other, in solo children",
             )
         elif too_many <= 0 and self._log_once.over("parked"):
             self._log.info("fetching jobs again: redis has taken failed ones", kept=parked)
