@@ -626,7 +626,7 @@ def test_jobs_that_redis_does_not_take_keep_no_processor_from_working(
 
 
 TOO_MANY_PARKED = "fetching no more jobs: too many keep their leases without a processor"
-FEW_PARKED_AGAIN = "fetching jobs again: redis has taken failed ones"
+FEW_PARKED_AGAIN = "fetching jobs again"
 
 
 def test_when_too_many_failed_jobs_are_kept_nothing_is_fetched_or_asked(

@@ -208,7 +208,7 @@ class Fetcher:
                 "dead sets; jobs of a crash end one after the other, in solo children",
             )
         elif too_many <= 0 and self._log_once.over("parked"):
-            self._log.info("fetching jobs again: redis has taken failed ones", kept=parked)
+            self._log.info("fetching jobs again", kept=parked)
 
     def _take_in_turn(self, holdings: Holdings) -> UnitOfWork | None:
         """No unit is ready: takes the turn, fetches, and leaves the turn again."""
