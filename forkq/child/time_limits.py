@@ -157,7 +157,7 @@ class TimeLimits:
         """The master ends this child soon: the log has where the job hangs."""
         timed.told = True
         self._log.error(
-            "a job goes on beyond its hard_timeout: its child will be removed",
+            "a job goes on beyond its hard_timeout",
             **timed.details,
             stack=stack_of(timed.run.unit.thread),
         )

@@ -15,7 +15,7 @@ from ..store.find_job import Found
 from ..wire.lease import Progress
 from ..wire.marks import is_suspect
 from ..wire.payload import loads
-from ..wire.printable import shown_name
+from ..wire.printable import shown_name, signal_name
 from ..wire.times import seconds
 from .options import configuration, finds_redis, json_option
 from .output import as_json, duration, echo, echo_table, facts, relative_time, timestamp
@@ -174,9 +174,11 @@ def _rows(job: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _crash(crash: Mapping[str, Any]) -> str:
     at = crash.get("at")
     when = timestamp(seconds(at)) if isinstance(at, int | float) else "?"
-    code = f"signal {crash['signal']}" if crash.get("signal") else f"exit code {crash.get('exit')}"
+    number = crash.get("signal")
+    code = signal_name(number) if number else f"exit code {crash.get('exit')}"
+    peak = f", peak {rss / 1024:.0f} MB" if isinstance(rss := crash.get("rss"), int) else ""
     jobs = "alone" if crash.get("alone") else f"with {crash.get('jobs')} jobs in progress"
-    return f"{when} {crash.get('reason') or code}, {jobs}, on {crash.get('host')}"
+    return f"{when} {crash.get('reason') or code}{peak}, {jobs}, on {crash.get('host')}"
 
 
 def _shown(name: str, value: Any) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ..store.crash_record import Crash
+from ..wire.printable import signal_name
 from .child_handle import ChildHandle
 
 if TYPE_CHECKING:
@@ -37,10 +37,7 @@ class ExitStatus:
             return _OUT_OF_MEMORY
         if self.code >= 0:
             return f"exit code {self.code}"
-        try:
-            return signal.Signals(-self.code).name
-        except ValueError:
-            return f"signal {-self.code}"
+        return signal_name(-self.code)
 
     @property
     def crash(self) -> Crash:
@@ -101,6 +98,7 @@ def _certificate(death: Death) -> dict[str, object]:
     if jobs:
         more = len(jobs) - _MOST_JOBS
         found["in_progress"] = ", ".join(jobs[:_MOST_JOBS]) + (f" and {more} more" * (more > 0))
+        found["hint"] = "each runs again alone; `forkq find JID` shows its crashes"
     if status.stack:
         found["stack"] = status.stack
     return found

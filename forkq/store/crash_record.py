@@ -177,10 +177,8 @@ def _judge(job: Payload, queue: str, crash: Crash) -> str:
     crashes = _add(marks, crash, max(budget, _MOST_RECORDS))
     if not crash.alone or _counted(crashes) < budget or job.get("on_crash") == "requeue":
         return REQUEUE
-    error = Crashed(
-        f"its process died {budget} times within {_WINDOW / 3600:.0f} hours while this job ran "
-        f"alone, last by {crash.text}"
-    )
+    times = f"{budget} time{'s' * (budget > 1)} within {_WINDOW / 3600:.0f} hours"
+    error = Crashed(f"its process died {times} while this job ran alone, last by {crash.text}")
     if has_failed:
         _write_error(job, queue, error)
         return BURY

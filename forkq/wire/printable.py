@@ -6,6 +6,7 @@ it is converted to text.
 
 from __future__ import annotations
 
+import signal
 import traceback
 from typing import Final
 
@@ -88,3 +89,11 @@ def traceback_of(error: BaseException) -> str:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def signal_name(number: object) -> str:
+    """Such as ``SIGSEGV``."""
+    try:
+        return signal.Signals(number).name  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        return f"signal {number}"

@@ -48,8 +48,9 @@ def test_a_segfault_leaves_its_python_stack(
     found = json.loads(forkq.run("find", jid, "--json", "--redis", redis_server.url).stdout)
     assert [crash["jobs"] for crash in found["crashes"]] == [2, 1, 1, 1]
     text = forkq.run("find", jid, "--redis", redis_server.url).stdout
-    assert text.count("signal 11, alone, on ") == 3
-    assert text.count("signal 11, with 2 jobs in progress, on ") == 1
+    assert text.count("SIGSEGV, peak ") == 4
+    assert text.count(" MB, alone, on ") == 3
+    assert text.count(" MB, with 2 jobs in progress, on ") == 1
     assert "in segfault" in text
     assert forkq.stop() == 0
 

@@ -131,7 +131,7 @@ def test_the_other_jobs_of_the_child_get_their_time(
     neighbour = push(redis_server, "Gate", str(gate))
     stuck = push(redis_server, "Stubborn", timeout=0.3, hard_timeout=0.6)
     journal.wait("begin", [neighbour, stuck])
-    (line,) = wait_events(forkq, "a job goes on beyond its hard_timeout: its child will be removed")
+    (line,) = wait_events(forkq, "a job goes on beyond its hard_timeout")
     assert (line["class"], line["jid"]) == ("Stubborn", stuck)
     assert "in stubborn" in line["stack"]
     fresh = push(redis_server, "Quick", 0)

@@ -347,7 +347,7 @@ def test_a_hard_limit_stands_in_the_shared_table_while_the_job_runs(
         over.append(1)
         settle(child, redis)
         assert table.next is None
-    event = "a job goes on beyond its hard_timeout: its child will be removed"
+    event = "a job goes on beyond its hard_timeout"
     (line,) = lines(child, event)
     assert "in long" in line["stack"]
 

@@ -95,7 +95,7 @@ def test_a_job_that_kills_the_child_that_is_to_bury_it_is_buried_here() -> None:
 
 
 def test_a_job_may_have_a_budget_of_its_own() -> None:
-    assert failure(stamped(job(crashes=1))[1]).startswith("its process died 1 times")
+    assert failure(stamped(job(crashes=1))[1]).startswith("its process died 1 time within")
     for budget in (5, 20):
         assert failure(stamped(job(crashes=budget, forkq=crashes(*range(budget - 2))))[1]) == ""
         assert failure(stamped(job(crashes=budget, forkq=crashes(*range(budget - 1))))[1]) != ""
