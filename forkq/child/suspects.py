@@ -57,6 +57,7 @@ class Suspects:
         for sequence in list(self._held):
             unit = self._held.pop(sequence, None)
             if unit is not None:
+                unit.lost = False  # as in ``release``
                 self._fetcher.put_back(unit)
 
 
@@ -65,6 +66,7 @@ class SoloReporter(JobObserver):
 
     def __init__(self, report: int) -> None:
         self._report = report
+        self._unsent: deque[Fact] = deque()
 
     def adopted(self, found: bool) -> None:
         """The solo child has taken over a lease, or found none."""
@@ -80,4 +82,7 @@ class SoloReporter(JobObserver):
         self._send(SoloFree())
 
     def _send(self, fact: Fact) -> None:
-        send(self._report, fact)
+        """What a full pipe did not take goes before it: the master would wait for it for ever."""
+        self._unsent.append(fact)
+        while self._unsent and send(self._report, self._unsent[0]):
+            self._unsent.popleft()

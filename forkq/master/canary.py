@@ -21,7 +21,7 @@ _CHECK: Final = 0.1
 
 
 class Canary:
-    """Under watch from ``begin`` until ``verdict`` is not None, or the next ``begin``."""
+    """Under watch from ``begin`` until ``forget``, or the next ``begin``."""
 
     def __init__(self, children: Children) -> None:
         self._children = children
@@ -29,13 +29,8 @@ class Canary:
         self._ready_at: float | None = None
 
     @property
-    def under_way(self) -> bool:
-        """Whether a canary is under watch."""
-        return self._child is not None
-
-    @property
     def due(self) -> float | None:
-        """When ``verdict`` may have changed with no fact from the canary (monotonic)."""
+        """When ``has_proved`` may have changed with no fact from the canary (monotonic)."""
         if self._ready_at is None:
             return None
         return max(self._ready_at + _WATCH, time.monotonic() + _CHECK)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..config.capsule import Capsule
+from ..limits.patterns import matches_any
 from ..runtime.pipe import Adopt, Adopted, PutBack, Release, Stop, SuspectHeld
 from ..wire.lease import is_solo
 from .child_handle import ChildHandle
@@ -73,6 +74,7 @@ class SoloChildren:
         alone = replace(capsule, concurrency=1, workers=1, recycling=recycling)
         most = min(MOST_SOLO, capsule.concurrency * capsule.workers)
         self._slots = [Slot(f"{capsule.name}.solo{n}", alone, solo=True) for n in range(most)]
+        self._queues = capsule.queue_names
         self._children = children
         self._waiting: deque[Suspect] = deque()
         self._running: dict[ChildHandle, Suspect] = {}  # by solo child
@@ -85,7 +87,10 @@ class SoloChildren:
 
     def _read(self, child: ChildHandle, fact: object) -> None:
         if isinstance(fact, SuspectHeld):
-            self._waiting.append(Suspect(child, fact.queue, fact.sequence))
+            # After a rolling restart an old child may serve other queues: it returns what it holds
+            # when it ends, and a child that serves the queue fetches it.
+            if matches_any(fact.queue, self._queues):
+                self._waiting.append(Suspect(child, fact.queue, fact.sequence))
         elif isinstance(fact, Adopted) and child in self._running:
             suspect = self._running[child]
             suspect.adopted = True

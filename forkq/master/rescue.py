@@ -100,11 +100,6 @@ class Rescue:
         earliest = min((each.due for each in self._open), default=None)
         return None if earliest is None else max(earliest, self._connect_at)
 
-    @property
-    def under_way(self) -> bool:
-        """Whether ``advance`` has something to do now."""
-        return self.due is not None and self.due <= time.monotonic()
-
     def holds(self, identity: str) -> bool:
         """Whether the rescue of this child is still open."""
         return any(each.child.identity == identity for each in self._open)

@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import Crashed, InvalidJob, MalformedPayload
-from ..wire.marks import FAILED, KEY, SUSPECT, is_suspect, mark_failed, marks_of
-from ..wire.payload import Payload, bounded, dumps, loads
+from ..wire.marks import KEY, SUSPECT, failure_in, is_suspect, mark_failed, marks_of
+from ..wire.payload import MOST_CRASHES, Payload, bounded, dumps, loads
 from ..wire.printable import class_and_jid
 from ..wire.times import now, seconds
 
@@ -173,7 +173,7 @@ def _judge(job: Payload, queue: str, crash: Crash) -> str:
     child that fetches it buries it, since only a child can call the app's death handlers. If that
     child dies too, the job is buried here."""
     marks, budget = marks_of(job), _budget(job)
-    has_failed = FAILED in marks
+    has_failed = failure_in(marks) is not None
     crashes = _add(marks, crash, max(budget, _MOST_RECORDS))
     if not crash.alone or _counted(crashes) < budget or job.get("on_crash") == "requeue":
         return REQUEUE
@@ -198,7 +198,7 @@ def _add(marks: dict[str, Any], crash: Crash, most: int) -> list[Any]:
 
 def _budget(job: Payload) -> int:
     found = job.get("crashes")
-    return found if type(found) is int and found > 0 else DEADLY_CRASHES
+    return min(found, MOST_CRASHES) if type(found) is int and found > 0 else DEADLY_CRASHES
 
 
 def _counted(crashes: list[Any]) -> int:

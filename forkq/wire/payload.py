@@ -41,7 +41,7 @@ _RETRY_FOR_CEILING = 1e9
 # What becomes of a job that has killed too many processes, and how many it may kill: crash records
 # of so many fit into a payload.
 _ON_CRASH = ("dead", "requeue", "discard")
-_MOST_CRASHES = 100
+MOST_CRASHES = 100
 _LONGEST_LIMIT = 1e9
 
 _decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
@@ -180,8 +180,8 @@ def _check_crash_options(job: Payload, name: str) -> None:
         _require(known, name, "on_crash", job["on_crash"], f"one of {', '.join(_ON_CRASH)}")
     if "crashes" in job:
         most = job["crashes"]
-        sane = type(most) is int and 1 <= most <= _MOST_CRASHES
-        _require(sane, name, "crashes", most, f"a whole number from 1 to {_MOST_CRASHES}")
+        sane = type(most) is int and 1 <= most <= MOST_CRASHES
+        _require(sane, name, "crashes", most, f"a whole number from 1 to {MOST_CRASHES}")
 
 
 def time_limit(job: Payload, key: str) -> float | None:

@@ -133,11 +133,12 @@ def test_a_child_that_grows_is_replaced_and_ends_its_job(
 def test_a_child_far_above_the_limit_is_killed_and_its_jobs_have_crash_records(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, tmp_path: Path
 ) -> None:
-    """Three times, then the job that always takes too much is buried with the reason."""
+    """After the third time in a child of its own, the job that always takes too much is buried with
+    the reason."""
     limits = 'max_memory = "100MB"\nhard_max_memory = "150MB"'
     forkq = start(tree, redis_server, journal, limits, "-c", "1")
     hog = push(redis_server, "Grow", 200, str(tmp_path / "never"))
-    lines = wait_events(forkq, "removing a child by force; its jobs go back", 3)
+    lines = wait_events(forkq, "removing a child by force; its jobs go back", 4)
     assert all(
         re.match(r"memory above hard_max_memory \(\d+MB of 150MB\)", x["why"]) for x in lines
     )

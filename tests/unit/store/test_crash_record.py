@@ -96,9 +96,13 @@ def test_a_job_that_kills_the_child_that_is_to_bury_it_is_buried_here() -> None:
 
 def test_a_job_may_have_a_budget_of_its_own() -> None:
     assert failure(stamped(job(crashes=1))[1]).startswith("its process died 1 time within")
-    for budget in (5, 20):
+    for budget in (5, 20, 100):
         assert failure(stamped(job(crashes=budget, forkq=crashes(*range(budget - 2))))[1]) == ""
         assert failure(stamped(job(crashes=budget, forkq=crashes(*range(budget - 1))))[1]) != ""
+
+
+def test_no_budget_is_larger_than_a_push_may_give() -> None:
+    assert failure(stamped(job(crashes=10**30, forkq=crashes(*range(99))))[1]) != ""
 
 
 @pytest.mark.parametrize("budget", [0, -1, "x", None, True, 2.0])
