@@ -138,7 +138,9 @@ class SoloChildren:
 
     def _fork_missing(self) -> None:
         empty = [slot for slot in self._slots if slot.child is None]
-        missing = len(self._waiting) + len(self._running) - (len(self._slots) - len(empty))
+        there = [slot.child for slot in self._slots if slot.child is not None]
+        staying = sum(child.stop_ordered_at is None for child in there)
+        missing = len(self._waiting) + len(self._running) - staying
         for slot in empty[: max(0, missing)]:
             if time.monotonic() >= slot.due:
                 self._children.fill(slot)
