@@ -118,6 +118,7 @@ def memory_group() -> Iterator[Path]:
     group.rmdir()
 
 
+@pytest.mark.slow  # on a busy machine the kernel may take minutes
 def test_a_job_that_takes_all_memory_is_named(
     memory_group: Path,
     redis: Redis,
