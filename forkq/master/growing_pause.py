@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import time
 from dataclasses import dataclass
 from typing import Final
 
+from ..store.outage import growing_pause
+
 _FIRST: Final = 1.0
 _LONGEST: Final = 300.0
-_MOST_DOUBLINGS: Final = 10  # 2.0 ** 1024 is an error
 
 
 @dataclass(slots=True)
@@ -26,7 +26,6 @@ class GrowingPause:
         return time.monotonic() >= self.due
 
     def begin(self) -> None:
-        """Counts one more failure, and begins the pause after it, with jitter."""
-        ceiling = min(_LONGEST, _FIRST * 2.0 ** min(self.count, _MOST_DOUBLINGS))
+        """Counts one more failure, and begins the pause after it."""
+        self.due = time.monotonic() + growing_pause(self.count, _FIRST, _LONGEST)
         self.count += 1
-        self.due = time.monotonic() + ceiling * random.uniform(0.5, 1.0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..config.capsule import Capsule
+from ..store.outage import growing_pause
 from ..wire.printable import printable
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ _LONGEST_PAUSE: Final = 10.0
 # After a crash of a child that was ready. Each job kills one such child at most, and with a long
 # pause a few of those jobs would keep all others waiting.
 _LONGEST_AFTER_CRASH: Final = 1.0
-_MOST_DOUBLINGS: Final = 10
 
 
 @dataclass(slots=True, eq=False)
@@ -83,12 +82,10 @@ class Slot:
         self.due = time.monotonic() + self._pause(longest)
 
     def _pause(self, longest: float = _LONGEST_PAUSE) -> float:
-        """Zero after a long life; after short lives a growing pause with jitter."""
+        """Zero after a long life; after short lives a growing pause."""
         if self.early_deaths == 0:
             return 0.0
-        doublings = min(self.early_deaths - 1, _MOST_DOUBLINGS)  # 2.0 ** 1024 is an error
-        ceiling = min(longest, _FIRST_PAUSE * 2.0**doublings)
-        return ceiling * random.uniform(0.5, 1.0)
+        return growing_pause(self.early_deaths - 1, _FIRST_PAUSE, longest)
 
 
 def _last_line(reason: str) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
+_MOST_DOUBLINGS = 16  # 2.0 ** 1024 is an error
 # Seconds. If a connection ends after it was idle for so long, that is no outage: redis.conf has a
 # `timeout` for idle clients.
 _IDLE = 1.0
@@ -75,6 +76,13 @@ class Reach:
         self._refusal.end()
 
 
+def growing_pause(failures: int, first: float, longest: float) -> float:
+    """Seconds to wait after one more failure, when there were so many ``failures`` in a row before
+    it: each time twice as long, with jitter."""
+    ceiling = min(longest, first * 2.0 ** min(failures, _MOST_DOUBLINGS))
+    return ceiling * random.uniform(0.5, 1.0)
+
+
 class Backoff:
     """Growing pauses with jitter, so that a thousand children do not reconnect at once."""
 
@@ -85,9 +93,8 @@ class Backoff:
 
     def pause(self) -> float:
         """Seconds to wait after one more failure."""
-        ceiling = min(self._longest, self._first * 2**self._failures)
-        self._failures = min(self._failures + 1, 16)
-        return float(ceiling * random.uniform(0.5, 1.0))
+        self._failures += 1
+        return growing_pause(self._failures - 1, self._first, self._longest)
 
     def reset(self) -> None:
         """The last try has succeeded."""
