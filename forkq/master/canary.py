@@ -49,7 +49,7 @@ class Canary:
     def failure(self) -> str:
         """Why it has failed; "" if it has not."""
         child = self._child
-        if child is None or self._children.by_pid.get(child.pid) is child:
+        if child is None or child in self._children:
             return ""
         if self._ready_at is None:
             return child.reason or f"it died with {child.how} before it was ready"

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 _BOOT_ATTEMPTS: Final = 3
-# Seconds until the next try when the system has no process or descriptor left.
-_FORK_PAUSE: Final = 1.0
-# Seconds that the line about a death waits for the rescue.
-_RESCUE_WAIT: Final = 1.0
+_FORK_PAUSE: Final = 1.0  # seconds until the next try when no process or descriptor is left
+_RESCUE_WAIT: Final = 1.0  # seconds that the line about a death waits for the rescue
 
 
 class Children:
@@ -61,6 +59,10 @@ class Children:
 
     def __iter__(self) -> Iterator[ChildHandle]:
         return iter(self.by_pid.values())
+
+    def __contains__(self, child: ChildHandle) -> bool:
+        """Whether it has not been reaped. Then its pid and descriptors may be another's."""
+        return self.by_pid.get(child.pid) is child
 
     # What the loop does with all of them
 

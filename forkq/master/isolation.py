@@ -94,7 +94,7 @@ class SoloChildren:
         elif isinstance(fact, Adopted) and child in self._running:
             suspect = self._running[child]
             suspect.adopted = True
-            if self._lives(suspect.holder):
+            if suspect.holder in self._children:
                 suspect.holder.send(Release(suspect.sequence))
             if not fact.found:
                 del self._running[child]
@@ -117,12 +117,12 @@ class SoloChildren:
         """What a solo child had not taken over when it died, or went quiet, waits for another one.
         The rescue returns what a dead child held, and then it is fetched again."""
         for child, suspect in list(self._running.items()):
-            if not self._lives(child) or (child.state != "running" and not suspect.adopted):
+            if child not in self._children or (child.state != "running" and not suspect.adopted):
                 del self._running[child]
                 if not suspect.adopted:
                     self._waiting.appendleft(suspect)
         if self._waiting:
-            self._waiting = deque(one for one in self._waiting if self._lives(one.holder))
+            self._waiting = deque(one for one in self._waiting if one.holder in self._children)
 
     def _assign(self) -> None:
         for slot in self._slots:
@@ -153,6 +153,3 @@ class SoloChildren:
     def _is_idle(self, child: ChildHandle) -> bool:
         """Whether it has booted, has no suspect, and was not told to end."""
         return child.was_ready and child not in self._running and child.stop_ordered_at is None
-
-    def _lives(self, child: ChildHandle) -> bool:
-        return self._children.by_pid.get(child.pid) is child

@@ -72,7 +72,7 @@ class Removals:
 
     def freeze(self, child: ChildHandle, crash: Crash | None, kill_by: float | None = None) -> bool:
         """As ``begin``, without a line in the log. ``kill_by`` (monotonic): how long Redis has."""
-        if child.frozen or child.killed or self._children.by_pid.get(child.pid) is not child:
+        if child.frozen or child.killed or child not in self._children:
             return False
         child.freeze()
         now = time.monotonic()
@@ -90,7 +90,7 @@ class Removals:
     def _advance(self, removal: _Removal) -> bool:
         """Returns whether it is over."""
         child = removal.child
-        if self._children.by_pid.get(child.pid) is not child:
+        if child not in self._children:
             return True
         if not child.rescued:
             if child.has_halted() or time.monotonic() >= removal.halt_by:

@@ -75,7 +75,7 @@ class Replacements:
         slot, new = replacement.slot, replacement.new
         if new is None:
             self._fork(replacement, quiet)
-        elif not self._is_alive(new):
+        elif new not in self._children:
             self._call_off(replacement, new.reason or f"it died with {new.how}")
         else:
             if slot.child is None:  # the old one died: no third child is forked
@@ -121,7 +121,3 @@ class Replacements:
     def _end(self, replacement: Replacement, outcome: Outcome) -> None:
         replacement.outcome = outcome
         del self._under_way[replacement.slot]
-
-    def _is_alive(self, child: ChildHandle) -> bool:
-        """Whether it has not been reaped. After that its descriptors may be another child's."""
-        return self._children.by_pid.get(child.pid) is child
