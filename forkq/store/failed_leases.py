@@ -25,13 +25,10 @@ def mark_failed(
     May be done again."""
     names = {lease(identity, number).encode(): error for number, error in errors.items()}
     marked = []
-    for part in (yield from recovery.known(queues)):
-        at: Sequence[object] = (1, "")
-        while at[0]:
-            at, found = yield from recovery.list_leases(part, identity, at)
-            for each in found:
-                if each.name in names:
-                    marked += yield from _mark(recovery, part, each, names[each.name])
+    for part, leases in (yield from recovery.list_all(queues, identity)):
+        for each in leases:
+            if each.name in names:
+                marked += yield from _mark(recovery, part, each, names[each.name])
     return marked
 
 

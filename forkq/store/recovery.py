@@ -4,7 +4,7 @@ without a living master.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,13 +94,14 @@ class Recovery:
         """
         progress = self._progress.setdefault(identity, _Progress())
         yield from self._look_for_burials(progress)
-        listed = yield from self._list_all(queues, identity)
-        begun = [lease for _, leases in listed for lease in leases if _has_begun(lease, identity)]
+        listed = yield from self.list_all(queues, identity)
+        every = [lease for _, leases in listed for lease in leases]
+        begun = {lease.name: lease.job for lease in every if _has_begun(lease, identity)}
         progress.in_progress = max(progress.in_progress, len(begun))
         crash = replace(crash, jobs=progress.in_progress, alone=is_solo(identity))
         problem: RedisError | None = None
         for names, leases in listed:
-            moves = yield from self._moves(names, leases, identity, crash)
+            moves = yield from self._moves(names, leases, begun, crash)
             try:
                 yield from self._move(names, identity, moves, _NOTE_TTL if may_return else 0)
             except ResponseError as error:  # another type in a queue's place
@@ -108,7 +109,7 @@ class Recovery:
         if problem is not None:
             raise problem
         del self._progress[identity]
-        return Recovered(progress.moved, progress.buried, [lease.job for lease in begun])
+        return Recovered(progress.moved, progress.buried, list(begun.values()))
 
     def _look_for_burials(self, progress: _Progress) -> Steps[None]:
         """Finds the jobs that an earlier try buried, if the reply to it was lost or an error."""
@@ -135,7 +136,7 @@ class Recovery:
         found = list(names)
         return [found[start : start + _CHUNK] for start in range(0, len(found), _CHUNK)]
 
-    def _list_all(
+    def list_all(
         self, queues: Sequence[str], identity: str
     ) -> Steps[list[tuple[list[str], list[Lease]]]]:
         """The owner's leases, in parts, each with the queues that its leases count. How many there
@@ -144,11 +145,11 @@ class Recovery:
         for names in (yield from self.known(queues)):
             at: Sequence[object] = (1, "")
             while at[0]:
-                at, leases = yield from self.list_leases(names, identity, at)
+                at, leases = yield from self._list_leases(names, identity, at)
                 found.append((names, leases))
         return found
 
-    def list_leases(
+    def _list_leases(
         self, queues: Sequence[str], identity: str, at: Sequence[object]
     ) -> Steps[tuple[Sequence[object], list[Lease]]]:
         """Where to go on, and the next leases. A large payload whose ends do not tell is read."""
@@ -166,13 +167,12 @@ class Recovery:
         return found[:2], leases
 
     def _moves(
-        self, queues: Sequence[str], leases: Sequence[Lease], identity: str, crash: Crash
+        self, queues: Sequence[str], leases: Sequence[Lease], begun: Container[bytes], crash: Crash
     ) -> Steps[list[Move]]:
-        """What to do with each lease."""
+        """What to do with each lease. ``begun``: the names of those whose jobs had begun."""
         moves = []
         for lease in leases:
-            begun = _has_begun(lease, identity)
-            move = spliced(lease, crash) if begun else unchanged(lease)
+            move = spliced(lease, crash) if lease.name in begun else unchanged(lease)
             if move is None:
                 payload = yield from self.payload(queues, lease)
                 if payload is None:

@@ -88,8 +88,8 @@ def test_the_second_try_knows_how_many_jobs_the_first_one_found(
     """The job that is left was not alone."""
     owner = "vm:1:aaaaaaaaaaaa"
     job = json.dumps({"class": "J", "args": [], "jid": "1"})
-    for queue in ("q", "r"):
-        redis.hset(f"{{queue:{queue}}}:inflight", f"{owner}/1", job)
+    for number, queue in enumerate(("q", "r")):
+        redis.hset(f"{{queue:{queue}}}:inflight", f"{owner}/{number}", job)
     redis.set("queue:q", "no list")
 
     def recover_both() -> Recovered:
