@@ -1,8 +1,4 @@
-"""The limits of this process's control group, version 1 and 2. Linux.
-
-A group is bound by its own limit and by those of the groups above it. In a container the groups
-above are not visible; the container's own is mounted at the root, whatever /proc/self/cgroup says.
-"""
+"""The limits of this process's control group, and of the groups above it: each of them binds."""
 
 from __future__ import annotations
 
@@ -11,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-OWN: Final = Path("/proc/self/cgroup")
-ROOT: Final = Path("/sys/fs/cgroup")
+from ..runtime.control_group import OWN, ROOT, ControlGroup, control_groups
+
 # Version 1 has no word for "unlimited", but the largest number of whole pages.
 _UNLIMITED: Final = 1 << 60
 _FILES: Final = {
@@ -24,22 +20,18 @@ _FILES: Final = {
 def lowest_limit(controller: str, own: Path = OWN, root: Path = ROOT) -> int | None:
     """The lowest limit of ``controller`` ("memory" in bytes, "pids" in threads); None if there is
     no limit. Raises OSError if this system has no control groups."""
-    modern, old = _FILES[controller]
-    limits: list[int] = []
-    for line in own.read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            limits += _limits(root, path, modern)
-        elif controller in controllers.split(","):
-            limits += _limits(root / controller, path, old)
+    limits = (
+        limit
+        for group in control_groups(controller, own, root)
+        for limit in _limits(group, _FILES[controller][not group.is_version_2])
+    )
     return min((limit for limit in limits if limit < _UNLIMITED), default=None)
 
 
-def _limits(root: Path, path: str, name: str) -> Iterator[int]:
-    """The limits of the group at ``path`` and of those above it."""
-    group = root / path.lstrip("/")
-    for folder in (group, *group.parents):
+def _limits(group: ControlGroup, name: str) -> Iterator[int]:
+    """The limits of the group and of those above it."""
+    for folder in (group.folder, *group.folder.parents):
         with suppress(OSError, ValueError):  # no such group here; "max"
             yield int((folder / name).read_text())
-        if folder == root:
+        if folder == group.mount:
             return

@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-_ROOT: Final = Path("/sys/fs/cgroup")
+from ..runtime.control_group import OWN, ROOT, control_groups
+
 # Seconds. A large process takes a while to die. A kill that no death has claimed by then hit
 # another process, such as a job's own subprocess.
 _CLAIM_WITHIN: Final = 10.0
@@ -21,7 +22,7 @@ class OomKills:
     """Call ``update`` often: an old kill must not be taken for the reason of a new death."""
 
     def __init__(self, counter: Path | None = None) -> None:
-        self._counter = counter or _find_counter(Path("/proc/self/cgroup"), _ROOT)
+        self._counter = counter or _find_counter()
         self._count = self._read()
         self._unclaimed = 0
         self._counted_at = 0.0
@@ -56,23 +57,12 @@ class OomKills:
         return 0
 
 
-def _find_counter(own: Path, root: Path) -> Path | None:
-    """The file with the counter of this process's group. In a container ``own`` may name the path
-    on the host; the group is mounted at the root then."""
+def _find_counter(own: Path = OWN, root: Path = ROOT) -> Path | None:
+    """The file with the counter of this process's group."""
     with suppress(OSError):
-        for line in own.read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            found = _candidates(root, controllers.split(","), path.lstrip("/"))
-            for candidate in found:
+        for version_2, mount, folder in control_groups("memory", own, root):
+            name = "memory.events" if version_2 else "memory.oom_control"
+            for candidate in (folder / name, mount / name):
                 if candidate.exists():
                     return candidate
     return None
-
-
-def _candidates(root: Path, controllers: list[str], path: str) -> list[Path]:
-    if controllers == [""]:
-        return [root / path / "memory.events", root / "memory.events"]
-    if "memory" in controllers:
-        memory = root / "memory"
-        return [memory / path / "memory.oom_control", memory / "memory.oom_control"]
-    return []
