@@ -11,11 +11,10 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import psutil
-
 from ..config.config import Config
 from ..config.private_files import read_trusted
 from ..errors import ForkqError
+from ..runtime.liveness import STOPPED, kernel_state
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -58,14 +57,14 @@ class MasterWatch:
         return None
 
     def _log_silence(self, seconds: int) -> None:
-        pid, state = os.getppid(), ""
-        with suppress(psutil.Error):
-            state = str(psutil.Process(pid).status())
-        stopped = state in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        pid = os.getppid()
+        state = kernel_state(pid)
         self._log.error(
             "the master is silent; its children go on, but none that dies is replaced",
             master=pid,
             silent_for=seconds,
             process=state,
-            hint=f"kill -CONT {pid} lets it go on" if stopped else "restart it if this stays so",
+            hint=f"kill -CONT {pid} lets it go on"
+            if state in STOPPED
+            else "restart it if this stays so",
         )

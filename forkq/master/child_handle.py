@@ -7,11 +7,8 @@ import random
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
-
-import psutil
 
 from ..errors import TimeLimit
 from ..runtime import crash_file
@@ -206,12 +203,6 @@ class ChildHandle:
     def signal_stacks(self) -> None:
         """Makes the child write its stacks to standard error, even while its interpreter hangs."""
         os.kill(self.pid, STACKS_SIGNAL)
-
-    def process_state(self) -> str:
-        """As the kernel sees it: ``stopped``, ``running``, ``sleeping``...; "" if it has ended."""
-        with suppress(psutil.Error):
-            return str(psutil.Process(self.pid).status())
-        return ""
 
     def freeze(self) -> None:
         """SIGSTOP: none of its jobs can go on or finish."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import psutil
-
+from ..runtime.liveness import STOPPED, kernel_state
 from .child_handle import ChildHandle
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
-
-_STOPPED: Final = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
 class Watchdog:
@@ -52,8 +49,8 @@ class Watchdog:
 
     def _handle_silence(self, child: ChildHandle, now: float) -> None:
         child.silent_since = child.last_fact_at
-        state = child.process_state()
-        stopped = state in _STOPPED
+        state = kernel_state(child.pid)
+        stopped = state in STOPPED
         self._log.warning(
             "child is silent",
             child=child.name,

@@ -8,11 +8,17 @@ is in clock ticks since the boot, so that no change of the wall clock moves it.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+import psutil
 
 Liveness: TypeAlias = Literal["alive", "dead", "unknown"]
+
+# The states of a process that SIGSTOP or a debugger has stopped.
+STOPPED: Final = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 # The index of the start time among the fields of /proc/PID/stat that follow the command's name.
 _START_TIME = 19
@@ -36,6 +42,13 @@ def liveness_of(ref: str) -> Liveness:
         return "alive" if _start_time(int(pid)) == started else "dead"
     except OSError:
         return "dead" if _is_gone(int(pid)) else "unknown"
+
+
+def kernel_state(pid: int) -> str:
+    """As the kernel sees it: ``stopped``, ``running``, ``sleeping``...; "" if it has ended."""
+    with suppress(psutil.Error):
+        return str(psutil.Process(pid).status())
+    return ""
 
 
 @cache
