@@ -29,7 +29,7 @@ class Finding:
     checked: bool = True
 
     def __str__(self) -> str:
-        """One line, whatever stands in the message of an app's error."""
+        """One line. The message of an app's error may have several."""
         text = "; ".join(part for part in (self.what, self.why, self.remedy) if part)
         return printable(f"{self.level:<4}  {self.check:<12}  {text}")
 
@@ -44,8 +44,8 @@ def unchecked(check: str, reason: str, remedy: str = "") -> Finding:
 
 
 def examine(check: str, make: Callable[[], Finding]) -> Finding:
-    """Makes one check. One that fails to run must not hide the others, whatever a proxy answers or
-    the app raises."""
+    """Makes one check. One that fails to run must not hide the others: a proxy may answer
+    anything, and the app may raise anything."""
     try:
         return make()
     except Exception as error:  # noqa: BLE001 - see above; the reason is shown

@@ -28,7 +28,7 @@ DEFAULT_QUEUE = "default"
 # What a push may have, unless the client is told otherwise. Ruby's parser reads 100 levels.
 MAX_SIZE: Final = 16 << 20
 MAX_NESTING: Final = 100
-# What any process reads, whoever wrote it. Decoders recurse in C, where nothing but Python's
+# What any process reads, also from another program. Decoders recurse in C, where only Python's
 # recursion limit stops them. If the app has raised it, deep nesting would overflow the stack.
 LARGEST: Final = 64 << 20
 DEEPEST: Final = 500

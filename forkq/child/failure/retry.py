@@ -105,7 +105,7 @@ def decide(
 def _after_crashes(
     job: Payload, unit: UnitOfWork, error: BaseException, complain: Complain
 ) -> Decision:
-    """The job has killed too many processes: it is not retried, whatever its ``retry`` says."""
+    """It has killed too many processes: no retry, even if its ``retry`` allows one."""
     if job.get("on_crash") == "discard":
         return Drop(None)
     if job.get("dead") is False:
