@@ -59,12 +59,11 @@ class MasterWatch:
     def _log_silence(self, seconds: int) -> None:
         pid = os.getppid()
         state = kernel_state(pid)
+        stopped = state in STOPPED
         self._log.error(
             "the master is silent; its children go on, but none that dies is replaced",
             master=pid,
             silent_for=seconds,
             process=state,
-            hint=f"kill -CONT {pid} lets it go on"
-            if state in STOPPED
-            else "restart it if this stays so",
+            hint=f"kill -CONT {pid} lets it go on" if stopped else "restart it if this stays so",
         )

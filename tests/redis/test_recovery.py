@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,23 +17,8 @@ from forkq.store.steps import carry_out
 from forkq.wire.keys import Keys
 from forkq.wire.times import now
 from tests.redis.proxy import Proxy
-from tests.support.server import Server
 
 OWNER = "vm:1:soloaaaaaaaa"
-
-
-@pytest.fixture
-def proxy(redis: Redis, redis_server: Server) -> Iterator[Proxy]:
-    with Proxy(redis_server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def connection(proxy: Proxy) -> Iterator[RedisConnection]:
-    connection = RedisConnection(proxy.url)
-    connection.connect()
-    yield connection
-    connection.close()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 from redis import Redis
@@ -12,23 +11,8 @@ from redis import Redis
 from forkq.store.connection import ConnectionLost, RedisConnection
 from forkq.store.outage import ended_idle
 from tests.redis.proxy import Proxy
-from tests.support.server import Server
 
 LONGER_THAN_SILENCE = 2.5  # seconds: by then a server that says nothing was asked for a sign
-
-
-@pytest.fixture
-def proxy(redis_server: Server) -> Iterator[Proxy]:
-    with Proxy(redis_server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def connection(proxy: Proxy) -> Iterator[RedisConnection]:
-    connection = RedisConnection(proxy.url)
-    connection.connect()
-    yield connection
-    connection.close()
 
 
 def test_a_server_that_is_silent_and_there_is_waited_for(connection: RedisConnection) -> None:

@@ -37,6 +37,7 @@ class FakeChildren:
 
     def __init__(self) -> None:
         self.by_pid: dict[int, ChildHandle] = {}
+        self._dead: list[ChildHandle] = []
         self._readers: dict[int, Reader[Order]] = {}
 
     def __iter__(self) -> Iterator[ChildHandle]:
@@ -62,18 +63,14 @@ class FakeChildren:
         """It has been reaped."""
         del self.by_pid[child.pid]
         child.slot.child = None
+        self._dead.append(child)
 
     def close(self) -> None:
         """Closes all pipes."""
-        for child in {id(one): one for one in self._all()}.values():
+        for child in (*self, *self._dead):
             child.close()
         for reader in self._readers.values():
             os.close(reader.fd)
-
-    def _all(self) -> list[ChildHandle]:
-        return [*self.by_pid.values(), *self.dead]
-
-    dead: tuple[ChildHandle, ...] = ()
 
 
 class Ward:
@@ -103,11 +100,6 @@ class Ward:
     def solo(self) -> list[ChildHandle]:
         """The living solo children."""
         return [child for child in self.children if child.slot.solo]
-
-    def kill(self, child: ChildHandle) -> None:
-        """That child has died."""
-        self.children.die(child)
-        self.children.dead = (*self.children.dead, child)
 
 
 @pytest.fixture
@@ -160,7 +152,7 @@ def test_what_a_dead_solo_child_had_not_taken_over_goes_to_another_one(
     if adopted:
         dead.isolation_facts.append(Adopted(found=True))
         ward.turn()
-    ward.kill(dead)
+    ward.children.die(dead)
     ward.turn()
     assert len(ward.solo()) == (0 if adopted else 1)
 
@@ -169,7 +161,7 @@ def test_the_suspects_of_a_dead_holder_are_forgotten(ward: Ward) -> None:
     for sequence in range(MOST_SOLO + 1):
         ward.hold(sequence)
     ward.turn()
-    ward.kill(ward.holder)
+    ward.children.die(ward.holder)
     solo = ward.solo()[0]
     ward.children.orders(solo)
     solo.isolation_facts += [Adopted(found=False)]
@@ -216,7 +208,7 @@ def test_a_quiet_solo_child_is_ended_and_another_one_runs_the_suspect(ward: Ward
     solo.state = "quiet"
     ward.turn()
     assert ward.children.orders(solo)[-1] == Stop(None)
-    ward.kill(solo)
+    ward.children.die(solo)
     ward.turn()
     [other] = ward.solo()
     assert [type(order) for order in ward.children.orders(other)] == [Adopt]
