@@ -6,6 +6,7 @@ process's title first, before the command line is even imported.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -19,10 +20,12 @@ from .wire.redis_url import redacted_url
 def main() -> None:
     """Runs the command of ``sys.argv``. Exits."""
     hide_passwords()
+    gc.disable()  # imports make next to no garbage; cli/main.py ends this
     try:
         importlib.import_module(".cli.main", __package__).main()
     except SystemExit as end:
         _leave_threads(int(end.code or 0))
+        gc.freeze()  # else Python looks through all that is loaded before it exits
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import os
 import sys
@@ -59,9 +60,18 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COMMANDS:
             module = importlib.import_module(f".{_COMMANDS[cmd_name]}", __package__)
+            _collect_garbage()
             command: click.Command = getattr(module, cmd_name.replace("-", "_"))
             return command
         return super().get_command(ctx, cmd_name)
+
+
+def _collect_garbage() -> None:
+    """From now on, if ``__main__.py`` has stopped it. What was imported so far is left out: it
+    stays, and a forked child that does not touch it shares its memory."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 @click.group(

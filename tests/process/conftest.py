@@ -7,6 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.process.shared import Journal
+from tests.support import preloaded
+
+
+@pytest.fixture(scope="session", autouse=True)
+def preloaded_libraries() -> None:
+    """Lets ``ForkqTree.run`` fork its commands."""
+    preloaded.start()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from . import bound
+from . import bound, preloaded
 from .server import Server
 from .waiting import PATIENCE, wait_until
 
@@ -93,6 +93,8 @@ class ForkqTree:
 
     def run(self, *args: str, deadline: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Another command as the same user, in the same folder: `tree.run("status", "--json")`."""
+        if preloaded.can_run(args, self.env):
+            return preloaded.run(args, self.cwd, self.env, deadline)
         return subprocess.run(
             [*FORKQ, *args],
             cwd=self.cwd,
