@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from .client import Client
 from .errors import ServerUnavailable
+from .store.transport import is_diverted
 from .wire.redis_url import EMBEDDED
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ def address(config: Config) -> str:
     try:
         return read_trusted(note).decode().strip()
     except FileNotFoundError:
+        if is_diverted():  # a test may push while no server runs: this is where it would listen
+            return f"unix://{config.state_dir}/server/redis.sock"
         raise ServerUnavailable(
             f"the embedded server is not running: {note} does not exist; start it with "
             "`forkq start --redis embedded` in the same working directory"

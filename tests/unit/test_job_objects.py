@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import pydoc
-from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -38,15 +37,17 @@ def make_function() -> Any:
     return welcome
 
 
-@pytest.fixture(params=["base", "class", "instance", "function"])
-def thing(request: pytest.FixtureRequest, own_registry: None) -> Iterator[Any]:
-    things = {
-        "base": lambda: forkq.Job,
-        "class": make_class,
-        "instance": lambda: make_class()(),
-        "function": make_function,
-    }
-    yield things[request.param]()
+def make_instance() -> Any:
+    return make_class()()
+
+
+def base() -> Any:
+    return forkq.Job
+
+
+@pytest.fixture(params=[base, make_class, make_instance, make_function])
+def thing(request: pytest.FixtureRequest, own_registry: None) -> Any:
+    return request.param()
 
 
 def test_help_and_inspect_read_it(thing: Any) -> None:
