@@ -83,6 +83,14 @@ def default() -> Client:
     return client
 
 
+def swap(client: Client | None) -> Client | None:
+    """Makes ``client`` the process's client; None lets the next push configure one. Returns the one
+    before. For ``forkq.testing``."""
+    global _default
+    before, _default = _default, client
+    return before
+
+
 def address(config: Config) -> str:
     """The URL to connect to. For ``embedded`` it is the one that the running master has noted.
 

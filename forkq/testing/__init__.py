@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from .case import JobsMixin
 from .expectation import ANY
 from .jobs import RecordedJobs
 from .modes import PushRefused, fake, inline, real, recorded, refused
 from .recorded_job import RecordedJob
 
 __all__ = [
+    "JobsMixin",
     "PushRefused",
     "RecordedJob",
     "RecordedJobs",

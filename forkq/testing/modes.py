@@ -136,6 +136,11 @@ def refused() -> Scope[Refusal]:
     return Scope(Refusal)
 
 
+def active() -> Mode | None:
+    """What becomes of pushes now; None means Redis."""
+    return _stack[-1] if _stack else None
+
+
 def recorded() -> RecordedJobs:
     """The jobs of the innermost ``fake`` or ``inline``. Raises AssertionError outside of both."""
     for mode in reversed(_stack):

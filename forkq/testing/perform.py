@@ -64,7 +64,7 @@ class _Run(JobObserver):
 
     def processor(self) -> Processor:
         """A processor of this run alone."""
-        log = make_job_log(_log())
+        log = make_job_log(child_log())
         return Processor(
             "forkq.testing",
             cast("Fetcher", self),
@@ -121,7 +121,7 @@ def _call_without_loop(call: Callable[[], None]) -> None:
     helper.join()
 
 
-def _log() -> FilteringBoundLogger:
+def child_log() -> FilteringBoundLogger:
     """What a child logs goes to the logger ``forkq`` of the standard library."""
     return cast(
         "FilteringBoundLogger",
