@@ -39,7 +39,7 @@ class RedisForTests:
 
     def __init__(self) -> None:
         # Not pytest's tmp_path: a Unix socket needs a short path.
-        self._folder = Path(tempfile.mkdtemp(prefix="forkq-redis-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="forkq-testing-"))
         self._server = EmbeddedRedis(self._folder, self._folder / "url", child_log())
         self.url = self._server.url
 
@@ -71,7 +71,7 @@ class ForkqServer:
     def __init__(self, url: str) -> None:
         self.url = url
         self._mode = real(url)
-        self._folder = Path(tempfile.mkdtemp(prefix="forkq-server-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="forkq-testing-"))
         self._before = default_client.swap(None)
         self._master: subprocess.Popen[bytes] | None = None
 
