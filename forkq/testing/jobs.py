@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-from bisect import insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from ..store.transport import Write
+from .. import registry
 from ..wire import times
 from ..wire.times import Moment, due, now, steady
 from .expectation import ANY, Expectation, named, numbered
 from .recorded_job import RecordedJob
+from .recorder import Recorder
 
 _ENDLESS: Final = 10_000
 
 
-class RecordedJobs:
+class RecordedJobs(Recorder):
     """What ``fake`` and ``inline`` record. Thread-safe.
 
     ``performed`` has the jobs that have run without an error, ``dead`` those that the dead set
     would have. As a sequence it has the jobs that wait, in the order in which ``drain`` runs them.
     """
-
-    def __init__(self, *, at_once: bool = False) -> None:
-        self.performed: list[RecordedJob] = []
-        self.dead: list[RecordedJob] = []
-        self._waiting: list[RecordedJob] = []
-        self._at_once = at_once
-        self._lock = threading.RLock()
-        self._given_up: list[tuple[RecordedJob, BaseException]] = []
 
     def __iter__(self) -> Iterator[RecordedJob]:
         with self._lock:
@@ -76,13 +67,7 @@ class RecordedJobs:
 
     # What a test does
 
-    def drain(
-        self,
-        what: object = ANY,
-        *,
-        until: Moment | None = None,
-        check: bool = True,
-    ) -> int:
+    def drain(self, what: object = ANY, *, until: Moment | None = None, check: bool = True) -> int:
         """Runs the waiting jobs as a child does, and those that they push, until none is left.
         Returns the number of runs.
 
@@ -131,56 +116,6 @@ class RecordedJobs:
             text = f"{numbered(len(lines), 'job')} failed and will not be retried any more:"
             raise AssertionError("\n".join((text, *lines))) from given_up[-1][1]
 
-    # How jobs come here: the channel of all clients
-
-    def channel(self, url: str) -> RecordedJobs:
-        """All pushes come here, whatever server they are for."""
-        return self
-
-    def push(self, batches: Iterator[Sequence[Write]], total: int) -> None:
-        """Records the jobs of a push, and performs those that are due if that is the mode."""
-        fresh = [job for batch in batches for write in batch for job in _jobs_in(write)]
-        for job in fresh:
-            self.add(job)
-        for job in fresh if self._at_once else ():
-            if job.at is None and self._remove(job):
-                error = self._perform(job)
-                self._given_up.clear()
-                if error is not None:
-                    raise error
-
-    def connection(self) -> NoReturn:
-        """There is none. Raises AssertionError."""
-        raise AssertionError(
-            "this test records pushes (forkq.testing), so there is no Redis to look into or to "
-            "change; ask for the fixture `forkq_server`, a Redis for tests"
-        )
-
-    def add(self, job: RecordedJob) -> None:
-        """``job`` waits from now on."""
-        with self._lock:
-            insort(self._waiting, job, key=_due_time)
-
-    def give_up(self, job: RecordedJob, error: BaseException) -> None:
-        """``job`` was given up after ``error``."""
-        self._given_up.append((job, error))
-
-    def _take(self, fits: Callable[[RecordedJob], bool], until: float) -> RecordedJob | None:
-        with self._lock:
-            job = next(
-                (one for one in self._waiting if fits(one) and _due_time(one) <= until), None
-            )
-            if job is not None:
-                self._remove(job)
-            return job
-
-    def _remove(self, job: RecordedJob) -> bool:
-        """Whether ``job`` still waited."""
-        with self._lock:
-            before = len(self._waiting)
-            self._waiting = [one for one in self._waiting if one is not job]
-            return len(self._waiting) < before
-
     def _perform_due(self, job: RecordedJob) -> None:
         if job.at is None:
             self._perform(job)
@@ -189,31 +124,10 @@ class RecordedJobs:
             times.follow(job.at, steady())
         self._perform(job.stamped(now()))
 
-    def _perform(self, job: RecordedJob) -> BaseException | None:
-        from .perform import perform  # noqa: PLC0415 - most tests need nothing of the child
-
-        return perform(job, self)
-
-
-def _jobs_in(write: Write) -> Iterator[RecordedJob]:
-    """The jobs that a client has sent: see Client._writes."""
-    name, _, *rest = write.command
-    if name == "LPUSH":
-        yield from map(RecordedJob.of, rest)
-    elif name == "ZADD":
-        for at, payload in zip(rest[::2], rest[1::2], strict=True):
-            yield RecordedJob.of(payload, at)
-
-
-def _due_time(job: RecordedJob) -> float:
-    return 0.0 if job.at is None else job.at
-
 
 def _filter(what: object) -> Callable[[RecordedJob], bool]:
-    from .perform import is_registered  # noqa: PLC0415 - as above
-
     if what is ANY:
-        return lambda job: is_registered(job.name)
+        return lambda job: registry.find(job.name) is not None
     if isinstance(what, str):
         return lambda job: what in (job.queue, job.name)
     name = named(what)

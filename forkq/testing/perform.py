@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
-from .. import registry
 from ..child.failure.retry import Bury, Decision, Drop, Retry
 from ..child.job_log import make_job_log
 from ..child.job_run import JobRun
@@ -32,17 +31,12 @@ if TYPE_CHECKING:
     from ..child.failure.settle import Settler
     from ..child.fetch.fetcher import Fetcher
     from ..child.time_limits import TimeLimits
-    from .jobs import RecordedJobs
+    from .recorder import Recorder
 
 _sequence: Final = count(1)
 
 
-def is_registered(name: str) -> bool:
-    """Whether this process has defined that job."""
-    return registry.find(name) is not None
-
-
-def perform(job: RecordedJob, jobs: RecordedJobs) -> BaseException | None:
+def perform(job: RecordedJob, jobs: Recorder) -> BaseException | None:
     """Runs ``job`` once; what becomes of it is noted in ``jobs``. Returns its error."""
     run = _Run(job, jobs)
     unit = UnitOfWork(1, job.queue, next(_sequence), job.raw, taken=monotonic())
@@ -57,7 +51,7 @@ class _Run(JobObserver):
     """One run of one job: what the processor has instead of a Fetcher and a Settler, and its
     observer."""
 
-    def __init__(self, job: RecordedJob, jobs: RecordedJobs) -> None:
+    def __init__(self, job: RecordedJob, jobs: Recorder) -> None:
         self.error: BaseException | None = None
         self._job = job
         self._jobs = jobs
