@@ -102,6 +102,11 @@ class FunctionJob(Pusher[P], Generic[P, R]):
         update_wrapper(self, function)
         self.spec = spec
 
+    def __get__(self, instance: object, owner: type | None = None) -> FunctionJob[P, R]:
+        """Itself. With this method ``inspect.isroutine`` is true, and so ``help`` and Sphinx
+        document a job as the function that it is."""
+        return self
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the function here and now."""
         return self.__wrapped__(*args, **kwargs)

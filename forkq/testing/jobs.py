@@ -12,6 +12,7 @@ from ..wire.times import Moment, due, now, steady
 from .expectation import ANY, Expectation, named, numbered
 from .recorded_job import RecordedJob
 from .recorder import Recorder
+from .stack import within
 
 _ENDLESS: Final = 10_000
 
@@ -81,7 +82,7 @@ class RecordedJobs(Recorder):
         """
         limit = float("inf") if until is None else due(until)
         fits, runs = _filter(what), 0
-        with _own_time():
+        with within(self), _own_time():
             while (job := self._take(fits, limit)) is not None:
                 if runs == _ENDLESS:
                     raise AssertionError(_endless(job))
@@ -94,7 +95,7 @@ class RecordedJobs(Recorder):
     def perform_one(self, what: object = ANY, *, check: bool = True) -> RecordedJob | None:
         """Runs the next waiting job, once, and returns it; None if none waits. ``what`` and
         ``check`` are those of ``drain``; a job that failed and will be retried is no error."""
-        with _own_time():
+        with within(self), _own_time():
             job = self._take(_filter(what), float("inf"))
             if job is not None:
                 self._perform_due(job)

@@ -1,20 +1,19 @@
 """Where the pushes of this process go in a test: recorded, performed at once, refused, or to Redis.
 
-Each ``with`` adds a mode to one stack of the process, and the latest counts, in all threads. The
-stack is asked at the one place where a push leaves the process (store/transport.py).
+Each ``with`` adds a mode to the stack of the process (stack.py).
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from ..store.transport import Channel, divert
+from ..store.transport import Channel
 from ..wire.redis_url import redacted_url
 from .jobs import RecordedJobs
+from .stack import Mode, enter, leave, modes, within
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -28,12 +27,6 @@ _HELP: Final = (
 
 class PushRefused(AssertionError):
     """A test was about to reach a real server."""
-
-
-class Mode(Protocol):
-    """What becomes of pushes. ``channel`` takes those to ``url``; None means Redis."""
-
-    def channel(self, url: str) -> Channel | None: ...
 
 
 class ToRedis:
@@ -52,13 +45,11 @@ class Refusal:
 
     def channel(self, url: str) -> Channel | None:
         """Raises PushRefused."""
-        raise PushRefused(f"this test pushes to a real server, {redacted_url(url)}. {_HELP}")
+        raise PushRefused(f"this test would reach a real server, {redacted_url(url)}. {_HELP}")
 
 
 AnyMode = TypeVar("AnyMode", bound=Mode)
 Function = TypeVar("Function", bound=Callable[..., Any])
-_stack: tuple[Mode, ...] = ()
-_lock: Final = threading.Lock()
 
 
 class Scope(Generic[AnyMode]):
@@ -74,7 +65,7 @@ class Scope(Generic[AnyMode]):
     def __enter__(self) -> AnyMode:
         mode = self._make()
         self._entered.append(mode)
-        _replace(None, mode)
+        enter(mode)
         return mode
 
     def __exit__(
@@ -83,7 +74,7 @@ class Scope(Generic[AnyMode]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _replace(self._entered.pop(), None)
+        leave(self._entered.pop())
 
     def __call__(self, function: Function) -> Function:
         if inspect.isclass(function):
@@ -97,7 +88,7 @@ class Scope(Generic[AnyMode]):
 def _in(make: Callable[[], Mode], function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with Scope(make):
+        with within(make()):
             return function(*args, **kwargs)
 
     return call
@@ -106,7 +97,7 @@ def _in(make: Callable[[], Mode], function: Callable[..., Any]) -> Callable[...,
 def _async_in(make: Callable[[], Mode], function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        with Scope(make):
+        with within(make()):
             return await function(*args, **kwargs)
 
     return call
@@ -136,32 +127,12 @@ def refused() -> Scope[Refusal]:
     return Scope(Refusal)
 
 
-def active() -> Mode | None:
-    """What becomes of pushes now; None means Redis."""
-    return _stack[-1] if _stack else None
-
-
 def recorded() -> RecordedJobs:
     """The jobs of the innermost ``fake`` or ``inline``. Raises AssertionError outside of both."""
-    for mode in reversed(_stack):
+    for mode in reversed(modes()):
         if isinstance(mode, RecordedJobs):
             return mode
     raise AssertionError(
         "no pushes are recorded here: use `with forkq.testing.fake() as jobs:`, the fixture "
         "`forkq_jobs`, or forkq.testing.JobsMixin"
     )
-
-
-def _replace(old: Mode | None, new: Mode | None) -> None:
-    """Takes ``old`` off the stack, wherever it stands: another thread may have entered one since.
-    Puts ``new`` on top."""
-    global _stack  # noqa: PLW0603 - clients of the whole process look here
-    with _lock:
-        left = [mode for mode in _stack if mode is not old]
-        _stack = (*left, new) if new is not None else tuple(left)
-        divert(_channel if _stack else None)
-
-
-def _channel(url: str) -> Channel | None:
-    stack = _stack
-    return stack[-1].channel(url) if stack else None

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from .jobs import RecordedJobs
-from .modes import Scope, active, fake, inline, real, refused
+from .modes import Scope, fake, inline, real, refused
+from .stack import modes
 
 if TYPE_CHECKING:
     from .server import ForkqServer, RedisForTests
@@ -62,13 +63,14 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     """Back to the mode of the session, after all of its fixtures."""
     yield
-    item.stash[_scope_of].__exit__(None, None, None)
+    if scope := item.stash.get(_scope_of, None):
+        scope.__exit__(None, None, None)
 
 
 @pytest.fixture
 def forkq_jobs() -> Iterator[RecordedJobs]:
     """The jobs that this test pushes (forkq.testing.RecordedJobs); none leaves the process."""
-    mode = active()
+    mode = modes()[-1]
     if isinstance(mode, RecordedJobs):
         yield mode
         return

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from ..client import Client
     from ..store.find_job import Found
 
 _POLL: Final = 0.02
@@ -72,13 +73,17 @@ class ForkqServer:
         self.url = url
         self._mode = real(url)
         self._folder = Path(tempfile.mkdtemp(prefix="forkq-testing-"))
-        self._before = default_client.swap(None)
+        self._before: Client | None = None
         self._master: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
+        self._before = default_client.swap(None)
         self._mode.__enter__()
-        default_client.configure(self.url)
-        self._flush()
+        try:
+            self._flush(default_client.configure(self.url))
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
@@ -90,8 +95,9 @@ class ForkqServer:
         try:
             self.stop()
         finally:
-            default_client.default().close()
-            default_client.swap(self._before)
+            used = default_client.swap(self._before)
+            if used is not None:
+                used.close()
             self._mode.__exit__(None, None, None)
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -160,8 +166,8 @@ class ForkqServer:
     def _with_log(self, text: str) -> str:
         return f"{text}; the end of its log:\n{self.log[-_LOG_SHOWN:]}"
 
-    def _flush(self) -> None:
-        with default_client.default().connection() as connection:
+    def _flush(self, client: Client) -> None:
+        with client.connection() as connection:
             connection.call("FLUSHALL")
 
 

@@ -77,6 +77,9 @@ def test_a_function_job_has_the_name_and_the_text_of_its_function(own_registry: 
     assert (welcome.__name__, welcome.__doc__) == ("welcome", "Says hello.")
     assert welcome.__module__ == __name__
     assert list(inspect.signature(welcome).parameters) == ["user_id"]
+    text = pydoc.render_doc(welcome, renderer=pydoc.plaintext)  # type: ignore[attr-defined]
+    assert "welcome(user_id: 'int') -> 'int'\n    Says hello." in text
+    assert inspect.isroutine(welcome), "else Sphinx leaves it out"
 
 
 @pytest.mark.parametrize("make", [make_class, make_function])

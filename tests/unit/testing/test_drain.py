@@ -255,6 +255,19 @@ def test_a_job_that_pushes_itself_again_does_not_run_for_ever(
         jobs.drain()
 
 
+def test_what_jobs_push_is_recorded_after_the_end_of_fake_too(
+    note: Any, journal: list[Any]
+) -> None:
+    @forkq.job(name="first")
+    def first() -> None:
+        note.perform_async("second")
+
+    with testing.fake() as jobs:
+        first.perform_async()
+    assert jobs.drain() == 2
+    assert journal == ["second"]
+
+
 def test_perform_one_runs_the_next(jobs: testing.RecordedJobs, note: Any) -> None:
     note.perform_in(60, 2)
     note.perform_async(1)

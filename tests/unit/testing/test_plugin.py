@@ -101,7 +101,7 @@ def test_a_push_is_refused_unless_the_test_asks_for_more(project: pytest.Pyteste
     result = project.runpytest_inprocess("-p", "no:xdist", "--strict-markers")
     result.assert_outcomes(passed=11, failed=1)
     result.stdout.fnmatch_lines(
-        "*PushRefused: this test pushes to a real server, redis://127.0.0.1:1/0. *forkq_jobs*"
+        "*PushRefused: this test would reach a real server, redis://127.0.0.1:1/0. *forkq_jobs*"
     )
 
 
