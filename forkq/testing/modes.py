@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _HELP: Final = (
     "Ask for the fixture `forkq_jobs`, which records pushes, or for `forkq_server`, a Redis for "
     'tests. To let this one test reach that server, mark it `@pytest.mark.forkq("real")`; for all '
-    'tests, write `forkq_pushes = "real"` into the configuration of pytest.'
+    "tests, set `forkq_pushes` to `real` in the configuration of pytest."
 )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from forkq import default_client, middleware, registry
 from forkq.client import Client
+from forkq.testing import stack
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +19,8 @@ def own_jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registry, "_jobs", {})
     monkeypatch.setattr(registry, "death_handlers", [])
     monkeypatch.setattr(registry, "error_handlers", [])
+    before = stack.modes()
     yield
+    assert stack.modes() == before, "a mode was entered and not left"
     middleware.client.clear()
     middleware.server.clear()
