@@ -98,6 +98,11 @@ class InvalidJob(ForkqError, ValueError):
     """A job that could never run. The push refuses it, not the last of many retries."""
 
 
+class MissingAttribute(ForkqError, AttributeError):
+    """A job class without ``perform`` cannot be pushed, and an instance that no child made has no
+    ``self.job``. An AttributeError, so that ``hasattr``, ``help`` and ``inspect`` work."""
+
+
 class InvalidSchedule(ForkqError, ValueError):
     """A periodic job that could never run, or not as intended: a wrong cron expression, time zone
     or policy, or a name that another one has."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import update_wrapper
 from typing import Any, ClassVar, Final, Generic, ParamSpec, TypeVar, overload
 
 from . import registry
 from .current_job import CurrentJob
-from .errors import ForkqError, InvalidJob
+from .errors import InvalidJob, MissingAttribute
 from .push import PerformAsync, PerformBulk, PerformLater, Pusher, SetOptions
 from .registry import JobSpec
 from .wire.payload import validate
@@ -49,28 +50,27 @@ class Job:
 
     @property
     def job(self) -> CurrentJob:
-        """The job being performed. Raises ForkqError on an instance that no child made."""
+        """The job being performed. Raises MissingAttribute on an instance that no child made."""
         if self._running is None:
-            raise ForkqError(
-                f"{type(self).__qualname__}: self.job, self.jid and the like are only set while "
-                "a child runs the job"
+            raise MissingAttribute(
+                f"{type(self).__qualname__}: self.job is only set while a child runs the job"
             )
         return self._running
 
     @property
-    def jid(self) -> str:
-        """The id of the job being performed."""
-        return self.job.jid
+    def jid(self) -> str | None:
+        """The id of the job being performed; None on an instance that no child made."""
+        return None if self._running is None else self._running.jid
 
     @property
-    def queue(self) -> str:
-        """The queue it came from."""
-        return self.job.queue
+    def queue(self) -> str | None:
+        """The queue it came from; None on an instance that no child made."""
+        return None if self._running is None else self._running.queue
 
     @property
     def retry_count(self) -> int | None:
         """How many retries have failed: None at the first run, 0 at the first retry."""
-        return self.job.retry_count
+        return None if self._running is None else self._running.retry_count
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Reports the progress of this job (``CurrentJob.progress``), for ``forkq running``.
@@ -94,12 +94,18 @@ class Job:
 class FunctionJob(Pusher[P], Generic[P, R]):
     """A decorated function: still callable, and a job."""
 
-    __slots__ = ("__wrapped__", "spec")
+    # No __slots__: tests patch ``perform_async`` of one job, and update_wrapper needs a __dict__.
+    __wrapped__: Callable[P, R]
 
     def __init__(self, function: Callable[P, R], spec: JobSpec) -> None:
         super().__init__(spec.name, _signature(function, skip_self=False), spec.options)
-        self.__wrapped__ = function
+        update_wrapper(self, function)
         self.spec = spec
+
+    def __get__(self, instance: object, owner: type | None = None) -> FunctionJob[P, R]:
+        """Itself. With this method ``inspect.isroutine`` is true, and so ``help`` and Sphinx
+        document a job as the function that it is."""
+        return self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the function here and now."""

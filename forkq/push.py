@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, cast
 
 from .client import in_row
 from .default_client import default
-from .errors import ForkqError, InvalidJob
+from .errors import InvalidJob, MissingAttribute
 from .wire.payload import validate
 from .wire.times import Moment, due
 
@@ -126,7 +126,7 @@ class SetOptions:
 def _pusher(owner: Any) -> Pusher[Any]:
     found = owner.__dict__.get("_pusher")
     if found is None:
-        raise ForkqError(f"{owner.__qualname__} has no perform(); define it in the class")
+        raise MissingAttribute(f"{owner.__qualname__} has no perform(); define it in the class")
     return cast("Pusher[Any]", found)
 
 

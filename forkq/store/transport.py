@@ -10,9 +10,9 @@ import concurrent.futures.thread  # noqa: F401 - imported with logging; see _bef
 import importlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from .connection import RedisConnection
@@ -38,6 +38,30 @@ class Write(NamedTuple):
     jids: Sequence[str] = ()
 
 
+class Channel(Protocol):
+    """The way out of this process: a Delivery, or what ``forkq.testing`` puts in its place."""
+
+    def push(self, batches: Iterator[Sequence[Write]], total: int) -> None: ...
+
+    def connection(self) -> AbstractContextManager[RedisConnection]: ...
+
+
+# Names the channel to a URL; None means Redis.
+Detour: TypeAlias = "Callable[[str], Channel | None]"
+_detour: Detour | None = None
+
+
+def divert(detour: Detour | None) -> None:
+    """Asks ``detour`` for the channel of each push and each read of this process from now on."""
+    global _detour  # noqa: PLW0603 - no client of this process may go around it
+    _detour = detour
+
+
+def is_diverted() -> bool:
+    """Whether pushes may go elsewhere than to Redis: ``forkq.testing`` takes them."""
+    return _detour is not None
+
+
 class Transport:
     """One server, and how to reach it. Thread-safe."""
 
@@ -51,18 +75,22 @@ class Transport:
     def push(self, batches: Iterator[Sequence[Write]], total: int) -> None:
         """Sends each batch of ``total`` jobs in one round trip. Stops at the first that fails, and
         raises ServerUnavailable with the jids that are surely in Redis, and those that may be."""
-        self._open().push(batches, total)
+        self._channel().push(batches, total)
 
     @contextmanager
     def connection(self) -> Iterator[RedisConnection]:
         """A pooled connection. What goes wrong with it is raised as ServerUnavailable."""
-        with self._open().connection() as connection:
+        with self._channel().connection() as connection:
             yield connection
 
     def close(self) -> None:
         """Closes the idle connections."""
         if self._delivery is not None:
             self._delivery.close()
+
+    def _channel(self) -> Channel:
+        found = None if _detour is None else _detour(self._url)
+        return self._open() if found is None else found
 
     def _open(self) -> Delivery:
         if self._delivery is None:

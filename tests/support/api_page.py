@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import forkq
-from forkq import api, errors, middleware, registry
+from forkq import api, errors, middleware, registry, testing
 from forkq.cron.entry import Entry
 from forkq.cron.schedule import Schedule
 from forkq.current_job import CurrentJob
@@ -45,6 +45,11 @@ _SECTIONS: Final = {
 }
 _OTHER_SECTIONS: Final = ("Queue", "__version__", "api", "is_alive", "middleware")
 
+_IN_TESTS: Final = (
+    *("fake", "inline", "real", "refused", "recorded", "drain", "enqueued", "not_enqueued"),
+    *("RecordedJobs", "RecordedJob", "JobsMixin", "ForkqServer", "PushRefused"),
+)
+
 # Types that public functions return, and that have no public name.
 _RETURNED: Final = {
     "Inside a running job": (CurrentJob, Progress),
@@ -53,9 +58,9 @@ _RETURNED: Final = {
 }
 # Job has its push methods through descriptors, which carry the types of ``perform``.
 _MEMBERS_FROM: Final[dict[type, type]] = {forkq.Job: Pusher}
-# For forkq alone; an app gets an Entry and its Schedule, and makes none.
+# For forkq alone; an app gets an Entry, its Schedule and a RecordedJob, and makes none.
 _INTERNAL: Final = frozenset(
-    ("make", "parse", "encode", "decode", "due", "restarts", "restarts", "change", "run")
+    ("make", "parse", "encode", "decode", "due", "restarts", "change", "run", "of", "stamped")
 )
 _WIDTH: Final = 100
 
@@ -70,6 +75,7 @@ def page() -> str:
     parts += _section("Middleware", middleware, ("Middleware", "Chain"))
     parts += _section("Looking in", api, looking_in)
     parts += _section("Periodic jobs at run time", api.cron, api.cron.__all__)
+    parts += _section("Testing", testing, _IN_TESTS)
     parts += ["## Errors", _markdown(errors.__doc__), "\n\n".join(_error_items())]
     return "\n\n".join(part for part in parts if part) + "\n"
 

@@ -1,0 +1,142 @@
+"""Runs a recorded job in the test's process: the way of a job through a child, without Redis.
+
+The processor, the middleware, the decisions about failures and the app's handlers are those of a
+child. What is different: no lease, no time limit, and the thread is that of the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Container, MutableMapping
+from contextvars import copy_context
+from itertools import count
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import structlog
+
+from ..child.failure.retry import Bury, Decision, Drop, Retry
+from ..child.job_log import make_job_log
+from ..child.job_run import JobRun
+from ..child.observers import JobObserver
+from ..child.processor import Processor
+from ..wire.lease import UnitOfWork
+from .recorded_job import RecordedJob
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from ..child.failure.settle import Settler
+    from ..child.fetch.fetcher import Fetcher
+    from ..child.time_limits import TimeLimits
+    from .recorder import Recorder
+
+_sequence: Final = count(1)
+
+
+def perform(job: RecordedJob, jobs: Recorder) -> BaseException | None:
+    """Runs ``job`` once; what becomes of it is noted in ``jobs``. Returns its error."""
+    run = _Run(job, jobs)
+    unit = UnitOfWork(1, job.queue, next(_sequence), job.raw, taken=monotonic())
+    context = copy_context()  # the job's own: the job that pushes this one goes on after it
+    _call_without_loop(lambda: context.run(run.processor().process, unit))
+    if isinstance(run.error, KeyboardInterrupt):
+        raise run.error
+    return run.error
+
+
+class _Run(JobObserver):
+    """One run of one job: what the processor has instead of a Fetcher and a Settler, and its
+    observer."""
+
+    def __init__(self, job: RecordedJob, jobs: Recorder) -> None:
+        self.error: BaseException | None = None
+        self._job = job
+        self._jobs = jobs
+
+    def processor(self) -> Processor:
+        """A processor of this run alone."""
+        log = make_job_log(child_log())
+        return Processor(
+            "forkq.testing",
+            cast("Fetcher", self),
+            cast("Settler", self),
+            [log, self],
+            log.complain,
+            cast("TimeLimits", _NoTimeLimits()),
+        )
+
+    # As a Fetcher and a Settler
+
+    def acknowledge(self, unit: UnitOfWork) -> float:
+        """The job is done, or dropped."""
+        return monotonic() - unit.taken
+
+    def retry(self, unit: UnitOfWork, decision: Retry) -> None:
+        """The job waits for its retry."""
+        self._jobs.add(RecordedJob.of(decision.payload, decision.at, retrying=True))
+
+    def bury(self, unit: UnitOfWork, decision: Bury) -> None:
+        """The dead set would have the job."""
+        self._jobs.dead.append(RecordedJob.of(decision.payload))
+
+    # As an observer
+
+    def done(self, run: JobRun) -> None:
+        self._jobs.performed.append(self._job)
+
+    def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
+        """The job is given up unless it is retried, or its own hook said DISCARD."""
+        self.error = error
+        if isinstance(decision, Bury | Drop) and decision.job is not None:
+            self._jobs.give_up(self._job, error)
+
+
+class _NoTimeLimits:
+    """Instead of TimeLimits: nothing interrupts a job of a test."""
+
+    classes: Container[str] = ()
+
+    def begin(self, *_: object) -> None:
+        """Notes nothing."""
+
+
+def _call_without_loop(call: Callable[[], None]) -> None:
+    """``call``, in a thread without an event loop: a job may use ``asyncio.run``."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        call()
+        return
+    helper = threading.Thread(target=call, name="forkq.testing")
+    helper.start()
+    helper.join()
+
+
+def child_log() -> FilteringBoundLogger:
+    """What a child logs goes to the logger ``forkq`` of the standard library."""
+    return cast(
+        "FilteringBoundLogger",
+        structlog.wrap_logger(
+            logging.getLogger("forkq"),
+            processors=[_as_record],
+            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+            context_class=dict,
+            cache_logger_on_first_use=False,
+        ),
+    )
+
+
+def _as_record(
+    _logger: object, level: str, event: MutableMapping[str, Any]
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The arguments for a method of ``logging.Logger``. A failed job is a warning: it may fail 26
+    times, so it has no traceback here; that of the last run is the cause of what ``drain``
+    raises."""
+    error, text = event.pop("exc_info", None), event.pop("event")
+    values = [f"{key}={value}" for key, value in event.items()]
+    if level == "warning" and error is not None:
+        return ("%s", " ".join((text, *values, f"{type(error).__name__}: {error}"))), {}
+    return ("%s", " ".join((text, *values))), {"exc_info": error}

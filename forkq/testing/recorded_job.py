@@ -1,0 +1,66 @@
+"""One job that a test has recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from ..errors import shown
+from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, loads
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedJob:
+    """``payload`` is what a child would load. ``at`` is the epoch second at which the job is due,
+    None if it waits in its queue. ``retrying``: it has failed, and runs again then. ``raw`` is the
+    JSON that Redis would have."""
+
+    payload: Payload
+    at: float | None
+    retrying: bool = False
+    raw: bytes = field(default=b"", repr=False)
+
+    @classmethod
+    def of(cls, raw: bytes, at: float | None = None, *, retrying: bool = False) -> RecordedJob:
+        """The job in ``raw``."""
+        return cls(loads(raw), at, retrying, raw)
+
+    @property
+    def name(self) -> str:
+        """The registered name of its class or function."""
+        return cast("str", self.payload["class"])
+
+    @property
+    def args(self) -> list[Any]:
+        """Its arguments, after JSON."""
+        return cast("list[Any]", self.payload["args"])
+
+    @property
+    def jid(self) -> str:
+        """Its id."""
+        return cast("str", self.payload["jid"])
+
+    @property
+    def queue(self) -> str:
+        """The queue that it waits in, or goes to when it is due."""
+        return cast("str", self.payload.get("queue") or DEFAULT_QUEUE)
+
+    def __str__(self) -> str:
+        arguments = ", ".join(map(shown, self.args))
+        return f"{self.name}({arguments})  queue={self.queue}{self._when()}  jid={self.jid}"
+
+    def _when(self) -> str:
+        if self.at is None:
+            return ""
+        kind = "retry" if self.retrying else "due"
+        return f"  {kind} {self.delay:.0f} s after its push"
+
+    @property
+    def delay(self) -> float:
+        """Seconds from the push until it is due; 0 if it waits in its queue."""
+        return 0.0 if self.at is None else self.at - float(self.payload["created_at"])
+
+    def stamped(self, moment: float) -> RecordedJob:
+        """The job as the clock moves it to its queue at ``moment``."""
+        raw = dumps({**self.payload, "enqueued_at": moment})
+        return replace(self, payload=loads(raw), raw=raw, at=None)

@@ -1,0 +1,88 @@
+"""Takes the pushes of this process, keeps the jobs, and runs them."""
+
+from __future__ import annotations
+
+import threading
+from bisect import insort
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import is_
+from typing import NoReturn
+
+from ..store.transport import Write
+from .recorded_job import RecordedJob
+
+
+class Recorder:
+    """The channel of all clients while a test records. Thread-safe."""
+
+    def __init__(self, *, at_once: bool = False) -> None:
+        self.performed: list[RecordedJob] = []
+        self.dead: list[RecordedJob] = []
+        self._waiting: list[RecordedJob] = []
+        self._given_up: list[tuple[RecordedJob, BaseException]] = []
+        self._at_once = at_once
+        self._lock = threading.RLock()
+
+    def channel(self, url: str) -> Recorder:
+        """All pushes come here, whatever server they are for."""
+        return self
+
+    def push(self, batches: Iterator[Sequence[Write]], total: int) -> None:
+        """Records the jobs of a push, and performs those that are due if that is the mode."""
+        fresh = [job for batch in batches for write in batch for job in _jobs_in(write)]
+        for job in fresh:
+            self.add(job)
+        for job in fresh if self._at_once else ():
+            if job.at is None and self._take(partial(is_, job), 0.0):
+                self._perform_at_once(job)
+
+    def _perform_at_once(self, job: RecordedJob) -> None:
+        error = self._perform(job)
+        if error is not None:
+            self._given_up.clear()  # the caller of the push learns of it
+            raise error
+
+    def connection(self) -> NoReturn:
+        """There is none. Raises AssertionError."""
+        raise AssertionError(
+            "this test records pushes (forkq.testing), so there is no Redis to look into or to "
+            "change; ask for the fixture `forkq_server`, a Redis for tests"
+        )
+
+    def add(self, job: RecordedJob) -> None:
+        """``job`` waits from now on."""
+        with self._lock:
+            insort(self._waiting, job, key=_due_time)
+
+    def give_up(self, job: RecordedJob, error: BaseException) -> None:
+        """``job`` was given up after ``error``."""
+        self._given_up.append((job, error))
+
+    def _take(self, fits: Callable[[RecordedJob], bool], until: float) -> RecordedJob | None:
+        with self._lock:
+            for place, job in enumerate(self._waiting):
+                if _due_time(job) > until:
+                    return None
+                if fits(job):
+                    return self._waiting.pop(place)
+            return None
+
+    def _perform(self, job: RecordedJob) -> BaseException | None:
+        from .perform import perform  # noqa: PLC0415 - most tests need nothing of the child
+
+        return perform(job, self)
+
+
+def _jobs_in(write: Write) -> Iterator[RecordedJob]:
+    """The jobs that a client has sent: see Client._writes."""
+    name, _, *rest = write.command
+    if name == "LPUSH":
+        yield from map(RecordedJob.of, rest)
+    elif name == "ZADD":
+        for at, payload in zip(rest[::2], rest[1::2], strict=True):
+            yield RecordedJob.of(payload, at)
+
+
+def _due_time(job: RecordedJob) -> float:
+    return 0.0 if job.at is None else job.at
