@@ -53,7 +53,8 @@ class Canary:
             return ""
         if self._ready_at is None:
             return child.reason or f"it died with {child.how} before it was ready"
-        return f"it died with {child.how} {self._age():.1f} s after it was ready"
+        how = "a job beyond its hard_timeout" if child.fail_overdue else child.how
+        return f"it died with {how} {self._age():.1f} s after it was ready"
 
     @property
     def has_proved(self) -> bool:
