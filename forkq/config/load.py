@@ -171,7 +171,7 @@ def _build(
     given = dict(origins(settings))
     check_time_limits(capsules, given)
     check_blocking(rules, capsules, given)
-    return Config(
+    config = Config(
         **forkq,
         recycling=Recycling(**recycling),
         redis=RedisSettings(**values["redis"]),
@@ -182,6 +182,18 @@ def _build(
         source=source,
         origins=given,
     )
+    _check_silence(config)
+    return config
+
+
+def _check_silence(config: Config) -> None:
+    """ConfigError for a limit of silence that ends before a child counts as silent."""
+    kill_after, silent_after = config.kill_silent_after, config.silent_after
+    if 0 < kill_after < silent_after:
+        raise ConfigError(
+            f"{config.origins['forkq.kill_silent_after']}: expected 0, or at least the "
+            f"{silent_after:g} s of silent_after, found {kill_after:g}"
+        )
 
 
 def _capsules(
