@@ -360,6 +360,7 @@ def test_a_hard_limit_stands_in_the_shared_table_while_the_job_runs(
     event = "a job goes on beyond its hard_timeout"
     (line,) = lines(child, event)
     assert "in long" in line["stack"]
+    assert (line.get("timeout"), line["hard_timeout"]) == (None, 0.2)
 
 
 def test_a_default_hard_limit_is_no_shorter_than_a_jobs_own_limit(
