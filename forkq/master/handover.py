@@ -40,7 +40,8 @@ class RestartReport(msgspec.Struct):
 
 class CanaryRecord(msgspec.Struct, tag=True):
     """For the child that tries the new code. ``control`` and ``report``: its ends of its pipes.
-    ``format``: what the records of the running master look like. ``crash_file``, ``deadlines``:
+    ``format``: what the records of the running master look like. ``capsule``: whose jobs it runs.
+    ``crash_file``, ``deadlines``:
     what it shares with the master; an older one has none for it."""
 
     fixed: Fixed
@@ -52,6 +53,7 @@ class CanaryRecord(msgspec.Struct, tag=True):
     format: int = FORMAT
     crash_file: int | None = None
     deadlines: int | None = None
+    capsule: str = ""
 
 
 class MasterRecord(msgspec.Struct, tag=True):

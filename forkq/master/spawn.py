@@ -131,6 +131,7 @@ def _become_fresh(assignment: Assignment, fresh: Fixed) -> int:
         given.quiet,
         crash_file=given.crash_file,
         deadlines=given.deadlines,
+        capsule=given.capsule.name if given.capsule else "",
     )
     reason = become(record)
     send(given.report, make_unbootable(reason))
@@ -138,10 +139,11 @@ def _become_fresh(assignment: Assignment, fresh: Fixed) -> int:
 
 
 def run_canary(record: CanaryRecord, config: Config) -> NoReturn:
-    """The rest of the life of a child that was started by exec. Its generation is as old as can be:
-    it must not publish periodic jobs of a code that may be rolled back."""
+    """The rest of the life of a child that was started by exec. If the new configuration does not
+    have its capsule, it runs the jobs of the first one. Its generation is as old as can be: it must
+    not publish periodic jobs of a code that may be rolled back."""
     code = INTERNAL_ERROR
-    capsule = config.capsules[0]
+    capsule = next((c for c in config.capsules if c.name == record.capsule), config.capsules[0])
     generation = Generation(secrets.token_hex(6), 0.0)
     try:
         for name in capsule.queue_names:

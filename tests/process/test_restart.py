@@ -277,7 +277,7 @@ def test_the_new_childs_death_in_each_step_is_rolled_back(
         pytest.skip("with preload a child boots at once")
     jids = push_many(redis_server, "Work", [[0.05]] * 500)
     reach(release, step)
-    name = "default.0" if step == "replacing" else "canary"
+    name = "default.0" if step == "replacing" else "default.canary"
     (new,) = [
         child["pid"]
         for child in status_children(forkq)
@@ -385,19 +385,44 @@ def test_a_child_that_dies_during_the_exec_is_rescued_and_replaced(
     assert forkq.stop() == 0
 
 
+OTHER = "[capsules.default]\n[capsules.other]\nqueues = ['other']\nconcurrency = 1\n"
+
+
 @pytest.fixture
-def narrow(redis_server: Server, redis: Redis, journal: Journal) -> Iterator[Release]:
-    """Two children, each with one processor."""
+def narrow(
+    redis_server: Server, redis: Redis, journal: Journal, request: pytest.FixtureRequest
+) -> Iterator[Release]:
+    """Two children for each capsule, each of the default one with one processor."""
     del redis  # its data is flushed before the tree starts
     forkq = ForkqTree(redis_server, app=APP, env=journal.env, args=["-c", "1", *JSON])
     made = Release(forkq, preload=False)
-    made.configure()
+    made.configure(getattr(request, "param", ""))
     made.write("one")
     try:
         forkq.start().wait_ready()
         yield made
     finally:
         forkq.close()
+
+
+@pytest.mark.parametrize("narrow", [OTHER], ids=["two capsules"], indirect=True)
+def test_each_capsule_has_a_canary(narrow: Release, redis_server: Server, journal: Journal) -> None:
+    """The first capsule has no job: its canary alone would have proved nothing."""
+    forkq, old = narrow.tree, set(workers(narrow.tree))
+    pushed = set()
+    narrow.write("a-killer", work="import os; os.kill(os.getpid(), 9)")
+    forkq.signal(signal.SIGUSR2)
+
+    def is_over() -> bool:
+        pushed.add(push(redis_server, "Work", 0.1, queue="other"))
+        return narrow.state() == "rolled back"
+
+    wait_until(is_over, deadline=DEADLINE, every=0.05, what="the rollback")
+    (line,) = wait_events(forkq, CALLED_OFF)
+    assert (line["child"], line["reason"][:20]) == ("other.canary", "it died with SIGKILL")
+    assert "(other.canary: it died with SIGKILL" in forkq.run("status").stdout
+    wait_until(lambda: set(workers(forkq)) == old, what="the end of the other canary")
+    wait_until(lambda: journal.jids("one") == pushed, deadline=60, what="all jobs, by the old code")
 
 
 def test_what_the_master_shares_with_an_old_child_outlives_its_exec(
@@ -473,7 +498,7 @@ def reach(release: Release, step: str) -> None:
 
 def canary_state(forkq: ForkqTree) -> str:
     """As the master knows it."""
-    return next((c["state"] for c in status_children(forkq) if c["name"] == "canary"), "")
+    return next((c["state"] for c in status_children(forkq) if c["name"] == "default.canary"), "")
 
 
 def status_children(forkq: ForkqTree) -> list[dict[str, Any]]:
