@@ -95,7 +95,7 @@ class Restart:
     def _begin(self, quiet: bool) -> None:
         self.requested = False
         self.report = RestartReport(time.monotonic(), "trying")
-        self._log.info("rolling restart: trying the new code in a child of each capsule")
+        self._log.info("rolling restart: trying the new code in a child of its own")
         try:
             self._canaries.begin(self._fixed, quiet=quiet)
         except OSError as error:
