@@ -159,9 +159,14 @@ class Client:
         at = made.pop("at", None)
         if at is None:
             made = {**made, "enqueued_at": now()}
-        payload = dumps(made)
-        check_bounds(made["class"], payload, *self._bounds)
+        payload = self._bounded(made)
         return _EncodedJob(made["jid"], made["queue"], at, payload)
+
+    def _bounded(self, job: Payload) -> bytes:
+        """``job`` as JSON. Raises InvalidJob if it is too large, or too deeply nested."""
+        payload = dumps(job)
+        check_bounds(job["class"], payload, *self._bounds)
+        return payload
 
     def _write(self, jobs: Sequence[_EncodedJob]) -> None:
         starts = range(0, len(jobs), BATCH)

@@ -15,7 +15,7 @@ from . import registry
 from .errors import InvalidJob, InvalidSchedule, UnknownJob
 from .job import OPTIONS, FunctionJob, Job
 from .registry import JobSpec, PeriodicSpec
-from .wire.payload import DEFAULT_QUEUE
+from .wire.payload import DEFAULT_QUEUE, check_bounds, dumps
 
 if TYPE_CHECKING:
     from .config.config import Config
@@ -89,13 +89,15 @@ def entries_by_origin(config: Config) -> dict[str, list[Entry]]:
     entries is included: Redis then deletes what it published before.
 
     A child calls it when it has loaded the app. Raises InvalidSchedule if a name is in both,
-    InvalidJob if the file gives a job arguments that do not fit.
+    InvalidJob if the file gives a job arguments that do not fit, or if a payload is beyond the
+    bounds of the configuration.
     """
     from .cron.service import origin_of, service_name  # noqa: PLC0415 - only a child needs it
 
     code = [spec.entry for spec in registry.periodic.values()]
     file = [_completed(entry, config) for entry in config.cron]
     _refuse_doubles(file, config)
+    _refuse_unbounded([*code, *file], config)
     service = service_name(config.tag, config.app)
     return {
         origin: [replace(entry, origin=origin) for entry in entries]
@@ -184,6 +186,15 @@ def _completed(entry: Entry, config: Config) -> Entry:
         return replace(entry, job=template(spec, entry.job["args"], entry.job))
     except InvalidJob as error:
         raise InvalidJob(f"{config.source}: [[cron]] {entry.name!r}: {error}") from None
+
+
+def _refuse_unbounded(entries: Iterable[Entry], config: Config) -> None:
+    for entry in entries:
+        try:
+            payload = dumps(entry.job)
+            check_bounds(entry.job["class"], payload, config.max_payload_size, config.max_nesting)
+        except InvalidJob as error:
+            raise InvalidJob(f"periodic job {entry.name!r}: {error}") from None
 
 
 def _refuse_doubles(entries: Iterable[Entry], config: Config) -> None:

@@ -96,6 +96,7 @@ def add(
         enabled=enabled,
         origin=ORIGIN,
     )
+    default()._bounded(entry.job)
     _change(name, entry)
     return get(name)
 

@@ -13,6 +13,7 @@ from ..config.config import Config
 from ..cron.service import service_name
 from ..every import entries_by_origin
 from ..runtime.assignment import Assignment
+from ..runtime.deadlines import DeadlineTable
 from ..store.connection import RedisConnection
 from ..store.dead_set import DeadSet
 from ..store.outage import Outage
@@ -115,7 +116,9 @@ class Builder:
 
     def _make_limits(self) -> TimeLimits:
         soft, hard = self._capsule.job_timeout, self._capsule.job_hard_timeout
-        return TimeLimits(self._log, soft, hard, self._assignment.deadlines)
+        file = self._assignment.deadlines
+        table = None if file is None else DeadlineTable(file, self._capsule.concurrency)
+        return TimeLimits(self._log, soft, hard, table)
 
     def _make_settler(self, fetcher: Fetcher, pool: RedisPool) -> Settler:
         config = self._config

@@ -84,7 +84,9 @@ class Manager:
             self._replace(number)
 
     def _replace(self, number: int) -> None:
-        """Starts a replacement. If the system has no thread left, the next call tries again."""
+        """Starts a replacement. If the system has no thread left, the next call tries again. If the
+        app raises an exception in the new thread before that has begun, ``start`` never returns:
+        the master finds this child silent, and replaces it."""
         dead = self._processors[number]
         replacement = self._new(dead.tally)  # its counts go on
         if dead.has_died:

@@ -30,7 +30,7 @@ class Suspects:
     def hold(self, unit: UnitOfWork) -> None:
         """``unit`` must run alone: it keeps its lease, but not its processor. A child that stops
         puts it back: another host may have a solo child for it."""
-        self._fetcher.park(unit)
+        self._fetcher.hold(unit)
         self._held[unit.sequence] = unit
         self._unsent.append(SuspectHeld(unit.queue_name, unit.sequence))
         self.tell_master()

@@ -27,19 +27,22 @@ _CLEANUP: Final = 5.0
 
 
 class TimedJob:
-    """One run of a job with a time limit. ``timeout``: seconds, 0 if it has no soft limit.
+    """One run of a job with a time limit. ``timeout``, ``hard_timeout``: seconds, 0 if it has none.
 
     ``steps``: what the main thread does, and when (monotonic), the next one last. ``raised``:
     TimeLimit was raised in the job; ``told``: the log has the job as one that goes on all the same.
     ``place``: of its hard limit in the DeadlineTable, -1 if it has none.
     """
 
-    __slots__ = ("place", "raised", "region", "run", "steps", "timeout", "told")
+    __slots__ = ("hard_timeout", "place", "raised", "region", "run", "steps", "timeout", "told")
 
-    def __init__(self, region: InterruptRegion, run: JobRun, timeout: float) -> None:
+    def __init__(
+        self, region: InterruptRegion, run: JobRun, timeout: float, hard_timeout: float
+    ) -> None:
         self.region = region
         self.run = run
         self.timeout = timeout
+        self.hard_timeout = hard_timeout
         self.raised = False
         self.told = False
         self.place = -1
@@ -47,8 +50,10 @@ class TimedJob:
 
     @property
     def details(self) -> dict[str, object]:
-        """For the log."""
-        return {"class": self.run.shown_class, "jid": self.run.jid, "timeout": self.timeout}
+        """For the log: with the limits that it has."""
+        limits = {"timeout": self.timeout, "hard_timeout": self.hard_timeout}
+        known = {key: limit for key, limit in limits.items() if limit}
+        return {"class": self.run.shown_class, "jid": self.run.jid, **known}
 
 
 class TimeLimits:
@@ -80,10 +85,12 @@ class TimeLimits:
         """Notes the time limits of ``job``, which is about to enter ``region``."""
         timeout = self._limit(run, job, "timeout")
         hard_timeout = self._limit(run, job, "hard_timeout")
-        timed = TimedJob(region, run, timeout)
-        began = run.unit.taken
         if hard_timeout:  # a default is no shorter than the job's own limit
-            hard = began + max(hard_timeout, timeout)
+            hard_timeout = max(hard_timeout, timeout)
+        timed = TimedJob(region, run, timeout, hard_timeout)
+        began = run.unit.taken
+        if hard_timeout:
+            hard = began + hard_timeout
             timed.place = self._table.note(hard, run.unit.sequence) if self._table else -1
             timed.steps.append((hard, self._tell_master))
         if timeout:

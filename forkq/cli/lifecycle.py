@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ import click
 import psutil
 
 from ..config.config import Config
+from ..config.load import pidfile_despite_errors
 from ..config.private_files import read_trusted
 from ..config.recycling import size_text
 from ..errors import ConfigError, ForkqError, NotRunning
@@ -102,16 +103,22 @@ def status(wants_json: bool, ready: bool, alive: bool, **flags: Any) -> int:
 
 def _configuration(**flags: Any) -> Config:
     """The configuration; if it is wrong, one of the pidfile alone, which is enough to find the
-    master. Raises ConfigError if no pidfile is given."""
+    master. Raises ConfigError if nothing tells where the pidfile is."""
     try:
         return configuration(**flags)
     except ConfigError as error:
-        pidfile = flags["pidfile"] or os.environ.get("FORKQ_PIDFILE", "").strip()
-        if not pidfile:
-            raise
-        echo(f"forkq: the configuration is wrong; only the pidfile is used:\n{error}", err=True)
-        here = Path.cwd()
-        return Config(pidfile=here / Path(pidfile).expanduser(), state_dir=here)
+        pidfile = _pidfile_despite(error, flags)
+        first, *others = str(error).splitlines()
+        more = f" (and {len(others)} more)" if others else ""
+        echo(f"forkq: {first}{more}; going by the pidfile {pidfile} alone", err=True)
+        return Config(pidfile=pidfile, state_dir=Path.cwd())
+
+
+def _pidfile_despite(wrong: ConfigError, flags: Mapping[str, Any]) -> Path:
+    try:
+        return pidfile_despite_errors(flags, os.environ, Path.cwd())
+    except ConfigError:
+        raise ConfigError(f"{wrong}; --pidfile finds the master without it") from None
 
 
 def _master(config: Config) -> psutil.Process:

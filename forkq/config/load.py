@@ -26,7 +26,7 @@ from .config import (
     RedisSettings,
 )
 from .cron_tables import ROWS, entry_of
-from .file import read_file
+from .file import read_file, read_what_is_right
 from .flags import misspelt_variables, read_options
 from .limit_tables import check_blocking, rulebook
 from .paths import default_pidfile, default_state_dir
@@ -45,6 +45,33 @@ def load(
     ``cwd``, ``environ`` is the process's environment.
     """
     source, document = read_file(path or flags.get("config"), environ, cwd)
+    settings, problems = _folded(source, document, flags, environ)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return _build(settings, source, environ, cwd)
+
+
+def pidfile_despite_errors(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Path:
+    """Where the pidfile is, by what is right in a wrong configuration: the commands that look after
+    a running tree need no more. Raises ConfigError if no flag or variable names it and the file
+    cannot be read."""
+    given = read_options(PLAIN_TABLES["forkq"], "forkq", flags, environ, Problems())
+    document: dict[str, Any] = {}
+    if "pidfile" not in given:
+        document = read_what_is_right(flags.get("config"), environ, cwd)
+    settings, _ = _folded(None, document, flags, environ)
+    right = table_of(settings, "forkq").items()
+    values = {key: one.value for key, one in right if isinstance(one, Setting) and not one.hint}
+    return _pidfile(values, environ, cwd)
+
+
+def _folded(
+    source: Path | None,
+    document: Mapping[str, Any],
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+) -> tuple[Settings, Problems]:
+    """The settings that are in force, and what is wrong."""
     problems = Problems()
     options, capsule = _options(flags, environ, problems)
     checker = Checker(source, FILE, problems)
@@ -54,10 +81,11 @@ def load(
     settings = _with_environment(settings, environment, source, problems)
     settings = overlaid(settings, options)
     settings = overlaid(settings, _for_capsule(settings, capsule, problems))
-    settings = _expanded(settings, environ, problems)
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return _build(settings, source, environ, cwd)
+    return _expanded(settings, environ, problems), problems
+
+
+def _pidfile(forkq: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Path:
+    return cwd / (forkq.get("pidfile") or default_pidfile(environ, cwd, forkq.get("tag", "")))
 
 
 def _options(
@@ -134,7 +162,7 @@ def _build(
     values = mapped(settings, lambda setting: setting.value)
     forkq = values["forkq"]
     tag = forkq.get("tag", "")
-    forkq["pidfile"] = cwd / (forkq.get("pidfile") or default_pidfile(environ, cwd, tag))
+    forkq["pidfile"] = _pidfile(forkq, environ, cwd)
     forkq["state_dir"] = cwd / (forkq.get("state_dir") or default_state_dir(environ, cwd, tag))
     rules = rulebook(values, source)
     recycling = {key: forkq.pop(key) for key in RECYCLING if key in forkq}
@@ -143,7 +171,7 @@ def _build(
     given = dict(origins(settings))
     check_time_limits(capsules, given)
     check_blocking(rules, capsules, given)
-    return Config(
+    config = Config(
         **forkq,
         recycling=Recycling(**recycling),
         redis=RedisSettings(**values["redis"]),
@@ -154,6 +182,18 @@ def _build(
         source=source,
         origins=given,
     )
+    _check_silence(config)
+    return config
+
+
+def _check_silence(config: Config) -> None:
+    """ConfigError for a limit of silence that ends before a child counts as silent."""
+    kill_after, silent_after = config.kill_silent_after, config.silent_after
+    if 0 < kill_after < silent_after:
+        raise ConfigError(
+            f"{config.origins['forkq.kill_silent_after']}: expected 0, or at least the "
+            f"{silent_after:g} s of silent_after, found {kill_after:g}"
+        )
 
 
 def _capsules(

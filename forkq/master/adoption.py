@@ -18,11 +18,8 @@ from .spawn import pidfd_of
 Described: TypeAlias = dict[str, Any]
 
 # What a handle has that another program cannot use as it is. The children put the suspects back
-# that they hold (isolation.py). Their jobs have no hard time limit any more.
-_LIVE: Final = (
-    *("slot", "pidfd", "report", "crash_file", "deadlines", "memory", "isolation_facts"),
-    "on_trial",
-)
+# that they hold (isolation.py).
+_LIVE: Final = ("slot", "pidfd", "report", "memory", "isolation_facts", "on_trial")
 
 
 def described(children: Iterable[ChildHandle]) -> list[Described]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..errors import TimeLimit
-from ..runtime import crash_file
+from ..runtime import crash_file, deadlines
 from ..runtime.assignment import STACKS_SIGNAL
-from ..runtime.deadlines import DeadlineTable, Overdue
+from ..runtime.deadlines import Overdue
 from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import (
     Adopted,
@@ -52,8 +52,9 @@ class ChildHandle:
     ``reason``: why it cannot boot. ``how`` it ended. ``told_queues``: those that it serves, if
     they may be others than its slot's. ``rescued``: ``Rescue`` returns its leases.
     ``on_trial``: it tries new code, so its death says nothing of its jobs. ``crash_file``:
-    where faulthandler writes. ``in_progress``: its jobs at its death, once the rescue has found
-    them. ``isolation_facts``: what it has reported of suspects, and isolation.py has not read.
+    where faulthandler writes; ``deadlines``: where it notes those of its jobs (deadlines.py).
+    ``in_progress``: its jobs at its death, once the rescue has found them.
+    ``isolation_facts``: what it has reported of suspects, and isolation.py has not read.
     Monotonic times: ``pipe_closed_at``, when the child's end of the report pipe was closed;
     ``stop_ordered_at``, when the master first told it to stop; ``last_fact_at``, when its last
     fact arrived; ``silent_since``, the same moment for a child that the watchdog has found
@@ -96,7 +97,7 @@ class ChildHandle:
     isolation_facts: list[SuspectHeld | Adopted | SoloFree] = field(default_factory=list)
     last_fact_at: float = field(default_factory=time.monotonic)
     silent_since: float | None = None
-    deadlines: DeadlineTable | None = None
+    deadlines: int | None = None
     fail_overdue: bool = False
     ready_at: float = 0.0
     redis_at: float = 0.0
@@ -157,27 +158,33 @@ class ChildHandle:
         """What faulthandler has written of the thread that crashed; "" if nothing."""
         return "" if self.crash_file is None else crash_file.stack_in(self.crash_file)
 
+    @property
+    def next_deadline(self) -> float | None:
+        """When the next of its jobs is beyond its hard time limit (monotonic)."""
+        if self.deadlines is None or self.frozen or self.killed:
+            return None
+        return deadlines.next_deadline(self.deadlines)
+
     def overdue(self, now: float) -> list[Overdue]:
         """Its jobs that go on beyond their hard time limits."""
         if self.deadlines is None or self.frozen or self.killed:
             return []
-        return self.deadlines.overdue(now)
+        return deadlines.overdue(self.deadlines, now)
 
     def failed_leases(self) -> dict[int, TimeLimit]:
         """The leases, by sequence number, whose jobs have failed because they were overdue."""
         if self.deadlines is None or not self.fail_overdue:
             return {}
-        overdue = self.deadlines.overdue(time.monotonic())
-        return {job.sequence: TimeLimit(_overdue_message(job)) for job in overdue}
+        found = deadlines.overdue(self.deadlines, time.monotonic())
+        return {job.sequence: TimeLimit(_overdue_message(job)) for job in found}
 
     def descriptors(self) -> Iterator[int]:
         """The master's descriptors for this child; children that are forked later close them."""
         yield self.control
         yield self.report.fd
-        if self.pidfd is not None:
-            yield self.pidfd
-        if self.crash_file is not None:
-            yield self.crash_file
+        for fd in (self.pidfd, self.crash_file, self.deadlines):
+            if fd is not None:
+                yield fd
 
     def send(self, order: Order) -> None:
         """Sends an order. A child that cannot receive it is dying, and will be reaped."""

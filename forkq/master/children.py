@@ -33,9 +33,9 @@ _RESCUE_WAIT: Final = 1.0  # seconds that the line about a death waits for the r
 
 
 class Children:
-    """``slots``: the children that must run. ``by_pid``: the processes that have not been reaped.
-    During a rolling restart some of them are in no slot. ``were_ready``: all slots have been filled
-    with ready children at least once."""
+    """``slots``: the children that must run; ``solo_slots``: isolation.py fills them. ``by_pid``:
+    the processes that have not been reaped; during a rolling restart some of them are in no slot.
+    ``were_ready``: all slots have been filled with ready children at least once."""
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class Children:
         log: FilteringBoundLogger,
     ) -> None:
         self.slots = list(_slots(config))
+        self.solo_slots: list[Slot] = []
         self.by_pid: dict[int, ChildHandle] = {}
         self.were_ready = False
         self._own_descriptors = own_descriptors
@@ -149,17 +150,9 @@ class Children:
         if not child.rescued:
             child.rescued = True
             failed = child.failed_leases() if crash is None else {}
-            self._rescue.add(
-                DeadChild(
-                    child.identity,
-                    child.queues,
-                    crash,
-                    child.processed,
-                    child.failed,
-                    failed,
-                    report=child.rescue_ended,
-                )
-            )
+            counts, report = (child.processed, child.failed), child.rescue_ended
+            dead = DeadChild(child.identity, child.queues, crash, *counts, failed, report=report)
+            self._rescue.add(dead)
 
     def end_pauses(self) -> None:
         """Makes every empty slot due: there may be new code that boots."""
@@ -200,14 +193,13 @@ class Children:
 
     @property
     def degraded(self) -> list[str]:
-        """The slots that stay empty in a tree that was ready, because their children cannot boot
-        or cannot be forked."""
-        return [slot.name for slot in self.slots if self.were_ready and slot.missing]
+        """The slots that stay empty in a tree that was ready: no child boots or can be forked."""
+        return [slot.name for slot in self._all_slots() if self.were_ready and slot.missing]
 
     @property
     def missing(self) -> list[str]:
         """Why each of the ``degraded`` slots is empty, one line each."""
-        return [slot.missing for slot in self.slots if self.were_ready and slot.missing]
+        return [slot.missing for slot in self._all_slots() if self.were_ready and slot.missing]
 
     @property
     def boot_failure(self) -> dict[str, Any] | None:
@@ -224,6 +216,9 @@ class Children:
         processors = sum(capsule.concurrency for capsule in capsules)
         silent = f", silent: {' '.join(self.silent)}" if self.silent else ""
         return f"{len(capsules)} children [{self.busy} of {processors} busy]{silent}"
+
+    def _all_slots(self) -> list[Slot]:
+        return [*self.slots, *self.solo_slots]
 
     # One child
 

@@ -40,7 +40,9 @@ class RestartReport(msgspec.Struct):
 
 class CanaryRecord(msgspec.Struct, tag=True):
     """For the child that tries the new code. ``control`` and ``report``: its ends of its pipes.
-    ``format``: what the records of the running master look like."""
+    ``format``: what the records of the running master look like. ``capsule``: whose jobs it runs.
+    ``crash_file``, ``deadlines``:
+    what it shares with the master; an older one has none for it."""
 
     fixed: Fixed
     name: str
@@ -49,6 +51,9 @@ class CanaryRecord(msgspec.Struct, tag=True):
     report: int
     quiet: bool
     format: int = FORMAT
+    crash_file: int | None = None
+    deadlines: int | None = None
+    capsule: str = ""
 
 
 class MasterRecord(msgspec.Struct, tag=True):
@@ -97,10 +102,10 @@ def check_fixed(before: Fixed, config: Config) -> None:
         raise ConfigError(f"{config.source}: {', '.join(changed)} has changed: {_REMEDY}")
 
 
-def become(record: Record, descriptors: Iterable[int]) -> str:
-    """Executes this process's own command line in a fresh interpreter, which keeps ``descriptors``
-    and gets ``record``. Returns only if that fails: why."""
-    kept = list(descriptors)
+def become(record: Record) -> str:
+    """Executes this process's own command line in a fresh interpreter, which gets ``record`` and
+    keeps the descriptors in it. Returns only if that fails: why."""
+    kept = _descriptors(record)
     try:
         with tempfile.TemporaryFile() as file:
             file.write(msgspec.msgpack.encode(record))
@@ -125,10 +130,15 @@ def take_record(environ: MutableMapping[str, str]) -> Record | None:
 
 
 def _descriptors(record: Record) -> list[int]:
+    """Those that the executed program keeps. EOF on its control pipe would end a child."""
     if isinstance(record, CanaryRecord):
-        return [record.control, record.report]
-    ends = [end for child in record.children for end in (child["control"], child["report"])]
-    return [record.pidfile, *ends]
+        return _of_child(msgspec.structs.asdict(record))
+    return [record.pidfile, *(fd for child in record.children for fd in _of_child(child))]
+
+
+def _of_child(child: Mapping[str, Any]) -> list[int]:
+    found = (child.get(name) for name in ("control", "report", "crash_file", "deadlines"))
+    return [fd for fd in found if fd is not None]
 
 
 def _keep(descriptors: Iterable[int], *, inheritable: bool) -> None:

@@ -82,12 +82,9 @@ class HardLimits:
                 )
 
     def _due(self, child: ChildHandle) -> float | None:
-        if child.deadlines is None or child.frozen or child.killed:
-            return None
-        case = self._cases.get(child)
-        if case is not None:
+        deadline, case = child.next_deadline, self._cases.get(child)
+        if deadline is not None and case is not None:
             return case.remove_by
-        deadline = child.deadlines.next
         return None if deadline is None else max(deadline, time.monotonic() + _ANSWER_CHECK)
 
     def _enforce(self, child: ChildHandle, overdue: Sequence[Overdue], now: float) -> None:

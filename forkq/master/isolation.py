@@ -76,6 +76,7 @@ class SoloChildren:
         self._slots = [Slot(f"{capsule.name}.solo{n}", alone, solo=True) for n in range(most)]
         self._queues = capsule.queue_names
         self._children = children
+        children.solo_slots += self._slots
         self._waiting: deque[Suspect] = deque()
         self._running: dict[ChildHandle, Suspect] = {}  # by solo child
         self._idle_since = time.monotonic()
@@ -147,6 +148,8 @@ class SoloChildren:
 
     def _end_idle(self) -> None:
         for slot in self._slots:
+            if slot.child is None:
+                slot.boot_failures, slot.fork_error = 0, ""  # nothing is missing without a suspect
             if slot.child is not None and self._is_idle(slot.child):
                 slot.child.send(Stop(None))
 

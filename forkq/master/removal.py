@@ -66,7 +66,6 @@ class Removals:
                 child=child.name,
                 pid=child.pid,
                 why=why,
-                jobs=child.busy,
             )
         return frozen
 

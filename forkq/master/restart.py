@@ -3,8 +3,8 @@
 =========  ===============================================  =====================================
 state      ends when                                        the master then
 =========  ===============================================  =====================================
-trying     the canary has failed                            goes on with the old children
-trying     the canary has proved the new code               executes itself, and hands over; tries
+trying     a canary has failed                              goes on with the old children
+trying     the canaries have proved the new code            executes itself, and hands over; tries
                                                             again if a request came meanwhile
 replacing  every slot has its new child                     retires what is left of the old tree
 replacing  a new child dies before it is ready              goes on with the children that it has
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ..runtime.pipe import Stop
-from .canary import NAME, Canary
+from .canary import Canaries, is_canary
 from .children import Children
 from .handover import Fixed, MasterRecord, RestartReport
 from .replacement import Replacements
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 # Seconds between the end of one replacement and the next one, if no fact wakes the master.
 _STEP: Final = 0.05
+_MASTER: Final = "master"
 
 
 class Restart:
@@ -50,7 +51,7 @@ class Restart:
         self._fixed = fixed
         self._hand_over = hand_over
         self._log = log
-        self._canary = Canary(children)
+        self._canaries = Canaries(children)
         self._round = RollingRestart(children, replacements, log)
         self.requested = False
         self.report = RestartReport()
@@ -65,7 +66,7 @@ class Restart:
         """When ``advance`` has something to do (monotonic)."""
         if self._round.under_way:
             return time.monotonic() + _STEP
-        return self._canary.due
+        return self._canaries.due
 
     def request(self) -> bool:
         """Asks for a restart. False if one is under way: then another one follows it."""
@@ -85,7 +86,7 @@ class Restart:
     def advance(self, *, quiet: bool) -> None:
         """Takes the next step, if its time has come. ``quiet``: new children fetch nothing."""
         if self.report.state == "trying":
-            self._watch_canary(quiet)
+            self._watch_canaries(quiet)
         elif self.report.state == "replacing":
             self._replace()
         elif self.requested and self._children.were_ready:
@@ -96,17 +97,18 @@ class Restart:
         self.report = RestartReport(time.monotonic(), "trying")
         self._log.info("rolling restart: trying the new code in a child of its own")
         try:
-            self._canary.begin(self._fixed, quiet=quiet)
+            self._canaries.begin(self._fixed, quiet=quiet)
         except OSError as error:
-            self._roll_back(f"cannot fork: {error}")
+            self._roll_back(_MASTER, f"cannot fork: {error}")
 
-    def _watch_canary(self, quiet: bool) -> None:
-        if self._canary.failure:
-            self._roll_back(self._canary.failure)
-        elif self._canary.has_proved and self.requested:
-            self._retire_leftovers()
-            self._begin(quiet)  # the code that is there now may be newer than the canary's
-        elif self._canary.has_proved:
+    def _watch_canaries(self, quiet: bool) -> None:
+        failed, proved = self._canaries.failed, self._canaries.have_proved
+        if failed is not None:
+            self._roll_back(*failed)
+        elif proved and self.requested:
+            self._canaries.retire()
+            self._begin(quiet)  # the code that is there now may be newer than the canaries'
+        elif proved:
             self._execute()
 
     def _execute(self) -> None:
@@ -114,8 +116,7 @@ class Restart:
         reason = self._hand_over()  # the next program goes on with ``take_over``
         self.report.state = "trying"
         if reason:
-            self._retire_leftovers()
-            self._roll_back(reason)
+            self._roll_back(_MASTER, reason)
 
     def _replace(self) -> None:
         self._round.advance()
@@ -128,17 +129,17 @@ class Restart:
             self._log.info("rolling restart: every child is new")
 
     def _retire_leftovers(self) -> None:
-        """The canary, and the children of slots that the new configuration does not have."""
+        """The canaries, and the children of slots that the new configuration does not have."""
         for child in self._children:
             is_leftover = child.slot not in self._children.slots
-            if is_leftover and (child.name == NAME or not self._round.reason):
+            if is_leftover and (is_canary(child) or not self._round.reason):
                 child.send(Stop(None))
 
-    def _roll_back(self, reason: str) -> None:
-        self._canary.forget()
-        self.report.state, self.report.reason = "rolled back", reason
+    def _roll_back(self, who: str, reason: str) -> None:
+        self._canaries.retire()
+        self.report.state, self.report.reason = "rolled back", f"{who}: {reason}"
         self._log.error(
             "rolling restart called off: the new child died; the old ones go on",
-            child=NAME,
+            child=who,
             reason=reason,
         )

@@ -16,9 +16,8 @@ from ..child import main as child
 from ..clock import main as clock
 from ..config.config import Config
 from ..errors import CannotBoot
-from ..runtime import crash_file
+from ..runtime import unnamed_file
 from ..runtime.assignment import Assignment, Generation, exit_process
-from ..runtime.deadlines import DeadlineTable
 from ..runtime.exit_codes import CANNOT_BOOT, INTERNAL_ERROR
 from ..runtime.pipe import Fact, Reader, Serves, facts, make_unbootable, send
 from ..wire import lease
@@ -47,9 +46,8 @@ class Spawner:
         """Forks a child for ``slot``. Raises CannotBoot if this process has threads, OSError if the
         system has no process or descriptor left. ``fresh``: it goes on in a fresh interpreter."""
         refuse_threads()
-        deadlines = DeadlineTable(slot.capsule.concurrency) if slot.capsule else None
         pipes = _Pipes.open()
-        assignment = self._assignment(slot, pipes, quiet, deadlines)
+        assignment = self._assignment(slot, pipes, quiet)
         try:
             pid = self._fork(assignment, (pipes.control, pipes.report), fresh)
         except OSError:
@@ -61,12 +59,10 @@ class Spawner:
         identity = lease.identity(socket.gethostname(), pid, assignment.nonce)
         report = Reader[Fact](pipes.report, facts)
         child = ChildHandle(slot, pid, pidfd_of(pid), pipes.control, report, identity)
-        child.crash_file, child.deadlines = pipes.crash_file, deadlines
+        child.crash_file, child.deadlines = pipes.crash_file, pipes.deadlines
         return child
 
-    def _assignment(
-        self, slot: Slot, pipes: _Pipes, quiet: bool, deadlines: DeadlineTable | None
-    ) -> Assignment:
+    def _assignment(self, slot: Slot, pipes: _Pipes, quiet: bool) -> Assignment:
         self._number += 1
         nonce = secrets.token_hex(6)
         return Assignment(
@@ -79,7 +75,7 @@ class Spawner:
             self._generation,
             self._number,
             pipes.crash_file,
-            deadlines,
+            pipes.deadlines,
         )
 
     def _fork(self, assignment: Assignment, new_ends: tuple[int, int], fresh: Fixed | None) -> int:
@@ -126,17 +122,28 @@ class Spawner:
 def _become_fresh(assignment: Assignment, fresh: Fixed) -> int:
     """In a forked child: executes the command line of the tree, which then calls ``run_canary``."""
     given = assignment
-    record = CanaryRecord(fresh, given.name, given.nonce, given.control, given.report, given.quiet)
-    reason = become(record, (given.control, given.report))
+    record = CanaryRecord(
+        fresh,
+        given.name,
+        given.nonce,
+        given.control,
+        given.report,
+        given.quiet,
+        crash_file=given.crash_file,
+        deadlines=given.deadlines,
+        capsule=given.capsule.name if given.capsule else "",
+    )
+    reason = become(record)
     send(given.report, make_unbootable(reason))
     return CANNOT_BOOT
 
 
 def run_canary(record: CanaryRecord, config: Config) -> NoReturn:
-    """The rest of the life of a child that was started by exec. Its generation is as old as can be:
-    it must not publish periodic jobs of a code that may be rolled back."""
+    """The rest of the life of a child that was started by exec. If the new configuration does not
+    have its capsule, it runs the jobs of the first one. Its generation is as old as can be: it must
+    not publish periodic jobs of a code that may be rolled back."""
     code = INTERNAL_ERROR
-    capsule = config.capsules[0]
+    capsule = next((c for c in config.capsules if c.name == record.capsule), config.capsules[0])
     generation = Generation(secrets.token_hex(6), 0.0)
     try:
         for name in capsule.queue_names:
@@ -151,6 +158,8 @@ def run_canary(record: CanaryRecord, config: Config) -> NoReturn:
                 record.report,
                 record.quiet,
                 generation,
+                crash_file=record.crash_file,
+                deadlines=record.deadlines,
             ),
         )
     except BaseException:  # noqa: BLE001 - as in a forked child
@@ -160,14 +169,15 @@ def run_canary(record: CanaryRecord, config: Config) -> NoReturn:
 
 
 class _Pipes(NamedTuple):
-    """The control pipe and the report pipe of one child, and the file for its crash. ``control``
-    and ``report`` are the master's ends."""
+    """The control pipe and the report pipe of one child, and the files that it shares with the
+    master. ``control`` and ``report`` are the master's ends."""
 
     child_control: int
     control: int
     report: int
     child_report: int
-    crash_file: int | None
+    crash_file: int
+    deadlines: int
 
     @classmethod
     def open(cls) -> _Pipes:
@@ -176,7 +186,9 @@ class _Pipes(NamedTuple):
         try:
             for _ in range(2):
                 opened += os.pipe()
-            pipes = cls(opened[0], opened[1], opened[2], opened[3], crash_file.make())
+            opened.append(unnamed_file.make("crash"))
+            opened.append(unnamed_file.make("deadlines"))
+            pipes = cls(*opened)
         except OSError:
             for end in opened:
                 os.close(end)
@@ -187,10 +199,8 @@ class _Pipes(NamedTuple):
 
     def close_master_ends(self) -> None:
         """When there is no child."""
-        os.close(self.control)
-        os.close(self.report)
-        if self.crash_file is not None:
-            os.close(self.crash_file)
+        for fd in (self.control, self.report, self.crash_file, self.deadlines):
+            os.close(fd)
 
     def close_child_ends(self) -> None:
         """In the master, after the fork."""

@@ -37,7 +37,7 @@ class Succession:
         numbers, reason = self.signals.block(), ""
         if not numbers:
             self.notifier.going_blind(_LIMIT)
-            reason = become(self._record(restart, quiet), self._descriptors())
+            reason = become(self._record(restart, quiet))
             self.notifier.back()
         self.signals.install()
         return numbers, reason
@@ -59,8 +59,3 @@ class Succession:
             restart.report,
             restart.requested,
         )
-
-    def _descriptors(self) -> list[int]:
-        """What the next program needs: EOF on its control pipe would end a child."""
-        ends = [end for child in self.children for end in (child.control, child.report.fd)]
-        return [self.pidfile.descriptor(), *ends]

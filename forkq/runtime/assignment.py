@@ -17,7 +17,6 @@ from typing import Final, NoReturn
 from ..config.capsule import Capsule
 from ..wire import lease
 from . import crash_file
-from .deadlines import DeadlineTable
 from .stderr import unblocked
 
 # The terminal sends these to the whole process group. A child ignores them: only the master obeys
@@ -58,8 +57,8 @@ class Assignment:
     """The child's name, its capsule, and its ends of the two pipes.
 
     ``capsule`` is None for the clock. ``quiet``: the tree is quiet, so the child fetches nothing.
-    ``number`` counts the master's forks. ``crash_file``: see crash_file.py. ``deadlines`` is shared
-    with the master.
+    ``number`` counts the master's forks. ``crash_file``, ``deadlines``: descriptors that it
+    shares with the master, see crash_file.py and deadlines.py.
     """
 
     name: str
@@ -71,7 +70,7 @@ class Assignment:
     generation: Generation = field(default_factory=Generation.begin)
     number: int = 0
     crash_file: int | None = None
-    deadlines: DeadlineTable | None = None
+    deadlines: int | None = None
 
     @property
     def solo(self) -> bool:

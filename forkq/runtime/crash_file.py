@@ -1,6 +1,6 @@
 """The file in which a child's faulthandler leaves the stack of a crash, for the master to read.
 
-The file has no name. The master makes it before the fork, so it outlives the child.
+The file has no name (unnamed_file.py).
 """
 
 from __future__ import annotations
@@ -12,11 +12,6 @@ from typing import Final
 _LONGEST: Final = 65_536  # bytes that are read
 _LONGEST_STACK: Final = 2000  # characters
 _CRASHED_THREAD: Final = "Current thread"
-
-
-def make() -> int | None:
-    """A descriptor, or None where the system has no such files. Raises OSError."""
-    return os.memfd_create("forkq-crash") if hasattr(os, "memfd_create") else None
 
 
 def enable(descriptor: int) -> None:

@@ -1,18 +1,21 @@
-"""When the jobs of one child must have ended: memory that the child shares with its master.
+"""When the jobs of one child must have ended: a file without a name, shared with its master.
 
-The child writes at the beginning and at the end of each job with a hard time limit. That costs no
-system call, and the master can read it while a job holds the interpreter's lock.
+The child maps it, and writes at the beginning and at the end of each job with a hard time limit.
+That costs no system call, and the master can read it while a job holds the interpreter's lock. The
+master reads by the descriptor alone, which its next program inherits.
 """
 
 from __future__ import annotations
 
 import mmap
+import os
 from collections import deque
 from typing import Final, NamedTuple
 
 _WORD: Final = 8  # bytes
 # How much of the innermost calls of an overdue job the record of its failure has.
 _LONGEST_TEXT: Final = 512
+_PLACE: Final = 3 * _WORD + _LONGEST_TEXT  # bytes
 # A place that a dead processor has left is not used again.
 _SPARE: Final = 16
 
@@ -28,20 +31,20 @@ class Overdue(NamedTuple):
 
 
 class DeadlineTable:
-    """One for a child, made by the master before the fork. A place has a deadline (0: it is free),
-    the sequence number of a lease, whether the child has logged the stack, and its end as text."""
+    """The child's side. The child gives the empty ``file`` of the master its size: only a child
+    with new code knows its number of processors. A place has a deadline (0: it is free), the
+    sequence number of a lease, whether the child has logged the stack, and its end as text."""
 
-    def __init__(self, processors: int) -> None:
+    def __init__(self, file: int, processors: int) -> None:
         places = processors + _SPARE
         words = places * _WORD
-        whole = memoryview(mmap.mmap(-1, 3 * words + places * _LONGEST_TEXT))
+        os.ftruncate(file, places * _PLACE)
+        whole = memoryview(mmap.mmap(file, places * _PLACE))
         self._deadlines = whole[:words].cast("d")
         self._sequences = whole[words : 2 * words].cast("Q")
         self._told = whole[2 * words : 3 * words].cast("Q")
         self._texts = whole[3 * words :]
         self._free = deque(range(places))
-
-    # Called by the child
 
     def note(self, deadline: float, sequence: int) -> int:
         """A job begins. Returns its place, -1 if there is none left."""
@@ -67,23 +70,41 @@ class DeadlineTable:
             self._deadlines[place] = 0.0
             self._free.append(place)
 
-    # Called by the master
 
-    @property
-    def next(self) -> float | None:
-        """The earliest deadline."""
-        return min((deadline for deadline in self._deadlines if deadline), default=None)
+# The master's side
 
-    def overdue(self, now: float) -> list[Overdue]:
-        """The jobs that run beyond their deadlines."""
-        return [
-            Overdue(self._sequences[place], deadline, *self._read(place))
-            for place, deadline in enumerate(self._deadlines)
-            if 0.0 < deadline <= now
-        ]
 
-    def _read(self, place: int) -> tuple[bool, str]:
-        if not self._told[place]:
-            return False, ""
-        text = bytes(self._texts[place * _LONGEST_TEXT : (place + 1) * _LONGEST_TEXT])
-        return True, text.rstrip(b"\0").decode("utf-8", "ignore")
+def next_deadline(file: int) -> float | None:
+    """The earliest deadline."""
+    return min((deadline for deadline in _deadlines(file) if deadline), default=None)
+
+
+def overdue(file: int, now: float) -> list[Overdue]:
+    """The jobs that run beyond their deadlines. What looks so is read twice: the first time the
+    child may have been writing."""
+    found = {place: at for place, at in enumerate(_deadlines(file)) if 0.0 < at <= now}
+    if not found:
+        return []
+    again = _deadlines(file)
+    return [_overdue(file, place, at) for place, at in found.items() if again[place] == at]
+
+
+def _deadlines(file: int) -> memoryview[float]:
+    return memoryview(os.pread(file, _places(file) * _WORD, 0)).cast("d")
+
+
+def _places(file: int) -> int:
+    return os.fstat(file).st_size // _PLACE
+
+
+def _overdue(file: int, place: int, deadline: float) -> Overdue:
+    words = _places(file) * _WORD
+    sequence, told = (_word(file, part * words + place * _WORD) for part in (1, 2))
+    if not told:
+        return Overdue(sequence, deadline, told=False)
+    text = os.pread(file, _LONGEST_TEXT, 3 * words + place * _LONGEST_TEXT)
+    return Overdue(sequence, deadline, True, text.rstrip(b"\0").decode("utf-8", "ignore"))
+
+
+def _word(file: int, at: int) -> int:
+    return int(memoryview(os.pread(file, _WORD, at)).cast("Q")[0])

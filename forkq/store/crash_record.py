@@ -20,12 +20,17 @@ from ..wire.marks import KEY, SUSPECT, failure_in, is_suspect, mark_failed, mark
 from ..wire.payload import MOST_CRASHES, Payload, bounded, dumps, loads
 from ..wire.printable import class_and_jid
 from ..wire.times import now, seconds
+from .outage import growing_pause
 
 # How many crashes a job survives that were counted against it: this number of them ends it.
 DEADLY_CRASHES: Final = 3
 _WINDOW: Final = 72 * 3600.0
 _MOST_RECORDS: Final = 10
-# What recover.lua understands.
+# A job that may run again after each crash is due after a pause: 0.5 s after its first crash alone,
+# then longer each time, up to some minutes. It waits in the schedule, so it holds up no other job.
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 300.0
+# What recover.lua understands; a number is when the job is due.
 REQUEUE: Final = "requeue"
 BURY: Final = "bury"
 # The beginning of our own key where forkq wrote it: at the end of a large payload.
@@ -174,8 +179,11 @@ def _judge(job: Payload, queue: str, crash: Crash) -> str:
     child dies too, the job is buried here."""
     marks, budget = marks_of(job), _budget(job)
     has_failed = failure_in(marks) is not None
-    crashes = _add(marks, crash, max(budget, _MOST_RECORDS))
-    if not crash.alone or _counted(crashes) < budget or job.get("on_crash") == "requeue":
+    counted = _counted(_add(marks, crash, max(budget, _MOST_RECORDS)))
+    if crash.alone and job.get("on_crash") == REQUEUE:
+        job["queue"] = queue
+        return str(now() + growing_pause(counted - 1, _FIRST_PAUSE, _LONGEST_PAUSE))
+    if not crash.alone or counted < budget:
         return REQUEUE
     times = f"{budget} time{'s' * (budget > 1)} within {_WINDOW / 3600:.0f} hours"
     error = Crashed(f"its process died {times} while this job ran alone, last by {crash.text}")

@@ -31,10 +31,10 @@ class DeadSet:
     def recover(
         self, queues: Sequence[str], identity: str, moves: Sequence[object], note_for: int
     ) -> Call:
-        """The call of recover.lua that gives back or buries the jobs of a dead owner; it returns
-        how many. The owner finds a note of its lost leases for ``note_for`` seconds."""
+        """The call of recover.lua that gives back, schedules or buries the jobs of a dead owner; it
+        returns how many. The owner finds a note of its lost leases for ``note_for`` seconds."""
         at, keys = now(), self.keys
         lists = keys.lists_and_leases(queues)
         limits = (at, at - self.days * _DAY, self.size)
-        names = (keys.dead, keys.lost(identity), keys.queues, *lists)
+        names = (keys.dead, keys.lost(identity), keys.queues, *lists, keys.schedule)
         return Call(RECOVER, names, (*limits, note_for, *moves))

@@ -51,6 +51,7 @@ REMEDIES = {
 # What an instance has to itself; in all else the template is forkq.service.
 OWN = {
     "Description",
+    "ExecReload",
     "ExecStart",
     "EnvironmentFile",
     "RuntimeDirectory",

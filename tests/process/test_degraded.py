@@ -22,6 +22,7 @@ from tests.process.shared import (
     Journal,
     events,
     leased,
+    push,
     push_many,
     title,
     wait_events,
@@ -341,3 +342,20 @@ def _tries(here: Path) -> list[float]:
 def _after(lines: list[str], line: str) -> list[str]:
     """``line`` and those that follow it."""
     return lines[lines.index(line) :] if line in lines else []
+
+
+def test_a_solo_child_that_cannot_boot_is_told(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """A suspect waits for it. When it boots, the tree is as it was."""
+    forkq = tree(redis_server, app=APP.read_text() + STARTUP, args=JSON, env=journal.env)
+    broken = journal.path.with_name("no-database")
+    broken.touch()
+    jid = push(redis_server, "Quick", 0, forkq={"suspect": True})
+    wait_until(lambda: forkq.status().get("state") == "degraded", what="a degraded tree")
+    shown = forkq.run("status").stdout
+    assert "missing: default.solo0 cannot boot: OSError: no database" in shown
+    broken.unlink()
+    journal.wait("end", [jid])
+    wait_until(lambda: forkq.status().get("state") == "running", what="the whole tree")
+    assert forkq.stop() == 0

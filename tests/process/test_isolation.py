@@ -339,7 +339,9 @@ def test_a_job_may_ask_to_run_again_after_each_crash(
     client = Client(redis_server.url)
     client.push({"class": "Exit", "args": [1], "on_crash": "requeue"})
     client.close()
-    wait_until(lambda: len(journal.lines("begin")) > 2 * BUDGET, deadline=30, what="many runs")
+    wait_until(lambda: len(journal.lines("begin")) > BUDGET, deadline=30, what="many runs")
+    wait_until(lambda: redis.zcard("schedule"), what="a pause")
+    assert len(journal.lines("begin")) < 4 * BUDGET
     assert redis.zcard("dead") == 0
     assert forkq.stop() == 0
 

@@ -20,6 +20,7 @@ from tests.process.shared import (
     Journal,
     events,
     measured,
+    payloads,
     push,
     push_many,
     title,
@@ -34,7 +35,7 @@ from tests.support.waiting import wait_until, within
 
 # `helper` is imported by the app: with preload, only a fresh interpreter sees a change of it.
 APP = """
-    import os, time, forkq
+    import ctypes, os, time, forkq
     from pathlib import Path
     import helper
 
@@ -51,6 +52,13 @@ APP = """
         time.sleep(seconds)
         record("end")
         record(helper.VERSION)
+
+    @forkq.job(name="Crash")
+    def crash(path):
+        record("begin")
+        while not Path(path).exists():
+            time.sleep(0.01)
+        ctypes.string_at(0)
 
     @forkq.job(name="Gate")
     def gate(path):
@@ -269,7 +277,7 @@ def test_the_new_childs_death_in_each_step_is_rolled_back(
         pytest.skip("with preload a child boots at once")
     jids = push_many(redis_server, "Work", [[0.05]] * 500)
     reach(release, step)
-    name = "default.0" if step == "replacing" else "canary"
+    name = "default.0" if step == "replacing" else "default.canary"
     (new,) = [
         child["pid"]
         for child in status_children(forkq)
@@ -377,6 +385,90 @@ def test_a_child_that_dies_during_the_exec_is_rescued_and_replaced(
     assert forkq.stop() == 0
 
 
+OTHER = "[capsules.default]\n[capsules.other]\nqueues = ['other']\nconcurrency = 1\n"
+
+
+@pytest.fixture
+def narrow(
+    redis_server: Server, redis: Redis, journal: Journal, request: pytest.FixtureRequest
+) -> Iterator[Release]:
+    """Two children for each capsule, each of the default one with one processor."""
+    del redis  # its data is flushed before the tree starts
+    forkq = ForkqTree(redis_server, app=APP, env=journal.env, args=["-c", "1", *JSON])
+    made = Release(forkq, preload=False)
+    made.configure(getattr(request, "param", ""))
+    made.write("one")
+    try:
+        forkq.start().wait_ready()
+        yield made
+    finally:
+        forkq.close()
+
+
+@pytest.mark.parametrize("narrow", [OTHER], ids=["two capsules"], indirect=True)
+def test_each_capsule_has_a_canary(narrow: Release, redis_server: Server, journal: Journal) -> None:
+    """The first capsule has no job: its canary alone would have proved nothing."""
+    forkq, old = narrow.tree, set(workers(narrow.tree))
+    pushed = set()
+    narrow.write("a-killer", work="import os; os.kill(os.getpid(), 9)")
+    forkq.signal(signal.SIGUSR2)
+
+    def is_over() -> bool:
+        pushed.add(push(redis_server, "Work", 0.1, queue="other"))
+        return narrow.state() == "rolled back"
+
+    wait_until(is_over, deadline=DEADLINE, every=0.05, what="the rollback")
+    (line,) = wait_events(forkq, CALLED_OFF)
+    assert (line["child"], line["reason"][:20]) == ("other.canary", "it died with SIGKILL")
+    assert "(other.canary: it died with SIGKILL" in forkq.run("status").stdout
+    wait_until(lambda: set(workers(forkq)) == old, what="the end of the other canary")
+    wait_until(lambda: journal.jids("one") == pushed, deadline=60, what="all jobs, by the old code")
+
+
+def test_what_the_master_shares_with_an_old_child_outlives_its_exec(
+    narrow: Release, redis_server: Server, redis: Redis, journal: Journal
+) -> None:
+    """A hard time limit that ends after it, and the stack of a crash after it."""
+    forkq, never, door = narrow.tree, narrow.tree.cwd / "never", narrow.tree.cwd / "open"
+    stuck = push(redis_server, "Gate", str(never), retry=0, hard_timeout=5)
+    crash = push(redis_server, "Crash", str(door), on_crash="dead", crashes=1)
+    journal.wait("begin", [stuck, crash])
+    old = {line.pid for line in journal.lines("begin")}
+    assert len(old) == 2
+    assert restart(forkq)[0] == 0
+    door.touch()
+    wait_until(lambda: redis.zcard("dead") == 2, deadline=30, what="the end of both")
+    dead = {job["jid"]: job for job in payloads(redis, "dead")}
+    assert dead[stuck]["error_class"] == "forkq.errors.TimeLimit"
+    assert "in crash" in dead[crash]["forkq"]["crashes"][0]["stack"]
+    assert {line.pid for line in journal.lines("begin") if line.jid == stuck} < old
+    died = events(forkq, "child died")[0]
+    assert (died["how"], died["pid"] in old) == ("SIGSEGV", True)
+    assert "in crash" in died["stack"]
+    assert forkq.stop() == 0
+
+
+def test_a_canary_ends_a_job_at_its_hard_limit(
+    narrow: Release, redis_server: Server, redis: Redis, journal: Journal
+) -> None:
+    """The new code hangs: it is rolled back, and only the canary's job has failed."""
+    forkq, pushed = narrow.tree, set()
+    narrow.write("hangs", work="import time; time.sleep(60)")
+    forkq.signal(signal.SIGUSR2)
+
+    def is_over() -> bool:
+        pushed.add(push(redis_server, "Work", 0.01, retry=0, hard_timeout=1))
+        return narrow.state() == "rolled back"
+
+    wait_until(is_over, deadline=DEADLINE, every=0.05, what="the rollback")
+    (line,) = wait_events(forkq, CALLED_OFF)
+    assert "it died with a job beyond its hard_timeout" in line["reason"]
+    wait_settled(redis)
+    (failed,) = payloads(redis, "dead")
+    assert failed["error_class"] == "forkq.errors.TimeLimit"
+    assert journal.jids("one") == pushed - {failed["jid"]}
+
+
 def reach(release: Release, step: str) -> None:
     """Brings a restart to ``step``, where it stays: new code hangs in its import while the file
     ``hang`` exists."""
@@ -406,7 +498,7 @@ def reach(release: Release, step: str) -> None:
 
 def canary_state(forkq: ForkqTree) -> str:
     """As the master knows it."""
-    return next((c["state"] for c in status_children(forkq) if c["name"] == "canary"), "")
+    return next((c["state"] for c in status_children(forkq) if c["name"] == "default.canary"), "")
 
 
 def status_children(forkq: ForkqTree) -> list[dict[str, Any]]:

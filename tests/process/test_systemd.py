@@ -208,13 +208,38 @@ def test_reload_replaces_the_children_and_loses_nothing(running: Unit) -> None:
     old, pid = children(running), master(running)
     push(running, 40, 0.1)
     running.ask("reload")
+    assert running.show("SubState") == "running"
     wait_until(lambda: not old & children(running), deadline=20, what="the old children's end")
-    wait_until(lambda: running.show("SubState") == "running", what="the end of the reload")
     wait_until(lambda: ended(running) == set(range(40)), deadline=20, what="all jobs")
     assert len(children(running)) == WORKERS
     assert master(running) == pid
     assert running.number("NRestarts") == 0
     assert len([line for line in notes(running) if line.startswith("end ")]) == 40
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (CONFIG.replace("systemd_app", "no_such_app"), "no_such_app"),
+        ("[forkq\n", "not valid TOML"),
+    ],
+    ids=["app", "file"],
+)
+def test_a_reload_that_was_rolled_back_fails_and_says_why(
+    running: Unit, text: str, reason: str
+) -> None:
+    """The unit stays active, with its old children, and stops as ever."""
+    old = children(running)
+    running.box.write("/etc/forkq/forkq.toml", text)
+    assert running.box.run("systemctl", "reload", running.name, check=False).returncode == 1
+    lines = [line for line in running.log().splitlines() if "rolled back" in line]
+    assert "rolled back, the old children go on" in lines[-1]
+    assert reason in running.log()
+    wait_until(lambda: children(running) == old, what="the old children alone")
+    assert running.show("ActiveState") == "active"
+    assert running.show("SubState") == "running"
+    running.ask("stop")
+    assert running.show("Result") == "success"
 
 
 def test_the_master_feeds_the_watchdog(running: Unit) -> None:

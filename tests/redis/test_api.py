@@ -443,6 +443,7 @@ def test_an_added_entry_may_be_replaced_and_keeps_its_last_tick(redis: Redis) ->
         (("a", "* * * * *", "Report"), {"missed": -1}, InvalidSchedule, "missed"),
         (("a", "* * * * *", "Report"), {"args": [(1, 2)]}, InvalidJob, "tuple"),
         (("a", "* * * * *", "Report"), {"retry": "3"}, InvalidJob, "retry"),
+        (("a", "* * * * *", "Report"), {"args": ["x" * 2**24]}, InvalidJob, "max_payload_size"),
         (("a", "* * * * *", "Known"), {"args": [1, 2]}, InvalidJob, "takes 1 arguments"),
         (("a", "* * * * *", "Known"), {"jittr": 4}, InvalidJob, "'jittr'; the nearest is 'jitter'"),
         (("a", "* * * * *", "Ruby"), {"quue": "a"}, InvalidJob, "'quue'; the nearest is 'queue'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,8 @@ from redis import Redis
 
 import forkq
 from forkq import middleware, registry
-from forkq.runtime.deadlines import DeadlineTable
+from forkq.runtime import unnamed_file
+from forkq.runtime.deadlines import DeadlineTable, next_deadline, overdue
 from forkq.store.connection import RedisConnection
 from forkq.store.dead_set import DeadSet
 from forkq.store.failed_leases import mark_failed
@@ -325,10 +327,18 @@ def test_the_lease_of_an_overdue_job_is_marked_and_all_go_back_in_their_order(
     assert redis.hgetall(INFLIGHT) == {b"another:1:aa/8": b"untouched"}
 
 
+@pytest.fixture
+def deadlines() -> Iterator[int]:
+    """The file that the master shares with a child."""
+    descriptor = unnamed_file.make("deadlines")
+    yield descriptor
+    os.close(descriptor)
+
+
 def test_a_hard_limit_stands_in_the_shared_table_while_the_job_runs(
-    redis: Redis, redis_server: Server
+    redis: Redis, redis_server: Server, deadlines: int
 ) -> None:
-    table = DeadlineTable(2)
+    table = DeadlineTable(deadlines, 2)
     over: list[int] = []
 
     @forkq.job(name="Long", hard_timeout=0.2)
@@ -337,31 +347,34 @@ def test_a_hard_limit_stands_in_the_shared_table_while_the_job_runs(
 
     with InProcessChild(redis_server.url, table=table) as child:
         push(redis, "Long")
-        keep_time(child, lambda: table.next, "the deadline")
-        assert table.overdue(time.monotonic()) == []
+        keep_time(child, lambda: next_deadline(deadlines), "the deadline")
+        assert overdue(deadlines, time.monotonic()) == []
         keep_time(
             child,
-            lambda: [job for job in table.overdue(time.monotonic()) if job.told],
+            lambda: [job for job in overdue(deadlines, time.monotonic()) if job.told],
             "the job to be overdue, and its stack in the log",
         )
         over.append(1)
         settle(child, redis)
-        assert table.next is None
+        assert next_deadline(deadlines) is None
     event = "a job goes on beyond its hard_timeout"
     (line,) = lines(child, event)
     assert "in long" in line["stack"]
+    assert (line.get("timeout"), line["hard_timeout"]) == (None, 0.2)
 
 
 def test_a_default_hard_limit_is_no_shorter_than_a_jobs_own_limit(
-    redis: Redis, redis_server: Server
+    redis: Redis, redis_server: Server, deadlines: int
 ) -> None:
-    table = DeadlineTable(2)
+    table = DeadlineTable(deadlines, 2)
     over: list[int] = []
     forkq.job(name="Long", timeout=600)(lambda: wait_until(lambda: over, what="the end"))
     with InProcessChild(redis_server.url, table=table, job_hard_timeout=5) as child:
         began = time.monotonic()
         push(redis, "Long")
-        assert wait_until(lambda: table.next or 0.0, what="the deadline") > began + 600
+        assert (
+            wait_until(lambda: next_deadline(deadlines) or 0.0, what="the deadline") > began + 600
+        )
         over.append(1)
         settle(child, redis)
 

@@ -240,6 +240,17 @@ class TestPublished:
         with pytest.raises(InvalidJob, match=r"forkq\.toml: \[\[cron\]\] 'Report': .* takes 1 to"):
             entries_by_origin(configured(text))
 
+    def test_arguments_beyond_the_bounds_of_a_payload_are_refused(
+        self, configured: Callable[..., Config]
+    ) -> None:
+        """A tick would push them past the bounds that hold for all other pushes."""
+        define()
+        bound = "max_payload_size = 1024\n"
+        entries_by_origin(configured(bound + self.ROW.replace("sales", "x" * 500)))
+        row = bound + self.ROW.replace("sales", "x" * 1024)
+        with pytest.raises(InvalidJob, match=r"periodic job .Report.: .* the most is 1,024;"):
+            entries_by_origin(configured(row))
+
     def test_one_name_in_code_and_file_is_refused_and_both_are_named(
         self, configured: Callable[..., Config]
     ) -> None:

@@ -1,6 +1,7 @@
 """Decides whether a failed job is retried, buried or dropped: docs/wire.md, "Retry".
 
-``decide`` calls the app's hooks and returns a value; the processor settles it.
+``decide`` calls the app's hooks and returns a value; the processor settles it. A hook gets a copy
+of the job: what it changes there is not written.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def _delay(
     wanted: Any = None
     if spec is not None and spec.retry_in is not None:
         try:
-            wanted = spec.retry_in(count, error, job)
+            wanted = spec.retry_in(count, error, _copy(job))
         except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
             complain(bad, "retry_in failed; the default delay is used")
     if isinstance(wanted, str) and wanted in (DISCARD, KILL):
@@ -173,6 +174,10 @@ def _delay(
         complain(odd, "retry_in returned no positive number; the default delay is used")
     base = float(wanted) if usable else tries**4 + 15.0
     return "", base + random.uniform(0, 10 * (tries + 1))
+
+
+def _copy(job: Payload) -> Payload:
+    return loads(dumps(job))
 
 
 def _shown(value: Any) -> str:
@@ -196,7 +201,7 @@ def _give_up(
 ) -> Decision:
     if spec is not None and spec.retries_exhausted is not None:
         try:
-            if spec.retries_exhausted(job, error) == DISCARD:
+            if spec.retries_exhausted(_copy(job), error) == DISCARD:
                 return Drop(None)
         except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
             complain(bad, "retries_exhausted failed; the job is buried all the same")

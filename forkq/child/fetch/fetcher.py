@@ -120,6 +120,12 @@ class Fetcher:
 
     # What suspects.py needs
 
+    def hold(self, unit: UnitOfWork) -> None:
+        """``unit`` waits for a solo child: it keeps its lease, but its processor is free."""
+        unit.thread = 0
+        self._in_flight.hold(unit)
+        self._waker.wake()
+
     def put_back(self, unit: UnitOfWork) -> None:
         """Returns ``unit``, which no processor performs, to its queue."""
         self._in_flight.forget(unit)
@@ -204,8 +210,8 @@ class Fetcher:
                 "parked",
                 "fetching no more jobs: too many keep their leases without a processor",
                 kept=parked,
-                remedy="if redis does not take failed jobs, make room there or mend its retry and "
-                "dead sets; jobs of a crash end one after the other, in solo children",
+                remedy="redis does not take failed jobs: make room there, or mend its retry and "
+                "dead sets",
             )
         elif too_many <= 0 and self._log_once.over("parked"):
             self._log.info("fetching jobs again", kept=parked)

@@ -1,11 +1,11 @@
--- Returns each job of a dead owner to its queue, with its crash record, or buries it.
+-- Returns each job of a dead owner to its queue, with its crash record, schedules it, or buries it.
 --
 -- KEYS  [1] the dead set   [2] the owner's note   [3] the set of queue names
---       then per queue: its list, its in-flight hash
+--       then per queue: its list, its in-flight hash   [last] the schedule
 -- ARGV  [1] now, epoch seconds   [2] dead entries older than this are dropped   [3] how many to keep
 --       [4] how long the note lasts, seconds; 0: no note, for this owner will never read it
---       then per job: queue number, lease, 'requeue' or 'bury', how many bytes to keep of the payload
---       in Redis, what to append to them, its name for the note
+--       then per job: queue number, lease, 'requeue', 'bury' or when it is due (epoch seconds), how
+--       many bytes to keep of the payload in Redis, what to append to them, its name for the note
 --       The caller lists each queue's newest lease first, so that the oldest ends at the head.
 -- Returns how many jobs were moved; a job without a lease was moved by another process. If a key
 --          to add to holds another type, the script moves all other jobs and then returns the error.
@@ -37,6 +37,7 @@ end
 
 local function put(queue, verdict, payload)
   if verdict == 'bury' then return pcall('ZADD', KEYS[1], ARGV[1], payload) end
+  if verdict ~= 'requeue' then return pcall('ZADD', KEYS[#KEYS], verdict, payload) end
   if not named[queue] then
     named[queue] = true
     pcall('SADD', KEYS[3], KEYS[3 + 2 * queue]:match('{queue:(.*)}:inflight$'))

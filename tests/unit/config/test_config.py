@@ -64,7 +64,7 @@ class TestEveryKey:
         silent_after = 12.5
         state_dir = "/srv/state"
         replace_silent_after = 20
-        kill_silent_after = 0.5
+        kill_silent_after = 13.5
         max_memory = "512MB"
         hard_max_memory = "1.5 GiB"
         max_jobs = 1000
@@ -130,7 +130,7 @@ class TestEveryKey:
             job_hard_timeout=60.5,
             silent_after=12.5,
             replace_silent_after=20.0,
-            kill_silent_after=0.5,
+            kill_silent_after=13.5,
             recycling=limits,
             cron=(
                 Entry.make(

@@ -38,6 +38,7 @@ class FakeChildren:
     def __init__(self) -> None:
         self.by_pid: dict[int, ChildHandle] = {}
         self._dead: list[ChildHandle] = []
+        self.solo_slots: list[Slot] = []
         self._readers: dict[int, Reader[Order]] = {}
 
     def __iter__(self) -> Iterator[ChildHandle]:
@@ -107,6 +108,21 @@ def ward() -> Iterator[Ward]:
     made = Ward()
     yield made
     made.children.close()
+
+
+def test_a_solo_child_that_cannot_boot_is_missing_while_a_suspect_waits(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ward.children, "fill", lambda _: None)
+    monkeypatch.setattr(isolation, "_LINGER", 0.0)
+    slot = ward.children.solo_slots[0]
+    slot.boot_failures, slot.reason = 1, "OSError: no database"
+    ward.hold(1)
+    ward.turn()
+    assert slot.missing == "default.solo0 cannot boot: OSError: no database"
+    ward.kill(ward.holder)  # the suspect goes elsewhere
+    ward.turn()
+    assert not slot.missing
 
 
 def test_each_suspect_gets_a_solo_child_up_to_the_most(ward: Ward) -> None:

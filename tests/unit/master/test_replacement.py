@@ -189,6 +189,7 @@ def test_a_removed_child_is_frozen_then_rescued_then_killed(tree: Tree) -> None:
     child, crash = tree.boot(), Crash(reason="a test")
     tree.rescue.open.add(child.identity)
     assert tree.removals.begin(child, crash, "a test")
+    assert "jobs" not in tree.log.lines[-1][2], "how many it runs now is not known"
     assert child.slot.child is None
     assert not tree.removals.begin(child, None, "again")
     advance_until(tree, lambda: tree.rescue.added, what="its rescue")

@@ -3,28 +3,55 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
-from forkq.runtime.deadlines import DeadlineTable, Overdue
+import pytest
+
+from forkq.runtime import unnamed_file
+from forkq.runtime.deadlines import DeadlineTable, Overdue, next_deadline, overdue
 from tests.support.waiting import wait_until
 
 
-def test_what_a_fork_writes_the_other_process_reads() -> None:
-    table = DeadlineTable(1)
+@pytest.fixture
+def file() -> Iterator[int]:
+    """As the master makes it."""
+    descriptor = unnamed_file.make("deadlines")
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_before_the_child_has_given_it_a_size_there_is_no_deadline(file: int) -> None:
+    assert next_deadline(file) is None
+    assert overdue(file, 9.0) == []
+
+
+def test_a_system_without_memory_files_has_a_file_on_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    descriptor = unnamed_file.make("deadlines")
+    DeadlineTable(descriptor, 1).note(5.0, 3)
+    assert overdue(descriptor, 6.0) == [Overdue(3, 5.0, told=False)]
+    os.close(descriptor)
+
+
+def test_what_a_fork_writes_the_other_process_reads(file: int) -> None:
+    table = DeadlineTable(file, 1)
     pid = os.fork()
     if pid == 0:
         place = table.note(50.0, 2**40)
         table.tell(place, "f (é.py:3)" + "x" * 1000)
         os._exit(0)
     wait_until(lambda: os.waitpid(pid, os.WNOHANG)[0], what="the fork to end")
-    assert table.next == 50.0
-    assert table.overdue(49.9) == []
-    (job,) = table.overdue(50.0)
+    assert next_deadline(file) == 50.0
+    assert overdue(file, 49.9) == []
+    (job,) = overdue(file, 50.0)
     assert (job.sequence, job.deadline, job.told) == (2**40, 50.0, True)
     assert job.calls.startswith("f (é.py:3)xxx")
 
 
-def test_a_place_is_used_again_and_remembers_nothing() -> None:
-    table = DeadlineTable(1)
+def test_a_place_is_used_again_and_remembers_nothing(file: int) -> None:
+    table = DeadlineTable(file, 1)
     places = set()
     for number in range(100):
         place = table.note(float(number + 1), number)
@@ -32,17 +59,17 @@ def test_a_place_is_used_again_and_remembers_nothing() -> None:
         table.clear(place)
         places.add(place)
     assert -1 not in places
-    assert table.next is None
+    assert next_deadline(file) is None
     place = table.note(7.0, 1)
-    assert table.overdue(8.0) == [Overdue(1, 7.0, told=False)]
+    assert overdue(file, 8.0) == [Overdue(1, 7.0, told=False)]
     table.tell(place, "g")
-    assert table.overdue(8.0) == [Overdue(1, 7.0, told=True, calls="g")]
+    assert overdue(file, 8.0) == [Overdue(1, 7.0, told=True, calls="g")]
 
 
-def test_a_full_table_refuses_and_stays_as_it_is() -> None:
-    table = DeadlineTable(2)
+def test_a_full_table_refuses_and_stays_as_it_is(file: int) -> None:
+    table = DeadlineTable(file, 2)
     places = [table.note(1.0, number) for number in range(100)]
     assert places.count(-1) > 0
     table.tell(-1, "f")
     table.clear(-1)
-    assert len(table.overdue(2.0)) == len(places) - places.count(-1)
+    assert len(overdue(file, 2.0)) == len(places) - places.count(-1)

@@ -112,11 +112,23 @@ def test_a_budget_that_is_no_number_of_crashes_is_the_default(budget: Any) -> No
 
 
 def test_a_job_may_run_again_after_any_number_of_crashes() -> None:
-    payload = dumps(job(on_crash="requeue"))
+    """Each time it waits longer: in the schedule, where it needs the name of its queue."""
+    payload = dumps(job(on_crash="requeue", queue="another"))
+    pauses = []
     for _ in range(50):
+        at = now()
         verdict, payload = stamped(payload)
-        assert (verdict, failure(payload)) == ("requeue", "")
-    assert len(json.loads(payload)["forkq"]["crashes"]) == 10
+        pauses.append(float(verdict) - at)
+        assert failure(payload) == ""
+    found = json.loads(payload)
+    assert (len(found["forkq"]["crashes"]), found["queue"]) == (10, "mail")
+    assert 0.25 <= pauses[0] <= 0.6
+    assert all(128 <= pause <= 301 for pause in pauses[10:])
+
+
+def test_a_crash_among_others_makes_no_pause() -> None:
+    """It may not be the reason."""
+    assert stamped(job(on_crash="requeue"), Crash(signal=9, jobs=2))[0] == "requeue"
 
 
 def test_crashes_of_long_ago_do_not_count() -> None:

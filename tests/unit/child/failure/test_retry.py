@@ -444,13 +444,26 @@ def test_nonsense_in_a_payload_never_raises(case: Case, keys: dict[str, Any]) ->
             assert decision.at >= now()
 
 
-def test_a_hook_that_makes_the_job_unwritable_costs_no_job(case: Case) -> None:
-    def vandal(count: int, error: BaseException, job: dict[str, Any]) -> float:
-        job["args"] = ["\ud800"]
+@pytest.mark.parametrize(
+    "vandal",
+    [
+        lambda job: job.clear(),
+        lambda job: job["args"].append("\ud800"),
+        lambda job: job["args"][0].update(a=2),
+    ],
+    ids=["clears it", "makes it unwritable", "changes an argument"],
+)
+def test_a_hook_that_changes_its_job_changes_nothing(
+    case: Case, vandal: Callable[[dict[str, Any]], None]
+) -> None:
+    args = [{"a": 1}]
+
+    def retry_in(count: int, error: BaseException, job: dict[str, Any]) -> float:
+        vandal(job)
         return 1.0
 
-    payload = dumps(job())
-    decision = case.decide(payload, spec=spec(vandal))
-    assert isinstance(decision, Bury)
-    assert decision.payload == payload
-    assert "buried as it came" in case.complaints[0][1]
+    assert retried(case.decide(job(args=args), spec=spec(retry_in)))["args"] == args
+    given_up = case.decide(job(args=args, retry=0), spec=spec(None, lambda job, _: vandal(job)))
+    found = buried(given_up)
+    assert (found["args"], found["jid"]) == (args, "m1")
+    assert not case.complaints
