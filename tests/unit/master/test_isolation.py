@@ -120,7 +120,7 @@ def test_a_solo_child_that_cannot_boot_is_missing_while_a_suspect_waits(
     ward.hold(1)
     ward.turn()
     assert slot.missing == "default.solo0 cannot boot: OSError: no database"
-    ward.kill(ward.holder)  # the suspect goes elsewhere
+    ward.children.die(ward.holder)  # the suspect goes elsewhere
     ward.turn()
     assert not slot.missing
 

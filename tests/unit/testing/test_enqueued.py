@@ -13,7 +13,7 @@ import forkq
 from forkq import testing
 
 
-class Thumbnail(forkq.Job, name="Thumbnail", queue="images"):
+class Picture(forkq.Job, name="Picture", queue="images"):
     def perform(self, path: str, width: Any = 0) -> None: ...
 
 
@@ -34,9 +34,9 @@ def complaint(jobs: testing.RecordedJobs, *args: Any, **expected: Any) -> list[s
 
 
 def test_a_job_is_found_by_class_function_or_name(jobs: testing.RecordedJobs) -> None:
-    Thumbnail.perform_async("a.png", 200)
+    Picture.perform_async("a.png", 200)
     welcome.perform_async(7)
-    assert jobs.enqueued(Thumbnail) == jobs.enqueued("Thumbnail") == [jobs[0]]
+    assert jobs.enqueued(Picture) == jobs.enqueued("Picture") == [jobs[0]]
     assert jobs.enqueued(welcome) == jobs.enqueued(welcome.set(retry=1)) == [jobs[1]]
     assert len(jobs.enqueued()) == 2
     with pytest.raises(TypeError, match="is no job"):
@@ -44,51 +44,51 @@ def test_a_job_is_found_by_class_function_or_name(jobs: testing.RecordedJobs) ->
 
 
 def test_arguments_queue_and_keys_are_compared(jobs: testing.RecordedJobs) -> None:
-    Thumbnail.set(retry=5).perform_async("a.png", [1, {"b": 2}])
-    jobs.enqueued(Thumbnail, args=("a.png", [1, {"b": 2}]), queue="images", retry=5)
-    jobs.enqueued(Thumbnail, args=["a.png", mock.ANY])
+    Picture.set(retry=5).perform_async("a.png", [1, {"b": 2}])
+    jobs.enqueued(Picture, args=("a.png", [1, {"b": 2}]), queue="images", retry=5)
+    jobs.enqueued(Picture, args=["a.png", mock.ANY])
     for wrong in ({"args": ["a.png"]}, {"queue": "mail"}, {"retry": 4}, {"tags": ["x"]}):
-        jobs.not_enqueued(Thumbnail, **wrong)
-        complaint(jobs, Thumbnail, **wrong)
+        jobs.not_enqueued(Picture, **wrong)
+        complaint(jobs, Picture, **wrong)
 
 
 def test_times_count_from_the_push(jobs: testing.RecordedJobs) -> None:
     moment = datetime.now(timezone.utc) + timedelta(days=3)
-    Thumbnail.perform_in(3600, "hour")
-    Thumbnail.perform_at(moment, "days")
-    Thumbnail.perform_async("now")
+    Picture.perform_in(3600, "hour")
+    Picture.perform_at(moment, "days")
+    Picture.perform_async("now")
     for at, path in (
         (3600, "hour"), (timedelta(hours=1), "hour"), (moment, "days"),
         (moment.timestamp(), "days"), (None, "now"),
     ):  # fmt: skip
-        (job,) = jobs.enqueued(Thumbnail, at=at)
+        (job,) = jobs.enqueued(Picture, at=at)
         assert job.args[0] == path
     assert [job.args[0] for job in jobs] == ["now", "hour", "days"]
-    assert complaint(jobs, Thumbnail, args=["hour"], at=3700)[2:4] == [
+    assert complaint(jobs, Picture, args=["hour"], at=3700)[2:4] == [
         f"  {jobs[1]}",
         "      at: expected 3700 s after the push, found 3600 s after the push",
     ]
-    assert complaint(jobs, Thumbnail, args=["now"], at=60)[3].endswith("found now")
+    assert complaint(jobs, Picture, args=["now"], at=60)[3].endswith("found now")
 
 
 def test_the_nearest_job_comes_first_with_its_differences(jobs: testing.RecordedJobs) -> None:
     welcome.perform_async(7)
-    Thumbnail.perform_async("b.png", {"w": 1, "h": 2})
-    Thumbnail.perform_async("a.png", {"w": 1, "h": 3})
-    lines = complaint(jobs, Thumbnail, args=["a.png", {"w": 1, "h": 2}], queue="images")
+    Picture.perform_async("b.png", {"w": 1, "h": 2})
+    Picture.perform_async("a.png", {"w": 1, "h": 3})
+    lines = complaint(jobs, Picture, args=["a.png", {"w": 1, "h": 2}], queue="images")
     assert lines == [
-        "no such job is enqueued: Thumbnail, args=['a.png', {'w': 1, 'h': 2}], queue='images'",
+        "no such job is enqueued: Picture, args=['a.png', {'w': 1, 'h': 2}], queue='images'",
         "enqueued are, the nearest first:",
         f"  {jobs[1]}",
         "      args[0]: expected 'a.png', found 'b.png'",
         f"  {jobs[2]}",
         "      args[1]['h']: expected 2, found 3",
         f"  {jobs[0]}",
-        "      job: expected 'Thumbnail', found 'welcome'",
+        "      job: expected 'Picture', found 'welcome'",
         "      args: expected ['a.png', {'w': 1, 'h': 2}], found [7]",
         "      queue: expected 'images', found 'mail'",
     ]
-    assert lines[2].startswith("  Thumbnail('b.png', {'w': 1, 'h': 2})  queue=images  jid=")
+    assert lines[2].startswith("  Picture('b.png', {'w': 1, 'h': 2})  queue=images  jid=")
 
 
 def test_a_long_list_is_cut(jobs: testing.RecordedJobs) -> None:
@@ -130,4 +130,4 @@ def test_a_job_that_has_run_is_not_enqueued_any_more(jobs: testing.RecordedJobs)
 def test_the_functions_of_the_module_ask_the_innermost(jobs: testing.RecordedJobs) -> None:
     welcome.perform_async(7)
     assert testing.enqueued(welcome, times=1) == list(jobs)
-    testing.not_enqueued(Thumbnail)
+    testing.not_enqueued(Picture)
