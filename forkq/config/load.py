@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..limits.rules import Rulebook
+from . import provided
 from .capsule import DEFAULT_NAME, INHERITED, Capsule, check_time_limits
 from .check import Checker, names_given_twice
 from .config import (
@@ -45,6 +46,7 @@ def load(
     ``cwd``, ``environ`` is the process's environment.
     """
     source, document = read_file(path or flags.get("config"), environ, cwd)
+    source, document = provided.or_file(source, document)
     problems = Problems()
     options, capsule = _options(flags, environ, problems)
     checker = Checker(source, FILE, problems)
@@ -134,6 +136,7 @@ def _build(
     values = mapped(settings, lambda setting: setting.value)
     forkq = values["forkq"]
     tag = forkq.get("tag", "")
+    forkq["app"] = provided.with_app(forkq.get("app", ()))
     forkq["pidfile"] = cwd / (forkq.get("pidfile") or default_pidfile(environ, cwd, tag))
     forkq["state_dir"] = cwd / (forkq.get("state_dir") or default_state_dir(environ, cwd, tag))
     rules = rulebook(values, source)
