@@ -29,7 +29,7 @@ def note(job: dict[str, Any], call: Callable[[], Any]) -> Any:
 
 
 def activate(job: dict[str, Any], call: Callable[[], Any]) -> Any:
-    """Server middleware: activates both for the job. What it activates itself ends with it. A job
+    """Server middleware: activates both for the job, and ends what the job itself activates. A job
     without them, or with names that this project does not know, has the project's defaults."""
     language = _language(job.get("locale")) or settings.LANGUAGE_CODE
     with translation.override(language), timezone.override(_zone(job.get("timezone"))):
@@ -37,9 +37,11 @@ def activate(job: dict[str, Any], call: Callable[[], Any]) -> Any:
 
 
 def _language(name: Any) -> str | None:
+    if not isinstance(name, str) or name == settings.LANGUAGE_CODE:
+        return None
     try:
         return translation.get_supported_language_variant(name)
-    except (LookupError, TypeError, ValueError, AttributeError):  # a payload may say anything
+    except (LookupError, ValueError):  # a payload may say anything
         return None
 
 

@@ -10,7 +10,6 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error
 
 from ...config.load import load
-from ...config.schema import nearest
 from ...errors import ConfigError
 
 _KNOWN = ("FORKQ", "FORKQ_ON_COMMIT")
@@ -24,8 +23,8 @@ def check_settings(**_options: Any) -> list[CheckMessage]:
     except ConfigError as error:
         found += [Error(line, id="forkq.E001") for line in str(error).splitlines()]
     for name in sorted(_misspelt()):
-        hint = f"the nearest one is {nearest(name, _KNOWN)}, of {', '.join(_KNOWN)}"
-        found.append(Error(f"settings.{name}: no such setting; {hint}", id="forkq.E002"))
+        text = f"settings.{name}: no such setting; there is {' and '.join(_KNOWN)}"
+        found.append(Error(text, id="forkq.E002"))
     if not isinstance(value := getattr(settings, "FORKQ_ON_COMMIT", False), bool):
         kind = type(value).__name__
         text = f"settings.FORKQ_ON_COMMIT: expected True or False, found a {kind}"

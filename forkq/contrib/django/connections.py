@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django.db import close_old_connections, connections
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 _of_master: list[BaseDatabaseWrapper] = []
@@ -21,13 +21,13 @@ def renew(_job: dict[str, Any], call: Callable[[], Any]) -> Any:
     A test may run a job within its own transaction: that one is left alone.
     """
     around = _in_transaction()
-    close_old_connections()
+    _close_old_connections()
     try:
         return call()
     finally:
         for alias in _in_transaction() - around:
             _drop(connections[alias])
-        close_old_connections()
+        _close_old_connections()
 
 
 def leave_to_master() -> None:
@@ -36,6 +36,13 @@ def leave_to_master() -> None:
     for connection in connections.all(initialized_only=True):
         _of_master.append(connection)
         del connections[connection.alias]
+
+
+def _close_old_connections() -> None:
+    """Django's own function would close one within a transaction, too."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
 
 
 def _in_transaction() -> set[str]:
