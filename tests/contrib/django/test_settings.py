@@ -12,10 +12,11 @@ from django.core.management.base import SystemCheckError
 from django.test.utils import override_settings
 from django.utils.translation import gettext_lazy
 
+from forkq.config import provided
 from forkq.config.config import Config
 from forkq.config.load import load
 from forkq.contrib.django import command
-from forkq.errors import ConfigError
+from forkq.errors import CannotBoot, ConfigError
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -116,3 +117,29 @@ def test_start_becomes_a_program_without_the_project(monkeypatch: pytest.MonkeyP
     (_, arguments, environ) = executed[0]
     assert arguments[1:] == ["-W", "error", "-m", "forkq.contrib.django", "start", "--reload"]
     assert environ["_FORKQ_PATH"]
+
+
+def test_plain_forkq_start_refuses_a_project_whose_settings_it_has_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else its children would fetch from one server, and push to another."""
+    from forkq.contrib.django import app  # noqa: PLC0415 - it needs a project
+
+    app.load()
+    monkeypatch.setattr(provided, "source", None)
+    app.load()
+    with (
+        override_settings(FORKQ={"redis": {"url": "redis://example.com"}}),
+        pytest.raises(CannotBoot, match=r"only `manage\.py forkq start` reads it"),
+    ):
+        app.load()
+
+
+def test_a_project_without_the_app_is_refused() -> None:
+    from forkq.contrib.django import app  # noqa: PLC0415 - it needs a project
+
+    with (
+        override_settings(INSTALLED_APPS=["django.contrib.sites"]),
+        pytest.raises(CannotBoot, match=r'add "forkq\.contrib\.django" to INSTALLED_APPS'),
+    ):
+        app.load()

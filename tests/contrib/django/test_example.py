@@ -1,0 +1,215 @@
+"""examples/django as its README has it: a real project, tree and database."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tests.process.shared import counter, push_many, wait_settled, workers
+from tests.support.documents import ROOT
+from tests.support.postgres import Postgres
+from tests.support.server import Server
+from tests.support.tree import ForkqTree
+
+EXAMPLE = ROOT / "examples" / "django"
+THREADS = 3
+# What a test adds to the jobs of the example: a job that tells its thread's connection, and one
+# that waits until each thread has such a job.
+PROBES = """
+import json, os, threading
+from django.db import connection
+
+meeting = threading.Barrier(3)
+
+
+class Probe(forkq.Job, retry=False):
+    def perform(self, path: str, meet: bool) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            [backend] = cursor.fetchone()
+        seen = {"thread": threading.get_ident(), "pid": os.getpid(), "backend": backend}
+        with open(path, "a") as file:
+            file.write(json.dumps(seen) + "\\n")
+        if meet:
+            meeting.wait(30)
+"""
+
+
+class DjangoTree(ForkqTree):
+    """`manage.py forkq start` in a copy of the example."""
+
+    program = (sys.executable, "manage.py", "forkq")
+
+    def __init__(self, redis: Server, env: dict[str, str]) -> None:
+        super().__init__(env={**env, "REDIS_URL": redis.url})
+        shutil.copytree(EXAMPLE, self.cwd, dirs_exist_ok=True)
+        self.seen = self.root / "seen"
+
+    def manage(self, *args: str) -> str:
+        """What a command of the project prints."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *args],
+            cwd=self.cwd, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def append(self, file: str, text: str) -> None:
+        """Changes the project."""
+        with (self.cwd / file).open("a") as opened:
+            opened.write(text)
+
+    def probes(self) -> list[dict[str, int]]:
+        """What the jobs of PROBES have told, oldest first."""
+        text = self.seen.read_text() if self.seen.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def postgres() -> Iterator[Postgres]:
+    """A server of one test alone, which may restart it."""
+    server = Postgres().start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest) -> Postgres | None:
+    """A server, where there is PostgreSQL."""
+    try:
+        server: Postgres = request.getfixturevalue("postgres")
+    except pytest.skip.Exception:
+        return None
+    return server
+
+
+@pytest.fixture
+def example(redis_server: Server) -> Iterator[Callable[..., DjangoTree]]:
+    """Copies of the example, with the database of that server, else with a file."""
+    trees: list[DjangoTree] = []
+
+    def copy(postgres: Postgres | None = None) -> DjangoTree:
+        host = {} if postgres is None else {"PGHOST": str(postgres.folder)}
+        trees.append(
+            DjangoTree(redis_server, {**host, "PGUSER": "forkq", "PGDATABASE": "postgres"})
+        )
+        return trees[-1]
+
+    yield copy
+    for tree in trees:
+        tree.close()
+
+
+ORDER = """
+from django.test import Client
+print(Client(HTTP_ACCEPT_LANGUAGE="de").post("/orders/", {"email": "a@b.de", "total": "7.50"}))
+"""
+SHOW = "from orders.models import Order; print([each.confirmation for each in Order.objects.all()])"
+
+
+def confirmed(tree: DjangoTree) -> str:
+    return tree.manage("shell", "-c", SHOW)
+
+
+def test_the_example_runs_and_restarts(
+    example: Callable[..., DjangoTree], redis: Redis, database: Postgres | None
+) -> None:
+    """An order, its confirmation in the customer's language, new code without a stop, the end."""
+    tree = example(database)
+    tree.manage("migrate")
+    assert "no issues" in tree.manage("check")
+    tree.start().wait_ready()
+    tree.manage("shell", "-c", ORDER)
+    wait_settled(redis)
+    assert "['You pay 7,50']" in confirmed(tree)
+    tree.append("orders/jobs.py", "\nforkq.job(print, name='Print')\n")
+    assert "every child is new" in tree.run("restart", "--wait").stdout
+    push_many(tree.env["REDIS_URL"], "Print", [["the new code"]])
+    tree.wait_log("the new code")
+    assert "default.0" in tree.run("status").stdout
+    assert tree.run("stop").returncode == 0
+    assert tree.wait() == 0
+    tree.assert_gone()
+
+
+def test_a_restart_of_postgres_fails_at_most_one_job_of_each_thread(
+    example: Callable[..., DjangoTree], postgres: Postgres, redis: Redis
+) -> None:
+    tree = example(postgres)
+    tree.append("orders/jobs.py", PROBES)
+    tree.start().wait_ready()
+    probe(tree, THREADS, meet=True)
+    wait_settled(redis)
+    before = {seen["thread"]: seen["backend"] for seen in tree.probes()}
+    assert len(before) == THREADS
+    probe(tree, THREADS, meet=True)  # each thread keeps its connection: CONN_MAX_AGE is None
+    wait_settled(redis)
+    assert {seen["thread"]: seen["backend"] for seen in tree.probes()} == before
+    postgres.restart()
+    probe(tree, 40)
+    wait_settled(redis)
+    assert tree.stop() == 0  # it flushes the counts
+    failed = counter(redis, "failed")
+    assert counter(redis, "processed") == 2 * THREADS + 40
+    assert 1 <= failed <= THREADS  # the restart was noticed
+    assert len(tree.probes()) == 2 * THREADS + 40 - failed
+
+
+def test_preloaded_children_share_no_connection(
+    example: Callable[..., DjangoTree], postgres: Postgres, redis: Redis
+) -> None:
+    """Even if the import of the app, in the master, has connected."""
+    tree = example(postgres)
+    tree.append("orders/jobs.py", PROBES + "\nprint(connection.cursor(), 'of the master')\n")
+    tree.append("shop/settings.py", "FORKQ['forkq'] = {'preload': True, 'workers': 2}\n")
+    tree.start().wait_ready()
+    tree.wait_log("of the master")
+    for child in workers(tree):
+        child.send_signal(signal.SIGSTOP)
+        probe(tree, 1)
+        wait_settled(redis)
+        child.send_signal(signal.SIGCONT)
+    backends: dict[int, set[int]] = defaultdict(set)
+    for seen in tree.probes():
+        backends[seen["pid"]].add(seen["backend"])
+    assert len(backends) == 2
+    first, second = backends.values()
+    assert not first & second
+    assert "sockets" not in tree.log_text()  # what the doctor says of open ones
+    assert tree.stop() == 0
+
+
+def probe(tree: DjangoTree, count: int, *, meet: bool = False) -> None:
+    rows: list[list[Any]] = [[str(tree.seen), meet]] * count
+    push_many(tree.env["REDIS_URL"], "orders.jobs.Probe", rows)
+
+
+@pytest.mark.parametrize(
+    ("variable", "problem"),
+    [
+        (None, "DJANGO_SETTINGS_MODULE is not set: use `manage.py forkq`"),
+        ("shop.setings", "DJANGO_SETTINGS_MODULE is shop.setings: No module named 'shop.setings'"),
+    ],
+)
+def test_missing_settings_are_told_without_a_traceback(
+    example: Callable[..., DjangoTree], variable: str | None, problem: str
+) -> None:
+    tree = example()
+    tree.program = (sys.executable, "-m", "forkq.contrib.django")
+    tree.env.pop("DJANGO_SETTINGS_MODULE", None)
+    if variable is not None:
+        tree.env["DJANGO_SETTINGS_MODULE"] = variable
+    done = tree.run("start")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"forkq: {problem}")
+    assert "Traceback" not in done.stderr
