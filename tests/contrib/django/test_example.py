@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import django
 import pytest
 from redis import Redis
 
@@ -110,6 +111,14 @@ def example(redis_server: Server) -> Iterator[Callable[..., DjangoTree]]:
         tree.close()
 
 
+TASK = """
+from django.tasks import task
+
+
+@task
+def add(first, second):
+    return first + second
+"""
 ORDER = """
 from django.test import Client
 print(Client(HTTP_ACCEPT_LANGUAGE="de").post("/orders/", {"email": "a@b.de", "total": "7.50"}))
@@ -213,3 +222,18 @@ def test_missing_settings_are_told_without_a_traceback(
     assert done.returncode == 2
     assert done.stderr.startswith(f"forkq: {problem}")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(django.VERSION < (6,), reason="Django 6 is not installed: Python 3.12 has it")
+def test_tasks_of_django_run_in_the_tree(example: Callable[..., DjangoTree], redis: Redis) -> None:
+    """Children import the module ``tasks`` of each app."""
+    tree = example()
+    backend = {"BACKEND": "forkq.contrib.django.tasks.ForkqBackend"}
+    tree.append("shop/settings.py", f"TASKS = {{'default': {backend}}}\n")
+    tree.append("orders/tasks.py", TASK)
+    tree.start().wait_ready()
+    jid = tree.manage("shell", "-c", "from orders.tasks import add; print(add.enqueue(1, 2).id)")
+    wait_settled(redis)
+    show = f"from orders.tasks import add; print(add.get_result('{jid.split()[-1]}').return_value)"
+    assert tree.manage("shell", "-c", show).split()[-1] == "3"
+    assert tree.stop() == 0
