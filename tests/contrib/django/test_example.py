@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +13,7 @@ import django
 import pytest
 from redis import Redis
 
-from tests.process.shared import counter, push_many, wait_settled, workers
+from tests.process.shared import counter, push_many, wait_settled
 from tests.support.documents import ROOT
 from tests.support.postgres import Postgres
 from tests.support.server import Server
@@ -23,25 +21,29 @@ from tests.support.tree import ForkqTree
 
 EXAMPLE = ROOT / "examples" / "django"
 THREADS = 3
-# What a test adds to the jobs of the example: a job that tells its thread's connection, and one
-# that waits until each thread has such a job.
+# What a test adds to the jobs of the example: a job that tells its thread's connection, and waits
+# until so many threads have told theirs.
 PROBES = """
-import json, os, threading
+import json, os, pathlib, threading, time
 from django.db import connection
-
-meeting = threading.Barrier(3)
 
 
 class Probe(forkq.Job, retry=False):
-    def perform(self, path: str, meet: bool) -> None:
+    def perform(self, path: str, meet: int) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_backend_pid()")
             [backend] = cursor.fetchone()
-        seen = {"thread": threading.get_ident(), "pid": os.getpid(), "backend": backend}
+        seen = {"thread": f"{os.getpid()}/{threading.get_ident()}", "backend": backend}
         with open(path, "a") as file:
             file.write(json.dumps(seen) + "\\n")
-        if meet:
-            meeting.wait(30)
+        end = time.monotonic() + 60
+        while met(path) < meet and time.monotonic() < end:
+            time.sleep(0.01)
+
+
+def met(path):
+    lines = pathlib.Path(path).read_text().splitlines()
+    return len({json.loads(line)["thread"] for line in lines})
 """
 
 
@@ -70,7 +72,7 @@ class DjangoTree(ForkqTree):
         with (self.cwd / file).open("a") as opened:
             opened.write(text)
 
-    def probes(self) -> list[dict[str, int]]:
+    def probes(self) -> list[dict[str, Any]]:
         """What the jobs of PROBES have told, oldest first."""
         text = self.seen.read_text() if self.seen.exists() else ""
         return [json.loads(line) for line in text.splitlines()]
@@ -155,11 +157,11 @@ def test_a_restart_of_postgres_fails_at_most_one_job_of_each_thread(
     tree = example(postgres)
     tree.append("orders/jobs.py", PROBES)
     tree.start().wait_ready()
-    probe(tree, THREADS, meet=True)
+    probe(tree, THREADS, meet=THREADS)
     wait_settled(redis)
     before = {seen["thread"]: seen["backend"] for seen in tree.probes()}
     assert len(before) == THREADS
-    probe(tree, THREADS, meet=True)  # each thread keeps its connection: CONN_MAX_AGE is None
+    probe(tree, THREADS, meet=THREADS)  # each thread keeps its connection: CONN_MAX_AGE is None
     wait_settled(redis)
     assert {seen["thread"]: seen["backend"] for seen in tree.probes()} == before
     postgres.restart()
@@ -178,25 +180,21 @@ def test_preloaded_children_share_no_connection(
     """Even if the import of the app, in the master, has connected."""
     tree = example(postgres)
     tree.append("orders/jobs.py", PROBES + "\nprint(connection.cursor(), 'of the master')\n")
-    tree.append("shop/settings.py", "FORKQ['forkq'] = {'preload': True, 'workers': 2}\n")
+    settings = "FORKQ['forkq'] = {'preload': True, 'workers': 2}\n"
+    settings += "FORKQ['capsules']['default']['concurrency'] = 1\n"
+    tree.append("shop/settings.py", settings)
     tree.start().wait_ready()
     tree.wait_log("of the master")
-    for child in workers(tree):
-        child.send_signal(signal.SIGSTOP)
-        probe(tree, 1)
-        wait_settled(redis)
-        child.send_signal(signal.SIGCONT)
-    backends: dict[int, set[int]] = defaultdict(set)
-    for seen in tree.probes():
-        backends[seen["pid"]].add(seen["backend"])
-    assert len(backends) == 2
-    first, second = backends.values()
-    assert not first & second
+    probe(tree, 2, meet=2)
+    wait_settled(redis)
+    first, second = tree.probes()
+    assert first["thread"].split("/")[0] != second["thread"].split("/")[0]
+    assert first["backend"] != second["backend"]
     assert "sockets" not in tree.log_text()  # what the doctor says of open ones
     assert tree.stop() == 0
 
 
-def probe(tree: DjangoTree, count: int, *, meet: bool = False) -> None:
+def probe(tree: DjangoTree, count: int, *, meet: int = 0) -> None:
     rows: list[list[Any]] = [[str(tree.seen), meet]] * count
     push_many(tree.env["REDIS_URL"], "orders.jobs.Probe", rows)
 

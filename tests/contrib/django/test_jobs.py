@@ -14,6 +14,7 @@ from redis import Redis
 
 import forkq
 from forkq import middleware
+from forkq.contrib.django.connections import _of_master, leave_to_master
 from forkq.errors import InvalidJob
 from forkq.wire.payload import loads
 
@@ -105,6 +106,17 @@ def test_a_connection_ends_with_its_job_unless_it_may_live(project: Any) -> None
         kept = connection.connection
         run({}, project.objects.count)
         assert kept is not None is not connection.connection is kept
+
+
+def test_a_child_leaves_the_connections_of_its_master_alone(project: Any) -> None:
+    """After a fork with ``preload``: closing one would end the master's session, too."""
+    project.objects.count()
+    of_master = connection.connection
+    leave_to_master()
+    project.objects.count()
+    assert connection.connection is not of_master
+    of_master.execute("SELECT 1").close()  # it still works
+    _of_master.pop().close()
 
 
 def test_a_transaction_that_was_left_open_ends_with_its_job(project: Any) -> None:
