@@ -20,13 +20,7 @@ _APP = "forkq.contrib.django"
 def load() -> None:
     """Sets Django up, unless that is done, and imports the module ``jobs`` of each app, and its
     tasks if Django's tasks run in forkq. Raises ForkqError."""
-    is_provided = configuration.is_provided()
-    found = configuration.read()
-    if found and not is_provided:
-        raise CannotBoot(
-            "settings.FORKQ is not in force: only `manage.py forkq start` reads it; use that "
-            "instead of `forkq start`, or move FORKQ to forkq.toml"
-        )
+    _check_configuration()
     if not apps.ready:
         django.setup()
     if not apps.is_installed(_APP):
@@ -35,6 +29,16 @@ def load() -> None:
     if _has_tasks():
         autodiscover_modules("tasks")
     connections.close_all()  # what the import has opened must not be shared by a fork
+
+
+def _check_configuration() -> None:
+    """Before Django's setup, which makes FORKQ the configuration of this process."""
+    is_provided = configuration.is_provided()
+    if configuration.read() and not is_provided:
+        raise CannotBoot(
+            "settings.FORKQ is not in force: only `manage.py forkq start` reads it; use that "
+            "instead of `forkq start`, or move FORKQ to forkq.toml"
+        )
 
 
 def _has_tasks() -> bool:

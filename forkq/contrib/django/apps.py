@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.apps import AppConfig
 from django.core import checks
+from django.core.signals import setting_changed
 from django.db.models import Choices, Model, QuerySet
 from django.utils.functional import Promise
 
@@ -33,7 +34,8 @@ class ForkqConfig(AppConfig):
         configuration.provide()
         remedies.update(_REMEDIES)
         transactions.on_commit = on_commit.on_commit
-        transactions.hold_all = on_commit.is_default()
+        on_commit.obey_setting()
+        setting_changed.connect(on_commit.obey_setting)
         checks.register(check_settings)
         _add_middleware()
 

@@ -17,19 +17,23 @@ _KNOWN = ("FORKQ", "FORKQ_ON_COMMIT")
 
 def check_settings(**_options: Any) -> list[CheckMessage]:
     """E001: the configuration. E002: a setting that there is not. E003: FORKQ_ON_COMMIT."""
-    found: list[CheckMessage] = []
-    try:
-        load(None, {}, os.environ, Path.cwd())
-    except ConfigError as error:
-        found += [Error(line, id="forkq.E001") for line in str(error).splitlines()]
+    found: list[CheckMessage] = [Error(text, id="forkq.E001") for text in _wrong_configuration()]
     for name in sorted(_misspelt()):
         text = f"settings.{name}: no such setting; there is {' and '.join(_KNOWN)}"
         found.append(Error(text, id="forkq.E002"))
-    if not isinstance(value := getattr(settings, "FORKQ_ON_COMMIT", False), bool):
-        kind = type(value).__name__
-        text = f"settings.FORKQ_ON_COMMIT: expected True or False, found a {kind}"
+    value = getattr(settings, "FORKQ_ON_COMMIT", False)
+    if not isinstance(value, bool):
+        text = f"settings.FORKQ_ON_COMMIT: expected True or False, found a {type(value).__name__}"
         found.append(Error(text, id="forkq.E003"))
     return found
+
+
+def _wrong_configuration() -> list[str]:
+    try:
+        load(None, {}, os.environ, Path.cwd())
+    except ConfigError as error:
+        return str(error).splitlines()
+    return []
 
 
 def _misspelt() -> set[str]:

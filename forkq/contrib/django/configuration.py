@@ -57,15 +57,19 @@ def _setting() -> Any:
     try:
         return getattr(settings, "FORKQ", {})
     except ModuleNotFoundError as error:
-        module = os.environ.get(ENVIRONMENT_VARIABLE)
-        raise ConfigError(
-            f"{ENVIRONMENT_VARIABLE} is {module}: {error} (looked in {Path.cwd()} and the Python "
-            "path); start forkq in the folder of manage.py"
-        ) from None
+        raise ConfigError(_not_found(error)) from None
     except ImproperlyConfigured as error:
         raise ConfigError(f"the settings: {error}") from None
     except Exception as error:  # noqa: BLE001 - the settings are the app's code
         raise ConfigError(f"the settings cannot be imported:\n{traceback_of(error)}") from None
+
+
+def _not_found(error: ModuleNotFoundError) -> str:
+    module = os.environ.get(ENVIRONMENT_VARIABLE)
+    return (
+        f"{ENVIRONMENT_VARIABLE} is {module}: {error} (looked in {Path.cwd()} and the Python "
+        "path); start forkq in the folder of manage.py"
+    )
 
 
 def _plain(value: Any, place: str) -> Any:

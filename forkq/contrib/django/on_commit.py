@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from ...client import transactions
 
-def is_default() -> bool:
-    """Whether each push waits, as FORKQ_ON_COMMIT says."""
-    return getattr(settings, "FORKQ_ON_COMMIT", False) is True
+
+def obey_setting(**_change: Any) -> None:
+    """Lets each push wait, if FORKQ_ON_COMMIT says so. A test may change that."""
+    transactions.hold_all = getattr(settings, "FORKQ_ON_COMMIT", False) is True
 
 
 def on_commit(send: Callable[[], None]) -> None:

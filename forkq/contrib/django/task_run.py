@@ -54,14 +54,12 @@ def new_result(
         id=jid,
         status=TaskResultStatus("READY"),
         enqueued_at=timezone.now(),
-        started_at=None,
-        finished_at=None,
-        last_attempted_at=None,
         args=args,
         kwargs=kwargs,
         backend=task.backend,
         errors=[],
         worker_ids=[],
+        **dict.fromkeys(("started_at", "finished_at", "last_attempted_at")),
     )
 
 
@@ -74,12 +72,10 @@ def fail(job: dict[str, Any], error: BaseException) -> None:
     result = _result_of(task, job, backend)
     if not result.errors or result.status != TaskResultStatus.READY:  # it ended outside of the task
         result.errors.append(_described(error))
-    _set(result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
-    backend.store.note(result)
     try:
         raise error
     except BaseException:  # noqa: BLE001 - receivers, Django's log too, ask sys.exc_info()
-        task_finished.send(type(backend), task_result=result)
+        _end(result, backend, status=TaskResultStatus.FAILED)
 
 
 def _runner(task: Task[Any, Any]) -> Callable[[CurrentJob], Callable[..., Any]]:
@@ -93,9 +89,7 @@ def _run(task: Task[Any, Any], job: dict[str, Any]) -> None:
     """One attempt. What the task raises passes through: forkq retries it, or gives it up."""
     backend = _backend_of(task, job)
     result = _result_of(task, job, backend)
-    _begin(result)
-    backend.store.note(result)
-    task_started.send(type(backend), task_result=result)
+    _begin(result, backend)
     try:
         value = normalize_json(_call(result))
     except Shutdown:
@@ -105,17 +99,22 @@ def _run(task: Task[Any, Any], job: dict[str, Any]) -> None:
         _set(result, status=TaskResultStatus.READY)
         backend.store.note(result)
         raise
-    now = timezone.now()
-    _set(result, status=TaskResultStatus.SUCCESSFUL, finished_at=now, _return_value=value)
-    backend.store.note(result)
-    task_finished.send(type(backend), task_result=result)
+    _end(result, backend, status=TaskResultStatus.SUCCESSFUL, _return_value=value)
 
 
-def _begin(result: TaskResult[Any, Any]) -> None:
+def _begin(result: TaskResult[Any, Any], backend: Backend) -> None:
     now = timezone.now()
     started = result.started_at or now
     _set(result, status=TaskResultStatus.RUNNING, started_at=started, last_attempted_at=now)
     result.worker_ids.append(f"{socket.gethostname()}:{os.getpid()}")
+    backend.store.note(result)
+    task_started.send(type(backend), task_result=result)
+
+
+def _end(result: TaskResult[Any, Any], backend: Backend, **values: Any) -> None:
+    _set(result, finished_at=timezone.now(), **values)
+    backend.store.note(result)
+    task_finished.send(type(backend), task_result=result)
 
 
 def _call(result: TaskResult[Any, Any]) -> Any:

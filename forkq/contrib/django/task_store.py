@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from django.tasks.base import Task, TaskError, TaskResult, TaskResultStatus
@@ -18,6 +18,11 @@ _log = logging.getLogger("forkq")
 
 _LONGEST_TRACEBACK = 20_000
 _MOST_ERRORS = 10
+# What a TaskResult and its record have alike.
+_SAME: Final = (
+    *("id", "args", "kwargs", "worker_ids"),
+    *("enqueued_at", "started_at", "finished_at", "last_attempted_at"),
+)
 
 
 class StoredError(msgspec.Struct):
@@ -50,17 +55,10 @@ class StoredTask(msgspec.Struct):
         """As Django has it. ``task`` is the task as it is defined in this process."""
         result: TaskResult[Any, Any] = TaskResult(
             task=self._as_enqueued(task, alias),
-            id=self.id,
             status=TaskResultStatus(self.status),
-            enqueued_at=self.enqueued_at,
-            started_at=self.started_at,
-            finished_at=self.finished_at,
-            last_attempted_at=self.last_attempted_at,
-            args=self.args,
-            kwargs=self.kwargs,
             backend=alias,
             errors=[TaskError(**msgspec.structs.asdict(error)) for error in self.errors],
-            worker_ids=self.worker_ids,
+            **{name: getattr(self, name) for name in _SAME},
         )
         object.__setattr__(result, "_return_value", self.return_value)
         return result
@@ -137,22 +135,16 @@ def _encoded(result: TaskResult[Any, Any]) -> bytes:
 def _stored(result: TaskResult[Any, Any], value: Any) -> StoredTask:
     task = result.task
     return StoredTask(
-        id=result.id,
         task=task.module_path,
         queue_name=task.queue_name,
         priority=task.priority,
         run_after=task.run_after,
         status=result.status.value,
-        enqueued_at=result.enqueued_at,
-        started_at=result.started_at,
-        finished_at=result.finished_at,
-        last_attempted_at=result.last_attempted_at,
-        args=result.args,
-        kwargs=result.kwargs,
-        errors=[
-            StoredError(error.exception_class_path, error.traceback[-_LONGEST_TRACEBACK:])
-            for error in result.errors[-_MOST_ERRORS:]
-        ],
-        worker_ids=result.worker_ids,
+        errors=[_cut(error) for error in result.errors[-_MOST_ERRORS:]],
         return_value=value,
+        **{name: getattr(result, name) for name in _SAME},
     )
+
+
+def _cut(error: TaskError) -> StoredError:
+    return StoredError(error.exception_class_path, error.traceback[-_LONGEST_TRACEBACK:])

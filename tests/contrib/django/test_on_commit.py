@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import unittest
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.db import transaction
 from django.test import TestCase
 from django.test.utils import override_settings
@@ -36,11 +36,10 @@ class RollBack(Exception):
 
 
 @pytest.fixture
-def always(project: Any) -> Any:
+def always(project: Any) -> Iterator[Any]:
     """FORKQ_ON_COMMIT = True."""
     with override_settings(FORKQ_ON_COMMIT=True):
-        apps.get_app_config("forkq").ready()
-    return project
+        yield project
 
 
 @contextlib.contextmanager
