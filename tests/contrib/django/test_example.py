@@ -113,6 +113,12 @@ def example(redis_server: Server) -> Iterator[Callable[..., DjangoTree]]:
         tree.close()
 
 
+NEW_JOB = """
+
+@forkq.job(name="Print")
+def show(text: str) -> None:
+    print(text)
+"""
 TASK = """
 from django.tasks import task
 
@@ -143,7 +149,7 @@ def test_the_example_runs_and_restarts(
     tree.start().wait_ready()
     assert "You pay 7,50" in tree.manage("shell", "-c", ORDER)
     wait_settled(redis)
-    tree.append("orders/jobs.py", "\nforkq.job(print, name='Print')\n")
+    tree.append("orders/jobs.py", NEW_JOB)
     assert "every child is new" in tree.run("restart", "--wait").stdout
     push_many(tree.env["REDIS_URL"], "Print", [["the new code"]])
     tree.wait_log("the new code")
