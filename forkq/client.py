@@ -6,12 +6,12 @@ docs/decisions/006).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from . import middleware
-from .errors import ConfigError, InvalidJob, shown
+from .errors import ConfigError, ForkqError, InvalidJob, shown
 from .store.transport import Transport, Write
 from .wire.keys import Keys
 from .wire.payload import (
@@ -22,6 +22,7 @@ from .wire.payload import (
     StrictArgs,
     check_bounds,
     dumps,
+    loads,
     new_jid,
     validate,
 )
@@ -43,6 +44,20 @@ class _EncodedJob(NamedTuple):
     queue: str
     at: float | None
     payload: bytes
+
+
+class Transactions:
+    """How pushes wait for the database: an integration (forkq.contrib.django) sets it.
+
+    ``on_commit`` calls a function when the transaction of this thread is committed, never if it is
+    rolled back, and at once outside of one. ``hold_all``: every push waits so.
+    """
+
+    on_commit: Callable[[Callable[[], None]], None] | None = None
+    hold_all = False
+
+
+transactions: Final = Transactions()
 
 
 class Client:
@@ -94,7 +109,19 @@ class Client:
         encoded = self._encoded(job, new_jid())
         if encoded is None:
             return None
-        self._write([encoded])
+        self._release([encoded])
+        return encoded.jid
+
+    def push_on_commit(self, job: Payload) -> str | None:
+        """Like ``push``, when the database transaction of this thread is committed; never if it is
+        rolled back, and at once outside of one. Needs an integration (forkq.contrib.django).
+
+        The job is checked and encoded now. What the push raises then, the commit raises.
+        """
+        encoded = self._encoded(job, new_jid())
+        if encoded is None:
+            return None
+        self._release_on_commit([encoded])
         return encoded.jid
 
     def push_bulk(self, job: Payload) -> list[str]:
@@ -113,7 +140,7 @@ class Client:
                 one = self._encoded({**base, "args": args, **moment}, new_jid())
             if one is not None:
                 encoded.append(one)
-        self._write(encoded)
+        self._release(encoded)
         return [one.jid for one in encoded]
 
     @contextmanager
@@ -168,6 +195,21 @@ class Client:
         check_bounds(job["class"], payload, *self._bounds)
         return payload
 
+    def _release(self, jobs: Sequence[_EncodedJob]) -> None:
+        """Writes the jobs, now or when the transaction is committed."""
+        if transactions.hold_all:
+            self._release_on_commit(jobs)
+        else:
+            self._write(jobs)
+
+    def _release_on_commit(self, jobs: Sequence[_EncodedJob]) -> None:
+        if transactions.on_commit is None:
+            raise ForkqError(
+                "a push that waits for a commit needs a database that forkq knows: add "
+                '"forkq.contrib.django" to INSTALLED_APPS'
+            )
+        transactions.on_commit(lambda: self._write([_enqueued_now(job) for job in jobs]))
+
     def _write(self, jobs: Sequence[_EncodedJob]) -> None:
         starts = range(0, len(jobs), BATCH)
         self._transport.push(
@@ -189,6 +231,13 @@ class Client:
             writes.append(Write(("SADD", self.keys.queues, queue)))
             writes.append(Write(("LPUSH", self.keys.queue(queue), *payloads), _jids(waiting)))
         return writes
+
+
+def _enqueued_now(job: _EncodedJob) -> _EncodedJob:
+    """``job`` without the time that it has waited for the commit: that is no time in the queue."""
+    if job.at is not None:
+        return job
+    return job._replace(payload=dumps({**loads(job.payload), "enqueued_at": now()}))
 
 
 def _kind(value: object) -> str:

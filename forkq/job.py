@@ -10,7 +10,14 @@ from typing import Any, ClassVar, Final, Generic, ParamSpec, TypeVar, overload
 from . import registry
 from .current_job import CurrentJob
 from .errors import InvalidJob, MissingAttribute
-from .push import PerformAsync, PerformBulk, PerformLater, Pusher, SetOptions
+from .push import (
+    PerformAsync,
+    PerformAsyncOnCommit,
+    PerformBulk,
+    PerformLater,
+    Pusher,
+    SetOptions,
+)
 from .registry import JobSpec
 from .wire.payload import validate
 
@@ -40,6 +47,7 @@ class Job:
     perform: Callable[..., Any]
 
     perform_async = PerformAsync()
+    perform_async_on_commit = PerformAsyncOnCommit()
     perform_in = PerformLater("perform_in")
     perform_at = PerformLater("perform_at")
     perform_bulk = PerformBulk()

@@ -41,6 +41,15 @@ class Pusher(Generic[P]):
         """Pushes the job to its queue. Returns its jid, or "" if a middleware vetoed it."""
         return self._push(args, kwargs, {})
 
+    def perform_async_on_commit(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Pushes the job when the database transaction of this thread is committed; never if it is
+        rolled back, and at once outside of one. Needs forkq.contrib.django.
+
+        The arguments are checked and taken now. Returns the jid that the job will have.
+        """
+        job = {**self._options, "class": self.name, "args": self._bind(args, kwargs)}
+        return default().push_on_commit(job) or ""
+
     def perform_in(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Schedules the job ``moment`` from now (seconds or a timedelta). Returns its jid."""
         return self._push(args, kwargs, {"at": _moment(moment)})
@@ -101,6 +110,11 @@ class Pusher(Generic[P]):
 class PerformAsync:
     def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> Callable[P, str]:
         return cast("Callable[P, str]", _pusher(owner).perform_async)
+
+
+class PerformAsyncOnCommit:
+    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> Callable[P, str]:
+        return cast("Callable[P, str]", _pusher(owner).perform_async_on_commit)
 
 
 class PerformLater:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..limits.rules import Rulebook
+from . import provided
 from .capsule import DEFAULT_NAME, INHERITED, Capsule, check_time_limits
 from .check import Checker, names_given_twice
 from .config import (
@@ -45,6 +46,7 @@ def load(
     ``cwd``, ``environ`` is the process's environment.
     """
     source, document = read_file(path or flags.get("config"), environ, cwd)
+    source, document = provided.or_file(source, document)
     settings, problems = _folded(source, document, flags, environ)
     if problems:
         raise ConfigError("\n".join(problems))
@@ -163,6 +165,7 @@ def _build(
     forkq = values["forkq"]
     tag = forkq.get("tag", "")
     forkq["pidfile"] = _pidfile(forkq, environ, cwd)
+    forkq["app"] = provided.with_app(forkq.get("app", ()))
     forkq["state_dir"] = cwd / (forkq.get("state_dir") or default_state_dir(environ, cwd, tag))
     rules = rulebook(values, source)
     recycling = {key: forkq.pop(key) for key in RECYCLING if key in forkq}

@@ -18,6 +18,8 @@ from ..config.private_files import make_folder, open_own, open_trusted
 from ..errors import AlreadyRunning, ConfigError, ForkqError
 
 TITLE: Final = "forkq master"
+# What the command line of a master has that has set no title yet: a path, or `-m` of Python.
+_PROGRAMS: Final = frozenset({"forkq", "forkq.contrib.django"})
 
 
 class Pidfile:
@@ -118,7 +120,7 @@ def _master(pid: int, owner: int, path: Path) -> psutil.Process:
 def _looks_like_a_master(command: list[str]) -> bool:
     """Judged by its title, or by its command line before it has set a title."""
     title = command[0] if command else ""
-    return title.startswith(TITLE) or any(Path(part).name == "forkq" for part in command[:4])
+    return title.startswith(TITLE) or any(Path(part).name in _PROGRAMS for part in command[:4])
 
 
 def _is_at(fd: int, path: Path) -> bool:

@@ -160,6 +160,10 @@ class Keys:
         container."""
         return f"{self.prefix}forkq:host:{view}"
 
+    def task(self, jid: str) -> str:
+        """String, expiring: what became of a task of Django's (contrib/django/task_store.py)."""
+        return f"{self.prefix}forkq:task:{jid}"
+
     @property
     def leader(self) -> str:
         """String, expiring: the identity and the process of the leader."""

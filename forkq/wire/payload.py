@@ -68,6 +68,9 @@ _REMEDY = {
     "bytearray": "pass base64 text",
     "PosixPath": "pass str(path)",
 }
+_REMEDY_OF_OBJECTS: Final = "pass an id and load the object inside the job"
+# What to pass instead of the objects of a framework; contrib/ adds them.
+remedies: dict[type, str] = {}
 
 
 def loads(raw: bytes) -> Payload:
@@ -221,8 +224,12 @@ def _first_foreign_value(value: Any, path: str = "args", left: int = DEEPEST) ->
         if odd is not None:
             return f"{path} has the key {shown(odd)} ({type(odd).__name__}); pass a string as key"
         return _first_foreign(((f"{path}[{key!r}]", item) for key, item in value.items()), left)
-    remedy = _REMEDY.get(kind.__name__, "pass an id and load the object inside the job")
-    return f"{path} is a {kind.__name__}, which JSON does not know; {remedy}"
+    return f"{path} is a {kind.__name__}, which JSON does not know; {_remedy(value)}"
+
+
+def _remedy(value: Any) -> str:
+    known = (text for base, text in remedies.items() if isinstance(value, base))
+    return _REMEDY.get(type(value).__name__) or next(known, _REMEDY_OF_OBJECTS)
 
 
 def _first_foreign(items: Any, left: int) -> str | None:
@@ -267,5 +274,5 @@ def _why_unwritable(value: Any, path: str, error: BaseException) -> str:
             f"{path} is a number of about {digits:,} digits, and Python writes and reads no more "
             f"than {sys.get_int_max_str_digits():,}; pass hex(value)"
         )
-    remedy = _REMEDY.get(type(value).__name__, "pass an id and load the object inside the job")
-    return f"{path} is a {type(value).__name__}, which cannot be written ({error}); {remedy}"
+    kind, remedy = type(value).__name__, _remedy(value)
+    return f"{path} is a {kind}, which cannot be written ({error}); {remedy}"

@@ -56,8 +56,9 @@ def snippets(document: Path, *languages: str) -> list[Snippet]:
 
 
 def runnable() -> list[Path]:
-    """The documents whose Python a reader can run; internals.md shows excerpts of forkq itself."""
-    found = [path for path in documents() if path.name != "internals.md"]
+    """The documents whose Python a reader can run as it stands. internals.md shows excerpts of
+    forkq itself, django.md the files of a project (tests/contrib/django/test_guide.py)."""
+    found = [path for path in documents() if path.name not in {"internals.md", "django.md"}]
     return [path for path in found if snippets(path, "python")]
 
 

@@ -40,6 +40,7 @@ class ForkqTree:
     """
 
     wrapper: Sequence[str] = ()  # a command that the master is started by
+    program: Sequence[str] = FORKQ
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class ForkqTree:
             raise RuntimeError(f"the master already runs as pid {self.pid}")
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                bound.command([*self.wrapper, *FORKQ, "start", *self.args]),
+                bound.command([*self.wrapper, *self.program, "start", *self.args]),
                 cwd=self.cwd,
                 env=self.env,
                 stdin=subprocess.DEVNULL,
@@ -96,7 +97,7 @@ class ForkqTree:
         if preloaded.can_run(args, self.env):
             return preloaded.run(args, self.cwd, self.env, deadline)
         return subprocess.run(
-            [*FORKQ, *args],
+            [*self.program, *args],
             cwd=self.cwd,
             env=self.env,
             stdin=subprocess.DEVNULL,

@@ -1,0 +1,1 @@
+"""Made by ``manage.py makemigrations``."""

@@ -1,0 +1,58 @@
+"""The database connections of a job: renewed before it, closed after it, as with a request.
+
+Django gives each thread connections of its own. In a web process signals of requests renew them;
+in a child, without this, a connection that has died would fail every later job of its thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+_of_master: list[BaseDatabaseWrapper] = []
+
+
+def renew(_job: dict[str, Any], call: Callable[[], Any]) -> Any:
+    """Server middleware. Closes what is broken or older than CONN_MAX_AGE, before and after.
+
+    A test may run a job within its own transaction: that one is left alone.
+    """
+    around = _in_transaction()
+    _close_old_connections()
+    try:
+        return call()
+    finally:
+        for alias in _in_transaction() - around:
+            _drop(connections[alias])
+        _close_old_connections()
+
+
+def leave_to_master() -> None:
+    """Handler of ``fork``: what the master has opened with ``preload`` is the master's. This child
+    makes connections of its own. It closes none, for that would end the master's session."""
+    for connection in connections.all(initialized_only=True):
+        _of_master.append(connection)
+        del connections[connection.alias]
+
+
+def _close_old_connections() -> None:
+    """Django's own function would close one within a transaction, too."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
+
+
+def _in_transaction() -> set[str]:
+    """The databases with an open transaction in this thread."""
+    found = connections.all(initialized_only=True)
+    return {connection.alias for connection in found if connection.in_atomic_block}
+
+
+def _drop(connection: BaseDatabaseWrapper) -> None:
+    """An exception that struck between two lines of Django's own (TimeLimit) can leave a
+    transaction open, in which the next job of this thread would run. Closing it rolls it back."""
+    connection.close()
+    del connections[connection.alias]

@@ -1,0 +1,116 @@
+"""The backend with which the tasks of Django (``django.tasks``, Django 6) run in forkq.
+
+Each task is a job of forkq, by the full name of its function. What became of it is a record in
+Redis (task_store.py) that expires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import django
+from django.core.exceptions import ImproperlyConfigured
+
+try:
+    from django.tasks.backends.base import BaseTaskBackend
+    from django.tasks.base import Task, TaskResult
+    from django.tasks.exceptions import InvalidTaskBackend, TaskResultDoesNotExist
+    from django.tasks.signals import task_enqueued
+except ModuleNotFoundError:
+    raise ImproperlyConfigured(
+        f"the backend of Django's tasks needs Django 6 or later; this is {django.get_version()}"
+    ) from None
+
+from ...client import transactions
+from ...config.schema import nearest
+from ...default_client import default
+from ...errors import InvalidJob
+from ...job import OPTIONS
+from ...wire.payload import new_jid, validate
+from . import task_run
+from .task_store import TaskStore
+
+_DAY: Final = 86400
+_OWN: Final = "result_ttl"
+
+
+class ForkqBackend(BaseTaskBackend):
+    """``OPTIONS`` may have the options of a job (``retry``, ``timeout``, ...), and ``result_ttl``:
+    the seconds for which a result is kept; 0 keeps none."""
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        options = dict(self.options)
+        ttl = options.pop(_OWN, _DAY)
+        if type(ttl) is not int or ttl < 0:
+            raise InvalidTaskBackend(f"TASKS[{alias!r}]: {_OWN} is a whole number of seconds")
+        self._job = _checked(alias, options)
+        self.supports_get_result = ttl > 0
+        self.store = TaskStore(ttl)
+
+    def validate_task(self, task: Task[Any, Any]) -> None:
+        """Django calls this when a task is defined: from then on a child runs it."""
+        super().validate_task(task)
+        task_run.register(task)
+
+    def enqueue(
+        self, task: Task[Any, Any], args: list[Any], kwargs: dict[str, Any]
+    ) -> TaskResult[Any, Any]:
+        """Pushes the task, at once or when the transaction is committed (FORKQ_ON_COMMIT)."""
+        self.validate_task(task)
+        result = task_run.new_result(task, new_jid(), args, kwargs)
+        self.store.check(result)
+        _when_committed(lambda: self.store.save(result))  # before a child can begin it
+        default().push({**self._job, **_payload(result)})
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> TaskResult[Any, Any]:
+        """The task as its last attempt has left it. Raises TaskResultDoesNotExist."""
+        if not self.supports_get_result:
+            return super().get_result(result_id)
+        found = self.store.find(str(result_id))
+        task = None if found is None else task_run.find(found.task)
+        if found is None or task is None:
+            raise TaskResultDoesNotExist(result_id)
+        return found.result(task, self.alias)
+
+
+def _payload(result: TaskResult[Any, Any]) -> dict[str, Any]:
+    task = result.task
+    when = {} if task.run_after is None else {"at": task.run_after.timestamp()}
+    return {
+        "class": task.module_path,
+        "args": [result.args, result.kwargs],
+        "queue": task.queue_name,
+        "jid": result.id,
+        "backend": result.backend,
+        **when,
+    }
+
+
+def _when_committed(call: Callable[[], None]) -> None:
+    if transactions.hold_all and transactions.on_commit is not None:
+        transactions.on_commit(call)
+    else:
+        call()
+
+
+def _checked(alias: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options for each payload. Raises InvalidTaskBackend."""
+    place = f"TASKS[{alias!r}]['OPTIONS']"
+    known = sorted({*OPTIONS, _OWN} - {"queue"})
+    for name in options:
+        if name not in known:
+            near = nearest(name, known) or ", ".join(known)
+            raise InvalidTaskBackend(f"{place}: there is no option {name!r}; use {near}")
+    try:
+        validate({**options, "class": alias, "args": []}, "off")
+    except InvalidJob as error:
+        raise InvalidTaskBackend(f"{place}: {error}") from None
+    return dict(options)

@@ -1,0 +1,153 @@
+"""A push inside of a transaction leaves when it is committed, and never if it is rolled back."""
+
+from __future__ import annotations
+
+import contextlib
+import unittest
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.test import TestCase
+from django.test.utils import override_settings
+from redis import Redis
+
+import forkq
+from forkq.errors import ForkqError, InvalidJob
+from forkq.wire.payload import loads
+from forkq.wire.times import now
+from tests.process.shared import waiting
+
+
+@forkq.job(name="tests.contrib.django.Mail")
+def mail(_number: int) -> None:
+    """Only pushed."""
+
+
+class Report(forkq.Job, name="tests.contrib.django.Report"):
+    """Only pushed."""
+
+    def perform(self, number: int) -> None: ...
+
+
+class RollBack(Exception):
+    """Ends a transaction."""
+
+
+@pytest.fixture
+def always(project: Any) -> Iterator[Any]:
+    """FORKQ_ON_COMMIT = True."""
+    with override_settings(FORKQ_ON_COMMIT=True):
+        yield project
+
+
+@contextlib.contextmanager
+def rolled_back(using: str | None = None, *, durable: bool = False) -> Any:
+    with contextlib.suppress(RollBack), transaction.atomic(using=using, durable=durable):
+        yield
+        raise RollBack
+
+
+def test_it_leaves_on_commit(project: Any, redis: Redis) -> None:
+    with transaction.atomic():
+        project.objects.create(domain="a")
+        jids = [mail.perform_async_on_commit(1), Report.perform_async_on_commit(2)]
+        assert waiting(redis) == []
+    assert waiting(redis) == jids
+
+
+def test_without_a_transaction_it_leaves_at_once(project: Any, redis: Redis) -> None:
+    assert waiting(redis) == [] != [jid := mail.perform_async_on_commit(1)]
+    assert waiting(redis) == [jid]
+
+
+def test_a_rollback_drops_it(project: Any, redis: Redis) -> None:
+    with rolled_back():
+        mail.perform_async_on_commit(1)
+    assert waiting(redis) == []
+
+
+def test_a_savepoint_that_is_rolled_back_drops_its_own(project: Any, redis: Redis) -> None:
+    with transaction.atomic():
+        first = mail.perform_async_on_commit(1)
+        with rolled_back():
+            mail.perform_async_on_commit(2)
+        with transaction.atomic():
+            third = mail.perform_async_on_commit(3)
+    assert waiting(redis) == [first, third]
+
+
+def test_a_plain_push_does_not_wait(project: Any, redis: Redis) -> None:
+    with rolled_back():
+        jid = mail.perform_async(1)
+    assert waiting(redis) == [jid]
+
+
+def test_by_the_setting_each_push_waits(always: Any, redis: Redis) -> None:
+    with rolled_back():
+        mail.perform_async(1)
+    with transaction.atomic():
+        jids = [mail.perform_async(1), *mail.perform_bulk([(2,), (3,)]), Report.perform_async(4)]
+        Report.perform_in(600, 5)
+        assert waiting(redis) == []
+        assert not redis.exists("schedule")
+    assert waiting(redis) == jids
+    assert redis.zcard("schedule") == 1
+
+
+def test_two_databases_must_both_commit(project: Any, redis: Redis) -> None:
+    """Whichever commits last."""
+    with transaction.atomic(using="other"):
+        with transaction.atomic():
+            jid = mail.perform_async_on_commit(1)
+        assert waiting(redis) == []
+    assert waiting(redis) == [jid]
+    with rolled_back("other"), transaction.atomic():
+        mail.perform_async_on_commit(2)
+    with transaction.atomic(using="other"), rolled_back():
+        mail.perform_async_on_commit(3)
+    assert waiting(redis) == [jid]
+
+
+def test_only_the_other_database_has_a_transaction(project: Any, redis: Redis) -> None:
+    with rolled_back("other"):
+        mail.perform_async_on_commit(1)
+    assert waiting(redis) == []
+
+
+def test_the_job_is_checked_and_taken_at_once(project: Any, redis: Redis) -> None:
+    """And its time in the queue begins with the commit."""
+    with transaction.atomic():
+        with pytest.raises(InvalidJob):
+            mail.perform_async_on_commit(object())  # type: ignore[arg-type]
+        mail.perform_async_on_commit(7)
+        pushed_at = now()
+    payload: Any = redis.lindex("queue:default", 0)
+    assert loads(payload)["enqueued_at"] >= pushed_at >= loads(payload)["created_at"]
+
+
+def test_a_test_case_captures_it(project: Any, redis: Redis) -> None:
+    """In the transaction that TestCase makes around each test, of all its databases."""
+    seen: dict[str, Any] = {}
+
+    class Case(TestCase):
+        databases = {"default", "other"}  # noqa: RUF012 - as Django has it
+
+        def test_push(self) -> None:
+            with self.captureOnCommitCallbacks(execute=True) as callbacks:
+                seen["jid"] = mail.perform_async_on_commit(1)
+                seen["before"] = waiting(redis)
+            seen["callbacks"] = len(callbacks)
+
+    result = unittest.TestResult()
+    unittest.TestSuite([Case("test_push")]).run(result)
+    assert (result.errors, result.failures) == ([], [])
+    assert (seen["before"], seen["callbacks"], waiting(redis)) == ([], 1, [seen["jid"]])
+
+
+def test_without_django_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forkq.client.transactions, "on_commit", None)
+    client = forkq.Client("redis://127.0.0.1:1/0")
+    with pytest.raises(ForkqError, match=r"forkq\.contrib\.django.*INSTALLED_APPS"):
+        client.push_on_commit({"class": "J", "args": []})

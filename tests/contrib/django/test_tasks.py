@@ -1,0 +1,218 @@
+"""The backend of Django's own tasks: real Redis, a real processor."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import django
+import pytest
+from django.db import transaction
+from django.test.utils import override_settings
+from django.utils import timezone
+from redis import Redis
+
+from tests.process.shared import payloads, waiting
+from tests.support.server import Server
+
+if django.VERSION < (6,):
+    pytest.skip(
+        "Django 6 is not installed, it needs Python 3.12: make test PYTHON=/path/to/python3.12",
+        allow_module_level=True,
+    )
+
+from django.tasks import TaskContext, TaskResultStatus, task_backends
+from django.tasks.base import Task
+from django.tasks.exceptions import (
+    InvalidTask,
+    InvalidTaskBackend,
+    TaskResultDoesNotExist,
+    TaskResultMismatch,
+)
+from django.tasks.signals import task_enqueued, task_finished, task_started
+
+from forkq.client import transactions
+from tests.contrib.django.run_here import run_waiting
+
+BACKEND = "forkq.contrib.django.tasks.ForkqBackend"
+TASKS = {"default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": {"retry": 1}}}
+
+
+def add(first: int, second: int) -> int:
+    return first + second
+
+
+async def add_async(first: int, second: int) -> int:
+    return first + second
+
+
+def explode(text: str) -> None:
+    raise ValueError(text)
+
+
+def attempt(context: TaskContext[Any, Any], wanted: int) -> list[Any]:
+    if context.attempt < wanted:
+        raise RuntimeError("once more")
+    return [context.attempt, context.task_result.id]
+
+
+def unwritable() -> object:
+    return object()
+
+
+@pytest.fixture
+def made(project: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Makes a task of a function of this module."""
+    from django.tasks import task  # noqa: PLC0415 - it needs settings
+
+    # pytest would keep the records, and with their tracebacks all of the child.
+    monkeypatch.setattr(logging.getLogger("django.tasks"), "disabled", True)
+    with override_settings(TASKS=TASKS):
+        yield task
+
+
+def refreshed(result: Any) -> Any:
+    result.refresh()
+    return result
+
+
+def test_a_task_runs_and_has_a_result(made: Any, redis: Redis, redis_server: Server) -> None:
+    for function in (add, add_async):
+        result = made(function).enqueue(1, second=2)
+        assert (result.status, result.is_finished) == (TaskResultStatus.READY, False)
+        assert waiting(redis) == [result.id]
+        run_waiting(redis_server)
+        assert refreshed(result).status == TaskResultStatus.SUCCESSFUL
+        assert (result.return_value, result.attempts, result.errors) == (3, 1, [])
+        assert result.enqueued_at <= result.started_at <= result.finished_at
+        assert 0 < redis.ttl(f"forkq:task:{result.id}") <= 86400
+
+
+def test_a_failed_task_is_retried_and_then_has_failed(
+    made: Any, redis: Redis, redis_server: Server
+) -> None:
+    result = made(explode).enqueue("broken")
+    run_waiting(redis_server)
+    assert refreshed(result).status == TaskResultStatus.READY  # it waits for its retry
+    [retry] = payloads(redis, "retry")
+    assert (retry["jid"], retry["error_class"]) == (result.id, "ValueError")
+    run_waiting(redis_server)
+    assert refreshed(result).status == TaskResultStatus.FAILED
+    assert (result.attempts, len(result.errors)) == (2, 2)
+    assert result.errors[0].exception_class is ValueError
+    assert result.errors[0].traceback.endswith("ValueError: broken\n")
+    with pytest.raises(ValueError, match="Task failed"):
+        _ = result.return_value
+
+
+def test_the_context_counts_attempts(made: Any, redis_server: Server) -> None:
+    result = made(takes_context=True)(attempt).enqueue(2)
+    run_waiting(redis_server)
+    run_waiting(redis_server)
+    assert refreshed(result).return_value == [2, result.id]
+
+
+def test_a_value_that_is_no_json_is_a_failure(made: Any, redis_server: Server) -> None:
+    result = made(unwritable).enqueue()
+    run_waiting(redis_server)
+    assert "Unsupported type" in refreshed(result).errors[0].traceback
+
+
+def test_a_queue_and_a_time(made: Any, redis: Redis) -> None:
+    task = made(queue_name="mail")(add)
+    assert waiting(redis, "mail") == [] != [jid := task.enqueue(1, 2).id]
+    assert waiting(redis, "mail") == [jid]
+    later = timezone.now() + timedelta(hours=1)
+    result = task.using(run_after=later).enqueue(1, 2)
+    assert redis.zcount("schedule", later.timestamp() - 1, later.timestamp() + 1) == 1
+    assert task.get_result(result.id).task.run_after == later
+
+
+def test_what_django_refuses_is_refused(made: Any) -> None:
+    for changes in ({"priority": 3}, {"queue_name": "unknown"}):
+        with pytest.raises(InvalidTask):
+            made(add).using(**changes)
+    with pytest.raises(TypeError, match="Unsupported type"):
+        made(add).enqueue(object(), 1)
+    result = made(add).enqueue(1, 2)
+    with pytest.raises(TaskResultMismatch):
+        made(explode).get_result(result.id)
+    with pytest.raises(TaskResultDoesNotExist):
+        made(add).get_result("123")
+
+
+def test_a_record_that_another_process_has_damaged_does_not_exist(made: Any, redis: Redis) -> None:
+    result = made(add).enqueue(1, 2)
+    for damaged in (b"[]", b"\xff", b"[" * 100_000, b'{"id": 1}'):
+        redis.set(f"forkq:task:{result.id}", damaged)
+        with pytest.raises(TaskResultDoesNotExist):
+            made(add).get_result(result.id)
+
+
+def test_on_commit(made: Any, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "hold_all", True)
+    with transaction.atomic():
+        result = made(add).enqueue(1, 2)
+        assert not redis.keys("*")
+    assert waiting(redis) == [result.id]
+    assert made(add).get_result(result.id).status == TaskResultStatus.READY
+
+
+def test_signals(made: Any, redis_server: Server) -> None:
+    seen: list[str] = []
+
+    def enqueued(**_more: Any) -> None:
+        seen.append("enqueued")
+
+    def started(task_result: Any, **_more: Any) -> None:
+        seen.append(str(task_result.status))
+
+    signals: dict[Any, Any] = {
+        task_enqueued: enqueued,
+        task_started: started,
+        task_finished: started,
+    }
+    for signal, receiver in signals.items():
+        signal.connect(receiver)
+    try:
+        made(add).enqueue(1, 2)
+        run_waiting(redis_server)
+    finally:
+        for signal, receiver in signals.items():
+            signal.disconnect(receiver)
+    assert seen == ["enqueued", "RUNNING", "SUCCESSFUL"]
+
+
+def test_without_results_the_tasks_run(made: Any, redis: Redis, redis_server: Server) -> None:
+    none = {"default": {"BACKEND": BACKEND, "OPTIONS": {"result_ttl": 0, "retry": False}}}
+    with override_settings(TASKS=none):
+        assert not task_backends["default"].supports_get_result
+        result = made(add).enqueue(1, 2)
+        made(explode).enqueue("x")
+        run_waiting(redis_server)
+        assert (waiting(redis), redis.keys("forkq:task:*")) == ([], [])
+        with pytest.raises(NotImplementedError):
+            result.refresh()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"rety": 3}, r"TASKS\['default'\]\['OPTIONS'\]: there is no option 'rety'; use retry"),
+        ({"queue": "mail"}, "there is no option 'queue'"),
+        ({"retry": -1}, "`retry` is -1"),
+        ({"result_ttl": "1d"}, "result_ttl is a whole number of seconds"),
+    ],
+)
+def test_a_wrong_option_is_refused(made: Any, options: dict[str, Any], problem: str) -> None:
+    with (
+        override_settings(TASKS={"default": {"BACKEND": BACKEND, "OPTIONS": options}}),
+        pytest.raises(InvalidTaskBackend, match=problem),
+    ):
+        made(add)
+
+
+def test_a_task_is_a_task(made: Any) -> None:
+    assert isinstance(made(add), Task)
