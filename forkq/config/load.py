@@ -1,7 +1,8 @@
 """From forkq.toml, variables and flags to the ``Config``: one fold over settings.
 
 Read and check the file, overlay its environment, overlay variables and flags, expand, build.
-Precedence: flags, variables, the environment's tables, the rest of the file, defaults.
+Precedence: flags, variables, the environment's tables, the settings of a web framework, the rest of
+the file, defaults.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..limits.rules import Rulebook
+from . import framework
 from .capsule import DEFAULT_NAME, INHERITED, Capsule, check_time_limits
 from .check import Checker, names_given_twice
 from .config import (
@@ -48,7 +50,7 @@ def load(
     problems = Problems()
     options, capsule = _options(flags, environ, problems)
     checker = Checker(source, FILE, problems)
-    settings = checker.table(FILE, document)
+    settings = overlaid(checker.table(FILE, document), framework.settings(problems))
     problems += misspelt_variables(environ, checker.variables)
     environment = _environment(settings, options, environ)
     settings = _with_environment(settings, environment, source, problems)
