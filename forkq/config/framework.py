@@ -33,10 +33,12 @@ def settings(problems: Problems) -> Settings:
     if _source is None:
         return {}
     place, given = _source()
-    found: Settings = {}
-    with problems.at(place):
-        found = Checker(Path(place), FILE, problems).table(FILE, plain(given))
-    return found
+    try:
+        document = plain(given)
+    except ConfigError as error:
+        problems.append(f"{place}: {error}")
+        return {}
+    return Checker(Path(place), FILE, problems).table(FILE, document)
 
 
 def plain(value: Any, path: KeyPath = ()) -> Any:

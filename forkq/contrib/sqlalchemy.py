@@ -13,6 +13,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from forkq import registry
+from forkq.default_client import default
 from forkq.errors import ConfigError, InvalidJob
 from forkq.push import Pusher
 from forkq.wire.payload import new_jid
@@ -148,7 +149,8 @@ def _check(pusher: Pusher[Any], name: str, args: tuple[Any, ...], kwargs: dict[s
     moments = 0 if name == "perform_async" else 1
     for moment in args[:moments]:
         due(moment)
-    pusher.check(*args[moments:], **kwargs)
+    bound = pusher._bind(args[moments:], kwargs)
+    default()._checked({**pusher._options, "class": pusher.name, "args": bound})
 
 
 def _engines_of(sessions: scoped_session[Any]) -> list[Engine]:
