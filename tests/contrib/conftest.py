@@ -14,9 +14,9 @@ from tests.support.postgres import Postgres
 from tests.support.server import Server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def postgres() -> Iterator[Postgres]:
-    """A running PostgreSQL, which tests may restart. Ask for it in one xdist group."""
+    """A running PostgreSQL for one test alone, which may restart it."""
     server = Postgres()
     try:
         yield server.start()
