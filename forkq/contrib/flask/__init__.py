@@ -71,7 +71,7 @@ def _check_server(server: Config, given: Mapping[str, Any]) -> None:
     names a Redis: the web processes would push to one server, and this tree fetch from another."""
     origin = server.origin("redis.url")
     unread = origin.kind in ("file", "default") and str(origin.file) != PLACE
-    if unread and given.get("redis", {}).get("url") not in (None, server.redis.url):
+    if unread and (given.get("redis") or {}).get("url") not in (None, server.redis.url):
         raise ConfigError(
             f"{PLACE} names another Redis than this tree fetches from: start it with "
             "`flask forkq start`, which reads app.config"
@@ -87,7 +87,7 @@ def settings_of(app: Flask) -> dict[str, Any]:
     given = app.config.get("FORKQ") or {}
     if not isinstance(given, Mapping):
         raise ConfigError(f"{PLACE}: expected a dict of tables, found a {type(given).__name__}")
-    url = app.config.get("FORKQ_REDIS")
-    if url is None:
+    url, redis = app.config.get("FORKQ_REDIS"), given.get("redis") or {}
+    if url is None or not isinstance(redis, Mapping):
         return dict(given)
-    return {**given, "redis": {**given.get("redis", {}), "url": url}}
+    return {**given, "redis": {**redis, "url": url}}
