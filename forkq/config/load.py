@@ -1,8 +1,7 @@
 """From forkq.toml, variables and flags to the ``Config``: one fold over settings.
 
 Read and check the file, overlay its environment, overlay variables and flags, expand, build.
-Precedence: flags, variables, the environment's tables, the settings of a web framework, the rest of
-the file, defaults.
+Precedence: flags, variables, the environment's tables, the rest of the file, defaults.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..limits.rules import Rulebook
-from . import framework
+from . import provided
 from .capsule import DEFAULT_NAME, INHERITED, Capsule, check_time_limits
 from .check import Checker, names_given_twice
 from .config import (
@@ -47,10 +46,11 @@ def load(
     ``cwd``, ``environ`` is the process's environment.
     """
     source, document = read_file(path or flags.get("config"), environ, cwd)
+    source, document = provided.or_file(source, document)
     problems = Problems()
     options, capsule = _options(flags, environ, problems)
     checker = Checker(source, FILE, problems)
-    settings = overlaid(checker.table(FILE, document), framework.settings(problems))
+    settings = checker.table(FILE, document)
     problems += misspelt_variables(environ, checker.variables)
     environment = _environment(settings, options, environ)
     settings = _with_environment(settings, environment, source, problems)
@@ -136,6 +136,7 @@ def _build(
     values = mapped(settings, lambda setting: setting.value)
     forkq = values["forkq"]
     tag = forkq.get("tag", "")
+    forkq["app"] = provided.with_app(forkq.get("app", ()))
     forkq["pidfile"] = cwd / (forkq.get("pidfile") or default_pidfile(environ, cwd, tag))
     forkq["state_dir"] = cwd / (forkq.get("state_dir") or default_state_dir(environ, cwd, tag))
     rules = rulebook(values, source)

@@ -9,7 +9,7 @@ from redis import Redis
 
 import forkq
 from forkq import default_client, middleware, registry
-from forkq.config import framework
+from forkq.config import provided
 from tests.support.postgres import Postgres
 from tests.support.server import Server
 
@@ -45,5 +45,5 @@ def clean_process() -> Iterator[None]:
     for name, handlers in events.items():
         registry._events[name][:] = handlers
     registry.death_handlers[:], registry.error_handlers[:] = deaths, errors
-    framework.give(None)
+    provided.source = None
     default_client.forget()

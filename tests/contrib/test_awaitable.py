@@ -131,6 +131,9 @@ def test_a_cancelled_push_leaves_no_reply_half_read(server: Server) -> None:
     server.close_clients()
 
 
+@pytest.mark.filterwarnings(
+    "ignore:.*fork:DeprecationWarning"
+)  # the parent has threads, on purpose
 def test_a_forked_process_pushes_with_threads_of_its_own(server: Server, redis: Redis) -> None:
     async def one() -> None:
         await push(mail.perform_async, 1)

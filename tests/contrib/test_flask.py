@@ -116,14 +116,21 @@ def test_the_config_of_the_app_is_forkqs(redis: Redis, redis_server: Server) -> 
     def configured() -> Any:
         return load(None, {}, {}, Path.cwd())
 
-    Path("forkq.toml").write_text('[forkq]\ntag = "file"\ntimeout = 7\n[redis]\nprefix = "p"\n')
-    Forkq(make_app(FORKQ={"forkq": {"tag": "shop", "labels": ("a",), "app": None}}))
-    assert (configured().tag, configured().timeout, configured().labels) == ("shop", 7.0, ("a",))
+    Forkq(make_app(FORKQ={"forkq": {"tag": "shop", "labels": ("a",), "timeout": None}}))
+    assert (configured().tag, configured().timeout, configured().labels) == ("shop", 25.0, ("a",))
     assert str(configured().origin("forkq.tag")) == "FORKQ in app.config: forkq.tag"
     Forkq(make_app(FORKQ={"redis": {"prefix": "q"}}, FORKQ_REDIS=redis_server.url))
-    forkq.job(name="contrib.flask.Pushed")(print).perform_async()
+    forkq.job(name="contrib.flask.Pushed")(lambda: None).perform_async()
     assert default_client.default().keys.prefix == "q"
     assert redis.exists("qqueue:default")
+
+
+def test_without_a_key_the_file_counts_and_both_are_refused() -> None:
+    Path("forkq.toml").write_text('[forkq]\ntag = "file"\n')
+    Forkq(make_app())
+    assert load(None, {}, {}, Path.cwd()).tag == "file"
+    with pytest.raises(ConfigError, match=r"both FORKQ in app.config and .*forkq.toml"):
+        Forkq(make_app(FORKQ_REDIS="redis://"))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +166,7 @@ def test_a_child_of_another_configuration_is_refused(monkeypatch: pytest.MonkeyP
 class FlaskTree(ForkqTree):
     """Started by ``flask forkq start``, as README.md of the example has it."""
 
-    command = (sys.executable, "-m", "flask", "--app", "guestbook", "forkq")
+    program = (sys.executable, "-m", "flask", "--app", "guestbook", "forkq")
 
 
 @pytest.fixture
@@ -215,7 +222,7 @@ def test_the_example_runs_and_restarts_with_new_code(
 def test_an_app_that_cannot_be_loaded_is_one_clear_error(app: str, message: str) -> None:
     Path("guestbook.py").write_text(app)
     done = subprocess.run(
-        [*FlaskTree.command, "status"], capture_output=True, text=True, timeout=60, check=False
+        [*FlaskTree.program, "status"], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 2
     assert done.stderr.startswith("forkq: ")

@@ -40,7 +40,7 @@ class ForkqTree:
     """
 
     wrapper: Sequence[str] = ()  # a command that the master is started by
-    command: Sequence[str] = FORKQ  # or that of a framework, such as `flask forkq`
+    program: Sequence[str] = FORKQ
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ForkqTree:
             raise RuntimeError(f"the master already runs as pid {self.pid}")
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                bound.command([*self.wrapper, *self.command, "start", *self.args]),
+                bound.command([*self.wrapper, *self.program, "start", *self.args]),
                 cwd=self.cwd,
                 env=self.env,
                 stdin=subprocess.DEVNULL,
@@ -95,7 +95,7 @@ class ForkqTree:
     def run(self, *args: str, deadline: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Another command as the same user, in the same folder: `tree.run("status", "--json")`."""
         return subprocess.run(
-            [*self.command, *args],
+            [*self.program, *args],
             cwd=self.cwd,
             env=self.env,
             stdin=subprocess.DEVNULL,

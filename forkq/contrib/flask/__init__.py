@@ -12,12 +12,14 @@ from typing import Any, Final
 from flask import Flask
 
 from forkq import default_client
-from forkq.config import framework
+from forkq.config import provided
 from forkq.config.config import Config
 from forkq.config.load import load
+from forkq.config.schema import KeyPath, shown_path
 from forkq.contrib.surround import surround
 from forkq.errors import ConfigError
 
+APP: Final = "forkq.contrib.flask.app"  # what a child imports first
 PLACE: Final = "FORKQ in app.config"
 _KEYS: Final = ("FORKQ", "FORKQ_REDIS")
 
@@ -56,8 +58,8 @@ def _app_context() -> AbstractContextManager[object]:
     return _apps[0].app_context()
 
 
-def _configure(given: Mapping[str, Any]) -> None:
-    framework.give(lambda: (PLACE, given))
+def _configure(given: dict[str, Any]) -> None:
+    provided.source = provided.Provided(PLACE, lambda: given, APP)
     server = default_client.server_config()
     if server is None:
         load(None, {}, os.environ, Path.cwd())
@@ -89,5 +91,21 @@ def settings_of(app: Flask) -> dict[str, Any]:
         raise ConfigError(f"{PLACE}: expected a dict of tables, found a {type(given).__name__}")
     url, redis = app.config.get("FORKQ_REDIS"), given.get("redis") or {}
     if url is None or not isinstance(redis, Mapping):
-        return dict(given)
-    return {**given, "redis": {**redis, "url": url}}
+        return dict(_plain(given, ()))
+    return dict(_plain({**given, "redis": {**redis, "url": url}}, ()))
+
+
+def _plain(value: Any, path: KeyPath) -> Any:
+    """``value`` as TOML has it: tuples are lists, paths are texts, and None is not given. Raises
+    ConfigError for what TOML cannot say."""
+    if isinstance(value, Mapping):
+        items = ((str(key), item) for key, item in value.items() if item is not None)
+        return {key: _plain(item, (*path, key)) for key, item in items}
+    if isinstance(value, list | tuple):
+        return [_plain(item, (*path, number)) for number, item in enumerate(value)]
+    if isinstance(value, Path):
+        return str(value)
+    if not isinstance(value, str | int | float):
+        where = f"{PLACE}: {shown_path(path)}"
+        raise ConfigError(f"{where}: a {type(value).__name__} is no value of a setting")
+    return value

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from forkq.config import framework
+from forkq.config import provided
 
 from .command import load_app
 
-framework.give(None)  # the command has read them in a fork; a child must not fork for them
+provided.source = None  # the command has read it in a fork; a child must not fork for it
 app = load_app()

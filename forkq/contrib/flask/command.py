@@ -15,14 +15,13 @@ from flask import Flask
 from flask.cli import NoAppException, ScriptInfo
 
 from forkq.cli.main import main
-from forkq.config import framework
+from forkq.config import provided
 from forkq.doctor.probe import ask_fork
 from forkq.errors import CannotBoot, ConfigError, ForkqError
 from forkq.wire.printable import traceback_of
 
-from . import PLACE, settings_of
+from . import APP, PLACE, settings_of
 
-_LOADER: Final = "forkq.contrib.flask.app"  # what a child imports first
 _REMEDY: Final = "call Forkq(app), or forkq.init_app(app) in its factory"
 _LIMIT: Final = 300.0  # seconds that the import of the app may take
 
@@ -39,8 +38,8 @@ _script: list[ScriptInfo] = []  # how Flask finds the app; the children inherit 
 def forkq(ctx: click.Context, arguments: tuple[str, ...]) -> None:
     """Run and control background jobs: start, status, stop and more."""
     _script[:] = [ctx.ensure_object(ScriptInfo)]
-    framework.give(_read_settings)
-    main(_with_loader(arguments))
+    provided.source = provided.Provided(PLACE, _read_settings, APP)
+    main(arguments)
 
 
 def load_app() -> Flask:
@@ -55,24 +54,8 @@ def load_app() -> Flask:
     return app
 
 
-def _with_loader(arguments: tuple[str, ...]) -> list[str]:
-    """``-r`` replaces the app of the settings, where the loader stands otherwise."""
-    given = list(arguments)
-    first = next((n for n, each in enumerate(given) if each.startswith(("-r", "--require"))), None)
-    return given if first is None else [*given[:first], "-r", _LOADER, *given[first:]]
-
-
-def _read_settings() -> tuple[str, dict[str, Any]]:
-    """What app.config says, with the loader as the first module that children import. Raises
-    ConfigError: a running master then goes on as before."""
-    settings = _ask()
-    own = settings.setdefault("forkq", {})
-    jobs = own.get("app", [])
-    own["app"] = [_LOADER, *([jobs] if isinstance(jobs, str) else jobs)]
-    return PLACE, settings
-
-
-def _ask() -> dict[str, Any]:
+def _read_settings() -> dict[str, Any]:
+    """Raises ConfigError: a running master then goes on as before."""
     line = ask_fork(_answer, _LIMIT)
     if line is None or not line.endswith(b"\n"):
         how = f"has not ended after {_LIMIT:g} s" if line is None else "ended the process"
@@ -85,11 +68,14 @@ def _ask() -> dict[str, Any]:
 
 def _answer() -> bytes:
     """In the fork: the settings, or why the app cannot be loaded, as JSON."""
+    return msgspec.json.encode(_answered())
+
+
+def _answered() -> dict[str, Any]:
     try:
-        framework.give(None)
-        found = {"settings": framework.plain(settings_of(load_app()))}
+        provided.source = None
+        return {"settings": settings_of(load_app())}
     except ForkqError as error:
-        found = {"error": str(error)}
+        return {"error": str(error)}
     except BaseException as error:  # noqa: BLE001 - the app's own code, SystemExit too
-        found = {"error": f"the Flask app cannot be loaded:\n{traceback_of(error)}"}
-    return msgspec.json.encode(found)
+        return {"error": f"the Flask app cannot be loaded:\n{traceback_of(error)}"}
