@@ -18,6 +18,7 @@ from forkq.cli.main import main
 from forkq.config import provided
 from forkq.doctor.probe import ask_fork
 from forkq.errors import CannotBoot, ConfigError, ForkqError
+from forkq.runtime.passwords import hide_passwords
 from forkq.wire.printable import traceback_of
 
 from . import APP, PLACE, settings_of
@@ -37,6 +38,7 @@ _script: list[ScriptInfo] = []  # how Flask finds the app; the children inherit 
 @click.pass_context
 def forkq(ctx: click.Context, arguments: tuple[str, ...]) -> None:
     """Run and control background jobs: start, status, stop and more."""
+    hide_passwords()
     _script[:] = [ctx.ensure_object(ScriptInfo)]
     provided.source = provided.Provided(PLACE, _read_settings, APP)
     main(arguments)
