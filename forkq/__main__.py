@@ -9,12 +9,9 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import sys
 import threading
 
-from setproctitle import setproctitle
-
-from .wire.redis_url import redacted_url
+from .runtime.passwords import hide_passwords
 
 
 def main() -> None:
@@ -36,21 +33,6 @@ def _leave_threads(code: int) -> None:
         not each.daemon for each in threading.enumerate() if each is not threading.main_thread()
     ):
         os._exit(code)
-
-
-def hide_passwords() -> None:
-    """Rewrites the title of this process, if an argument has a password in it."""
-    shown = [_redacted(argument) for argument in sys.argv[1:]]
-    if shown != sys.argv[1:]:
-        setproctitle(" ".join(("forkq", *shown)))
-
-
-def _redacted(argument: str) -> str:
-    """``--redis=URL`` or the URL alone."""
-    flag, equals, url = argument.partition("=")
-    if flag == "--redis" and equals:
-        return f"{flag}={redacted_url(url)}"
-    return redacted_url(argument) if "://" in argument else argument
 
 
 if __name__ == "__main__":

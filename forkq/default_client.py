@@ -91,6 +91,19 @@ def swap(client: Client | None) -> Client | None:
     return before
 
 
+def server_config() -> Config | None:
+    """The configuration of the server; None if this process is no child."""
+    return _server_config
+
+
+def forget() -> None:
+    """The settings of this process have changed: the next push looks the address up again."""
+    global _default
+    client, _default = _default, None
+    if client is not None:
+        client.close()
+
+
 def address(config: Config) -> str:
     """The URL to connect to. For ``embedded`` it is the one that the running master has noted.
 

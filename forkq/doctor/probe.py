@@ -11,7 +11,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,30 +42,36 @@ class AppReport:
 
 def import_app(app: Sequence[str], limit: float) -> AppReport:
     """Imports ``app`` in a fork, which may take ``limit`` seconds."""
+    return _decoded(ask_fork(lambda: msgspec.json.encode(_report(app)), limit), limit)
+
+
+def ask_fork(answer: Callable[[], bytes], limit: float) -> bytes | None:
+    """The line that ``answer`` returns in a fork; what there is of it if that process ends early,
+    None after ``limit`` seconds."""
     read_end, write_end = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
-        _run(app, write_end)
+        _run(answer, write_end)
     os.close(write_end)
     try:
-        return _decoded(_read(read_end, time.monotonic() + limit), limit)
+        return _read(read_end, time.monotonic() + limit)
     finally:
         os.close(read_end)
         _end(pid)
 
 
-def _run(app: Sequence[str], write_end: int) -> NoReturn:
+def _run(answer: Callable[[], bytes], write_end: int) -> NoReturn:
     """The fork's whole life. It ends without the exit hooks of the app and of this command."""
     try:
         os.setsid()
         os.dup2(2, 1)
         with Path(os.devnull).open(encoding="utf-8") as null:
             os.dup2(null.fileno(), 0)
-        report = msgspec.json.encode(_report(app))
+        line = answer()
         with os.fdopen(write_end, "wb") as pipe:
-            pipe.write(report + b"\n")
+            pipe.write(line + b"\n")
     finally:
         os._exit(0)
 

@@ -119,8 +119,9 @@ def test_every_extra_that_is_named_exists() -> None:
         for line in snippet.text.splitlines():
             if "pip install" in line:
                 for word in shlex.split(line, comments=True):
-                    for extra in re.findall(r"\[(\w+)\]", word):
-                        assert extra in project["optional-dependencies"], snippet.place
+                    for extras in re.findall(r"(?:forkq|\.)\[([\w,]+)\]", word):
+                        known = project["optional-dependencies"]
+                        assert set(extras.split(",")) <= known.keys(), snippet.place
 
 
 @pytest.mark.parametrize("document", runnable(), ids=name_of)

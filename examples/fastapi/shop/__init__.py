@@ -1,0 +1,1 @@
+"""A shop that ships its orders in background jobs."""

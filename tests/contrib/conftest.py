@@ -1,0 +1,49 @@
+"""Fixtures of the tests with other frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+
+import forkq
+from forkq import default_client, middleware, registry
+from forkq.config import provided
+from tests.support.postgres import Postgres
+from tests.support.server import Server
+
+
+@pytest.fixture
+def postgres() -> Iterator[Postgres]:
+    """A running PostgreSQL for one test alone, which may restart it."""
+    server = Postgres()
+    try:
+        yield server.start()
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def pushes_here(redis: Redis, redis_server: Server) -> Iterator[Redis]:
+    """The jobs of this test are pushed to the shared server."""
+    default_client._default = forkq.Client(redis_server.url)
+    yield redis
+    default_client.forget()
+
+
+@pytest.fixture
+def clean_process() -> Iterator[None]:
+    """What an integration changes in this process, it changes for one test."""
+    jobs, members = dict(registry._jobs), list(middleware.server.members)
+    deaths, errors = list(registry.death_handlers), list(registry.error_handlers)
+    events = {name: list(handlers) for name, handlers in registry._events.items()}
+    yield
+    registry._jobs.clear()
+    registry._jobs.update(jobs)
+    middleware.server.members[:] = members
+    for name, handlers in events.items():
+        registry._events[name][:] = handlers
+    registry.death_handlers[:], registry.error_handlers[:] = deaths, errors
+    provided.source = None
+    default_client.forget()

@@ -1,0 +1,94 @@
+"""The FastAPI example, with a real PostgreSQL; and the dependency that a test replaces."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from redis import Redis
+from starlette.applications import Starlette
+
+import forkq
+from forkq import default_client
+from forkq.contrib.fastapi import Push, lifespan, pushes
+from tests.support.postgres import Postgres
+from tests.support.server import Server
+from tests.support.tree import CHECKOUT, StartTree
+from tests.support.waiting import wait_until
+
+EXAMPLE = CHECKOUT / "examples" / "fastapi"
+
+
+@forkq.job(name="contrib.fastapi.Mail")
+def mail(number: int) -> None:
+    """Never run here."""
+
+
+@pytest.fixture
+def example(
+    monkeypatch: pytest.MonkeyPatch, postgres: Postgres, redis_server: Server
+) -> Iterator[TestClient]:
+    """The web app of the example, in this process."""
+    monkeypatch.setenv("DATABASE_URL", postgres.url)
+    default_client._default = forkq.Client(redis_server.url)
+    from examples.fastapi.shop import database, web  # noqa: PLC0415 - reads DATABASE_URL
+
+    with TestClient(web.app, raise_server_exceptions=False) as client:
+        yield client
+    database.engine.dispose()
+    default_client.forget()
+
+
+@pytest.mark.usefixtures("clean_process")
+def test_the_example_ships_what_was_committed(
+    example: TestClient, redis: Redis, redis_server: Server, postgres: Postgres, tree: StartTree
+) -> None:
+    """An order that is rolled back has no job; a committed one has a job that finds its row."""
+    assert example.post("/orders/0").status_code == 422
+    assert not redis.exists("queue:orders")
+    number = example.post("/orders/3").json()["id"]
+    found: Any = redis.lindex("queue:orders", 0)
+    assert example.get(f"/orders/{number}").json()["jid"].encode() in found
+    assert len(example.post(f"/orders/{number}/reminder").json()["jid"]) == 24
+    addresses = {"DATABASE_URL": postgres.url, "REDIS_URL": redis_server.url}
+    env = {**addresses, "PYTHONPATH": str(EXAMPLE)}
+    forkq_tree = tree(env=env, config=(EXAMPLE / "forkq.toml").read_text())
+
+    def shipped() -> bool:
+        return bool(example.get(f"/orders/{number}").json()["status"] == "shipped")
+
+    wait_until(shipped, what="the shipment")
+    assert forkq_tree.stop() == 0
+
+
+def test_a_test_replaces_the_dependency() -> None:
+    pushed: list[Any] = []
+
+    async def recorder(call: Any, *args: Any) -> str:
+        pushed.append(args)
+        return "jid"
+
+    app = FastAPI()
+
+    @app.post("/")
+    async def handler(push: Push) -> str:
+        return await push(mail.perform_async, 7)
+
+    app.dependency_overrides[pushes] = lambda: recorder
+    assert TestClient(app).post("/").json() == "jid"
+    assert pushed == [(7,)]
+
+
+@pytest.mark.parametrize("kind", [FastAPI, Starlette])
+def test_a_wrong_configuration_ends_the_start_of_the_app(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default_client.forget()
+    monkeypatch.setenv("FORKQ_REDIS", "http://nowhere")
+    with pytest.raises(forkq.ForkqError, match="FORKQ_REDIS"), TestClient(kind(lifespan=lifespan)):
+        pass
+    assert os.environ["FORKQ_REDIS"]
