@@ -165,7 +165,7 @@ class Injector:
     def _tell_master(self, host: Host, fault: Fault, number: signal.Signals) -> str:
         del fault
         for master in host.master():
-            if number == signal.SIGTERM and not host.stopping:
+            if number == signal.SIGTERM and host.stopping != master.pid:
                 host.ended[0] += 1
                 host.stopping = master.pid
             master.send_signal(number)

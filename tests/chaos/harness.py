@@ -222,8 +222,8 @@ class Harness:
         doubt = traffic.state.count(IN_DOUBT)
         lines = [
             f"{pushed:,} jobs on {len(self._hosts)} hosts in {where}: {runs:,} runs, {spent:.0f} s",
-            f"pushes in doubt {doubt}; buried as they must be {len(left.dead)}; ticks {verdict.ticks}",
-            f"processes that ran jobs {len(self._watch.born)}; last stops {stops}",
+            f"pushes in doubt {doubt}; buried as they must be {len(left.dead)}",
+            f"ticks {verdict.ticks}; processes {len(self._watch.born)}; last stops {stops}",
             f"{_listed('faults', self._injector.done)}",
             f"{_listed('runs again', verdict.reruns)}",
         ]
