@@ -17,7 +17,12 @@ def main() -> int:
     seed = random.randrange(1_000_000) if given.seed is None else given.seed
     seconds = 0.0 if given.jobs else given.seconds or 60.0
     plan = make_plan(
-        seed, seconds=seconds, jobs=given.jobs or 0, faults=given.faults or 0, hosts=given.hosts
+        seed,
+        seconds=seconds,
+        jobs=given.jobs or 0,
+        faults=given.faults or 0,
+        hosts=given.hosts,
+        rate=given.rate,
     )
     _say(f"seed {seed}: {len(plan.kinds):,} jobs, {len(plan.faults)} faults (plan {plan.digest()})")
     keep = Path(given.keep or f"/tmp/forkq-chaos-{seed}")
@@ -39,15 +44,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--faults", type=int)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--hosts", type=int, default=3, choices=range(1, 9))
+    parser.add_argument("--rate", type=int, default=150)
     parser.add_argument("--keep")
     parser.add_argument("--quiet", action="store_true")
     return parser.parse_args()
 
 
 def _command(plan: Plan, given: argparse.Namespace) -> str:
-    amount = f"JOBS={given.jobs}" if given.jobs else f"SECONDS={plan.seconds:g}"
-    faults = f" FAULTS={given.faults}" if given.faults else ""
-    return f"make chaos {amount}{faults} HOSTS={plan.hosts} SEED={plan.seed}"
+    amount = f"JOBS={given.jobs}" if given.jobs else f"SECONDS={plan.seconds:g} RATE={given.rate}"
+    return f"make chaos {amount} FAULTS={len(plan.faults)} HOSTS={plan.hosts} SEED={plan.seed}"
 
 
 def _say(text: str) -> None:

@@ -48,12 +48,14 @@ def run(
     quiet: bool = False,
     keep: Path | None = None,
     env: Mapping[str, str] | None = None,
+    drain: float = 0,
 ) -> Result:
-    """Runs a plan. With `keep`, ledger, logs and timeline are copied there."""
+    """Runs a plan. With `keep`, ledger, logs and timeline are copied there. `drain` is how long it
+    waits for the last jobs."""
     folder = Path(tempfile.mkdtemp(prefix="forkq-chaos-"))
     try:
         with ExitStack() as stack:
-            return Harness(plan, folder, stack, quiet=quiet, env=env or {}).run()
+            return Harness(plan, folder, stack, quiet=quiet, env=env or {}).run(drain)
     finally:
         if keep is not None:
             shutil.copytree(
@@ -105,7 +107,7 @@ class Harness:
         shutil.copy(host.log, self._folder / f"log-{host.name}")
         host.close()
 
-    def run(self) -> Result:
+    def run(self, drain: float) -> Result:
         """From the start of the hosts to the verdict."""
         for host in self._hosts:
             host.start()
@@ -116,7 +118,7 @@ class Harness:
         self._stack.callback(traffic.close)
         traffic.start()
         self._inject_all(traffic)
-        self._drain(traffic)
+        self._drain(traffic, drain or (DRAIN_AFTER_LOSS if self._plan.loses_hosts() else DRAIN))
         spent = time.monotonic() - self._began
         wrong = [text for host in self._hosts if (text := host.shut_down())]
         self._ledger.read()
@@ -154,12 +156,14 @@ class Harness:
             self._moved = ended, now
         return now - self._moved[1] > STALLED
 
-    def _drain(self, traffic: Traffic) -> None:
+    def _drain(self, traffic: Traffic, limit: float) -> None:
         self._timeline.note("no more faults", "waiting for the last jobs")
-        limit = within(DRAIN_AFTER_LOSS if self._plan.loses_hosts() else DRAIN)
         with suppress(NotInTime):
             wait_until(
-                lambda: self._is_settled(traffic), deadline=limit, every=0.1, what="the last jobs"
+                lambda: self._is_settled(traffic),
+                deadline=within(limit),
+                every=0.1,
+                what="the last jobs",
             )
         self._timeline.note(
             "drained" if self._is_settled(traffic) else "not drained", "the hosts stop"

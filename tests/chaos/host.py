@@ -17,7 +17,7 @@ import psutil
 
 from tests.redis.proxy import Proxy
 from tests.support.tree import ForkqTree
-from tests.support.waiting import wait_until, within
+from tests.support.waiting import NotInTime, wait_until, within
 
 APP = Path(__file__).with_name("jobs.py")
 UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child"]
@@ -155,11 +155,10 @@ class Host(ForkqTree):
 
     def shut_down(self) -> str:
         """The last stop of a run. Returns what was wrong with it, or ""."""
-        wait_until(
-            lambda: self.master() or not self.alive,
-            deadline=within(60),
-            what=f"{self.name} to be ready",
-        )
+        try:
+            wait_until(self.master, deadline=within(60), what=f"{self.name} to be ready")
+        except NotInTime as error:
+            return str(error)
         (self.cwd / "stop").touch()
         began = time.monotonic()
         self.ended[0] += 1
