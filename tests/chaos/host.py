@@ -164,7 +164,7 @@ class Host(ForkqTree):
         self.ended[0] += 1
         self.signal(signal.SIGTERM)
         try:
-            self.process.wait(within(STOP_TIMEOUT + 5) + 5)
+            self.process.wait(within(STOP_TIMEOUT + 5))
         except subprocess.TimeoutExpired:
             return f"{self.name}: still there {time.monotonic() - began:.1f} s after TERM"
         self.stops.append(time.monotonic() - began)
