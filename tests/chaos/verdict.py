@@ -236,7 +236,7 @@ class Verdict:
             self.returns.append(again.begun - self._kills[place])
 
     def _neighbour(self, place: str) -> str:
-        return "a job beside it" if place in self._killed_by_jobs else "removed by forkq"
+        return "a job beside it" if place in self._killed_by_jobs else "ended by forkq"
 
     def _check_killers(self) -> None:
         """Invariant 8: a job that kills its process kills no more than its budget and one."""
