@@ -232,8 +232,9 @@ class Verdict:
         killer = number.isdecimal() and self._plan.kinds[int(number)] in KILLERS
         cause = self._causes.get(place) or ("itself" if killer else self._neighbour(place))
         self.reruns[f"{why} ({cause})"] += 1
-        if place in self._kills:
-            self.returns.append(again.begun - self._kills[place])
+        killed = self._kills.get(place, 0.0)
+        if run.begun <= killed <= again.begun:  # a new host of the same name may reuse a pid
+            self.returns.append(again.begun - killed)
 
     def _neighbour(self, place: str) -> str:
         return "a job beside it" if place in self._killed_by_jobs else "ended by forkq"
