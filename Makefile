@@ -20,7 +20,7 @@ DEBIAN := git iproute2 mount postgresql python3-venv redis-server ruby-sidekiq s
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-deps test-slow check format test-all bench fuzz clean
+.PHONY: help demo test test-deps test-slow check format test-all bench fuzz chaos clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -94,6 +94,11 @@ bench: $(VENV)/.dev ## measure throughput, latency and import time
 fuzz: $(VENV)/.dev ## decode random input: COUNT=100000 of each kind, SEED=1
 	@FORKQ_TEST_FUZZ_COUNT=$(or $(COUNT),100000) FORKQ_TEST_FUZZ_SEED=$(or $(SEED),1) \
 		$(VENV)/bin/python -m pytest tests/unit/test_fuzz.py -q -o faulthandler_timeout=0 $(PYTEST_ARGS)
+
+# SECONDS and RATE (jobs a second), or JOBS; FAULTS, HOSTS and SEED. The same values make the same run.
+chaos: $(VENV)/.dev ## kill, cut and stop hosts under load: SECONDS=60, or JOBS=1000000 FAULTS=1000
+	@$(VENV)/bin/python -m tests.chaos $(foreach name,SECONDS RATE JOBS FAULTS HOSTS SEED,\
+		$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name))))
 
 clean: ## remove environments, caches and builds
 	rm -rf .venv .venvs build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

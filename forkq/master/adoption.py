@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from ..config.capsule import Capsule
+from ..config.recycling import Recycling
 from ..runtime.pipe import Fact, Reader, facts
 from .child_handle import ChildHandle
 from .slot import Slot
@@ -53,6 +54,7 @@ def _described(child: ChildHandle) -> Described:
         "in_slot": child.slot.child is child,
         "queues": child.queues,
         "concurrency": None if capsule is None else capsule.concurrency,
+        "recycling": {} if capsule is None else msgspec.to_builtins(capsule.recycling),
     }
 
 
@@ -64,4 +66,6 @@ def _capsule(described: Described) -> Capsule | None:
     if described["concurrency"] is None:
         return None
     queues = tuple((name, 0) for name in described["queues"])
-    return Capsule(described["name"], queues, described["concurrency"])
+    # An older version of forkq has written no limits.
+    limits = Recycling(**described.get("recycling", {}))
+    return Capsule(described["name"], queues, described["concurrency"], recycling=limits)

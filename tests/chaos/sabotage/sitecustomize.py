@@ -1,0 +1,42 @@
+"""Breaks forkq on purpose, to show that the harness notices: Python imports this file when it
+starts, if its folder is in PYTHONPATH. FORKQ_TEST_SABOTAGE says what is broken."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from forkq.child.fetch.fetcher import Fetcher
+from forkq.child.processor import Processor
+from forkq.clock import sweep
+from forkq.master.rescue import Rescue
+
+
+def acknowledge_first() -> None:
+    """Each job is acknowledged before it runs, as by a queue that pops."""
+    perform, acknowledge = Processor._perform, Fetcher.acknowledge
+
+    def performed(self: Any, run: Any) -> Any:
+        acknowledge(self._fetcher, run.unit)
+        return perform(self, run)
+
+    Processor._perform = performed  # type: ignore[method-assign]
+    Fetcher.acknowledge = lambda self, unit: 0.0  # type: ignore[method-assign]
+
+
+def no_rescue() -> None:
+    """No process returns the jobs of a dead one."""
+    Rescue.add = lambda self, child: None  # type: ignore[method-assign]
+    sweep.Sweep.run = lambda self: 1.0  # type: ignore[method-assign]
+
+
+def living_are_dead() -> None:
+    """A clock takes the living processes of its host for dead."""
+    vars(sweep).update(liveness_of=lambda ref: "dead", _PERIOD=1.0, _RESCUE_TIME=1.0)
+
+
+{
+    "acknowledge first": acknowledge_first,
+    "no rescue": no_rescue,
+    "living are dead": living_are_dead,
+}[os.environ["FORKQ_TEST_SABOTAGE"]]()
