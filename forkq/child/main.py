@@ -41,6 +41,7 @@ from ..runtime.pipe import (
     send,
 )
 from ..runtime.stack_dump import dump_stacks
+from ..wire.printable import class_and_jid
 from .boot import BootWatch, start_threads
 from .build import Builder
 from .lifecycle import Election, call_handlers
@@ -53,6 +54,8 @@ _LAST_FLUSH_LIMIT: Final = 1.0
 _LOG_READER_LIMIT: Final = 1.0
 # After its deadline and this time, a child that the master has not killed ends itself.
 _GRACE: Final = 4.0
+# How many jobs the line about the stop names.
+_MOST_JOBS: Final = 10
 
 
 def main(config: Config, assignment: Assignment) -> int:
@@ -241,6 +244,8 @@ class Child:
             return
         self._deadline = deadline
         self._go_quiet("stopping")
+        if running := [class_and_jid(unit.payload) for unit in self._fetcher.in_flight()]:
+            self._log.info("the stop waits for these jobs", running=running[:_MOST_JOBS])
         call_handlers("shutdown", self._log)
 
     def _enforce(self) -> None:

@@ -160,7 +160,7 @@ def _is_console(handler: logging.Handler) -> bool:
 
 def _is_plain(handler: logging.Handler) -> bool:
     """Whether it is what ``basicConfig()`` makes, which Python also calls by itself at the first
-    ``logging.info()``: nobody has chosen its format."""
+    ``logging.info()``: the app has chosen no format."""
     if type(handler) is not logging.StreamHandler or not _is_console(handler):
         return False
     style = getattr(handler.formatter, "_fmt", logging.BASIC_FORMAT)
