@@ -173,7 +173,7 @@ class Master:
         self._interrupts += 1
         if self._interrupts in HINTS:
             self._stop()
-            self._stop_sequence.log_waiting(hint=HINTS[self._interrupts])
+            self._stop_sequence.interrupted(self._interrupts)
         else:
             self._log.warning("third interrupt: killing; jobs in flight keep their leases")
             self._rescue.abandon()

@@ -74,6 +74,7 @@ class StopSequence:
         self._log = log
         self._deadline = 0.0
         self._answers_due = 0.0
+        self._hint: dict[str, str] = {}
 
     @property
     def begun(self) -> bool:
@@ -107,7 +108,14 @@ class StopSequence:
         if step is not None:
             self._phase = step(self)
 
-    def log_waiting(self, **values: str) -> None:
+    def interrupted(self, number: int) -> None:
+        """The ``number``th Ctrl-C, which does not kill. What the stop waits for is logged as soon
+        as it is known."""
+        self._hint = {"hint": HINTS[number]}
+        if self._phase is not Phase.ANSWERS:
+            self._log_waiting()
+
+    def _log_waiting(self) -> None:
         """Logs what the stop waits for, and how long it still does at most."""
         left = max(0.0, self._deadline - time.monotonic())
         self._log.info(
@@ -115,7 +123,7 @@ class StopSequence:
             jobs=self._children.busy,
             children=[child.name for child in self._children if child.busy],
             at_most=round(left, 1),
-            **values,
+            **self._hint,
         )
 
     # One method for each phase; it returns the phase that comes next, or its own.
@@ -126,7 +134,7 @@ class StopSequence:
         if not answered and now < min(self._answers_due, self._deadline):
             return Phase.ANSWERS
         if self._children.busy:
-            self.log_waiting()
+            self._log_waiting()
         return self._await_jobs()
 
     def _await_jobs(self) -> Phase:

@@ -83,17 +83,17 @@ def forkq(server: Server, *args: str, level: str = "warning") -> Iterator[psutil
 
 
 @contextmanager
-def sidekiq(server: Server, threads: int, log: IO[bytes] | None = None) -> Iterator[None]:
-    """Debian's Sidekiq on that server, logging warnings; or INFO to the file ``log``."""
+def sidekiq(server: Server, threads: int, log: IO[bytes] | None = None) -> Iterator[psutil.Process]:
+    """Debian's Sidekiq on that server, logging warnings, or INFO to the file ``log``; yields it."""
     level = "WARN" if log is None else "INFO"
     with tempfile.TemporaryDirectory() as folder:
         app = Path(folder) / "app.rb"
         app.write_text(RUBY.replace("URL", server.url).replace("LEVEL", level))
         command = ["sidekiq", "-r", str(app), "-c", str(threads), "-e", "production"]
         output = subprocess.DEVNULL if log is None else log
-        process = subprocess.Popen(bound.command(command), stdout=output, stderr=output)
+        process = subprocess.Popen(bound.command(command), stdout=output, stderr=subprocess.DEVNULL)
         try:
-            yield
+            yield psutil.Process(process.pid)
         finally:
             process.terminate()
             process.wait(30)
