@@ -61,8 +61,8 @@ def test_lines_of_info_in_a_file(server: Server) -> None:
         ratios.append((ours / theirs, needed / took, ours / without, alone / took))
         print(
             f"\nwith INFO in a file: forkq {ours:,.0f} jobs/s ({took:.1f} us of CPU a job), "
-            f"{version} {theirs:,.0f} ({needed:.1f} us, {lines / JOBS:.0f} bytes a job); forkq without: "
-            f"{without:,.0f} ({alone:.1f} us)",
+            f"{version} {theirs:,.0f} ({needed:.1f} us, {lines / JOBS:.0f} bytes a job); "
+            f"forkq without: {without:,.0f} ({alone:.1f} us)",
             end="",
         )
     medians = [statistics.median(column) for column in zip(*ratios, strict=True)]
