@@ -37,18 +37,23 @@ class _Thread:
     def is_apps(self) -> bool:
         """Whether it runs a job, code of the app that forkq has called, or is a thread that the
         app has started."""
-        if self.unit is not None:
-            return True
+        return self.unit is not None or self._first_of_app is not None
+
+    @property
+    def _first_of_app(self) -> int | None:
+        """The number of the first call of the app. In the main thread the calls before forkq's are
+        of the program that has started forkq."""
         own = [number for number, call in enumerate(self.calls) if is_own(call.filename)]
-        innermost = self.calls[own[-1] + 1 :] if own else self.calls
-        began = self.calls[: own[0]] if own and self.name != "MainThread" else []
-        return any(is_apps(call.filename) for call in (*innermost, *began))
+        app = [number for number, call in enumerate(self.calls) if is_apps(call.filename)]
+        if not own:
+            return app[0] if app else None
+        before = [] if self.name == "MainThread" else [n for n in app if n < own[0]]
+        after = app if self.unit is not None else [n for n in app if n > own[-1]]
+        return next(iter([*before, *after]), None)
 
     def log(self, log: FilteringBoundLogger) -> None:
         """From the first call of the app on: what forkq calls before that is always the same."""
-        first = (n for n, call in enumerate(self.calls) if is_apps(call.filename))
-        calls = self.calls[next(first, 0) if self.name != "MainThread" else 0 :]
-        unit = self.unit
+        calls, unit = self.calls[self._first_of_app or 0 :], self.unit
         log.warning(
             "stack",
             thread=self.name,
