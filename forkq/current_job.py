@@ -92,6 +92,11 @@ def end() -> None:
     _running.set(None)
 
 
+def running_job() -> CurrentJob | None:
+    """The job that this thread performs; None outside of one."""
+    return _running.get()
+
+
 def current_job() -> CurrentJob:
     """The job that this thread performs. Raises ForkqError outside of one."""
     found = _running.get()

@@ -1,34 +1,23 @@
-"""The boot of a child: a thread that obeys the master while the app is imported, and the
-description of a failed boot."""
+"""The boot of a child: a thread that obeys the master while the app is imported."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import select
 import signal
 import threading
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ..errors import CannotBoot
 from ..runtime.assignment import Assignment, exit_process
 from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import DumpStacks, Exiting, Order, Quiet, Reader, Stop, orders, send
 from ..runtime.stack_dump import dump_stacks
-from ..wire.printable import traceback_of
 from .fetch.waker import Waker
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
-
-# Files of forkq itself, and of Python's import: their frames say nothing about the app.
-_PLUMBING: Final = (
-    "<frozen importlib",
-    f"{Path(__file__).parents[1]}{os.sep}",
-    f"{Path(importlib.__file__).parent}{os.sep}",
-)
 
 
 class BootWatch:
@@ -91,11 +80,3 @@ def start_threads(start: Callable[[], None]) -> None:
             f"the system gives no more threads: {error}; lower the concurrency, or raise the limit "
             "(TasksMax= of systemd, pids of a container, ulimit -u)"
         ) from None
-
-
-def describe_boot_failure(error: BaseException) -> str:
-    """The traceback of an app that cannot be loaded, from the app's own first frame on."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PLUMBING):
-        trace = trace.tb_next
-    return traceback_of(error.with_traceback(trace))

@@ -14,6 +14,7 @@ from ..cron.service import service_name
 from ..every import entries_by_origin
 from ..runtime.assignment import Assignment
 from ..runtime.deadlines import DeadlineTable
+from ..runtime.log import done_writer
 from ..store.connection import RedisConnection
 from ..store.dead_set import DeadSet
 from ..store.outage import Outage
@@ -141,7 +142,7 @@ class Builder:
         limits: TimeLimits,
         suspects: Suspects,
     ) -> Manager:
-        job_log = make_job_log(self._log)
+        job_log = make_job_log(self._log, done_writer())
         observers: list[JobObserver] = [job_log, CronOutcomes(self._keys, pool, self._log)]
         hold: Callable[[UnitOfWork], None] | None = suspects.hold
         if self._assignment.solo:

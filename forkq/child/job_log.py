@@ -1,24 +1,44 @@
-"""What a child logs about its jobs, and the app's error handlers. Never the arguments."""
+"""What a child logs about its jobs, and the app's error handlers. Never the arguments.
+
+One line for each job that is done, and one for each run that failed. Each has the same values in
+the formats for machines, and a sentence for the console.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from time import localtime, strftime, time
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .. import registry
 from ..errors import MalformedPayload
-from ..wire.times import now
-from .failure.retry import Bury, Decision, Retry
+from ..logs import attempt_of
+from ..runtime.done_lines import DoneValues
+from ..runtime.log_console import span
+from ..runtime.log_values import SENTENCE
+from ..wire.lease import UnitOfWork
+from ..wire.payload import Payload, loads
+from ..wire.printable import class_name, message
+from ..wire.times import now, seconds
+from .failure.retry import Bury, Decision, Retry, tries
 from .job_run import JobRun
 from .observers import JobObserver
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
+_INTERRUPTED: Final = "interrupted by the stop; returned to the head of its queue"
+_LONGEST_ERROR: Final = 1000
 
-def make_job_log(log: FilteringBoundLogger) -> JobLog:
-    """One for a child. The two lines that every job writes cost nothing when INFO is off."""
-    return VerboseJobLog(log) if log.is_enabled_for(logging.INFO) else JobLog(log)
+WriteDone: TypeAlias = Callable[[DoneValues], None]
+
+
+def make_job_log(log: FilteringBoundLogger, write_done: WriteDone) -> JobLog:
+    """One for a child. The line that every job writes costs nothing when INFO is off."""
+    if log.is_enabled_for(logging.DEBUG):
+        return DebugJobLog(log, write_done)
+    return VerboseJobLog(log, write_done) if log.is_enabled_for(logging.INFO) else JobLog(log)
 
 
 class JobLog(JobObserver):
@@ -28,11 +48,9 @@ class JobLog(JobObserver):
         self._log = log
 
     def interrupted(self, run: JobRun) -> None:
-        self._log.warning(
-            "interrupted by the stop; returned to the head of its queue",
-            **_name(run),
-            elapsed=round(run.elapsed, 3),
-        )
+        values = {**_values(run), "elapsed": round(run.elapsed, 3)}
+        text = f"{_INTERRUPTED} (ran {span(run.elapsed)})"
+        self._log.warning(_INTERRUPTED, **values, **{SENTENCE: text})
 
     def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
         """Logs the failure and calls the app's error handlers."""
@@ -41,8 +59,7 @@ class JobLog(JobObserver):
         if run.job is None and isinstance(error, MalformedPayload):
             self._malformed(run, error)
             return
-        values = {**_name(run), "elapsed": round(run.elapsed, 3), **_consequence(decision)}
-        self._log.warning("failed", **values, exc_info=error)
+        self._log.warning("failed", **_failure(run, error, decision), exc_info=error)
         self._call_error_handlers(error, {"context": "a job failed", "job": run.job or {}})
 
     def complain(self, error: BaseException, meaning: str) -> None:
@@ -52,7 +69,8 @@ class JobLog(JobObserver):
 
     def _malformed(self, run: JobRun, error: MalformedPayload) -> None:
         queue = run.unit.queue_name
-        self._log.error("malformed payload, buried", queue=queue, reason=str(error))
+        kind, text = class_name(type(error)), str(error)
+        self._log.error("malformed payload, buried", queue=queue, error_class=kind, error=text)
         self._call_error_handlers(error, {"context": "malformed payload", "queue": queue})
 
     def _call_error_handlers(self, error: BaseException, context: dict[str, Any]) -> None:
@@ -64,20 +82,80 @@ class JobLog(JobObserver):
 
 
 class VerboseJobLog(JobLog):
-    """Logs each job's beginning and end, too."""
+    """Logs each job that is done, too."""
 
-    def started(self, run: JobRun) -> None:
-        self._log.info("start", **_name(run))
+    def __init__(self, log: FilteringBoundLogger, write_done: WriteDone) -> None:
+        super().__init__(log)
+        self._write_done = write_done
 
     def done(self, run: JobRun) -> None:
-        self._log.info("done", **_name(run), elapsed=round(run.elapsed, 3))
+        unit, job = run.unit, run.job or {}
+        attempt = attempt_of(job["retry_count"]) if "retry_count" in job else 1
+        waited = _waited(unit, job)
+        self._write_done(
+            (time(), run.shown_class, run.jid, unit.queue_name, attempt, waited, run.elapsed)
+        )
 
 
-def _name(run: JobRun) -> dict[str, Any]:
-    return {"class": run.shown_class, "jid": run.jid}
+class DebugJobLog(VerboseJobLog):
+    """Logs each job's beginning, too."""
+
+    def started(self, run: JobRun) -> None:
+        self._log.debug("start", **_values(run))
 
 
-def _consequence(decision: Decision) -> dict[str, Any]:
+def _waited(unit: UnitOfWork, job: Payload) -> float | None:
+    """Seconds from the push to the start of this run; None if the payload does not say."""
+    since = job.get("enqueued_at")
+    if type(since) is not float:
+        if type(since) is not int:
+            return None
+        since = seconds(since)
+    waited = unit.started - since
+    return waited if waited > 0 else 0.0
+
+
+def _values(run: JobRun) -> dict[str, Any]:
+    """What a line says of its job."""
+    job = run.job or {}
+    waited = _waited(run.unit, job)
+    return {
+        "class": run.shown_class,
+        "jid": run.jid,
+        "queue": run.unit.queue_name,
+        "attempt": attempt_of(job.get("retry_count")),
+        **({} if waited is None else {"waited": round(waited, 3)}),
+    }
+
+
+def _failure(run: JobRun, error: BaseException, decision: Decision) -> dict[str, Any]:
+    """The values of the line of a failed run. The app may have changed ``run.job``: the attempt is
+    read from the unit."""
+    job = loads(run.unit.payload) if run.job is not None else {}
+    attempt, most = attempt_of(job.get("retry_count")), tries(job, run.performing)
+    outcome, then = _consequence(decision)
+    kind, text = class_name(type(error)), message(error, _LONGEST_ERROR)
+    of_most = f"attempt {attempt} of {most}" if most else f"attempt {attempt}"
+    sentence = (
+        f"failed after {span(run.elapsed)}: {kind}: {text} ({of_most}, {then}; jid {run.jid})"
+    )
+    return {
+        **_values(run),
+        "attempt": attempt,
+        **({"attempts": most} if most else {}),
+        "elapsed": round(run.elapsed, 3),
+        "error_class": kind,
+        "error": text,
+        **outcome,
+        SENTENCE: sentence,
+    }
+
+
+def _consequence(decision: Decision) -> tuple[dict[str, Any], str]:
+    """For machines, and in words."""
     if isinstance(decision, Retry):
-        return {"retry_in": round(decision.at - now(), 1)}
-    return {"outcome": "dead" if isinstance(decision, Bury) else "dropped"}
+        wait = round(decision.at - now(), 1)
+        at = strftime("%H:%M:%S", localtime(time() + wait))
+        return {"retry_in": wait}, f"again in {span(wait)}, at {at}"
+    outcome = "dead" if isinstance(decision, Bury) else "dropped"
+    return {"outcome": outcome}, f"no more attempts: {outcome}"

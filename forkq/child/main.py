@@ -20,6 +20,7 @@ from ..config.config import Config
 from ..errors import ForkqError
 from ..process_state import announce_stopping, set_leader_until
 from ..runtime import log
+from ..runtime.app_frames import app_traceback
 from ..runtime.app_loader import load_app
 from ..runtime.assignment import Assignment, install_signals
 from ..runtime.exit_codes import CANNOT_BOOT, CLEAN, LEASES_LEFT
@@ -40,7 +41,8 @@ from ..runtime.pipe import (
     send,
 )
 from ..runtime.stack_dump import dump_stacks
-from .boot import BootWatch, describe_boot_failure, start_threads
+from ..wire.printable import class_and_jid
+from .boot import BootWatch, start_threads
 from .build import Builder
 from .lifecycle import Election, call_handlers
 
@@ -52,6 +54,8 @@ _LAST_FLUSH_LIMIT: Final = 1.0
 _LOG_READER_LIMIT: Final = 1.0
 # After its deadline and this time, a child that the master has not killed ends itself.
 _GRACE: Final = 4.0
+# How many jobs the line about the stop names.
+_MOST_JOBS: Final = 10
 
 
 def main(config: Config, assignment: Assignment) -> int:
@@ -68,7 +72,7 @@ def main(config: Config, assignment: Assignment) -> int:
         send(assignment.report, make_unbootable(str(error)))
         return CANNOT_BOOT
     except BaseException as error:  # noqa: BLE001 - the app may raise anything, SystemExit too
-        send(assignment.report, make_unbootable(describe_boot_failure(error)))
+        send(assignment.report, make_unbootable(app_traceback(error)))
         return CANNOT_BOOT
     watch.end()
     return child.run(quiet=watch.quiet)
@@ -85,6 +89,7 @@ def _boot(config: Config, assignment: Assignment, term_fd: int, orders: Reader[O
     child = Child(config, assignment, assignment.capsule, term_fd, orders)
     for handler in registry.handlers("startup"):
         handler()
+    log.respect_app(takeover=config.log.takeover)
     start_threads(child.start)
     return child
 
@@ -134,6 +139,7 @@ class Child:
     def start(self) -> None:
         """Starts all threads. The processors fetch nothing before ``run``: a child that is short of
         threads must not hold a lease. Raises RuntimeError."""
+        log.begin_batching()
         self._heartbeat.start()
         self._manager.start()
 
@@ -224,6 +230,7 @@ class Child:
         if self._state != "stopping":  # nothing comes after a stop
             self._state = state
         if first:
+            log.end_batching()
             announce_stopping()
             self._manager.quiet()
             self._suspects.put_back()
@@ -237,6 +244,8 @@ class Child:
             return
         self._deadline = deadline
         self._go_quiet("stopping")
+        if running := [class_and_jid(unit.payload) for unit in self._fetcher.in_flight()]:
+            self._log.info("the stop waits for these jobs", running=running[:_MOST_JOBS])
         call_handlers("shutdown", self._log)
 
     def _enforce(self) -> None:

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any, Final
 
 from .. import middleware, registry
-from ..current_job import begin, end
+from ..current_job import CurrentJob, begin, end
 from ..errors import InvalidJob, MalformedPayload, Shutdown, TimeLimit, Unsettled
 from ..process_state import stopping
 from ..registry import JobSpec
@@ -213,10 +213,11 @@ class Processor:
         spec = registry.lookup(job["class"])
         run.counted_as = self._counted_as(spec, job) if "wrapped" in job else spec.name
         job.setdefault("queue", run.unit.queue_name)
+        view = begin(job, run.unit)
         if middleware.server.members:
-            middleware.server.run(job, lambda: self._call(run, spec, job))
+            middleware.server.run(job, lambda: self._call(run, spec, view))
         else:
-            self._call(run, spec, job)
+            self._call(run, spec, view)
 
     def _counted_as(self, spec: JobSpec, job: Payload) -> str:
         """The name for the metrics: the class that ActiveJob, say, has wrapped. Payloads could name
@@ -225,10 +226,10 @@ class Processor:
         fits = type(name) is str and 0 < len(name) <= _LONGEST_NAME
         return name if fits and (name in known or len(known) < _MOST_NAMES) else spec.name
 
-    def _call(self, run: JobRun, spec: JobSpec, job: Payload) -> None:
+    def _call(self, run: JobRun, spec: JobSpec, view: CurrentJob) -> None:
         """The inner ring: the job's own code. Its own hooks decide what a failure leads to."""
-        args = _arguments(spec, job)
-        perform = spec.make(begin(job, run.unit))
+        args = _arguments(spec, view.payload)
+        perform = spec.make(view)
         run.performing = spec
         perform(*args)
         run.performing = None

@@ -56,10 +56,11 @@ class RedisSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """``[log]``: the lowest level that is logged, and the format."""
+    """``[log]``: the lowest level that is logged, the format, and whose logging counts."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "console", "json", "logfmt"] = "auto"
+    takeover: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,6 +147,10 @@ KEYS: Final[Mapping[str, Key]] = {
         "The format of log lines; `auto` is `console` at a terminal, otherwise `logfmt`.",
         ("FORKQ_LOG_FORMAT",), "--log-format",
     ),
+    "log.takeover": Key(
+        "Whether forkq writes what the app logs even if the app has set up `logging` itself "
+        "([logging](logging.md))."
+    ),
     "capsules.NAME.queues": Key(
         "The queues and patterns that the capsule serves: strictly in this order, or with weights "
         "by chance in these proportions.",

@@ -16,7 +16,7 @@ from ..runtime.pipe import Order, Stop
 from ..store.crash_record import Crash
 from .adoption import Described, revived
 from .child_handle import ChildHandle
-from .exits import Death, ExitStatus, log_death
+from .exits import Death, DeathLog, ExitStatus
 from .handover import Fixed
 from .oom import OomKills
 from .rescue import DeadChild, Rescue
@@ -50,7 +50,7 @@ class Children:
         self.by_pid: dict[int, ChildHandle] = {}
         self.were_ready = False
         self._own_descriptors = own_descriptors
-        self._unlogged_deaths: list[Death] = []
+        self._death_log = DeathLog(log)
         self._oom = OomKills()
         self._rescue = rescue
         self._log = log
@@ -99,12 +99,7 @@ class Children:
         """Logs which children were reaped, and which jobs they had in progress: the rescue finds
         that, for which a line waits a moment. Apart from ``reap``, so that no line delays a
         rescue."""
-        deaths, self._unlogged_deaths = self._unlogged_deaths, []
-        for death in deaths:
-            if death.is_rescue_open and time.monotonic() < death.at + wait:
-                self._unlogged_deaths.append(death)
-            else:
-                log_death(death, self._log)
+        self._death_log.write(wait)
 
     def fill_slots(self, *, quiet: bool = False) -> None:
         """Forks a child for every empty slot that is due."""
@@ -207,7 +202,7 @@ class Children:
         the tree was ready before: such a tree goes on with the children that it has."""
         for slot in self.slots:
             if slot.boot_failures >= _BOOT_ATTEMPTS and not self.were_ready:
-                return {"child": slot.name, "attempts": slot.boot_failures, "reason": slot.reason}
+                return {"child": slot.name, "attempts": slot.boot_failures, "reason": slot.error}
         return None
 
     def summary(self) -> str:
@@ -238,7 +233,7 @@ class Children:
             child.slot.record_death(child, status.text)
         orderly = left_nothing or (child.report.garbled and code == CLEAN)
         self._forget(child)
-        self._unlogged_deaths.append(Death(child, status, orderly, was_in_slot, self.were_ready))
+        self._death_log.add(Death(child, status, orderly, was_in_slot, self.were_ready))
 
     def _was_killed_by_oom(self, child: ChildHandle, code: int) -> bool:
         """Whether the kernel killed it, not the master."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ..store.crash_record import Crash
 from ..wire.printable import signal_name
 from .child_handle import ChildHandle
+from .slot import last_line
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -68,23 +69,60 @@ class Death:
         return child.rescued and bool(child.queues) and child.in_progress is None
 
 
-def log_death(death: Death, log: FilteringBoundLogger) -> None:
-    """Writes the one line about a child's end."""
-    child = death.child
-    if death.orderly:
-        log.info("child ended", child=child.name, pid=child.pid)
-    elif child.frozen and child.killed:
-        log.info("child killed", child=child.name, pid=child.pid)
-    elif child.frozen:
-        log.warning("frozen child killed from outside; its jobs go back", child=child.name)
-    elif child.exited_cleanly:
-        log.warning("child ended, redis did not take its jobs or counts", child=child.name)
-    elif death.replaced and death.tree_was_ready and not child.was_ready:
-        _log_failed_boot(child, log)
-    elif child.reason:  # the whole reason is logged when the last attempt has failed
-        log.error("child cannot boot", child=child.name, attempt=child.slot.boot_failures)
-    else:
-        log.error("child died", child=child.name, pid=child.pid, **_certificate(death))
+class DeathLog:
+    """Writes the one line about each child's end. The traceback of an app that cannot be loaded is
+    logged at the first attempt of the first child that shows it, and not again."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        self._log = log
+        self._shown = ""
+        self._deaths: list[Death] = []
+
+    def add(self, death: Death) -> None:
+        """Keeps a death for ``write``."""
+        self._deaths.append(death)
+
+    def write(self, wait: float) -> None:
+        """Logs the deaths; one whose rescue is open waits so many seconds for its jobs."""
+        deaths, self._deaths = self._deaths, []
+        for death in deaths:
+            if death.is_rescue_open and time.monotonic() < death.at + wait:
+                self._deaths.append(death)
+            else:
+                self._write(death)
+
+    def _write(self, death: Death) -> None:
+        child, log = death.child, self._log
+        if death.orderly:
+            log.info("child ended", child=child.name, pid=child.pid)
+        elif child.frozen and child.killed:
+            log.info("child killed", child=child.name, pid=child.pid)
+        elif child.frozen:
+            log.warning("frozen child killed from outside; its jobs go back", child=child.name)
+        elif child.exited_cleanly:
+            log.warning("child ended, redis did not take its jobs or counts", child=child.name)
+        elif death.replaced and death.tree_was_ready and not child.was_ready:
+            self._failed_boot(child)
+        elif child.reason:
+            attempt, reason = child.slot.boot_failures, self._reason(child.reason)
+            log.error("child cannot boot", child=child.name, attempt=attempt, reason=reason)
+        else:
+            log.error("child died", child=child.name, pid=child.pid, **_certificate(death))
+
+    def _failed_boot(self, child: ChildHandle) -> None:
+        """Logs the first failed boot of a slot; the master tries on without a further line."""
+        if child.slot.boot_failures == 1:
+            reason = self._reason(child.slot.reason)
+            self._log.error(
+                "child cannot boot; trying again, the others go on", child=child.name, reason=reason
+            )
+
+    def _reason(self, reason: str) -> str:
+        """All of it, once; then its last line."""
+        if reason == self._shown:
+            return last_line(reason)
+        self._shown = reason
+        return reason
 
 
 def _certificate(death: Death) -> dict[str, object]:
@@ -102,13 +140,3 @@ def _certificate(death: Death) -> dict[str, object]:
     if status.stack:
         found["stack"] = status.stack
     return found
-
-
-def _log_failed_boot(child: ChildHandle, log: FilteringBoundLogger) -> None:
-    """Logs the first failed boot of a slot; the master tries on without a further line."""
-    if child.slot.boot_failures == 1:
-        log.error(
-            "child cannot boot; trying again, the others go on",
-            child=child.name,
-            reason=child.slot.reason,
-        )

@@ -32,7 +32,7 @@ from .rescue import Rescue
 from .restart import Restart
 from .signals import Signals, ignore
 from .status_file import StatusFile
-from .stop import GRACE, StopSequence
+from .stop import GRACE, HINTS, StopSequence
 from .stuck_children import StuckChildren
 from .succession import Succession
 from .supervision import Supervision
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 _LAST_RESCUE: Final = 1.0
 # It gives that up so many seconds before the last process must be gone.
 _EXIT_RESERVE: Final = 1.25
-_INTERRUPTS_TO_KILL: Final = 3
 _TICK: Final = 1.0
 
 
@@ -172,8 +171,9 @@ class Master:
 
     def _interrupt(self) -> None:
         self._interrupts += 1
-        if self._interrupts < _INTERRUPTS_TO_KILL:
+        if self._interrupts in HINTS:
             self._stop()
+            self._stop_sequence.interrupted(self._interrupts)
         else:
             self._log.warning("third interrupt: killing; jobs in flight keep their leases")
             self._rescue.abandon()

@@ -62,8 +62,13 @@ class Slot:
         if self.fork_error:
             return f"{self.name} cannot be forked: {self.fork_error}"
         if self.boot_failures:
-            return f"{self.name} cannot boot: {_last_line(self.reason)}"
+            return f"{self.name} cannot boot: {self.error}"
         return ""
+
+    @property
+    def error(self) -> str:
+        """The reason without its traceback."""
+        return last_line(self.reason)
 
     def record_death(self, child: ChildHandle, how: str) -> None:
         """Empties the slot, and computes when it may be filled again."""
@@ -88,7 +93,7 @@ class Slot:
         return growing_pause(self.early_deaths - 1, _FIRST_PAUSE, longest)
 
 
-def _last_line(reason: str) -> str:
-    """The error itself, without its traceback."""
+def last_line(reason: str) -> str:
+    """The error itself, without the traceback above it."""
     lines = reason.strip().splitlines()
     return printable(lines[-1].strip()) if lines else ""

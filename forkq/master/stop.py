@@ -25,6 +25,13 @@ _TOTAL_LIMIT: Final = 5.0
 _KILL_AFTER: Final = 4.0
 
 
+# What an interrupt says of the next ones, by its number. One without a hint kills.
+HINTS: Final = {
+    1: "each job may end first; the third Ctrl-C kills at once",
+    2: "one more Ctrl-C kills at once",
+}
+
+
 class Phase(Enum):
     """Where a stop is. The table in ``StopSequence`` has the transitions."""
 
@@ -67,6 +74,7 @@ class StopSequence:
         self._log = log
         self._deadline = 0.0
         self._answers_due = 0.0
+        self._hint: dict[str, str] = {}
 
     @property
     def begun(self) -> bool:
@@ -100,6 +108,24 @@ class StopSequence:
         if step is not None:
             self._phase = step(self)
 
+    def interrupted(self, number: int) -> None:
+        """The ``number``th Ctrl-C, which does not kill. What the stop waits for is logged as soon
+        as it is known."""
+        self._hint = {"hint": HINTS[number]}
+        if self._phase is not Phase.ANSWERS:
+            self._log_waiting()
+
+    def _log_waiting(self) -> None:
+        """Logs what the stop waits for, and how long it still does at most."""
+        left = max(0.0, self._deadline - time.monotonic())
+        self._log.info(
+            "waiting for running jobs",
+            jobs=self._children.busy,
+            children=[child.name for child in self._children if child.busy],
+            at_most=round(left, 1),
+            **self._hint,
+        )
+
     # One method for each phase; it returns the phase that comes next, or its own.
 
     def _await_answers(self) -> Phase:
@@ -108,7 +134,7 @@ class StopSequence:
         if not answered and now < min(self._answers_due, self._deadline):
             return Phase.ANSWERS
         if self._children.busy:
-            self._log.info("waiting for running jobs", jobs=self._children.busy)
+            self._log_waiting()
         return self._await_jobs()
 
     def _await_jobs(self) -> Phase:

@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 
 from ..config.capsule import Capsule
 from ..wire import lease
-from . import crash_file
+from . import crash_file, log
 from .stderr import unblocked
 
 # The terminal sends these to the whole process group. A child ignores them: only the master obeys
@@ -114,6 +114,7 @@ def exit_process(code: int) -> NoReturn:
 
 def _flush() -> None:
     """The app may have replaced standard output by an object that raises any exception."""
+    log.flush()
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()

@@ -46,15 +46,15 @@ class Stderr:
         self._close()
 
     def wait_for_reader(self, seconds: float) -> None:
-        """From now on a line waits so long for a slow reader before it is dropped. After a dropped
-        line the next ones do not wait, until the reader reads again."""
+        """From now on lines wait so long for a reader that reads nothing before they are dropped.
+        After a dropped line the next ones do not wait, until the reader reads again."""
         self._reader_timeout = seconds
 
-    def write(self, line: bytes) -> None:
-        """Writes ``line`` or drops it. Never raises OSError."""
+    def write(self, lines: bytes, count: int = 1) -> None:
+        """Writes ``lines``, of which there are ``count``, or drops them. Never raises OSError."""
         with self._lock:
-            if not self._finish_line() or not self._start_line(self._notice() + line):
-                self._dropped += 1
+            if not self._finish_line() or not self._start_line(self._notice() + lines):
+                self._dropped += count
             else:
                 self._dropped = 0
 
@@ -87,9 +87,8 @@ class Stderr:
                 data = data[self._write_now(data) :]
                 started = True
             except BlockingIOError:
-                if started or not timeout or not _has_room(self._fd, timeout):
+                if not timeout or not _has_room(self._fd, timeout):
                     break
-                timeout = 0.0
             except OSError:  # the reader is gone, or the disk is full
                 return False
         self._unwritten = data if started else b""

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -27,7 +28,7 @@ RUBY = """
 require "sidekiq"
 Sidekiq.configure_server do |config|
   config.redis = {url: "URL"}
-  config.logger.level = Logger::WARN
+  config.logger.level = Logger::LEVEL
 end
 class Noop
   include Sidekiq::Worker
@@ -71,28 +72,28 @@ def _below(client: object, level: int) -> tuple[float, int]:
 
 
 @contextmanager
-def forkq(server: Server, *args: str) -> Iterator[psutil.Process]:
-    """forkq on that server, logging warnings; yields its first child."""
+def forkq(server: Server, *args: str, level: str = "warning") -> Iterator[psutil.Process]:
+    """forkq on that server, logging to a file; yields its first child."""
     start_tree = StartTree()
     try:
-        tree = start_tree(server, app=APP, args=("--log-level", "warning", *args))
+        tree = start_tree(server, app=APP, args=("--log-level", level, *args))
         yield tree.children("forkq child")[0]
     finally:
         start_tree.close()
 
 
 @contextmanager
-def sidekiq(server: Server, threads: int) -> Iterator[None]:
-    """Debian's Sidekiq on that server, logging warnings."""
+def sidekiq(server: Server, threads: int, log: IO[bytes] | None = None) -> Iterator[psutil.Process]:
+    """Debian's Sidekiq on that server, logging warnings, or INFO to the file ``log``; yields it."""
+    level = "WARN" if log is None else "INFO"
     with tempfile.TemporaryDirectory() as folder:
         app = Path(folder) / "app.rb"
-        app.write_text(RUBY.replace("URL", server.url))
+        app.write_text(RUBY.replace("URL", server.url).replace("LEVEL", level))
         command = ["sidekiq", "-r", str(app), "-c", str(threads), "-e", "production"]
-        process = subprocess.Popen(
-            bound.command(command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        output = subprocess.DEVNULL if log is None else log
+        process = subprocess.Popen(bound.command(command), stdout=output, stderr=subprocess.DEVNULL)
         try:
-            yield
+            yield psutil.Process(process.pid)
         finally:
             process.terminate()
             process.wait(30)

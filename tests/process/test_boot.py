@@ -83,7 +83,13 @@ def test_children_that_cannot_boot_are_tried_three_times_with_pauses(
     (line,) = events(forkq, "cannot boot; giving up")
     assert line["child"] == "default.0"
     assert line["attempts"] == 3
-    assert "the config is missing" in line["reason"]
+    assert line["reason"] == "RuntimeError: the config is missing"
+    first, *others = events(forkq, "child cannot boot")
+    assert first["reason"].startswith(
+        f'Traceback (most recent call last):\n  File "{forkq.cwd}/jobs'
+    )
+    assert "importlib" not in first["reason"]
+    assert [other["reason"] for other in others] == [line["reason"]] * 2
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,16 @@ import pytest
 from redis import Redis
 
 from forkq.runtime.assignment import STACKS_SIGNAL
-from tests.process.shared import APP, Journal, pass_time, push, push_many, wait_settled, workers
+from tests.process.shared import (
+    APP,
+    Journal,
+    events,
+    pass_time,
+    push,
+    push_many,
+    wait_settled,
+    workers,
+)
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
@@ -57,6 +66,8 @@ def test_a_stalled_reader_of_the_log_stops_neither_rescue_nor_respawn_nor_the_st
     journal.wait("begin", [running])
     workers(forkq)[0].kill()
     wait_until(lambda: len(journal.runs()[running]) == 2, what="its second run")
+    journal.wait("end", push_many(redis_server, "Quick", [[0]] * 5))
+    pass_time(1.5)  # longer than the new child waits for the reader
     heard = b""
 
     def logs_the_counts() -> bool:
@@ -118,3 +129,51 @@ def test_ttin_from_a_web_ui_logs_the_stacks(
     [identity] = found
     redis.lpush(identity + b"-signals", "TTIN")
     forkq.wait_log(f"event=stack.*Nap {jid}", deadline=25)
+
+
+LINES = """
+    import logging, os, forkq
+
+    @forkq.middleware.server.append
+    def around(job, call):
+        logging.info("in the middleware")
+        return call()
+
+    @forkq.job(name="Fork")
+    def fork():
+        logging.getLogger("app").info("before the fork")
+        pid = os.fork()
+        if pid == 0:
+            logging.getLogger("app").info("in the fork")
+            return
+        os.waitpid(pid, 0)
+
+    @forkq.job(name="Fails")
+    def fails():
+        raise ValueError("no such picture")
+"""
+
+
+def test_each_line_is_written_once_with_its_job_also_beside_forks_and_at_the_stop(
+    redis: Redis, redis_server: Server, tree: StartTree
+) -> None:
+    forkq = tree(redis_server, app=LINES, args=["-c", "5", "--log-format", "json"])
+    jids = push_many(redis_server, "Fork", [[]] * 40)
+    failed = push(redis_server, "Fails")
+    wait_until(lambda: redis.zcard("retry") == 1, what="the failure")
+    wait_settled(redis)
+    assert forkq.stop() == 0
+    for event in ("in the middleware", "before the fork", "in the fork", "done"):
+        lines = [line for line in events(forkq, event) if line["class"] == "Fork"]
+        assert sorted(line["jid"] for line in lines) == sorted(jids)
+        assert {(line["class"], line["queue"], line["attempt"]) for line in lines} == {
+            ("Fork", "default", 1)
+        }
+    assert all(line["waited"] >= 0 and line["elapsed"] > 0 for line in events(forkq, "done"))
+    (line,) = events(forkq, "failed")
+    expected = {"jid": failed, "attempt": 1, "attempts": 26, "level": "warning"}
+    error = {"error_class": "ValueError", "error": "no such picture"}
+    assert line.items() >= {**expected, **error}.items()
+    assert line["retry_in"] > 0
+    frames = [text for text in line["exception"].splitlines() if text.startswith("  File ")]
+    assert [frame.rpartition(" ")[2] for frame in frames] == ["around", "fails"]

@@ -78,7 +78,7 @@ def test_a_job_that_holds_the_interpreter_shows_its_stack_at_once_and_at_ttin(
     forkq.wait_log(r'File ".*jobs.py", line \d+ in hold')
     forkq.signal(signal.SIGTTIN)
     wait_until(lambda: forkq.log_text().count(" in hold") == 2, what="its stack again")
-    wait_events(forkq, "stack")  # of the other child, which logs its own
+    wait_events(forkq, "idle processors")  # of the other child
     assert forkq.stop() == 0
 
 
@@ -119,7 +119,7 @@ def test_ttin_shows_the_stacks_of_the_clock_and_of_a_child_that_boots(
         forkq.signal(signal.SIGTTIN)
         pass_time(0.1)
         log = forkq.log_text()
-        return "jobs.py" in log and "in _turn" in log
+        return "jobs.py" in log and "_turn (" in log
 
     wait_until(shown, what="the stacks of both")
     workers(forkq)[0].kill()

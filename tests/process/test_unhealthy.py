@@ -199,7 +199,7 @@ def test_a_child_that_alone_does_not_reach_redis_is_replaced(
     (line,) = wait_events(forkq, "child does not reach redis, but others do", deadline=60)
     assert (line["child"], line["pid"]) == ("default.0", old.pid)
     wait_until(lambda: states(forkq).get("default.0") == "cut off", what="its state")
-    assert any(stack["pid"] == old.pid for stack in wait_events(forkq, "stack"))
+    assert any(stack["pid"] == old.pid for stack in wait_events(forkq, "idle processors"))
     (line,) = wait_events(forkq, REPLACING, deadline=60)
     assert line["why"].startswith("without an answer of redis for ")
     journal.wait("end", [push(redis_server, "Quick", 0.01)])

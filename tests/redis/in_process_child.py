@@ -20,6 +20,7 @@ from forkq.child.time_limits import TimeLimits
 from forkq.config.capsule import Capsule, weigh
 from forkq.limits.rules import Rulebook, Rules
 from forkq.runtime.deadlines import DeadlineTable
+from forkq.runtime.done_lines import Done, DoneValues
 from forkq.store.connection import RedisConnection
 from forkq.store.dead_set import DeadSet
 from forkq.store.outage import Outage
@@ -129,7 +130,7 @@ class InProcessChild:
         capsule = Capsule("c", ((queue, 0),), concurrency)
         outage = Outage(self.log)
         pool = RedisPool(url, size=concurrency, timeout=5, connect_timeout=2)
-        self.job_log = make_job_log(self.log)
+        self.job_log = make_job_log(self.log, self._write_done)
         self._observers = (self.job_log, *observers)
         self._connection = RedisConnection(url)
         fetches = FetchConnection(capsule, IDENTITY, self.keys, self._connection, self.log)
@@ -148,6 +149,9 @@ class InProcessChild:
         self.processors: list[Processor] = []
         self.manager = Manager(concurrency, self.fetcher, self._make_processor, self.log)
         self._pool = pool
+
+    def _write_done(self, done: DoneValues) -> None:
+        self.log.info("done", **Done(*done).values())
 
     def _make_processor(self, name: str, tally: Tally) -> Processor:
         processor = Processor(

@@ -131,6 +131,14 @@ def _limit(job: Payload, spec: JobSpec | None, complain: Complain) -> int | None
     return DEFAULT_RETRIES
 
 
+def tries(job: Payload, spec: JobSpec | None) -> int | None:
+    """How often a job is tried at most, its first run too; None if time limits it, not a number."""
+    if job.get("retry_for"):
+        return None
+    limit = _limit(job, spec, lambda error, meaning: None)
+    return 1 if limit is None else limit + 1
+
+
 def _record(job: Payload, unit: UnitOfWork, error: BaseException) -> int:
     """Writes the failure into the job; returns its retry count, 0 at the first failure."""
     _write_error(job, unit, error)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from forkq.child.boot import describe_boot_failure
 from forkq.runtime import app_loader
+from forkq.runtime.app_frames import app_traceback
 
 
 def boot_failure(app: str) -> str:
@@ -16,7 +16,7 @@ def boot_failure(app: str) -> str:
     with pytest.raises(ZeroDivisionError) as failure:
         app_loader.load_app([app])
     below_this_function = failure.tb.tb_next  # a child has only frames of forkq there
-    return describe_boot_failure(failure.value.with_traceback(below_this_function))
+    return app_traceback(failure.value.with_traceback(below_this_function))
 
 
 def test_the_traceback_begins_with_the_apps_own_first_frame(

@@ -79,6 +79,7 @@ class TestEveryKey:
         [log]
         level = "error"
         format = "json"
+        takeover = true
         [capsules.default]
         queues = ["critical,5", ["low", 1]]
         concurrency = 10
@@ -145,7 +146,7 @@ class TestEveryKey:
                 url="rediss://u:p@db:6380/4", prefix="shop:", pool=20, connect_timeout=0.5,
                 timeout=1.0,
             ),
-            log=LogSettings(level="error", format="json"),
+            log=LogSettings(level="error", format="json", takeover=True),
             capsules=(
                 Capsule(
                     "default", (("critical", 5), ("low", 1)), 10, 2, 0.0, 60.5, recycling=limits
@@ -223,6 +224,7 @@ class TestEveryKey:
             ("redis.timeout", '"5"', 'a number from 0.001 to 3600, found the string "5"'),
             ("log.level", '"INFO"', 'one of "debug", "info", "warning", "error", found the string'),
             ("log.format", '"xml"', 'one of "auto", "console", "json", "logfmt", found the string'),
+            ("log.takeover", '"no"', 'true or false, found the string "no"'),
             ("capsules.a.queues", "5", "a list of queues, each"),
             ("capsules.a.queues", '[["a", 1, 2]]', "a list of queues, each"),
             ("capsules.a.queues", '[["a", "1"]]', "a list of queues, each"),
@@ -286,7 +288,7 @@ class TestUnknownKeys:
 
     def test_a_key_like_no_other_lists_the_valid_ones(self, problems: Failer) -> None:
         (line,) = problems("[log]\nzzz = 1")
-        assert line == "FILE: log.zzz: unknown key (valid here: level, format)"
+        assert line == "FILE: log.zzz: unknown key (valid here: level, format, takeover)"
 
     def test_a_key_that_needs_quotes_is_shown_with_them(self, problems: Failer) -> None:
         (line,) = problems('[log]\n"a.b" = 1')
