@@ -6,7 +6,7 @@ docs/decisions/006).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -70,6 +70,8 @@ class Client:
         self.keys = Keys(prefix)
         self._rules = rules
         self._strict = strict_args
+        # Told of the queues of each push that Redis has taken.
+        self.pushed_to: Callable[[Iterable[str]], None] | None = None
         self._bounds = (max_payload_size, max_nesting)
         self._transport = Transport(
             checked_url(url), size=pool, timeout=timeout, connect_timeout=connect_timeout
@@ -135,6 +137,7 @@ class Client:
             raise InvalidJob(
                 f'a job is a dict like {{"class": "Name", "args": []}}, not a {_kind(job)}'
             )
+        _refuse_main(job.get("class"))
         made = {"retry": True, "queue": DEFAULT_QUEUE, "jid": jid, "created_at": now(), **job}
         made = self._checked(made)
         if len(middleware.client):
@@ -168,6 +171,8 @@ class Client:
         self._transport.push(
             (self._writes(jobs[start : start + BATCH]) for start in starts), len(jobs)
         )
+        if self.pushed_to is not None:
+            self.pushed_to({job.queue for job in jobs})
 
     def _writes(self, jobs: Sequence[_EncodedJob]) -> list[Write]:
         """The commands that push these jobs, in one round trip."""
@@ -184,6 +189,17 @@ class Client:
             writes.append(Write(("SADD", self.keys.queues, queue)))
             writes.append(Write(("LPUSH", self.keys.queue(queue), *payloads), _jids(waiting)))
         return writes
+
+
+def _refuse_main(name: object) -> None:
+    """A job that the program itself defines has a name that no worker registers. Raises
+    InvalidJob."""
+    if isinstance(name, str) and name.startswith("__main__."):
+        raise InvalidJob(
+            f"job {shown(name)} is defined in the program itself, which no worker imports under the "
+            "name __main__; define it in a module, import that here, and name the module in "
+            "`forkq start -r` (or give the job a name=)"
+        )
 
 
 def _kind(value: object) -> str:

@@ -144,6 +144,7 @@ def job(
             retries_exhausted=retries_exhausted,
             where=_full_name(function),
             arity=_arity(_signature(function, skip_self=False)),
+            module=function.__module__,
         )
         registry.add(spec)
         return FunctionJob(function, spec)
@@ -174,6 +175,7 @@ def _spec_of_class(cls: type[Job], name: str, arity: tuple[int, float]) -> JobSp
         retries_exhausted=hook("retries_exhausted"),
         where=_full_name(cls),
         arity=arity,
+        module=cls.__module__,
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +19,52 @@ else:
 _USUAL_NAME = "forkq.toml"
 
 
-def read_file(
-    path: Path | str | None, environ: Mapping[str, str], cwd: Path
-) -> tuple[Path | None, dict[str, Any]]:
-    """``path``, else FORKQ_CONFIG, else ./forkq.toml if there is one: which it is, and its
-    document. ConfigError: unusable."""
+def find_file(
+    path: Path | str | None, environ: Mapping[str, str], cwd: Path, near: Iterable[Path] = ()
+) -> tuple[Path | None, Path]:
+    """``path``, else FORKQ_CONFIG, else the first forkq.toml upwards from ``cwd``, then from each
+    folder of ``near``. And the folder at which relative paths start: that of a file that was found
+    so, else ``cwd``."""
     named = path or environ.get("FORKQ_CONFIG")
-    file = cwd / Path(named or _USUAL_NAME)
+    if named:
+        return cwd / Path(named), cwd
+    for start in (cwd, *near):
+        found = next(_upwards(start), None)
+        if found is not None:
+            return found, found.parent
+    return None, cwd
+
+
+def read_file(file: Path, named_by: str) -> dict[str, Any]:
+    """The document of ``file``, which -C or FORKQ_CONFIG may have named. ConfigError: unusable."""
     try:
         content = file.read_bytes()
     except FileNotFoundError:
-        if not named:
-            return None, {}
-        source = "-C" if path else "FORKQ_CONFIG"
-        raise ConfigError(f"{file}: no such file ({source} names it)") from None
+        raise ConfigError(f"{file}: no such file ({named_by} names it)") from None
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
-    return file, _parsed(file, content)
+    return _parsed(file, content)
+
+
+def _upwards(start: Path) -> Iterator[Path]:
+    """Each forkq.toml in ``start`` or above it. One above counts only if it is trusted: it tells
+    where jobs go, and which code the children load."""
+    if os.path.lexists(start / _USUAL_NAME):
+        yield start / _USUAL_NAME
+    for folder in start.parents:
+        if _is_trusted(folder / _USUAL_NAME, start):
+            yield folder / _USUAL_NAME
+
+
+def _is_trusted(file: Path, start: Path) -> bool:
+    """Whether it belongs to this user, root or the owner of ``start``, and is not open to all."""
+    try:
+        found, owner = file.stat(), start.stat().st_uid
+    except OSError:
+        return False
+    mine = getattr(os, "geteuid", lambda: 0)()  # Windows has none
+    is_plain = stat.S_ISREG(found.st_mode) and (os.name == "nt" or not found.st_mode & 0o002)
+    return is_plain and found.st_uid in {0, mine, owner}
 
 
 def _parsed(file: Path, content: bytes) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Precedence: flags, variables, the environment's tables, the rest of the file, de
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from .config import (
     RedisSettings,
 )
 from .cron_tables import ROWS, entry_of
-from .file import read_file
+from .file import find_file, read_file
 from .flags import misspelt_variables, read_options
 from .limit_tables import check_blocking, rulebook
 from .paths import default_pidfile, default_state_dir
@@ -37,27 +37,34 @@ from .settings import Problems, Setting, Settings, mapped, origins, overlaid, ta
 
 
 def load(
-    path: Path | None, flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path
+    path: Path | None,
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    cwd: Path,
+    near: Iterable[Path] = (),
 ) -> Config:
     """The whole configuration; ConfigError lists everything that is wrong, one problem a line.
 
-    ``flags`` are the parsed flags by name (None or empty: not given), relative paths start at
-    ``cwd``, ``environ`` is the process's environment.
+    ``flags`` are the parsed flags by name (None or empty: not given), ``environ`` is the process's
+    environment. forkq.toml is looked for upwards from ``cwd``, then from the folders ``near``.
     """
-    source, document = read_file(path or flags.get("config"), environ, cwd)
+    named = path or flags.get("config")
+    source, folder = find_file(named, environ, cwd, near)
+    document = read_file(source, "-C" if named else "FORKQ_CONFIG") if source else {}
     problems = Problems()
     options, capsule = _options(flags, environ, problems)
     checker = Checker(source, FILE, problems)
     settings = checker.table(FILE, document)
     problems += misspelt_variables(environ, checker.variables)
     environment = _environment(settings, options, environ)
-    settings = _with_environment(settings, environment, source, problems)
+    is_asked_for = bool(flags.get("environment"))
+    settings = _with_environment(settings, environment, is_asked_for, source, problems)
     settings = overlaid(settings, options)
     settings = overlaid(settings, _for_capsule(settings, capsule, problems))
     settings = _expanded(settings, environ, problems)
     if problems:
         raise ConfigError("\n".join(problems))
-    return _build(settings, source, environ, cwd)
+    return _build(settings, source, environ, folder)
 
 
 def _options(
@@ -81,15 +88,23 @@ def _environment(settings: Settings, options: Settings, environ: Mapping[str, st
 
 
 def _with_environment(
-    settings: Settings, name: str, source: Path | None, problems: Problems
+    settings: Settings, name: str, is_asked_for: bool, source: Path | None, problems: Problems
 ) -> Settings:
-    """The file's settings, with its tables of the environment ``name`` laid over them."""
+    """The file's settings, with its tables of the environment ``name`` laid over them. One that
+    -e names must exist; another one must not be a misspelling."""
     environments = table_of(settings, "environments")
-    near = None if name in environments else nearest(name, environments, 0.75)
-    if near is not None:
+    near = nearest(name, environments, 0.75)
+    known = name in environments or name == DEFAULT_ENVIRONMENT
+    if name not in environments and near is not None:
         problems.append(
             f"{source}: environments: there is none called {name}, the nearest one is {near}; if "
             f"both exist, add an empty table [environments.{name}]"
+        )
+    elif is_asked_for and not known:
+        there = ", ".join([DEFAULT_ENVIRONMENT, *environments])
+        problems.append(
+            f"-e {name}: {source or 'no forkq.toml was found, so it'} has no [environments.{name}];"
+            f" there is {there}"
         )
     base = {key: table for key, table in settings.items() if key != "environments"}
     return overlaid(base, table_of(environments, name))

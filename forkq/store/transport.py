@@ -23,6 +23,7 @@ Command: TypeAlias = "tuple[Any, ...]"
 # The modules that forkq imports late, on first use.
 _LATE: Final = (
     "forkq.store.delivery",
+    "forkq.store.unserved_queues",
     "forkq.config.load",
     "forkq.config.private_files",
     "forkq.cron.entry",
