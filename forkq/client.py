@@ -196,9 +196,8 @@ def _refuse_main(name: object) -> None:
     InvalidJob."""
     if isinstance(name, str) and name.startswith("__main__."):
         raise InvalidJob(
-            f"job {shown(name)} is defined in the program itself, which no worker imports under the "
-            "name __main__; define it in a module, import that here, and name the module in "
-            "`forkq start -r` (or give the job a name=)"
+            f"job {shown(name)} is defined in the program itself, and no worker knows it by that "
+            "name; define it in a module, import that here, and name the module in `forkq start -r`"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, ParamSpec, TypeVar, overload
 
 from . import registry
 from .current_job import CurrentJob
@@ -12,6 +12,11 @@ from .errors import ForkqError, InvalidJob
 from .push import PerformAsync, PerformBulk, PerformLater, Pusher, SetOptions
 from .registry import JobSpec
 from .wire.payload import validate
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .signatures import JobOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,7 +85,7 @@ class Job:
         if self._running is not None:
             self._running.progress(done, total, note)
 
-    def __init_subclass__(cls, *, name: str | None = None, **options: Any) -> None:
+    def __init_subclass__(cls, *, name: str | None = None, **options: Unpack[JobOptions]) -> None:
         super().__init_subclass__()
         cls._options = _checked(options, cls, cls._options)
         if not hasattr(cls, "perform"):
@@ -119,7 +124,7 @@ def job(
     name: str | None = None,
     retry_in: registry.RetryIn | None = None,
     retries_exhausted: registry.Exhausted | None = None,
-    **options: Any,
+    **options: Unpack[JobOptions],
 ) -> Callable[[Callable[P, R]], FunctionJob[P, R]]: ...
 
 

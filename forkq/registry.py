@@ -16,7 +16,8 @@ Payload: TypeAlias = "dict[str, Any]"
 RetryIn: TypeAlias = "Callable[[int, BaseException, Payload], Any]"
 Exhausted: TypeAlias = "Callable[[Payload, BaseException], Any]"
 DeathHandler: TypeAlias = "Callable[[Payload, BaseException], Any]"
-ErrorHandler: TypeAlias = "Callable[[BaseException, dict[str, Any]], Any]"
+ErrorContext: TypeAlias = "dict[str, Any]"
+ErrorHandler: TypeAlias = "Callable[[BaseException, ErrorContext], Any]"
 
 EVENTS: Final = ("startup", "quiet", "shutdown", "exit", "fork", "leader")
 

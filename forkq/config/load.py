@@ -143,14 +143,15 @@ def _expanded(settings: Settings, environ: Mapping[str, str], problems: Problems
 
 
 def _build(
-    settings: Settings, source: Path | None, environ: Mapping[str, str], cwd: Path
+    settings: Settings, source: Path | None, environ: Mapping[str, str], folder: Path
 ) -> Config:
     """The checked settings put together; a value that was not given is its dataclass's default."""
     values = mapped(settings, lambda setting: setting.value)
     forkq = values["forkq"]
     tag = forkq.get("tag", "")
-    forkq["pidfile"] = cwd / (forkq.get("pidfile") or default_pidfile(environ, cwd, tag))
-    forkq["state_dir"] = cwd / (forkq.get("state_dir") or default_state_dir(environ, cwd, tag))
+    state_dir = forkq.get("state_dir") or default_state_dir(environ, folder, tag)
+    forkq["pidfile"] = folder / (forkq.get("pidfile") or default_pidfile(environ, folder, tag))
+    forkq["state_dir"] = folder / state_dir
     rules = rulebook(values, source)
     recycling = {key: forkq.pop(key) for key in RECYCLING if key in forkq}
     shared = {key: forkq[key] for key in INHERITED if key in forkq} | recycling
@@ -167,6 +168,7 @@ def _build(
         cron=tuple(map(entry_of, values.get("cron", ()))),
         rules=rules,
         source=source,
+        folder=folder,
         origins=given,
     )
 

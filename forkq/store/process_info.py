@@ -1,4 +1,4 @@
-"""What forkq's children and Sidekiq's processes write about themselves, as far as others read it."""
+"""What forkq's children and Sidekiq's processes write about themselves: how others read it."""
 
 from __future__ import annotations
 
