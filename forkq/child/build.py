@@ -22,6 +22,7 @@ from ..wire.lease import UnitOfWork
 from .cron.claim import Claim
 from .cron.outcome import CronOutcomes
 from .cron.publish import Publisher
+from .debugger import NoTimeLimits
 from .failure.settle import Settler
 from .fetch.fetch_connection import FetchConnection
 from .fetch.fetcher import Fetcher
@@ -115,6 +116,8 @@ class Builder:
 
     def _make_limits(self) -> TimeLimits:
         soft, hard = self._capsule.job_timeout, self._capsule.job_hard_timeout
+        if self._config.foreground:
+            return NoTimeLimits(self._log)
         return TimeLimits(self._log, soft, hard, self._assignment.deadlines)
 
     def _make_settler(self, fetcher: Fetcher, pool: RedisPool) -> Settler:

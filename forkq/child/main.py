@@ -40,6 +40,7 @@ from ..runtime.pipe import (
     send,
 )
 from ..runtime.stack_dump import dump_stacks
+from . import debugger
 from .boot import BootWatch, describe_boot_failure, start_threads
 from .build import Builder
 from .lifecycle import Election, call_handlers
@@ -76,6 +77,8 @@ def main(config: Config, assignment: Assignment) -> int:
 
 def _boot(config: Config, assignment: Assignment, term_fd: int, orders: Reader[Order]) -> Child:
     """Loads the app, and makes and starts the child. Raises what the app raises."""
+    if config.foreground:
+        debugger.install()
     call_handlers("fork", log.logger())
     default_client.serve(config)  # before the app, which may configure another address
     load_app(config.app)
