@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -33,6 +34,8 @@ def for_development(config: Config, *, reload: bool, foreground: bool) -> Config
         config = _for_debugger(config)
     if reload:
         check_installed()
+        # Python would take the bytecode of an earlier save for that of one in the same second.
+        sys.dont_write_bytecode = True
         config = replace(config, reload=True, preload=False)
     return config
 

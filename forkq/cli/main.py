@@ -35,6 +35,7 @@ _COMMANDS = {
     "stop": "lifecycle",
     "status": "lifecycle",
     "push": "push",
+    "shell": "shell",
     "find": "jobs",
     "running": "jobs",
     "stuck": "jobs",

@@ -35,7 +35,6 @@ class Reload:
         """The code has changed: every child that was forked before now is replaced once."""
         self._log.info("reload: the code has changed; each child is replaced")
         self._changed_at = time.monotonic()
-        self._replacements.end_pauses()
         self._waiting = {slot for slot in self._children.slots if slot.capsule is not None}
         for slot in self._waiting:
             slot.boot_failures = 0  # the next failure is another one, and is logged
@@ -51,5 +50,6 @@ class Reload:
             elif child.born >= self._changed_at:
                 self._waiting.discard(slot)
             elif child.was_ready and slot not in self._replacements:
+                self._replacements.end_pauses()  # of a failure of the older code
                 self._replacements.begin(child, "reload")
                 self._waiting.discard(slot)

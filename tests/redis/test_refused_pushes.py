@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from redis import Redis
 
 import forkq
 from forkq import default_client, registry
+from forkq.cli import shell
 from forkq.cli.config import config as config_command
 from forkq.cli.main import _run
 from forkq.errors import InvalidJob
@@ -155,3 +157,40 @@ def test_config_check_lists_the_jobs_and_fails_for_a_queue_that_no_capsule_serve
     left_out = check("--no-import")
     assert left_out.return_value == 0
     assert "Typo" not in left_out.output
+
+
+# forkq shell: the same app, at a prompt
+
+
+def test_the_shell_has_the_jobs_of_the_app_and_its_redis(
+    folder: Path, redis: Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, errors = run(capsys, "shell", "-c", "print(welcome.perform_async(7), forkq.Job)")
+    assert (code, errors) == (0, "")
+    [job] = pushed(redis, "mail")
+    assert job["args"] == [7]
+
+
+def test_the_shell_is_ipython_if_it_is_there_else_pythons_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = iter(["print(welcome.name)"])
+
+    def read(prompt: str = "") -> str:
+        for line in typed:
+            return line
+        raise EOFError
+
+    monkeypatch.setattr(shell, "find_spec", lambda name: None)
+    monkeypatch.setattr("builtins.input", read)
+    code, out, banner = run(capsys, "shell")
+    assert code == 0
+    assert out.splitlines()[0] == name_in(folder)
+    assert "jobs: typo, welcome" in banner
+
+    started: list[dict[str, Any]] = []
+    fake = SimpleNamespace(start_ipython=lambda argv, user_ns: started.append(user_ns))
+    monkeypatch.setitem(sys.modules, "IPython", fake)
+    monkeypatch.setattr(shell, "find_spec", lambda name: name)
+    assert run(capsys, "shell")[0] == 0
+    assert {"welcome", "typo", "forkq"} <= set(started[0])
