@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from . import registry
 from .client import Client
-from .errors import ServerUnavailable
+from .errors import ConfigError, ServerUnavailable
 from .wire.redis_url import EMBEDDED
 
 if TYPE_CHECKING:
@@ -98,6 +98,8 @@ def address(config: Config) -> str:
     """
     if config.redis.url != EMBEDDED:
         return config.redis.url
+    if not hasattr(os, "fork"):
+        raise ConfigError("the embedded server needs a Unix; give the URL of a Redis server")
     from .config.private_files import read_trusted  # noqa: PLC0415 - see the module's docstring
 
     note = config.url_file
@@ -153,4 +155,5 @@ def _after_fork_in_child() -> None:
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_after_fork_in_child)

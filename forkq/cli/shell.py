@@ -1,4 +1,4 @@
-"""``forkq shell``: Python with the app loaded, its jobs at hand, and pushes that reach its Redis."""
+"""``forkq shell``: Python with the app loaded, its jobs at hand, and pushes to its Redis."""
 
 from __future__ import annotations
 

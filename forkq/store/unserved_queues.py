@@ -84,4 +84,5 @@ def _warning(name: str, served: Iterable[str]) -> str:
 
 
 atexit.register(finish)
-os.register_at_fork(before=finish)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(before=finish)
