@@ -23,8 +23,10 @@ from tests.support.tree import CHECKOUT
 
 # asyncio and redis-py choose by sys.platform what they import, so they come first.
 WITHOUT_UNIX = """
-import asyncio, concurrent.futures.thread, logging, multiprocessing, os, random, redis, select
-import signal, socket, subprocess, sys, tempfile, threading
+import select, subprocess
+del select.poll, select.epoll
+import asyncio, concurrent.futures.thread, logging, multiprocessing, os, random, redis
+import signal, socket, sys, tempfile, threading
 
 ABSENT = {
     os: '''fork forkpty register_at_fork getuid geteuid getgid getegid getpgid setsid setpgid killpg
@@ -32,7 +34,6 @@ ABSENT = {
         O_NOCTTY WNOHANG set_blocking getloadavg''',
     signal: '''SIGUSR1 SIGUSR2 SIGHUP SIGCHLD SIGTSTP SIGTTIN SIGTTOU SIGKILL SIGPIPE SIGQUIT
         SIGALRM pthread_sigmask sigpending sigwait alarm''',
-    select: "epoll",  # redis-py uses poll where sys.platform is not win32
     socket: "AF_UNIX MSG_DONTWAIT socketpair SO_REUSEPORT TCP_USER_TIMEOUT",
 }
 for module, names in ABSENT.items():
@@ -45,7 +46,7 @@ for name in ("fcntl", "grp", "pwd", "resource", "syslog", "termios", "tty", "pty
 PUSHES = """
 import forkq, jobs
 print(jobs.mail.perform_async(1), jobs.mail.perform_in(60, 2), *jobs.mail.perform_bulk([[3], [4]]))
-print(len(forkq.Queue("mail")))
+print(forkq.Queue("mail").size)
 try:
     forkq.configure("embedded").push({"class": "X", "args": []})
 except forkq.ForkqError as error:
