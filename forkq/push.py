@@ -104,6 +104,7 @@ class Pusher(Generic[P]):
     def perform_bulk(self, rows: Iterable[Any], *, at: When = None) -> list[str]:
         """Pushes one job per argument list, 1,000 a round trip. Returns their jids.
 
+        A row is a tuple, which type checkers check, or a list, which they do not.
         Nothing is pushed if a row is wrong. If Redis fails meanwhile, the error has the jids of the
         jobs that are in Redis (``pushed``) and of those that may be (``unknown``).
         """
