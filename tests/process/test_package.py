@@ -109,7 +109,7 @@ def interpreter(version: str) -> str | None:
     """A Python of this version that can make virtual environments; as `make test-all` finds it."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
     usable = "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2])"
-    for candidate in (f"python{version}", *pyenv.glob(f"{version}.*/bin/python")):
+    for candidate in (f"python{version}", *map(str, pyenv.glob(f"{version}.*/bin/python"))):
         try:
             done = subprocess.run(
                 [candidate, "-c", usable], capture_output=True, text=True, check=False
@@ -117,5 +117,5 @@ def interpreter(version: str) -> str | None:
         except OSError:
             continue
         if done.stdout.strip() == version:
-            return str(candidate)
+            return candidate
     return None
