@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import middleware
 from .client import Client
+from .current_job import CurrentJob as JobContext
 from .current_job import current_job, lease_lost
 from .default_client import configure
 from .errors import (
@@ -30,9 +31,23 @@ from .errors import (
 )
 from .every import every
 from .job import Job, job
+from .middleware import Middleware, NextCall
 from .process_state import is_leader, stopping
-from .registry import DISCARD, KILL, on, on_death, on_error
+from .registry import (
+    DISCARD,
+    KILL,
+    DeathHandler,
+    ErrorContext,
+    ErrorHandler,
+    Event,
+    Exhausted,
+    RetryIn,
+    on,
+    on_death,
+    on_error,
+)
 from .version import __version__
+from .wire.payload import Payload
 
 if TYPE_CHECKING:
     from . import api
@@ -43,12 +58,22 @@ __all__ = [
     "KILL",
     "CannotSave",
     "Client",
+    "DeathHandler",
+    "ErrorContext",
+    "ErrorHandler",
+    "Event",
+    "Exhausted",
     "ForkqError",
     "InvalidJob",
     "InvalidSchedule",
     "Job",
+    "JobContext",
+    "Middleware",
+    "NextCall",
     "NotPermitted",
+    "Payload",
     "Queue",
+    "RetryIn",
     "ServerFull",
     "ServerReadOnly",
     "ServerRefused",

@@ -6,7 +6,7 @@ docs/decisions/006).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -85,6 +85,8 @@ class Client:
         self.keys = Keys(prefix)
         self._rules = rules
         self._strict = strict_args
+        # Told of the queues of each push that Redis has taken.
+        self.pushed_to: Callable[[Iterable[str]], None] | None = None
         self._bounds = (max_payload_size, max_nesting)
         self._transport = Transport(
             checked_url(url), size=pool, timeout=timeout, connect_timeout=connect_timeout
@@ -162,6 +164,7 @@ class Client:
             raise InvalidJob(
                 f'a job is a dict like {{"class": "Name", "args": []}}, not a {_kind(job)}'
             )
+        _refuse_main(job.get("class"))
         made = {"retry": True, "queue": DEFAULT_QUEUE, "jid": jid, "created_at": now(), **job}
         made = self._checked(made)
         if len(middleware.client):
@@ -215,6 +218,8 @@ class Client:
         self._transport.push(
             (self._writes(jobs[start : start + BATCH]) for start in starts), len(jobs)
         )
+        if self.pushed_to is not None:
+            self.pushed_to({job.queue for job in jobs})
 
     def _writes(self, jobs: Sequence[_EncodedJob]) -> list[Write]:
         """The commands that push these jobs, in one round trip."""
@@ -238,6 +243,16 @@ def _enqueued_now(job: _EncodedJob) -> _EncodedJob:
     if job.at is not None:
         return job
     return job._replace(payload=dumps({**loads(job.payload), "enqueued_at": now()}))
+
+
+def _refuse_main(name: object) -> None:
+    """A job that the program itself defines has a name that no worker registers. Raises
+    InvalidJob."""
+    if isinstance(name, str) and name.startswith("__main__."):
+        raise InvalidJob(
+            f"job {shown(name)} is defined in the program itself, and no worker knows it by that "
+            "name; define it in a module, import that here, and name the module in `forkq start -r`"
+        )
 
 
 def _kind(value: object) -> str:

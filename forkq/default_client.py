@@ -6,14 +6,17 @@ when the first address is looked up. A fork waits for that import (``_LATE`` in 
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import registry
 from .client import Client
-from .errors import ServerUnavailable
+from .errors import ConfigError, ServerUnavailable
 from .store.transport import is_diverted
 from .wire.redis_url import EMBEDDED
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 _default: Client | None = None
 _server_config: Config | None = None
+_announced = False
 _lock = threading.Lock()
 
 
@@ -35,14 +39,18 @@ def configure(
 ) -> Client:
     """Sets where job classes of this process push to, and returns that client.
 
-    What is not given here comes from the environment (``FORKQ_REDIS``, ``REDIS_URL``, ...), the
-    forkq.toml of the working directory, and the defaults, as for the server. In a child it comes
-    from the server's configuration. Raises ConfigError.
+    What is not given here comes from the environment (``FORKQ_REDIS``, ``REDIS_URL``, ...), a
+    forkq.toml (upwards from the working directory, then from the modules that define jobs and the
+    program), and the defaults, as for the server. In a child it comes from the server's
+    configuration. Raises ConfigError.
     """
     config = _server_config
     if url is not None or config is None:
         config = _load_config(url, os.environ if environ is None else environ)
-    return use(config, prefix=prefix, strict_args=strict_args)
+        announce_localhost(config)
+    client = use(config, prefix=prefix, strict_args=strict_args)
+    _warn_of_unserved_queues(client, config)
+    return client
 
 
 def use(
@@ -71,7 +79,7 @@ def serve(config: Config) -> None:
     ``configure`` with another URL."""
     global _server_config  # noqa: PLW0603 - the master gives it to this process once
     _server_config = config
-    use(config)
+    _warn_of_unserved_queues(use(config), config)
 
 
 def default() -> Client:
@@ -112,6 +120,8 @@ def address(config: Config) -> str:
     """
     if config.redis.url != EMBEDDED:
         return config.redis.url
+    if not hasattr(os, "fork"):
+        raise ConfigError("the embedded server needs a Unix; give the URL of a Redis server")
     from .config.private_files import read_trusted  # noqa: PLC0415 - see the module's docstring
 
     note = config.url_file
@@ -129,7 +139,39 @@ def address(config: Config) -> str:
 def _load_config(url: str | None, environ: Mapping[str, str]) -> Config:
     from .config.load import load  # noqa: PLC0415 - see the module's docstring
 
-    return load(None, {"redis": url} if url else {}, environ, Path.cwd())
+    return load(None, {"redis": url} if url else {}, environ, Path.cwd(), _app_folders())
+
+
+def _app_folders() -> Iterator[Path]:
+    """The folders of the modules that define jobs, in their order, and that of the program."""
+    for name in (*registry.modules(), "__main__"):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file:
+            yield Path(file).absolute().parent
+
+
+def announce_localhost(config: Config) -> None:
+    """Logs once that nothing tells this process where Redis is, if so."""
+    global _announced  # noqa: PLW0603 - said once in a process
+    if _announced or config.source is not None or config.origin("redis.url").kind != "default":
+        return
+    _announced = True
+    logging.getLogger("forkq").warning(
+        "there is no forkq.toml, FORKQ_REDIS or REDIS_URL: jobs are pushed to %s", config.redis.url
+    )
+
+
+def _warn_of_unserved_queues(client: Client, config: Config) -> None:
+    """Makes the client warn once of each queue that no capsule and no living process serves."""
+    from .store.unserved_queues import UnservedQueues  # noqa: PLC0415 - see the module's docstring
+
+    names = config.queue_names if _has_capsules(config) else ()
+    client.pushed_to = UnservedQueues(address(config), client.keys, names)
+
+
+def _has_capsules(config: Config) -> bool:
+    """Whether it says which queues are worked on. Without a file, it may be another's."""
+    return config.source is not None or config is _server_config
 
 
 def _after_fork_in_child() -> None:
@@ -137,4 +179,5 @@ def _after_fork_in_child() -> None:
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
-from typing import Any, ClassVar, Final, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, ParamSpec, TypeVar, overload
 
 from . import registry
 from .current_job import CurrentJob
@@ -20,6 +20,11 @@ from .push import (
 )
 from .registry import JobSpec
 from .wire.payload import validate
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .signatures import JobOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,7 +93,7 @@ class Job:
         if self._running is not None:
             self._running.progress(done, total, note)
 
-    def __init_subclass__(cls, *, name: str | None = None, **options: Any) -> None:
+    def __init_subclass__(cls, *, name: str | None = None, **options: Unpack[JobOptions]) -> None:
         super().__init_subclass__()
         cls._options = _checked(options, cls, cls._options)
         if not hasattr(cls, "perform"):
@@ -133,7 +138,7 @@ def job(
     name: str | None = None,
     retry_in: registry.RetryIn | None = None,
     retries_exhausted: registry.Exhausted | None = None,
-    **options: Any,
+    **options: Unpack[JobOptions],
 ) -> Callable[[Callable[P, R]], FunctionJob[P, R]]: ...
 
 
@@ -158,6 +163,7 @@ def job(
             retries_exhausted=retries_exhausted,
             where=_full_name(function),
             arity=_arity(_signature(function, skip_self=False)),
+            module=function.__module__,
         )
         registry.add(spec)
         return FunctionJob(function, spec)
@@ -188,6 +194,7 @@ def _spec_of_class(cls: type[Job], name: str, arity: tuple[int, float]) -> JobSp
         retries_exhausted=hook("retries_exhausted"),
         where=_full_name(cls),
         arity=arity,
+        module=cls.__module__,
     )
 
 

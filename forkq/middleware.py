@@ -8,15 +8,17 @@ that returns None vetoes the push. On the server side ``call()`` runs the inner 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from .errors import ForkqError
+
+NextCall: TypeAlias = "Callable[[], Any]"
 
 
 class Middleware(Protocol):
     """Wraps a push or a run. ``job`` is the loaded payload and may be changed in place."""
 
-    def __call__(self, job: dict[str, Any], call: Callable[[], Any], /) -> Any: ...
+    def __call__(self, job: dict[str, Any], call: NextCall, /) -> Any: ...
 
 
 class Chain:

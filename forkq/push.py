@@ -8,7 +8,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    cast,
+    overload,
+)
 
 from .client import in_row
 from .default_client import default
@@ -16,7 +27,28 @@ from .errors import InvalidJob, MissingAttribute
 from .wire.payload import validate
 from .wire.times import Moment, due
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .signatures import (
+        A,
+        B,
+        C,
+        JobOptions,
+        TakesAll,
+        TakesOneOrTwo,
+        TakesOneToThree,
+        TakesTwoOrThree,
+        Ts,
+    )
+
+    # A tuple is checked against the job's parameters, a list is not.
+    OneOrTwo = tuple[A] | tuple[A, B] | list[Any]
+    TwoOrThree = tuple[A, B] | tuple[A, B, C] | list[Any]
+    OneToThree = tuple[A] | tuple[A, B] | tuple[A, B, C] | list[Any]
+
 P = ParamSpec("P")
+When: TypeAlias = "Moment | Sequence[Moment] | None"
 
 _NAMED: Final = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 
@@ -58,11 +90,30 @@ class Pusher(Generic[P]):
         """Schedules the job at ``moment`` (an aware datetime or epoch seconds). Returns its jid."""
         return self._push(args, kwargs, {"at": _moment(moment)})
 
+    @overload
     def perform_bulk(
-        self, rows: Iterable[Sequence[Any]], *, at: Moment | Sequence[Moment] | None = None
-    ) -> list[str]:
+        self: TakesAll[Unpack[Ts]], rows: Iterable[tuple[Unpack[Ts]] | list[Any]], *, at: When = ...
+    ) -> list[str]: ...
+
+    @overload
+    def perform_bulk(
+        self: TakesOneOrTwo[A, B], rows: Iterable[OneOrTwo[A, B]], *, at: When = ...
+    ) -> list[str]: ...
+
+    @overload
+    def perform_bulk(
+        self: TakesTwoOrThree[A, B, C], rows: Iterable[TwoOrThree[A, B, C]], *, at: When = ...
+    ) -> list[str]: ...
+
+    @overload
+    def perform_bulk(
+        self: TakesOneToThree[A, B, C], rows: Iterable[OneToThree[A, B, C]], *, at: When = ...
+    ) -> list[str]: ...
+
+    def perform_bulk(self, rows: Iterable[Any], *, at: When = None) -> list[str]:
         """Pushes one job per argument list, 1,000 a round trip. Returns their jids.
 
+        A row is a tuple, which type checkers check, or a list, which they do not.
         Nothing is pushed if a row is wrong. If Redis fails meanwhile, the error has the jids of the
         jobs that are in Redis (``pushed``) and of those that may be (``unknown``).
         """
@@ -73,12 +124,12 @@ class Pusher(Generic[P]):
         when = {} if at is None else {"at": at}
         return default().push_bulk({**self._options, "class": self.name, "args": checked, **when})
 
-    def set(self, **options: Any) -> Pusher[P]:
+    def set(self, more: Mapping[str, Any] = {}, /, **options: Unpack[JobOptions]) -> Pusher[P]:
         """The same job with other options (``queue``, ``retry``, ``tags``, ...) for this push.
 
-        Keys that forkq does not know stay in the payload, as they do in Sidekiq.
+        ``more`` are keys that forkq does not know. They stay in the payload, as they do in Sidekiq.
         """
-        changed = {**self._options, **options}
+        changed = {**self._options, **more, **options}
         validate({**changed, "class": self.name, "args": []}, "off")
         return Pusher(self.name, self._signature, changed)
 
@@ -127,14 +178,23 @@ class PerformLater:
         return cast("Callable[Concatenate[Moment, P], str]", getattr(_pusher(owner), self._name))
 
 
+if TYPE_CHECKING:
+
+    class BulkPush(Pusher[P]):
+        __call__ = Pusher.perform_bulk
+
+    class WithOptions(Pusher[P]):
+        __call__ = Pusher.set
+
+
 class PerformBulk:
-    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> Callable[..., list[str]]:
-        return _pusher(owner).perform_bulk
+    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> BulkPush[P]:
+        return cast("BulkPush[P]", _pusher(owner).perform_bulk)
 
 
 class SetOptions:
-    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> Callable[..., Pusher[P]]:
-        return cast("Callable[..., Pusher[P]]", _pusher(owner).set)
+    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> WithOptions[P]:
+        return cast("WithOptions[P]", _pusher(owner).set)
 
 
 def _pusher(owner: Any) -> Pusher[Any]:

@@ -16,7 +16,8 @@ Payload: TypeAlias = "dict[str, Any]"
 RetryIn: TypeAlias = "Callable[[int, BaseException, Payload], Any]"
 Exhausted: TypeAlias = "Callable[[Payload, BaseException], Any]"
 DeathHandler: TypeAlias = "Callable[[Payload, BaseException], Any]"
-ErrorHandler: TypeAlias = "Callable[[BaseException, dict[str, Any]], Any]"
+ErrorContext: TypeAlias = "dict[str, Any]"
+ErrorHandler: TypeAlias = "Callable[[BaseException, ErrorContext], Any]"
 
 EVENTS: Final = ("startup", "quiet", "shutdown", "exit", "fork", "leader")
 
@@ -37,7 +38,7 @@ KILL: Final = Verdict("KILL")
 class JobSpec:
     """One registered job. ``make`` takes a CurrentJob and returns the function to call with the
     arguments; ``options`` are the default keys of its payloads; ``where`` is the full name of its
-    definition; ``arity`` is the smallest and the largest number of arguments."""
+    definition, in ``module``; ``arity`` is the smallest and the largest number of arguments."""
 
     name: str
     make: Callable[[Any], Callable[..., Any]]
@@ -46,6 +47,7 @@ class JobSpec:
     retries_exhausted: Exhausted | None = None
     where: str = ""
     arity: tuple[int, float] = (0, float("inf"))
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,11 @@ def lookup(name: str) -> JobSpec:
 def names() -> list[str]:
     """All registered names, sorted."""
     return sorted(_jobs)
+
+
+def modules() -> list[str]:
+    """The names of the modules that define jobs, in order of registration."""
+    return list(dict.fromkeys(spec.module for spec in _jobs.values() if spec.module))
 
 
 def on(event: Event) -> Callable[[Handler], Handler]:

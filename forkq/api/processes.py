@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
-from ..errors import MalformedPayload
-from ..wire.payload import bounded
+from ..store.process_info import UNREADABLE, process_info
 from .query import ask, ask_leniently, keys, texts
 
 _FIELDS: Final = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us")
@@ -41,25 +37,6 @@ class Process:
     version: str
 
 
-class _Capsule(msgspec.Struct):
-    weights: dict[str, int] = {}
-
-
-class _Info(msgspec.Struct):
-    """What Sidekiq and forkq write under ``info``. Sidekiq 8.1.2 writes ``concurrency`` as a field
-    of the record instead, and plans to drop ``queues`` in 9.0."""
-
-    hostname: str
-    pid: int
-    started_at: float
-    concurrency: int = 0
-    capsules: dict[str, _Capsule] = {}
-    queues: tuple[str, ...] = ()
-    tag: str | None = ""
-    labels: tuple[str, ...] = ()
-    version: str = ""
-
-
 def processes() -> list[Process]:
     """Every process whose record has not expired, by host and age. Raises ServerUnavailable."""
     return living(identities())
@@ -85,13 +62,13 @@ def _process(identity: str, record: Any) -> Process | None:
     """The record of one process; None if it is missing or cannot be read."""
     try:
         raw, concurrency, busy, beat, quiet, rss, rtt = record
-        info = msgspec.json.decode(bounded(raw), type=_Info)
+        info = process_info(raw)
         return Process(
             identity=identity,
             hostname=info.hostname,
             pid=info.pid,
             tag=info.tag or "",
-            queues=info.queues or _queues(info.capsules),
+            queues=info.all_queues,
             concurrency=int(concurrency or info.concurrency),
             busy=int(busy or 0),
             quiet=quiet == b"true",
@@ -102,15 +79,5 @@ def _process(identity: str, record: Any) -> Process | None:
             labels=info.labels,
             version=info.version,
         )
-    except (
-        TypeError,
-        ValueError,
-        RecursionError,
-        MalformedPayload,
-    ):  # msgspec's errors are ValueErrors
+    except UNREADABLE:
         return None
-
-
-def _queues(capsules: Mapping[str, _Capsule]) -> tuple[str, ...]:
-    """The queues of all capsules, each once."""
-    return tuple(dict.fromkeys(name for each in capsules.values() for name in each.weights))

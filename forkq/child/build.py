@@ -24,6 +24,7 @@ from ..wire.lease import UnitOfWork
 from .cron.claim import Claim
 from .cron.outcome import CronOutcomes
 from .cron.publish import Publisher
+from .debugger import NoTimeLimits
 from .failure.settle import Settler
 from .fetch.fetch_connection import FetchConnection
 from .fetch.fetcher import Fetcher
@@ -118,6 +119,8 @@ class Builder:
     def _make_limits(self) -> TimeLimits:
         soft, hard = self._capsule.job_timeout, self._capsule.job_hard_timeout
         file = self._assignment.deadlines
+        if self._config.foreground:
+            return NoTimeLimits(self._log)
         table = None if file is None else DeadlineTable(file, self._capsule.concurrency)
         return TimeLimits(self._log, soft, hard, table)
 

@@ -42,6 +42,7 @@ from ..runtime.pipe import (
 )
 from ..runtime.stack_dump import dump_stacks
 from ..wire.printable import class_and_jid
+from . import debugger
 from .boot import BootWatch, start_threads
 from .build import Builder
 from .lifecycle import Election, call_handlers
@@ -80,6 +81,8 @@ def main(config: Config, assignment: Assignment) -> int:
 
 def _boot(config: Config, assignment: Assignment, term_fd: int, orders: Reader[Order]) -> Child:
     """Loads the app, and makes and starts the child. Raises what the app raises."""
+    if config.foreground:
+        debugger.install()
     call_handlers("fork", log.logger())
     default_client.serve(config)  # before the app, which may configure another address
     load_app(config.app)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import click
 
+from .. import registry
 from ..config.capsule import Capsule
 from ..config.config import Config
 from ..config.effective import Effective, effective
 from ..config.limit_tables import warnings
 from ..cron.entry import Entry
 from ..cron.zones import zone_of
-from ..limits.patterns import is_pattern
+from ..limits.patterns import is_pattern, matches_any
 from ..limits.rate_text import rate_text
 from ..limits.rules import Rules
 from ..wire.redis_url import redacted_url
-from .options import configuration, json_option, runs_tree
+from .app import import_app, queue_of, unserved_jobs
+from .options import app_options, configuration, json_option, runs_tree
 from .output import as_json, echo, facts, table
-from .queues import warn_of_unserved_queue
+from .queues import report_unserved_queue
 
 _TIME = "%a %Y-%m-%d %H:%M:%S %Z"
 
@@ -34,20 +37,42 @@ def config() -> None:
 @config.command()
 @click.option("-C", "--config", metavar="FILE", help="Configuration [./forkq.toml].")
 @click.option("-e", "--environment", metavar="E", help="Which environment's tables apply.")
-def check(**flags: Any) -> int:
-    """Check the configuration and show a summary. Exit code 2 if it is wrong.
+@app_options
+def check(no_import: bool, **flags: Any) -> int:
+    """Check the configuration, import the app, and show a summary with its jobs.
 
-    A warning changes no exit code: another host may serve the queue that it names.
+    Exit code 2 if the configuration is wrong, 3 if the app cannot be imported, 1 if no capsule
+    serves the queue of a job or of a periodic job of the file. A warning changes no exit code.
     """
     found = configuration(**flags)
     echo(_summary(found))
     for warning in warnings(found.rules, found.capsules):
         echo(f"warning: {found.source}: {warning}", err=True)
-    for entry in found.cron:
-        queue = entry.job.get("queue")  # None: the job's own, which only the app knows
-        if queue is not None:
-            warn_of_unserved_queue(queue, found, "", f" of the periodic job {entry.name!r}")
-    return 0
+    wrong = list(_unserved_entries(found))
+    if found.app and not no_import:
+        import_app(found.app)
+        echo(_jobs())
+        wrong += [(queue_of(spec), f" of the job {spec.name!r}") for spec in unserved_jobs(found)]
+    for queue, whose in wrong:
+        report_unserved_queue(queue, found, whose)
+    return 1 if wrong else 0
+
+
+def _unserved_entries(config: Config) -> Iterator[tuple[str, str]]:
+    """The queues of periodic jobs that no capsule serves, and whose they are."""
+    for entry in config.cron:
+        queue = entry.job.get("queue")  # None: the job's own
+        if queue is not None and not matches_any(queue, config.queue_names):
+            yield queue, f" of the periodic job {entry.name!r}"
+
+
+def _jobs() -> str:
+    """The jobs of the app that was imported, with their queues."""
+    specs = [registry.lookup(name) for name in registry.names()]
+    return facts(
+        [("job", f"{spec.name}: queue {queue_of(spec)}") for spec in specs]
+        or [("job", "none: the app has registered no job")]
+    )
 
 
 @config.command()

@@ -36,6 +36,7 @@ _COMMANDS = {
     "stop": "lifecycle",
     "status": "lifecycle",
     "push": "push",
+    "shell": "shell",
     "find": "jobs",
     "running": "jobs",
     "stuck": "jobs",
@@ -51,6 +52,10 @@ _COMMANDS = {
 }
 
 
+# They start, signal or inspect processes as Unix has them. The others work on Windows too.
+_OF_UNIX = frozenset({"start", "lifecycle", "doctor", "demo"})
+
+
 class _Commands(click.Group):
     """The top-level commands, each loaded when it is run or listed."""
 
@@ -58,6 +63,8 @@ class _Commands(click.Group):
         return sorted([*super().list_commands(ctx), *_COMMANDS])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if not hasattr(os, "fork") and _COMMANDS.get(cmd_name) in _OF_UNIX:
+            return _refused(cmd_name)
         if cmd_name in _COMMANDS:
             module = importlib.import_module(f".{_COMMANDS[cmd_name]}", __package__)
             _collect_garbage()
@@ -72,6 +79,18 @@ def _collect_garbage() -> None:
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
+
+
+def _refused(name: str) -> click.Command:
+    """In place of a command that cannot run on this system."""
+
+    def refuse() -> None:
+        raise click.UsageError(
+            f"forkq {name} needs a Unix (Linux or macOS); pushing, and looking in, work here too"
+        )
+
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(name, help="Needs a Unix.", callback=refuse, context_settings=anything)
 
 
 @click.group(

@@ -37,12 +37,20 @@ _RUNNING = (
     click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"])),
 )  # fmt: skip
 
+_REQUIRE = _RUNNING[0]
+_NO_IMPORT = click.option("--no-import", is_flag=True, help="Do not import the app.")
+
 json_option = click.option("--json", "wants_json", is_flag=True, help="As JSON, for programs.")
 
 
 def finds_master(command: Command) -> Command:
     """Adds the flags by which a command finds the running master."""
     return _with(_FINDING, command)
+
+
+def app_options(command: Command) -> Command:
+    """Adds the flags of a command that imports the app."""
+    return _with((_REQUIRE, _NO_IMPORT), command)
 
 
 def finds_redis(command: Command) -> Command:
@@ -56,8 +64,15 @@ def runs_tree(command: Command) -> Command:
 
 
 def configuration(**flags: Any) -> Config:
-    """The configuration that these flags, the environment and the file make. Raises ConfigError."""
-    return load(None, flags, os.environ, Path.cwd())
+    """The configuration that these flags, the environment and the file make. Raises ConfigError.
+
+    With a forkq.toml of a folder above, the command goes on as if it was run there: the app is
+    imported from that folder, and the master's files are those of that folder.
+    """
+    config = load(None, flags, os.environ, Path.cwd())
+    if config.folder != Path.cwd():
+        os.chdir(config.folder)
+    return config
 
 
 def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:

@@ -6,10 +6,10 @@ import gc
 
 from ..config.config import Config
 from ..doctor.opened import Opened
-from ..errors import CannotBoot, ForkqError
 from ..master.spawn import refuse_threads
 from ..runtime.app_loader import load_app
-from ..wire.printable import traceback_of
+from ..store.unserved_queues import finish
+from .app import app_errors
 
 
 def preload(config: Config) -> tuple[str, ...]:
@@ -19,18 +19,9 @@ def preload(config: Config) -> tuple[str, ...]:
     if not config.preload:
         return ()
     opened = Opened()
-    try:
-        with opened.watch():
-            load_app(config.app)
-    except KeyboardInterrupt:
-        raise
-    except ForkqError as error:
-        raise CannotBoot(str(error)) from None
-    except BaseException as error:  # noqa: BLE001 - SystemExit too: it would look like a clean end
-        apps = ", ".join(config.app)
-        raise CannotBoot(
-            f"the app {apps} failed while it was preloaded:\n{traceback_of(error)}"
-        ) from None
+    with app_errors(config.app, "preloaded"), opened.watch():
+        load_app(config.app)
+    finish()  # a push of the app has started a thread of ours that ends by itself
     refuse_threads(opened.threads())
     gc.collect()
     gc.freeze()

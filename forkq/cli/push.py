@@ -8,11 +8,14 @@ from typing import Any, Final
 
 import click
 
-from ..default_client import use
+from .. import registry
+from ..default_client import announce_localhost, use
 from ..errors import shown
-from ..wire.payload import DEFAULT_QUEUE, Payload
-from .options import configuration, finds_redis
-from .queues import warn_of_unserved_queue
+from ..wire.payload import Payload, validate
+from ..wire.times import due
+from .app import import_app
+from .options import app_options, configuration, finds_redis
+from .pushable import check_pushable
 
 _DIGITS: Final = re.compile(r"-?[0-9]{1000,}")
 _LONGEST_EXAMPLE: Final = 60
@@ -21,28 +24,41 @@ _LONGEST_EXAMPLE: Final = 60
 @click.command(context_settings={"ignore_unknown_options": True})  # -7 is a number
 @click.argument("name", metavar="CLASS")
 @click.argument("args", nargs=-1, metavar="[ARGS-AS-JSON]...")
-@click.option("--queue", metavar="Q", help="Queue to push to [default].")
+@click.option("--queue", metavar="Q", help="Queue to push to [the job's own].")
 @click.option("--in", "delay", type=float, metavar="S", help="Run it S seconds from now.")
+@click.option("--force", is_flag=True, help="Push what no process that is known can run, too.")
+@app_options
 @finds_redis
 def push(
-    name: str, args: tuple[str, ...], queue: str | None, delay: float | None, **flags: Any
+    name: str,
+    args: tuple[str, ...],
+    queue: str | None,
+    delay: float | None,
+    force: bool,
+    no_import: bool,
+    **flags: Any,
 ) -> int:
     """Push a job and print its jid. Each argument is JSON: 7, '"text"', '[1, 2]'.
 
-    This command does not load the app, so it does not know the options that the job itself has
-    (queue, retry and others). Give the queue with --queue. For all options of the job, push from
-    Python, as in: python -c "from app.jobs import mail; mail.perform_async(7)"
+    If an app is named (app in forkq.toml, or -r), it is imported: the job gets the options of its
+    definition (queue, retry and others), and must be one that the app has. Exit code 1, and
+    nothing is pushed, if no capsule of forkq.toml and no process that runs now serves the queue.
     """
+    given = [_parsed(number, text) for number, text in enumerate(args, 1)]
     config = configuration(**flags)
     client = use(config)
-    job: Payload = {"class": name, "args": [_parsed(number, a) for number, a in enumerate(args, 1)]}
-    if queue is not None:
-        job["queue"] = queue
-    if delay is not None:
-        job["at"] = delay
+    announce_localhost(config)
+    if config.app and not no_import:
+        import_app(config.app)
+        use(config)  # the app may have configured another address
+    spec = registry.find(name)
+    job: Payload = {**(spec.options if spec else {}), "class": name, "args": given}
+    job |= {key: value for key, value in (("queue", queue), ("at", delay)) if value is not None}
+    validate({key: value for key, value in job.items() if key != "at"}, "off")
+    due(delay or 0)
+    if not force:
+        check_pushable(job, spec, config, imported=bool(config.app) and not no_import)
     jid = client.push(job)
-    if config.source is not None:
-        warn_of_unserved_queue(queue or DEFAULT_QUEUE, config, "--queue ")
     click.echo(jid if jid is not None else "vetoed by a client middleware")
     return 0 if jid is not None else 1
 

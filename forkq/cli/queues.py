@@ -23,9 +23,8 @@ def warn_of_unknown_queues(names: Iterable[str], config: Config) -> None:
             echo(f'warning: no job has been pushed to "{shown}" so far{hint}', err=True)
 
 
-def warn_of_unserved_queue(queue: str, config: Config, hint: str, of: str = "") -> None:
-    """Warns that no capsule of the file serves ``queue``, where a job would wait for ever."""
-    if not matches_any(queue, config.queue_names):
-        served = " or ".join(config.queue_names)
-        warning = f"no capsule in {config.source} works on the queue {queue!r}{of}; {hint}{served}?"
-        echo(f"forkq: {warning}", err=True)
+def report_unserved_queue(queue: str, config: Config, whose: str) -> None:
+    """Says that no capsule serves ``queue``, where a job would wait for ever."""
+    served = " or ".join(config.queue_names)
+    place = config.source or "the configuration"
+    echo(f"forkq: no capsule in {place} works on the queue {queue!r}{whose}; {served}?", err=True)

@@ -31,6 +31,7 @@ from ..store.rights import check_rights
 from ..store.server_check import check_files
 from ..wire.keys import Keys
 from ..wire.redis_url import EMBEDDED, redacted_url
+from .development import code_watch, development_options, for_development
 from .fresh import await_configuration, preload_if_possible, start_canary
 from .options import configuration, runs_tree
 from .preload import preload
@@ -43,8 +44,9 @@ _STDERR: Final = 2
 
 @click.command()
 @runs_tree
+@development_options
 @click.option("-v", "--verbose", is_flag=True, help="The same as --log-level debug.")
-def start(verbose: bool, **flags: Any) -> int:
+def start(verbose: bool, reload: bool, foreground: bool, **flags: Any) -> int:
     """Start a master and its children; ends with TERM or Ctrl-C."""
     _open_standard_streams()
     if verbose:
@@ -53,9 +55,11 @@ def start(verbose: bool, **flags: Any) -> int:
     if isinstance(record, CanaryRecord):
         start_canary(record, flags)
     config = configuration(**flags) if record is None else await_configuration(record, flags)
+    config = for_development(config, reload=reload, foreground=foreground)
     log.configure(config.log.level, config.log.format)
     log.bind(pid=os.getpid())
-    return run(config, log.logger(), record)
+    with code_watch(config):
+        return run(config, log.logger(), record)
 
 
 def _open_standard_streams() -> None:

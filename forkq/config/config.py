@@ -70,7 +70,8 @@ class Config:
     ``recycling`` has the limits of capsules without limits of their own; ``cron`` are the periodic
     jobs of the file, without what only their jobs declare
     (every.entries_by_origin); ``rules`` those of all queues, which each capsule has too; ``source``
-    is the file that was read. ``origins`` has the origin of each value that is no default.
+    is the file that was read, and relative paths start at ``folder``. ``origins`` has the origin of
+    each value that is no default. ``reload`` and ``foreground`` are flags of ``forkq start``.
     """
 
     app: tuple[Text, ...] = ()
@@ -101,6 +102,9 @@ class Config:
     cron: tuple[Entry, ...] = ()
     rules: Rulebook = field(default_factory=Rulebook, hash=False)
     source: Path | None = None
+    folder: Path = field(default=Path(), compare=False)
+    reload: bool = False
+    foreground: bool = False
     origins: Mapping[str, Origin] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -139,7 +143,8 @@ def _queues(items: tuple[str | tuple[str, int], ...]) -> tuple[tuple[str, int], 
 
 # What a file may say: every key with the type of its value.
 _NOT_OF_FORKQ: Final = (
-    "recycling", "redis", "log", "capsules", "cron", "rules", "source", "origins"
+    "recycling", "redis", "log", "capsules", "cron", "rules", "source", "folder", "reload",
+    "foreground", "origins"
 )  # fmt: skip
 _FORKQ: Final[Table] = {**keys_of(Config, without=_NOT_OF_FORKQ), **RECYCLING}
 PLAIN_TABLES: Final[Mapping[str, Table]] = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,23 +23,33 @@ _USUAL_NAME = "forkq.toml"
 _HEADER: Final = re.compile(r"\s*\[([^\[\]]+)\]?")
 
 
-def read_file(
-    path: Path | str | None, environ: Mapping[str, str], cwd: Path
-) -> tuple[Path | None, dict[str, Any]]:
-    """``path``, else FORKQ_CONFIG, else ./forkq.toml if there is one: which it is, and its
-    document. ConfigError: unusable."""
-    file, content = _content(path, environ, cwd)
-    return file, {} if file is None else _parsed(file, content)
+def find_file(
+    path: Path | str | None, environ: Mapping[str, str], cwd: Path, near: Iterable[Path] = ()
+) -> tuple[Path | None, Path]:
+    """``path``, else FORKQ_CONFIG, else the first forkq.toml upwards from ``cwd``, then from each
+    folder of ``near``. And the folder at which relative paths start: that of a file that was found
+    so, else ``cwd``."""
+    named = path or environ.get("FORKQ_CONFIG")
+    if named:
+        return cwd / Path(named), cwd
+    for start in (cwd, *near):
+        found = next(_upwards(start), None)
+        if found is not None:
+            return found, found.parent
+    return None, cwd
 
 
-def read_what_is_right(
-    path: Path | str | None, environ: Mapping[str, str], cwd: Path
-) -> dict[str, Any]:
+def read_file(file: Path, named_by: str) -> dict[str, Any]:
+    """The document of ``file``, which -C or FORKQ_CONFIG may have named. ConfigError: unusable."""
+    return _parsed(file, _content(file, named_by))
+
+
+def read_what_is_right(file: Path, named_by: str) -> dict[str, Any]:
     """As ``read_file``, of a file that may be no TOML as a whole: its lines that are, each in its
     table. ConfigError: it cannot be read."""
     document: dict[str, Any] = {}
     table = ""
-    for line in _content(path, environ, cwd)[1].decode("utf-8", "replace").splitlines():
+    for line in _content(file, named_by).decode("utf-8", "replace").splitlines():
         header = _HEADER.match(line)
         if line.lstrip().startswith("["):
             table = f"[{header[1]}]" if header else "[[other]]"
@@ -53,20 +65,34 @@ def _line_of(table: str, line: str) -> dict[str, Any]:
         return {}
 
 
-def _content(
-    path: Path | str | None, environ: Mapping[str, str], cwd: Path
-) -> tuple[Path | None, bytes]:
-    named = path or environ.get("FORKQ_CONFIG")
-    file = cwd / Path(named or _USUAL_NAME)
+def _content(file: Path, named_by: str) -> bytes:
     try:
-        return file, file.read_bytes()
+        return file.read_bytes()
     except FileNotFoundError:
-        if not named:
-            return None, b""
-        source = "-C" if path else "FORKQ_CONFIG"
-        raise ConfigError(f"{file}: no such file ({source} names it)") from None
+        raise ConfigError(f"{file}: no such file ({named_by} names it)") from None
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
+
+
+def _upwards(start: Path) -> Iterator[Path]:
+    """Each forkq.toml in ``start`` or above it. One above counts only if it is trusted: it tells
+    where jobs go, and which code the children load."""
+    if os.path.lexists(start / _USUAL_NAME):
+        yield start / _USUAL_NAME
+    for folder in start.parents:
+        if _is_trusted(folder / _USUAL_NAME, start):
+            yield folder / _USUAL_NAME
+
+
+def _is_trusted(file: Path, start: Path) -> bool:
+    """Whether it belongs to this user, root or the owner of ``start``, and is not open to all."""
+    try:
+        found, owner = file.stat(), start.stat().st_uid
+    except OSError:
+        return False
+    mine = getattr(os, "geteuid", lambda: 0)()  # Windows has none
+    is_plain = stat.S_ISREG(found.st_mode) and (os.name == "nt" or not found.st_mode & 0o002)
+    return is_plain and found.st_uid in {0, mine, owner}
 
 
 def _parsed(file: Path, content: bytes) -> dict[str, Any]:

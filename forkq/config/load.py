@@ -6,7 +6,7 @@ Precedence: flags, variables, the environment's tables, the rest of the file, de
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from .config import (
     RedisSettings,
 )
 from .cron_tables import ROWS, entry_of
-from .file import read_file, read_what_is_right
+from .file import find_file, read_file, read_what_is_right
 from .flags import misspelt_variables, read_options
 from .limit_tables import check_blocking, rulebook
 from .paths import default_pidfile, default_state_dir
@@ -38,19 +38,25 @@ from .settings import Problems, Setting, Settings, mapped, origins, overlaid, ta
 
 
 def load(
-    path: Path | None, flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path
+    path: Path | None,
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    cwd: Path,
+    near: Iterable[Path] = (),
 ) -> Config:
     """The whole configuration; ConfigError lists everything that is wrong, one problem a line.
 
-    ``flags`` are the parsed flags by name (None or empty: not given), relative paths start at
-    ``cwd``, ``environ`` is the process's environment.
+    ``flags`` are the parsed flags by name (None or empty: not given), ``environ`` is the process's
+    environment. forkq.toml is looked for upwards from ``cwd``, then from the folders ``near``.
     """
-    source, document = read_file(path or flags.get("config"), environ, cwd)
+    named = path or flags.get("config")
+    source, folder = find_file(named, environ, cwd, near)
+    document = read_file(source, _named_by(named)) if source else {}
     source, document = provided.or_file(source, document)
     settings, problems = _folded(source, document, flags, environ)
     if problems:
         raise ConfigError("\n".join(problems))
-    return _build(settings, source, environ, cwd)
+    return _build(settings, source, environ, folder)
 
 
 def pidfile_despite_errors(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Path:
@@ -58,13 +64,19 @@ def pidfile_despite_errors(flags: Mapping[str, Any], environ: Mapping[str, str],
     a running tree need no more. Raises ConfigError if no flag or variable names it and the file
     cannot be read."""
     given = read_options(PLAIN_TABLES["forkq"], "forkq", flags, environ, Problems())
-    document: dict[str, Any] = {}
+    folder, document = cwd, {}
     if "pidfile" not in given:
-        document = read_what_is_right(flags.get("config"), environ, cwd)
+        named = flags.get("config")
+        source, folder = find_file(named, environ, cwd)
+        document = read_what_is_right(source, _named_by(named)) if source else {}
     settings, _ = _folded(None, document, flags, environ)
     right = table_of(settings, "forkq").items()
     values = {key: one.value for key, one in right if isinstance(one, Setting) and not one.hint}
-    return _pidfile(values, environ, cwd)
+    return _pidfile(values, environ, folder)
+
+
+def _named_by(path: Path | str | None) -> str:
+    return "-C" if path else "FORKQ_CONFIG"
 
 
 def _folded(
@@ -80,14 +92,16 @@ def _folded(
     settings = checker.table(FILE, document)
     problems += misspelt_variables(environ, checker.variables)
     environment = _environment(settings, options, environ)
-    settings = _with_environment(settings, environment, source, problems)
+    is_asked_for = bool(flags.get("environment"))
+    settings = _with_environment(settings, environment, is_asked_for, source, problems)
     settings = overlaid(settings, options)
     settings = overlaid(settings, _for_capsule(settings, capsule, problems))
     return _expanded(settings, environ, problems), problems
 
 
-def _pidfile(forkq: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Path:
-    return cwd / (forkq.get("pidfile") or default_pidfile(environ, cwd, forkq.get("tag", "")))
+def _pidfile(forkq: Mapping[str, Any], environ: Mapping[str, str], folder: Path) -> Path:
+    tag = forkq.get("tag", "")
+    return folder / (forkq.get("pidfile") or default_pidfile(environ, folder, tag))
 
 
 def _options(
@@ -111,15 +125,23 @@ def _environment(settings: Settings, options: Settings, environ: Mapping[str, st
 
 
 def _with_environment(
-    settings: Settings, name: str, source: Path | None, problems: Problems
+    settings: Settings, name: str, is_asked_for: bool, source: Path | None, problems: Problems
 ) -> Settings:
-    """The file's settings, with its tables of the environment ``name`` laid over them."""
+    """The file's settings, with its tables of the environment ``name`` laid over them. One that
+    -e names must exist; another one must not be a misspelling."""
     environments = table_of(settings, "environments")
-    near = None if name in environments else nearest(name, environments, 0.75)
-    if near is not None:
+    near = nearest(name, environments, 0.75)
+    known = name in environments or name == DEFAULT_ENVIRONMENT
+    if name not in environments and near is not None:
         problems.append(
             f"{source}: environments: there is none called {name}, the nearest one is {near}; if "
             f"both exist, add an empty table [environments.{name}]"
+        )
+    elif is_asked_for and not known:
+        there = ", ".join([DEFAULT_ENVIRONMENT, *environments])
+        problems.append(
+            f"-e {name}: {source or 'no forkq.toml was found, so it'} has no [environments.{name}];"
+            f" there is {there}"
         )
     base = {key: table for key, table in settings.items() if key != "environments"}
     return overlaid(base, table_of(environments, name))
@@ -158,15 +180,16 @@ def _expanded(settings: Settings, environ: Mapping[str, str], problems: Problems
 
 
 def _build(
-    settings: Settings, source: Path | None, environ: Mapping[str, str], cwd: Path
+    settings: Settings, source: Path | None, environ: Mapping[str, str], folder: Path
 ) -> Config:
     """The checked settings put together; a value that was not given is its dataclass's default."""
     values = mapped(settings, lambda setting: setting.value)
     forkq = values["forkq"]
     tag = forkq.get("tag", "")
-    forkq["pidfile"] = _pidfile(forkq, environ, cwd)
+    forkq["pidfile"] = _pidfile(forkq, environ, folder)
     forkq["app"] = provided.with_app(forkq.get("app", ()))
-    forkq["state_dir"] = cwd / (forkq.get("state_dir") or default_state_dir(environ, cwd, tag))
+    state_dir = forkq.get("state_dir") or default_state_dir(environ, folder, tag)
+    forkq["state_dir"] = folder / state_dir
     rules = rulebook(values, source)
     recycling = {key: forkq.pop(key) for key in RECYCLING if key in forkq}
     shared = {key: forkq[key] for key in INHERITED if key in forkq} | recycling
@@ -183,6 +206,7 @@ def _build(
         cron=tuple(map(entry_of, values.get("cron", ()))),
         rules=rules,
         source=source,
+        folder=folder,
         origins=given,
     )
     _check_silence(config)

@@ -46,7 +46,7 @@ def _runtime_dir(environ: Mapping[str, str]) -> Path:
     # su and sudo keep the variable of the other user, and root can write to that user's folder too.
     if of_user is not None and _is_private(of_user):
         return of_user / "forkq"
-    if os.getuid() == 0 and os.access("/run", os.W_OK):
+    if _uid() == 0 and os.access("/run", os.W_OK):
         return Path("/run/forkq")
     return _guessable()
 
@@ -58,7 +58,12 @@ def is_guessable(folder: Path) -> bool:
 
 def _guessable() -> Path:
     # Not tempfile.gettempdir: it writes a file to test the folder.
-    return Path(os.environ.get("TMPDIR") or "/tmp") / f"forkq-{os.getuid()}"  # noqa: S108
+    return Path(os.environ.get("TMPDIR") or "/tmp") / f"forkq-{_uid()}"  # noqa: S108
+
+
+def _uid() -> int:
+    """This user's number; 0 on Windows, where nothing is asked of it."""
+    return os.getuid() if hasattr(os, "getuid") else 0
 
 
 def _is_private(folder: Path) -> bool:
@@ -67,7 +72,7 @@ def _is_private(folder: Path) -> bool:
         found = folder.stat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == _uid() and not found.st_mode & 0o022
 
 
 def _stem(cwd: Path, tag: str) -> str:

@@ -140,7 +140,7 @@ def _prepared(
         return "", partial(push, *args, **kwargs)
     _check(pusher, name, args, kwargs)
     jid = new_jid()
-    later = getattr(pusher.set(jid=jid), name)
+    later = getattr(pusher.set({"jid": jid}), name)
     return jid, partial(later, *copy.deepcopy(args), **copy.deepcopy(kwargs))
 
 

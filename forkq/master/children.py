@@ -21,7 +21,7 @@ from .handover import Fixed
 from .oom import OomKills
 from .rescue import DeadChild, Rescue
 from .signals import Signals
-from .slot import CLOCK, Slot
+from .slot import Slot, slots_of
 from .spawn import Spawner
 
 if TYPE_CHECKING:
@@ -45,10 +45,11 @@ class Children:
         own_descriptors: Callable[[], list[int]],
         log: FilteringBoundLogger,
     ) -> None:
-        self.slots = list(_slots(config))
+        self.slots = list(slots_of(config))
         self.solo_slots: list[Slot] = []
         self.by_pid: dict[int, ChildHandle] = {}
         self.were_ready = False
+        self._never_gives_up = config.reload
         self._own_descriptors = own_descriptors
         self._death_log = DeathLog(log)
         self._oom = OomKills()
@@ -201,9 +202,13 @@ class Children:
         """Which child has failed all its attempts to boot, and why. None if there is none, or if
         the tree was ready before: such a tree goes on with the children that it has."""
         for slot in self.slots:
-            if slot.boot_failures >= _BOOT_ATTEMPTS and not self.were_ready:
+            if slot.boot_failures >= _BOOT_ATTEMPTS and not self._goes_on():
                 return {"child": slot.name, "attempts": slot.boot_failures, "reason": slot.error}
         return None
+
+    def _goes_on(self) -> bool:
+        """Whether a child that cannot boot leaves the tree running."""
+        return self.were_ready or self._never_gives_up
 
     def summary(self) -> str:
         """One line: how many children, how many of their processors are busy."""
@@ -228,12 +233,11 @@ class Children:
             by_itself = not child.exited_cleanly and not child.frozen
             is_crash = child.was_ready and by_itself and not child.on_trial
             self.rescue(child, status.crash if is_crash else None)
-        was_in_slot = child.slot.child is child
-        if was_in_slot:
+        if was_in_slot := child.slot.child is child:
             child.slot.record_death(child, status.text)
         orderly = left_nothing or (child.report.garbled and code == CLEAN)
         self._forget(child)
-        self._death_log.add(Death(child, status, orderly, was_in_slot, self.were_ready))
+        self._death_log.add(Death(child, status, orderly, was_in_slot, self._goes_on()))
 
     def _was_killed_by_oom(self, child: ChildHandle, code: int) -> bool:
         """Whether the kernel killed it, not the master."""
@@ -281,10 +285,3 @@ class Children:
         yield self._selector.fileno()
         for child in self:
             yield from child.descriptors()
-
-
-def _slots(config: Config) -> Iterator[Slot]:
-    for capsule in config.capsules:
-        for number in range(capsule.workers):
-            yield Slot(f"{capsule.name}.{number}", capsule)
-    yield Slot(CLOCK, None)

@@ -85,8 +85,7 @@ class Master:
         )
         self._watchdog = Watchdog(self._children.by_pid, config.silent_after, log)
         self._status_file = StatusFile(config, log)
-        self._was_announced = False
-        self._quiet = False
+        self._was_announced = self._quiet = False
         self._interrupts = 0
         self._exit_code = CLEAN
 
@@ -295,6 +294,7 @@ _ACTIONS: Final[dict[int, Callable[[Master], None]]] = {
     signal.SIGINT: Master._interrupt,
     signal.SIGTSTP: Master._go_quiet,
     signal.SIGTTIN: Master._dump_stacks,
+    signal.SIGUSR1: lambda master: master._supervision.reload.request(),
     signal.SIGUSR2: Master._begin_restart,
     signal.SIGHUP: Master._hang_up,
 }

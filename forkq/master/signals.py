@@ -12,6 +12,7 @@ HANDLED: Final = (
     signal.SIGINT,
     signal.SIGTSTP,
     signal.SIGTTIN,
+    signal.SIGUSR1,
     signal.SIGUSR2,
     signal.SIGHUP,
     signal.SIGCHLD,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..config.capsule import Capsule
+from ..config.config import Config
 from ..store.outage import growing_pause
 from ..wire.printable import printable
 
@@ -91,6 +93,14 @@ class Slot:
         if self.early_deaths == 0:
             return 0.0
         return growing_pause(self.early_deaths - 1, _FIRST_PAUSE, longest)
+
+
+def slots_of(config: Config) -> Iterator[Slot]:
+    """Those of each capsule's children, and the clock's."""
+    for capsule in config.capsules:
+        for number in range(capsule.workers):
+            yield Slot(f"{capsule.name}.{number}", capsule)
+    yield Slot(CLOCK, None)
 
 
 def last_line(reason: str) -> str:

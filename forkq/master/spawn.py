@@ -106,8 +106,9 @@ class Spawner:
             for fd in closing:
                 os.close(fd)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            with Path(os.devnull).open(encoding="utf-8") as null:
-                os.dup2(null.fileno(), 0)  # a job must not read what is typed at the terminal
+            if not self._config.foreground:
+                with Path(os.devnull).open(encoding="utf-8") as null:
+                    os.dup2(null.fileno(), 0)  # a job must not read what is typed at the terminal
             if fresh is not None:
                 code = _become_fresh(assignment, fresh)
             else:

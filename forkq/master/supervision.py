@@ -1,5 +1,5 @@
 """What the master checks of each living child: time limits of its jobs, its contact to Redis, its
-silence, its memory and its age. Each check may replace or remove the child."""
+silence, its memory, its age and its code. Each check may replace or remove the child."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from .children import Children
 from .hard_limits import HardLimits
 from .recycling import Recycler
 from .redis_contact import RedisContact
+from .reload import Reload
 from .removal import Removals
 from .replacement import Replacements
 from .unhealthy_children import UnhealthyChildren
@@ -33,6 +34,7 @@ class Supervision:
         self._redis_contact = RedisContact(children.by_pid, config.silent_after, log)
         self._unhealthy = UnhealthyChildren(children, replacements, removals, config, log)
         self._recycler = Recycler(children, replacements, removals, log)
+        self.reload = Reload(children, replacements, log)
 
     @property
     def due(self) -> list[float | None]:
@@ -45,3 +47,4 @@ class Supervision:
         self._redis_contact.check()
         self._unhealthy.check()
         self._recycler.check(quiet=quiet)
+        self.reload.advance(quiet=quiet)

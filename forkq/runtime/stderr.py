@@ -17,6 +17,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
 
+from . import prompt
+
 _FIRST_FREE: Final = 3  # never one of the standard descriptors, should one of them be closed
 
 # Writes as many bytes as fit now, and returns their number. Raises BlockingIOError if none fits.
@@ -40,6 +42,7 @@ class Stderr:
         self._lock = threading.RLock()  # not a Lock: a finaliser may log during a write
         self._unwritten = b""  # the rest of a line that has been written in part
         self._dropped = 0
+        self._held: list[bytes] = []  # lines that a debugger's prompt holds up
 
     def close(self) -> None:
         """Closes the descriptors that it has opened, but never ``fd``."""
@@ -53,13 +56,19 @@ class Stderr:
     def write(self, lines: bytes, count: int = 1) -> None:
         """Writes ``lines``, of which there are ``count``, or drops them. Never raises OSError."""
         with self._lock:
+            if prompt.is_open():
+                self._held.append(lines)
+                return
+            lines, self._held = b"".join((*self._held, lines)), []
             if not self._finish_line() or not self._start_line(self._notice() + lines):
                 self._dropped += count
             else:
                 self._dropped = 0
 
     def report_dropped_lines(self) -> None:
-        """Reports dropped lines, if the reader reads again."""
+        """Reports dropped lines, if the reader reads again, and writes those that were held up."""
+        if self._held and not prompt.is_open():
+            self.write(b"")
         if not (self._dropped or self._unwritten):
             return
         with self._lock:

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
     """Waits up to so many seconds. Returns the descriptors that can be read without waiting."""
+    if not hasattr(select, "poll"):  # Windows
+        return select.select(list(descriptors), [], [], max(0.0, seconds))[0]
     poller = select.poll()  # select() cannot watch descriptors from 1024 on
     for fd in descriptors:
         poller.register(fd, select.POLLIN)

@@ -23,6 +23,7 @@ Command: TypeAlias = "tuple[Any, ...]"
 # The modules that forkq imports late, on first use.
 _LATE: Final = (
     "forkq.store.delivery",
+    "forkq.store.unserved_queues",
     "forkq.config.load",
     "forkq.config.private_files",
     "forkq.cron.entry",
@@ -127,4 +128,5 @@ def _after_fork_in_child() -> None:
     _lock = threading.Lock()
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

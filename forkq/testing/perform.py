@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import structlog
 
 from ..child.failure.retry import Bury, Decision, Drop, Retry
-from ..child.job_log import make_job_log
+from ..child.job_log import JobLog
 from ..child.job_run import JobRun
 from ..child.observers import JobObserver
 from ..child.processor import Processor
@@ -58,7 +58,7 @@ class _Run(JobObserver):
 
     def processor(self) -> Processor:
         """A processor of this run alone."""
-        log = make_job_log(child_log())
+        log = JobLog(child_log())
         return Processor(
             "forkq.testing",
             cast("Fetcher", self),

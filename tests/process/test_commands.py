@@ -243,7 +243,7 @@ def test_config_check_names_an_entry_on_a_queue_of_no_capsule(shell: ForkqTree) 
         '[[cron]]\njob = "C"\ncron = "@daily"\n'
     )
     result = shell.run("config", "check")
-    assert result.returncode == 0
+    assert result.returncode == 1
     [warning] = result.stderr.splitlines()
     assert "works on the queue 'mial' of the periodic job 'B'; mail?" in warning
 

@@ -90,14 +90,21 @@ def test_the_rest_of_the_readme_runs_in_the_same_tree(folder: ForkqTree) -> None
 
 
 @pytest.mark.parametrize("document", GUIDES, ids=name_of)
-def test_the_snippets_of_a_guide_run_in_order(document: Path, redis_server: Server) -> None:
+def test_the_snippets_of_a_guide_run_in_order(
+    document: Path, redis_server: Server, tmp_path: Path
+) -> None:
     """One after the other, as who reads the document would try them."""
     redis_server.cli("FLUSHALL")
+    # Else each push warns that nothing serves its queue.
+    (tmp_path / "forkq.toml").write_text('[capsules.default]\nqueues = ["*"]\n')
     blocks = [(each.text, each.place) for each in snippets(document, "python")]
-    program = "for text, place in BLOCKS:\n    exec(compile(text, place, 'exec'), globals())\n"
+    program = (
+        "names = {'__name__': 'guide'}\n"  # jobs of __main__ are refused
+        "for text, place in BLOCKS:\n    exec(compile(text, place, 'exec'), names)\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", f"BLOCKS = {blocks!r}\n{program}"],
-        cwd=redis_server.folder,
+        cwd=tmp_path,
         env={**os.environ, "FORKQ_REDIS": redis_server.url, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

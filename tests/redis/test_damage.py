@@ -236,7 +236,7 @@ COMMANDS: Final = [
     ["limits", "reset", "other"], ["pause", "other"], ["resume", "other"],
     ["cron", "list"], ["cron", "next"], ["cron", "pause", "nightly"], ["cron", "resume", "nightly"],
     ["cron", "history", "nightly"], ["cron", "run", "nightly"], ["mark-deploy", "v1"],
-    ["push", "Good", "[1]"],
+    ["push", "Good", "[1]", "--force"],
 ]  # fmt: skip
 NOT_ASKED: Final = {"push": ("queues", "queue", "schedule")}
 

@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from redis import Redis
@@ -66,7 +66,7 @@ def mail(*rows: Any) -> None:
         lambda client: client.push({"class": "Mail", "args": [[SECRET] * 500]}),
         lambda client: client.push_bulk({"class": "Mail", "args": SECRET}),
         lambda client: client.push_bulk({"class": "Mail", "args": [SECRET]}),
-        lambda client: mail.perform_bulk([SECRET]),
+        lambda client: cast("Any", mail.perform_bulk)([SECRET]),
         lambda client: mail.perform_async({SECRET}),
     ],
 )

@@ -43,7 +43,27 @@ _SECTIONS: Final = {
     "Periodic jobs": ("every",),
     "Events and handlers": ("on", "on_death", "on_error"),
 }
-_OTHER_SECTIONS: Final = ("Queue", "__version__", "api", "is_alive", "middleware")
+# Names for the annotations of an app's own hooks, handlers and middleware.
+_TYPES: Final = {
+    "Payload": "a job as it stands in Redis",
+    "JobContext": "what `current_job()` returns",
+    "NextCall": "the second argument of a middleware",
+    "RetryIn": "the hook `retry_in`",
+    "Exhausted": "the hook `retries_exhausted`",
+    "DeathHandler": "what `on_death` takes",
+    "ErrorHandler": "what `on_error` takes",
+    "ErrorContext": "the second argument of an error handler",
+    "Event": "what `on` takes",
+}
+_OTHER_SECTIONS: Final = (
+    *_TYPES,
+    "Middleware",
+    "Queue",
+    "__version__",
+    "api",
+    "is_alive",
+    "middleware",
+)
 
 _IN_TESTS: Final = (
     *("fake", "inline", "real", "refused", "recorded", "drain", "enqueued", "not_enqueued"),
@@ -76,6 +96,7 @@ def page() -> str:
     parts += _section("Looking in", api, looking_in)
     parts += _section("Periodic jobs at run time", api.cron, api.cron.__all__)
     parts += _section("Testing", testing, _IN_TESTS)
+    parts += ["## Types", "Names for annotations.", "\n".join(_type_items())]
     parts += ["## Errors", _markdown(errors.__doc__), "\n\n".join(_error_items())]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -149,6 +170,13 @@ def _member_items(kind: type) -> Iterator[str]:
             yield _item(f"{node.name}: {_result(node)}", settable, text)
         else:
             yield _item(_signature(node), "", text)
+
+
+def _type_items() -> Iterator[str]:
+    for name, what in _TYPES.items():
+        value = getattr(forkq, name)
+        text = value.__name__ if isinstance(value, type) else str(value).replace("typing.", "")
+        yield f"- `forkq.{name}`, {what}: `{text}`"
 
 
 def _error_items() -> Iterator[str]:

@@ -35,7 +35,10 @@ _HEAD = """\
 
 <!-- Made by `python -m tests.support.configuration_page`; change forkq/config/keys.py instead. -->
 
-Every key of forkq.toml. The file is `-C FILE`, else `FORKQ_CONFIG`, else `./forkq.toml`. A flag is
+Every key of forkq.toml. The file is `-C FILE`, else `FORKQ_CONFIG`, else the first forkq.toml from
+the working directory upwards. A process that only pushes then looks upwards from the modules that
+define its jobs, and from its program. A forkq.toml above counts only if it belongs to you, to root
+or to the owner of the folder where the search begins, and is not writable by all. A flag is
 stronger than a variable, a variable stronger than the file. Every key but `environment` may stand
 under `[environments.NAME]` too, and counts there when that environment is in force; `[[cron]]`
 there replaces the whole list. `${VAR}` and `${VAR:-default}` are expanded in every string. `-q` and

@@ -20,7 +20,7 @@ class Thumbnail(forkq.Job, queue="images", retry=5):
         assert not forkq.stopping()
         assert forkq.current_job().jid
 
-    def retry_in(self, count: int, exception: BaseException, job: dict[str, Any]) -> object:
+    def retry_in(self, count: int, exception: BaseException, job: forkq.Payload) -> object:
         """Seconds, or a verdict."""
         return forkq.KILL if count > 3 else 60 * count
 
@@ -47,6 +47,16 @@ def tidy(days: int = 7) -> bool:
     return days > 1
 
 
+@forkq.job
+def sweep() -> None:
+    """A job without parameters."""
+
+
+@forkq.job(retry=2, tags=["a"], hard_timeout=60)
+def add(*numbers: int) -> None:
+    """A job with any number of parameters."""
+
+
 def push() -> list[str]:
     """Every way of pushing, and the types that come back."""
     at = datetime.now(timezone.utc) + timedelta(hours=1)
@@ -68,14 +78,20 @@ def push() -> list[str]:
         Poster.perform_async("a.png", 200),
         tidy.perform_in(60, 7),
     ]
-    jids += Thumbnail.perform_bulk([("a.png", 200), ("b.png", 200)])
+    jids += Thumbnail.perform_bulk([("a.png", 200), ("b.png",)], at=at)
+    jids += Thumbnail.perform_bulk([[name, 200] for name in ("a.png", "b.png")])
+    jids += welcome.perform_bulk((number,) for number in range(3))
+    jids += Thumbnail.set(retry=False).perform_bulk([("a.png", 200)])
+    jids += sweep.perform_bulk([(), ()])
+    jids += add.perform_bulk([(1, 2), (3,)])
+    jids.append(Thumbnail.set({"tenant": 7}, queue="low", timeout=2.5).perform_async("a.png"))
     called: bool = welcome(7) or tidy()
     jid: str | None = forkq.Client("redis://localhost").push({"class": "HardJob", "args": [1]})
     return [*jids, str(called), jid or ""]
 
 
 @forkq.middleware.client.append
-def tenant(job: dict[str, Any], call: Any) -> Any:
+def tenant(job: forkq.Payload, call: forkq.NextCall) -> Any:
     """Middleware."""
     job["tenant"] = 7
     return call()
@@ -87,10 +103,20 @@ def started() -> None:
 
 
 @forkq.on_death
-def died(job: dict[str, Any], error: BaseException) -> None:
+def died(job: forkq.Payload, error: BaseException) -> None:
     """A death handler."""
 
 
 @forkq.on_error
-def failed(error: BaseException, context: dict[str, Any]) -> None:
+def failed(error: BaseException, context: forkq.ErrorContext) -> None:
     """An error handler."""
+    running: forkq.JobContext = forkq.current_job()
+    assert running.jid
+
+
+handlers: tuple[forkq.Middleware, forkq.DeathHandler, forkq.ErrorHandler] = (tenant, died, failed)
+hooks: tuple[forkq.RetryIn, forkq.Exhausted, forkq.Event] = (
+    lambda count, error, job: 60 * count,
+    lambda job, error: forkq.DISCARD,
+    "startup",
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.documents import ROOT, snippets
 from tests.support.tree import CHECKOUT
 
 HERE = Path(__file__).parent
@@ -16,18 +18,24 @@ EXPECTED = re.compile(r"# E: ([\w-]+)")
 REPORTED = re.compile(r"^(.+?):(\d+): error: .* \[([\w-]+)\]$")
 
 
-def errors(sample: Path, cache: Path) -> list[tuple[int, str]]:
-    """(line, code) of every error that mypy --strict finds in `sample`; none may be elsewhere."""
+def mypy(cache: Path, *samples: Path) -> str:
+    """What mypy --strict prints of these files."""
     settings = ("--strict", "--python-version=3.10", "--config-file=", "--no-error-summary")
     where = (f"--cache-dir={cache}", "--follow-imports=silent", "--hide-error-context")
     # A process of its own: mypy leaves its cache open, and locked for the next run.
-    command = [sys.executable, "-m", "mypy", *settings, *where, str(sample)]
+    command = [sys.executable, "-m", "mypy", *settings, *where, *map(str, samples)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not run.stderr
-    lines = [line for line in run.stdout.splitlines() if ": note: " not in line]
+    return run.stdout
+
+
+def errors(sample: Path, cache: Path) -> list[tuple[int, str]]:
+    """(line, code) of every error that mypy --strict finds in `sample`; none may be elsewhere."""
+    printed = mypy(cache, sample)
+    lines = [line for line in printed.splitlines() if ": note: " not in line]
     found = [REPORTED.match(line) for line in lines]
-    assert all(found), run.stdout
-    assert {Path(match[1]).name for match in found if match} <= {sample.name}, run.stdout
+    assert all(found), printed
+    assert {Path(match[1]).name for match in found if match} <= {sample.name}, printed
     return [(int(match[2]), match[3]) for match in found if match]
 
 
@@ -46,6 +54,20 @@ def test_calls_that_fit_pass_strict_checking(cache: Path) -> None:
 
 
 @pytest.mark.xdist_group("mypy")
+def test_the_snippets_of_the_readme_pass_strict_checking(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each as a module; the first one is the jobs.py that others import."""
+    monkeypatch.setenv("MYPYPATH", f"{CHECKOUT}{os.pathsep}{tmp_path}")
+    files = [tmp_path / "jobs.py"]
+    for number, snippet in enumerate(snippets(ROOT / "README.md", "python")):
+        files += [tmp_path / f"readme_{number}.py"] * bool(number)
+        files[-1].write_text(snippet.text)
+    assert len(files) >= 4
+    assert mypy(cache, *files) == ""
+
+
+@pytest.mark.xdist_group("mypy")
 def test_each_call_that_does_not_fit_is_found_in_its_line(cache: Path, tmp_path: Path) -> None:
     text = (HERE / "does_not_fit.py.txt").read_text()
     sample = tmp_path / "does_not_fit.py"
@@ -55,5 +77,5 @@ def test_each_call_that_does_not_fit_is_found_in_its_line(cache: Path, tmp_path:
         for number, line in enumerate(text.splitlines(), 1)
         if (match := EXPECTED.search(line)) and not line.startswith("`")
     ]
-    assert len(marks) == 25
+    assert len(marks) == 31
     assert errors(sample, cache) == marks

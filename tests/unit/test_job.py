@@ -98,7 +98,7 @@ def test_set_changes_this_push_only_and_takes_foreign_keys(pushed: FakeClient) -
     class Set(forkq.Job, name="S", queue="q"):
         def perform(self, n: int) -> None: ...
 
-    Set.set(queue="low", retry=False).set(custom="x").perform_async(1)
+    Set.set(queue="low", retry=False).set({"custom": "x"}).perform_async(1)
     assert pushed.last == {
         "class": "S", "args": [1], "queue": "low", "retry": False, "custom": "x"
     }  # fmt: skip
@@ -111,7 +111,7 @@ def test_set_refuses_an_impossible_value_at_once() -> None:
         def perform(self) -> None: ...
 
     with pytest.raises(InvalidJob, match="`retry` is '3'"):
-        Set.set(retry="3")
+        cast("Any", Set.set)(retry="3")
 
 
 def test_options_are_inherited_and_overridden(pushed: FakeClient) -> None:
@@ -219,7 +219,7 @@ def test_bulk_and_later_pushes_are_checked_too(pushed: FakeClient) -> None:
         def perform(self, n: int) -> None: ...
 
     with pytest.raises(InvalidJob, match="'J' takes"):
-        Job.perform_bulk([(1,), (1, 2)])
+        Job.perform_bulk([[1], [1, 2]])
     with pytest.raises(InvalidJob, match="'J' takes"):
         cast("Any", Job.perform_in)(60)
     with pytest.raises(InvalidJob, match="'J' takes"):

@@ -51,7 +51,7 @@ def test_language_and_time_zone_travel(redis: Redis) -> None:
     assert run(pushed(redis), active) == ("de", "Europe/Berlin")
     anything.perform_async(1)
     assert run(pushed(redis), active) == ("en-us", "UTC")
-    anything.set(locale="fr").perform_async(1)
+    anything.set({"locale": "fr"}).perform_async(1)
     assert pushed(redis)["locale"] == "fr"
 
 

@@ -111,7 +111,14 @@ class TestEnvironments:
 
     def test_one_without_a_table_is_fine(self, loaded: Loader) -> None:
         text = "[environments.production.log]"
-        assert loaded(text, {"environment": "ci"}).environment == "ci"
+        assert loaded(text, FORKQ_ENVIRONMENT="ci").environment == "ci"
+        assert loaded(text, {"environment": "development"}).environment == "development"
+
+    @pytest.mark.parametrize("text", [None, "", "[environments.production.log]"])
+    def test_one_that_the_flag_names_must_exist(self, problems: Failer, text: str | None) -> None:
+        (line,) = problems(text, {"environment": "ci"})
+        assert line.startswith("-e ci: ")
+        assert "has no [environments.ci]; there is development" in line
 
     def test_it_cannot_name_another(self, problems: Failer) -> None:
         (line,) = problems('[environments.a.forkq]\nenvironment = "b"')

@@ -26,6 +26,7 @@ FILE_TEXT = """
     [capsules.default]
     queues = ["file"]
     concurrency = 1
+    [environments.a]
 """
 
 

@@ -29,7 +29,7 @@ def test_a_push_is_recorded_with_its_jid_and_its_whole_payload() -> None:
         def perform(self, path: str, sizes: dict[str, int]) -> None: ...
 
     with testing.fake() as jobs:
-        jid = Thumbnail.set(custom=[1]).perform_async("a.png", {"width": 200})
+        jid = Thumbnail.set({"custom": [1]}).perform_async("a.png", {"width": 200})
     (job,) = jobs
     assert (job.jid, job.name, job.queue, job.at) == (jid, "Thumbnail", "images", None)
     assert job.args == ["a.png", {"width": 200}]

@@ -1,0 +1,71 @@
+"""What ``forkq push`` refuses because nothing could run it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import api, registry
+from ..config.config import Config
+from ..config.schema import nearest
+from ..errors import ForkqError, InvalidJob, NotPermitted
+from ..limits.patterns import matches_any
+from ..wire.payload import DEFAULT_QUEUE, Payload
+from ..wire.printable import shown_name
+from .output import echo
+
+_FORCE = "--force pushes it all the same"
+
+
+def check_pushable(
+    job: Payload, spec: registry.JobSpec | None, config: Config, *, imported: bool
+) -> None:
+    """Raises InvalidJob or ForkqError if no known process can run ``job``. ``spec`` is its
+    definition in the app, if that was ``imported``."""
+    queue = str(job.get("queue", DEFAULT_QUEUE))
+    is_ours = config.source is not None and matches_any(queue, config.queue_names)
+    if spec is not None:
+        _check_count(job, spec)
+    elif imported and (is_ours or "queue" not in job):
+        raise InvalidJob(_unknown(str(job["class"]), config))
+    if not is_ours:
+        _check_queue(queue, config)
+
+
+def _check_count(job: Payload, spec: registry.JobSpec) -> None:
+    fewest, most = spec.arity
+    count = len(job["args"])
+    if not fewest <= count <= most:
+        wanted = f"{fewest}" if fewest == most else f"{fewest} to {most:g}"
+        wanted = f"at least {fewest}" if most == float("inf") else wanted
+        raise InvalidJob(f"job {spec.name!r} takes {wanted} arguments, not {count}; {_FORCE}")
+
+
+def _unknown(name: str, config: Config) -> str:
+    names = registry.names()
+    near = nearest(name, names)
+    hint = f"did you mean {near!r}? " if near else "`forkq config check` lists its jobs; "
+    apps = ", ".join(config.app)
+    return f"the app {apps} has no job {shown_name(name)!r}: {hint}{_FORCE} (a job for Sidekiq)"
+
+
+def _check_queue(queue: str, config: Config) -> None:
+    try:
+        live = {name for process in api.processes() for name in process.queues}
+    except NotPermitted as error:
+        echo(f"forkq: whether {queue!r} is served is not known: {error}", err=True)
+        return
+    if not matches_any(queue, live):
+        raise ForkqError(_unserved(queue, config, live))
+
+
+def _unserved(queue: str, config: Config, live: set[str]) -> str:
+    declared: list[Any] = config.queue_names if config.source else []
+    served = sorted({*declared, *live})
+    near = nearest(queue, served)
+    place = f"no capsule in {config.source} and " if config.source else ""
+    hint = f"did you mean {shown_name(near)!r}? " if near else ""
+    known = f"served now: {', '.join(map(shown_name, served))}; " if served else ""
+    return (
+        f"{place}no process that runs now works on the queue {shown_name(queue)!r}, so nothing was "
+        f"pushed; {hint}{known}{_FORCE}"
+    )

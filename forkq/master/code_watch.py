@@ -1,0 +1,98 @@
+"""The process that watches the code for ``forkq start --reload``: ``python -m`` this module.
+
+A process of its own, because watchfiles starts threads, and the master must have none. It ends when
+its parent, the master, is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from ..errors import ConfigError
+
+_LOOKS_AFTER_MASTER: Final = 500  # milliseconds
+_DEBOUNCE: Final = 200  # milliseconds: an editor's save is several changes
+_STEP: Final = 20
+
+
+def check_installed() -> None:
+    """Raises ConfigError without watchfiles."""
+    if find_spec("watchfiles") is None:
+        raise ConfigError("--reload needs the package watchfiles: pip install 'forkq[reload]'")
+
+
+@contextmanager
+def watching(folder: Path) -> Iterator[None]:
+    """Runs the process while its block runs, beside the master that this process is."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the master's handler is there
+    _end_earlier()
+    arguments = [str(folder), str(os.getpid()), str(time.time())]
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, *arguments], stdin=subprocess.DEVNULL
+    )
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _end_earlier() -> None:
+    """The master's program before this one may have left its own: an exec keeps children."""
+    for child in psutil.Process().children():
+        if __name__ in child.cmdline():
+            child.kill()
+            child.wait()
+
+
+def watch_code(folder: Path, master: int, started: float) -> None:
+    """Sends the master USR1 when a Python file changes below ``folder``, USR2 when a forkq.toml
+    does. Returns when the master is no longer the parent. ``started``: changes count from this
+    epoch second on, also those from before the watch."""
+    from watchfiles import Change, PythonFilter, watch  # noqa: PLC0415 - of an extra
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the master
+    is_code = PythonFilter(extra_extensions=("forkq.toml",))
+    rounds = watch(
+        folder,
+        watch_filter=is_code,
+        rust_timeout=_LOOKS_AFTER_MASTER,
+        debounce=_DEBOUNCE,
+        step=_STEP,
+        yield_on_timeout=True,
+    )
+    for number, changes in enumerate(rounds):
+        paths = {path for _, path in changes}
+        if number == 0:
+            missed = _changed_since(folder, started)
+            paths |= {path for path in missed if is_code(Change.modified, path)}
+        if os.getppid() != master:
+            return
+        if paths:
+            is_file = any(path.endswith(".toml") for path in paths)
+            os.kill(master, signal.SIGUSR2 if is_file else signal.SIGUSR1)
+
+
+def _changed_since(folder: Path, started: float) -> Iterator[str]:
+    """What was saved while this process did not watch yet."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name[0] not in "._" and name != "node_modules"]
+        for path in (Path(place, name) for name in names):
+            with suppress(OSError):
+                if path.stat().st_mtime >= started:
+                    yield str(path)
+
+
+if __name__ == "__main__":
+    watch_code(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))

@@ -1,0 +1,60 @@
+"""Types for checkers only: the options of a job, and the rows of ``perform_bulk``.
+
+Nothing of this is imported when the code runs. ``typing_extensions`` comes with each type checker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol, TypedDict, TypeVar
+
+from typing_extensions import TypeVarTuple, Unpack
+
+A = TypeVar("A", contravariant=True)  # noqa: PLC0105 - short, as these signatures are
+B = TypeVar("B", contravariant=True)  # noqa: PLC0105 - short, as these signatures are
+C = TypeVar("C", contravariant=True)  # noqa: PLC0105 - short, as these signatures are
+Ts = TypeVarTuple("Ts")
+
+
+class JobOptions(TypedDict, total=False):
+    """What a definition, and ``set`` for one push, may say: docs/jobs.md."""
+
+    queue: str
+    retry: bool | int
+    dead: bool
+    backtrace: bool | int
+    retry_queue: str
+    retry_for: float
+    tags: Sequence[str]
+    log_level: str
+    on_crash: Literal["dead", "requeue", "discard"]
+    crashes: int
+    timeout: float | None
+    hard_timeout: float | None
+
+
+# By these shapes a checker knows which rows fit. A job without optional parameters has the first.
+
+
+class TakesAll(Protocol[Unpack[Ts]]):
+    """A job of these parameters, all of them given."""
+
+    def perform_async(self, *args: Unpack[Ts]) -> str: ...
+
+
+class TakesOneOrTwo(Protocol[A, B]):
+    """A job with one parameter, and one that may be left out."""
+
+    def perform_async(self, a: A, b: B = ..., /) -> str: ...
+
+
+class TakesTwoOrThree(Protocol[A, B, C]):
+    """A job with two parameters, and one that may be left out."""
+
+    def perform_async(self, a: A, b: B, c: C = ..., /) -> str: ...
+
+
+class TakesOneToThree(Protocol[A, B, C]):
+    """A job with one parameter, and two that may be left out."""
+
+    def perform_async(self, a: A, b: B = ..., c: C = ..., /) -> str: ...

@@ -1,0 +1,88 @@
+"""Warns a client of queues that no process works on. In any process that pushes with the default
+client, after the push.
+
+A push must neither wait for this nor fail by it. So a thread of its own asks Redis, once for each
+queue that the configuration does not have, over a connection of its own. What it cannot find out
+is not warned of.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections.abc import Collection, Iterable
+from contextlib import closing, suppress
+from difflib import get_close_matches
+from typing import Final
+
+from ..limits.patterns import matches_any
+from ..wire.keys import Keys
+from ..wire.printable import shown_name
+from .connection import RedisConnection
+from .process_info import live_queues
+
+_TIMEOUT: Final = 1.0
+_THREAD: Final = "forkq-unserved-queues"
+
+
+class UnservedQueues:
+    """``declared``: the queues and patterns that the configuration has. Any thread may call it."""
+
+    def __init__(self, url: str, keys: Keys, declared: Collection[str]) -> None:
+        self._url = url
+        self._keys = keys
+        self._declared = declared
+        self._seen: set[str] = set()
+
+    def __call__(self, queues: Iterable[str]) -> None:
+        """Checks those of ``queues`` that are new, later and elsewhere. Never raises."""
+        new = set(queues) - self._seen
+        if not new:
+            return
+        self._seen |= new
+        asked = sorted(name for name in new if not matches_any(name, self._declared))
+        if asked:
+            with suppress(Exception):  # the system gives no more threads
+                threading.Thread(
+                    target=self._check, args=(asked,), name=_THREAD, daemon=True
+                ).start()
+
+    def _check(self, queues: list[str]) -> None:
+        with suppress(Exception):  # Redis is away, or refuses: nothing is known
+            served = {*self._declared, *self._live()}
+            for name in queues:
+                if not matches_any(name, served):
+                    logging.getLogger("forkq").warning(_warning(name, served))
+
+    def _live(self) -> set[str]:
+        connection = RedisConnection(self._url, timeout=_TIMEOUT, connect_timeout=_TIMEOUT)
+        with closing(connection):
+            connection.connect()
+            return live_queues(connection, self._keys)
+
+
+def finish(limit: float = _TIMEOUT) -> None:
+    """Waits until no check is under way, for ``limit`` seconds at most: before this process forks
+    or ends."""
+    end = time.monotonic() + limit
+    for thread in threading.enumerate():
+        if thread.name == _THREAD and thread is not threading.current_thread():
+            thread.join(max(0.0, end - time.monotonic()))
+
+
+def _warning(name: str, served: Iterable[str]) -> str:
+    near = get_close_matches(name, served, n=1)
+    hint = f'; the nearest that is served is "{shown_name(near[0])}"' if near else ""
+    shown = shown_name(name)
+    return (
+        f'jobs are pushed to the queue "{shown}", but no capsule of forkq.toml and no process that '
+        f"runs now serves it: they wait there until one does{hint}"
+    )
+
+
+atexit.register(finish)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(before=finish)
