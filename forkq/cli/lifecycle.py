@@ -103,11 +103,13 @@ def status(wants_json: bool, ready: bool, alive: bool, **flags: Any) -> int:
 
 def _configuration(**flags: Any) -> Config:
     """The configuration; if it is wrong, one of the pidfile alone, which is enough to find the
-    master. Raises ConfigError if nothing tells where the pidfile is."""
+    master. Raises ConfigError if no pidfile is found without it."""
     try:
         return configuration(**flags)
     except ConfigError as error:
         pidfile = _pidfile_despite(error, flags)
+        if not pidfile.exists():
+            raise
         first, *others = str(error).splitlines()
         more = f" (and {len(others)} more)" if others else ""
         echo(f"forkq: {first}{more}; going by the pidfile {pidfile} alone", err=True)

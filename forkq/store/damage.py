@@ -16,7 +16,7 @@ _BELONGS: Final = tuple(
     (re.compile(pattern, re.DOTALL), kind)
     for pattern, kind in (
         (r"forkq:cron:runs:", "list"),
-        (r"forkq:cron:(origin|claim):|forkq:(place|host):", "string"),
+        (r"forkq:cron:(origin|claim):|forkq:(place|host|task):", "string"),
         (r"forkq:(flushed|lost):", "hash"),
         (r"forkq:(controlled|cron|cron:last|cron:pending)$", "hash"),
         (r"forkq:cron:paused$", "set"),

@@ -34,8 +34,10 @@ def pushes_here(redis: Redis, redis_server: Server) -> Iterator[Redis]:
 
 @pytest.fixture
 def clean_process() -> Iterator[None]:
-    """What an integration changes in this process, it changes for one test."""
+    """What an integration changes in this process, it changes for one test. The jobs of other tests
+    are not there meanwhile: forkq looks for a forkq.toml beside their modules."""
     jobs, members = dict(registry._jobs), list(middleware.server.members)
+    registry._jobs.clear()
     deaths, errors = list(registry.death_handlers), list(registry.error_handlers)
     events = {name: list(handlers) for name, handlers in registry._events.items()}
     yield

@@ -38,6 +38,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "cron_origin": ("app",), "cron_runs": ("nightly",), "metrics": ("261121|9:59",),
     "cron_claim": ("child",),
     "histogram": ("Good", "21-9:59"), "marks": ("20261121",), "deploy_lock": ("v1",),
+    "task": ("7ff3cf34efff6d76635f23dd",),
 }  # fmt: skip
 OTHER_MEMBERS: Final = {"prefix", "queue_of", "lists_and_leases", "shared"}
 

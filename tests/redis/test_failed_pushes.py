@@ -17,6 +17,7 @@ from forkq.errors import InvalidJob, ServerUnavailable
 from forkq.store.refusals import failure
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
+from tests.support.waiting import wait_until
 
 ROWS = [[number] for number in range(5 * BATCH)]
 JOB = {"class": "MyJob", "args": []}
@@ -79,7 +80,8 @@ def test_a_bulk_push_with_a_lost_reply_says_which_jobs_are_in_and_which_may_be(
             client.push_bulk({"class": "MyJob", "args": ROWS})
         client.close()
     assert (len(caught.value.pushed), len(caught.value.unknown)) == (2000, 1000)
-    assert in_redis(redis) == {*caught.value.pushed, *caught.value.unknown}
+    sent = {*caught.value.pushed, *caught.value.unknown}
+    wait_until(lambda: in_redis(redis) == sent, what="the server to have carried out the batch")
 
 
 def test_a_bulk_push_never_says_nothing_was_pushed_when_something_was(own_server: Server) -> None:

@@ -77,5 +77,5 @@ def test_each_call_that_does_not_fit_is_found_in_its_line(cache: Path, tmp_path:
         for number, line in enumerate(text.splitlines(), 1)
         if (match := EXPECTED.search(line)) and not line.startswith("`")
     ]
-    assert len(marks) == 31
+    assert len(marks) == 33
     assert errors(sample, cache) == marks
