@@ -108,12 +108,16 @@ def _configuration(**flags: Any) -> Config:
         return configuration(**flags)
     except ConfigError as error:
         pidfile = _pidfile_despite(error, flags)
-        if not pidfile.exists():
+        if not _is_pidfile_given(flags) and not pidfile.exists():
             raise
         first, *others = str(error).splitlines()
         more = f" (and {len(others)} more)" if others else ""
         echo(f"forkq: {first}{more}; going by the pidfile {pidfile} alone", err=True)
         return Config(pidfile=pidfile, state_dir=Path.cwd())
+
+
+def _is_pidfile_given(flags: Mapping[str, Any]) -> bool:
+    return bool(flags.get("pidfile") or os.environ.get("FORKQ_PIDFILE"))
 
 
 def _pidfile_despite(wrong: ConfigError, flags: Mapping[str, Any]) -> Path:

@@ -256,11 +256,11 @@ def test_an_unreachable_server_raises_server_unavailable() -> None:
 
 
 def test_a_process_without_forkq_toml_knows_changed_rules_only(
-    redis_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    redis_server: Server,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    empty = tmp_path / "elsewhere"
-    empty.mkdir()
-    monkeypatch.chdir(empty)
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     monkeypatch.setattr(registry, "modules", tuple)  # those of other tests' jobs have one
     forkq.configure(redis_server.url, environ={})
     queue = forkq.Queue("webhooks")
