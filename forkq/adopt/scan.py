@@ -10,7 +10,7 @@ from typing import Any, Final
 from .celery_words import CELERY
 from .dramatiq_words import DRAMATIQ
 from .rq_words import RQ
-from .source import Source, imported, jobs_of, last_name
+from .source import Source, imported, is_decorator, jobs_of, last_name
 from .words import Words
 
 LIBRARIES: Final = (CELERY, RQ, DRAMATIQ)
@@ -115,16 +115,21 @@ class _Scan(ast.NodeVisitor):
     def _decorator(
         self, decorator: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef
     ) -> None:
-        sentence = self._words.decorators.get(last_name(decorator))
-        if sentence is None or function.name not in self._jobs:
+        if function.name not in self._jobs or not is_decorator(
+            decorator, self._words, self._imported
+        ):
             return
         keywords = _keywords(decorator)
-        sentences = [sentence, *self._options(keywords)]
+        sentences = [self._sentence(decorator), *self._options(keywords)]
         if isinstance(function, ast.AsyncFunctionDef):
             sentences.append("make the function plain, with `asyncio.run(...)` inside")
         self._add(decorator, sentences, "@")
         if "bind" in keywords and function.args.args:
             self._bound = function.args.args[0].arg
+
+    def _sentence(self, decorator: ast.expr) -> str:
+        name = last_name(decorator)
+        return self._words.decorators[self._imported.get(name, "") or name]
 
     def _options(self, keywords: Iterable[str]) -> list[str]:
         none = "forkq has no such option: see docs/jobs.md for those that there are"

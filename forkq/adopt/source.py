@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -70,12 +70,24 @@ def imported(tree: ast.Module, packages: frozenset[str]) -> dict[str, str]:
 
 def jobs_of(tree: ast.Module, words: Words) -> set[str]:
     """The names of the functions that one of the library's decorators stands on."""
+    own = imported(tree, words.packages)
     functions = (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS))
     return {
         node.name
         for node in functions
-        if any(last_name(each) in words.decorators for each in node.decorator_list)
+        if any(is_decorator(each, words, own) for each in node.decorator_list)
     }
+
+
+def is_decorator(node: ast.expr, words: Words, own: Mapping[str, str]) -> bool:
+    """Whether it is one of the library's. ``@app.task`` is, wherever the app comes from; a bare
+    ``@task`` must be imported from the library, and ``@forkq.job`` is ours."""
+    target = node.func if isinstance(node, ast.Call) else node
+    if isinstance(target, ast.Name):
+        return own.get(target.id) in words.decorators
+    if not isinstance(target, ast.Attribute) or target.attr not in words.decorators:
+        return False
+    return last_name(target.value) != "forkq"
 
 
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)

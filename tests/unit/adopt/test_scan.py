@@ -92,6 +92,9 @@ def sign_up(client):
 }
 
 
+CELERY_WORD = "write `@forkq.job`; say `name=` if other programs push the job by its name"
+
+
 def run(folder: Path, files: Mapping[str, str], *arguments: str) -> Result:
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -154,6 +157,18 @@ def test_nothing_to_change(tmp_path: Path) -> None:
     result = run(tmp_path, files)
     assert result.return_value == 0
     assert result.stdout.startswith("nothing to change")
+
+
+def test_what_is_moved_already_is_no_place(tmp_path: Path) -> None:
+    """In a file that uses both; and a decorator of a third library is none of Celery's."""
+    moved = "import forkq, rq\n@forkq.job(queue='a')\ndef f(): ...\n"
+    third = "from invoke import task\nimport celery\n@task\ndef g(): ...\n"
+    assert run(tmp_path, {"a.py": moved, "b.py": third}).return_value == 0
+
+
+def test_a_decorator_under_another_name(tmp_path: Path) -> None:
+    files = {"a.py": "from celery import shared_task as t\n@t(bind=True)\ndef f(self): ...\n"}
+    assert found(tmp_path, files) == {"a.py:2": f"{CELERY_WORD} | bind"}
 
 
 def test_a_file_that_is_no_python_is_told_and_skipped(tmp_path: Path) -> None:
