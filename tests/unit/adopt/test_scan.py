@@ -47,7 +47,7 @@ def buy(request, response):
     response.s(1)
     request.retry()
 """,
-    "settings.py": 'CELERY_TASK_ALWAYS_EAGER = True\nCELERY_FOO = 1\nbroker_url = "no setting"\n',
+    "settings.py": "CELERY_TASK_ALWAYS_EAGER = True\nCELERY_FOO = 1\nBROKER_URL = 1\nbroker_url = 1\n",
 }
 RQ = {
     "tasks.py": """\
@@ -173,11 +173,13 @@ def test_a_decorator_under_another_name(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_python_is_told_and_skipped(tmp_path: Path) -> None:
     broken = {"a.py": "def f(:\n", "b.py": "x = '\0'\n", "c.py": "# coding: no-such\n"}
+    (tmp_path / "d.py").write_bytes(b"\n\n\nx = '\xff'\n")  # no UTF-8
     result = run(tmp_path, {**DRAMATIQ, **broken})
     assert result.return_value == 1
     assert f"{tmp_path}/a.py: skipped: line 1: " in result.stderr
     assert "b.py: skipped" in result.stderr
     assert "c.py: skipped" in result.stderr
+    assert "d.py: skipped" in result.stderr
     assert "3 places to change" in result.stdout
 
 
