@@ -47,7 +47,7 @@ def buy(request, response):
     response.s(1)
     request.retry()
 """,
-    "settings.py": "CELERY_TASK_ALWAYS_EAGER = True\nCELERY_FOO = 1\nBROKER_URL = 1\nbroker_url = 1\n",
+    "settings.py": "CELERY_TASK_ALWAYS_EAGER = True\nCELERY_FOO = 1\nBROKER_URL = 1\ninclude = 1\n",
 }
 RQ = {
     "tasks.py": """\
