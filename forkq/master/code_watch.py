@@ -51,9 +51,10 @@ def watching(folder: Path) -> Iterator[None]:
 def _end_earlier() -> None:
     """The master's program before this one may have left its own: an exec keeps children."""
     for child in psutil.Process().children():
-        if __name__ in child.cmdline():
-            child.kill()
-            child.wait()
+        with suppress(psutil.Error):  # a child of forkq's that dies now
+            if __name__ in child.cmdline():
+                child.kill()
+                child.wait()
 
 
 def watch_code(folder: Path, master: int, started: float) -> None:
