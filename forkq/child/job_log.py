@@ -15,8 +15,7 @@ from .. import registry
 from ..errors import MalformedPayload
 from ..logs import attempt_of
 from ..runtime.done_lines import DoneValues
-from ..runtime.log_console import span
-from ..runtime.log_values import SENTENCE
+from ..runtime.log_console import SENTENCE, span
 from ..wire.lease import UnitOfWork
 from ..wire.payload import Payload, loads
 from ..wire.printable import class_name, message
