@@ -44,5 +44,6 @@ def _text(found: Sequence[Place], files: int) -> str:
     if not found:
         return f"nothing to change: no use of Celery, RQ or Dramatiq in {files} Python files"
     changed = len({place.file for place in found})
-    summary = f"{len(found)} places to change, in {changed} of {files} Python files"
+    places = "place" if len(found) == 1 else "places"
+    summary = f"{len(found)} {places} to change, in {changed} of {files} Python files"
     return "\n".join([*map(str, found), "", summary])
