@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from .store.connection import RedisConnection
 
 BATCH: Final = 1000
+# multiprocessing imports the program under the second name in a process that it has spawned.
+_OF_PROGRAM: Final = ("__main__.", "__mp_main__.")
 _BULK: Final = "a bulk push takes args=[[...], [...]], a list of argument lists"
 
 
@@ -248,7 +250,7 @@ def _enqueued_now(job: _EncodedJob) -> _EncodedJob:
 def _refuse_main(name: object) -> None:
     """A job that the program itself defines has a name that no worker registers. Raises
     InvalidJob."""
-    if isinstance(name, str) and name.startswith("__main__."):
+    if isinstance(name, str) and name.startswith(_OF_PROGRAM):
         raise InvalidJob(
             f"job {shown(name)} is defined in the program itself, and no worker knows it by that "
             "name; define it in a module, import that here, and name the module in `forkq start -r`"

@@ -71,10 +71,13 @@ def pushed(redis: Redis, queue: str) -> list[dict[str, Any]]:
     return [json.loads(payload) for payload in found]
 
 
-def test_a_job_of_the_program_itself_is_refused(folder: Path, redis: Redis) -> None:
+@pytest.mark.parametrize("program", ["__main__", "__mp_main__"])
+def test_a_job_of_the_program_itself_is_refused(folder: Path, redis: Redis, program: str) -> None:
+    """Also in a process that multiprocessing has spawned, where it has another name."""
+    name = f"{program}.mail"
     for attempt in (
-        lambda: forkq.configure().push({"class": "__main__.mail", "args": []}),
-        lambda: forkq.configure().push_bulk({"class": "__main__.mail", "args": [[]]}),
+        lambda: forkq.configure().push({"class": name, "args": []}),
+        lambda: forkq.configure().push_bulk({"class": name, "args": [[]]}),
     ):
         with pytest.raises(InvalidJob, match="defined in the program itself") as caught:
             attempt()
