@@ -122,7 +122,7 @@ class FunctionJob(Pusher[P], Generic[P, R]):
 
     def __reduce__(self) -> str:
         """Pickled by its name, as the function would be: a process pool may call it."""
-        return self.__qualname__
+        return str(self.__wrapped__.__qualname__)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the function here and now."""
