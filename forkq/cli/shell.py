@@ -5,6 +5,7 @@ from __future__ import annotations
 import code
 import importlib
 import sys
+import traceback
 from importlib.util import find_spec
 from typing import Any
 
@@ -34,9 +35,20 @@ def shell(command: str | None, no_import: bool, **flags: Any) -> int:
         import_app(config.app)
     names = {**_jobs(), "forkq": importlib.import_module("forkq")}
     if command is not None:
-        exec(command, names)  # noqa: S102 - what the user has typed
-        return 0
+        return _run(command, names)
     _interact(names, _banner(config, names))
+    return 0
+
+
+def _run(command: str, names: dict[str, Any]) -> int:
+    """The exit code. An error is shown without the frames of forkq."""
+    try:
+        exec(compile(command, "<command>", "exec"), names)  # noqa: S102 - what the user has typed
+    except Exception as error:  # noqa: BLE001 - the user's code
+        trace = error.__traceback__
+        own = None if trace is None or isinstance(error, SyntaxError) else trace.tb_next
+        traceback.print_exception(type(error), error, own)
+        return 1
     return 0
 
 

@@ -174,6 +174,15 @@ def test_the_shell_has_the_jobs_of_the_app_and_its_redis(
     assert job["args"] == [7]
 
 
+def test_an_error_of_a_line_in_the_shell_shows_no_frame_of_forkq(
+    folder: Path, redis: Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line, error in (("1 / 0", "ZeroDivisionError"), ("1 +", "SyntaxError")):
+        code, _, errors = run(capsys, "shell", "-c", line)
+        assert (code, errors.splitlines()[-1].partition(":")[0]) == (1, error)
+        assert "shell.py" not in errors
+
+
 def test_the_shell_is_ipython_if_it_is_there_else_pythons_own(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
