@@ -133,7 +133,7 @@ def test_a_later_change_of_the_arguments_changes_nothing(session: Session, redis
 
 
 def test_wrong_arguments_are_refused_before_the_commit(session: Session, redis: Redis) -> None:
-    for arguments in ((), (1, object())):
+    for arguments in ((), (1, object()), (1, ["x" * (17 << 20)])):
         with pytest.raises(forkq.InvalidJob):
             push_after_commit(session, ship.perform_async, *arguments)
     with pytest.raises(forkq.InvalidJob):
