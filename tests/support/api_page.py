@@ -79,22 +79,10 @@ _RETURNED: Final = {
 # Job has its push methods through descriptors, which carry the types of ``perform``.
 _MEMBERS_FROM: Final[dict[type, type]] = {forkq.Job: Pusher}
 # For forkq alone; an app gets an Entry, its Schedule and a RecordedJob, and makes none.
-_INTERNAL: Final = frozenset(
-    (
-        "payload",
-        "push_later",
-        "make",
-        "parse",
-        "encode",
-        "decode",
-        "due",
-        "restarts",
-        "change",
-        "run",
-        "of",
-        "stamped",
-    )
-)
+_INTERNAL: Final = frozenset({
+    *("make", "parse", "encode", "decode", "due", "restarts", "change", "run", "of", "stamped"),
+    *("payload", "push_later"),
+})  # fmt: skip
 _WIDTH: Final = 100
 
 
