@@ -75,7 +75,7 @@ class JobLog(JobObserver):
     def _call_error_handlers(self, error: BaseException, context: dict[str, Any]) -> None:
         for handler in registry.error_handlers:
             try:
-                handler(error, context)
+                registry.call_hook(handler, error, context)
             except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
                 self._log.error("an error handler failed", exc_info=bad)
 

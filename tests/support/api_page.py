@@ -79,9 +79,10 @@ _RETURNED: Final = {
 # Job has its push methods through descriptors, which carry the types of ``perform``.
 _MEMBERS_FROM: Final[dict[type, type]] = {forkq.Job: Pusher}
 # For forkq alone; an app gets an Entry, its Schedule and a RecordedJob, and makes none.
-_INTERNAL: Final = frozenset(
-    ("make", "parse", "encode", "decode", "due", "restarts", "change", "run", "of", "stamped")
-)
+_INTERNAL: Final = frozenset({
+    *("make", "parse", "encode", "decode", "due", "restarts", "change", "run", "of", "stamped"),
+    *("payload", "push_later"),
+})  # fmt: skip
 _WIDTH: Final = 100
 
 
@@ -161,10 +162,10 @@ def _member_items(kind: type) -> Iterator[str]:
     for node in (node for source in sources for node in _class(source).body):
         if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
             continue
-        attribute = inspect.getattr_static(kind, node.name)
         text = ast.get_docstring(node)
         if node.name in _INTERNAL or text is None:  # a property's setter has no docstring
             continue
+        attribute = inspect.getattr_static(kind, node.name)
         if isinstance(attribute, property):
             settable = " (may be set)" if attribute.fset is not None else ""
             yield _item(f"{node.name}: {_result(node)}", settable, text)
