@@ -22,7 +22,7 @@ from ..child.job_log import JobLog
 from ..child.job_run import JobRun
 from ..child.observers import JobObserver
 from ..child.processor import Processor
-from ..runtime.log_values import SENTENCE
+from ..runtime.log_console import SENTENCE
 from ..wire.lease import UnitOfWork
 from .recorded_job import RecordedJob
 
