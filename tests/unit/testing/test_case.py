@@ -72,7 +72,7 @@ for case in CASES:
 def test_its_tests_pass_and_restore_what_was_before(case: Any) -> None:
     result = unittest.TestResult()
     unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
-    assert (result.errors, result.failures) == ([], [])
+    assert not result.errors + result.failures, (result.errors + result.failures)[0][1]
     assert result.testsRun > 0
     with pytest.raises(AssertionError, match="no pushes are recorded here"):
         testing.recorded()
