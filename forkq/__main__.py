@@ -21,7 +21,7 @@ def main() -> None:
     try:
         importlib.import_module(".cli.main", __package__).main()
     except SystemExit as end:
-        _leave_threads(int(end.code or 0))
+        _leave_threads(end.code if isinstance(end.code, int) else int(end.code is not None))
         gc.freeze()  # else Python looks through all that is loaded before it exits
         raise
 

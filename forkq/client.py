@@ -109,10 +109,9 @@ class Client:
         text says whether the job may be in Redis), or ServerRefused if Redis refuses the push.
         """
         encoded = self._encoded(job, new_jid())
-        if encoded is None:
-            return None
-        self._release([encoded])
-        return encoded.jid
+        if encoded is not None:
+            self._release([encoded])
+        return encoded and encoded.jid
 
     def push_on_commit(self, job: Payload) -> str | None:
         """Like ``push``, when the database transaction of this thread is committed; never if it is
@@ -120,10 +119,14 @@ class Client:
 
         The job is checked and encoded now. What the push raises then, the commit raises.
         """
+        return self.push_later(job, _on_commit)
+
+    def push_later(self, job: Payload, wait: Callable[[Callable[[], None]], object]) -> str | None:
+        """Like ``push``, when the function is called that ``wait`` gets; ``job`` is checked now."""
         encoded = self._encoded(job, new_jid())
         if encoded is None:
             return None
-        self._release_on_commit([encoded])
+        wait(lambda: self._write([_enqueued_now(encoded)]))
         return encoded.jid
 
     def push_bulk(self, job: Payload) -> list[str]:
@@ -201,17 +204,9 @@ class Client:
     def _release(self, jobs: Sequence[_EncodedJob]) -> None:
         """Writes the jobs, now or when the transaction is committed."""
         if transactions.hold_all:
-            self._release_on_commit(jobs)
+            _on_commit(lambda: self._write([_enqueued_now(job) for job in jobs]))
         else:
             self._write(jobs)
-
-    def _release_on_commit(self, jobs: Sequence[_EncodedJob]) -> None:
-        if transactions.on_commit is None:
-            raise ForkqError(
-                "a push that waits for a commit needs a database that forkq knows: add "
-                '"forkq.contrib.django" to INSTALLED_APPS'
-            )
-        transactions.on_commit(lambda: self._write([_enqueued_now(job) for job in jobs]))
 
     def _write(self, jobs: Sequence[_EncodedJob]) -> None:
         starts = range(0, len(jobs), BATCH)
@@ -238,6 +233,16 @@ class Client:
         return writes
 
 
+def _on_commit(send: Callable[[], None]) -> None:
+    """Calls ``send`` when the transaction of this thread is committed. Raises ForkqError."""
+    if transactions.on_commit is None:
+        raise ForkqError(
+            "a push that waits for a commit needs a database that forkq knows: add "
+            '"forkq.contrib.django" to INSTALLED_APPS'
+        )
+    transactions.on_commit(send)
+
+
 def _enqueued_now(job: _EncodedJob) -> _EncodedJob:
     """``job`` without the time that it has waited for the commit: that is no time in the queue."""
     if job.at is not None:
@@ -246,9 +251,9 @@ def _enqueued_now(job: _EncodedJob) -> _EncodedJob:
 
 
 def _refuse_main(name: object) -> None:
-    """A job that the program itself defines has a name that no worker registers. Raises
-    InvalidJob."""
-    if isinstance(name, str) and name.startswith("__main__."):
+    """A job that the program itself defines has a name that no worker registers; the second one is
+    in a process that multiprocessing has spawned. Raises InvalidJob."""
+    if isinstance(name, str) and name.startswith(("__main__.", "__mp_main__.")):
         raise InvalidJob(
             f"job {shown(name)} is defined in the program itself, and no worker knows it by that "
             "name; define it in a module, import that here, and name the module in `forkq start -r`"

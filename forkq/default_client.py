@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from . import registry
 from .client import Client
 from .errors import ConfigError, ServerUnavailable
-from .store.transport import is_diverted
+from .store.transport import is_diverted, reaches_redis
 from .wire.redis_url import EMBEDDED
 
 if TYPE_CHECKING:
@@ -154,6 +154,8 @@ def announce_localhost(config: Config) -> None:
     """Logs once that nothing tells this process where Redis is, if so."""
     global _announced  # noqa: PLW0603 - said once in a process
     if _announced or config.source is not None or config.origin("redis.url").kind != "default":
+        return
+    if not reaches_redis(config.redis.url):
         return
     _announced = True
     logging.getLogger("forkq").warning(

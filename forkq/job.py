@@ -120,6 +120,10 @@ class FunctionJob(Pusher[P], Generic[P, R]):
         document a job as the function that it is."""
         return self
 
+    def __reduce__(self) -> str:
+        """Pickled by its name, as the function would be: a process pool may call it."""
+        return str(self.__wrapped__.__qualname__)
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the function here and now."""
         return self.__wrapped__(*args, **kwargs)

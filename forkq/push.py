@@ -24,7 +24,7 @@ from typing import (
 from .client import in_row
 from .default_client import default
 from .errors import InvalidJob, MissingAttribute
-from .wire.payload import validate
+from .wire.payload import Payload, validate
 from .wire.times import Moment, due
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ class Pusher(Generic[P]):
 
         The arguments are checked and taken now. Returns the jid that the job will have.
         """
-        job = {**self._options, "class": self.name, "args": self._bind(args, kwargs)}
-        return default().push_on_commit(job) or ""
+        return default().push_on_commit(self.payload(*args, **kwargs)) or ""
 
     def perform_in(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Schedules the job ``moment`` from now (seconds or a timedelta). Returns its jid."""
@@ -133,11 +132,15 @@ class Pusher(Generic[P]):
         validate({**changed, "class": self.name, "args": []}, "off")
         return Pusher(self.name, self._signature, changed)
 
+    def payload(self, *args: P.args, **kwargs: P.kwargs) -> Payload:
+        """What ``perform_async`` gives to ``Client.push``: the class, the arguments, the options.
+        Raises InvalidJob if the arguments do not fit."""
+        return {**self._options, "class": self.name, "args": self._bind(args, kwargs)}
+
     def _push(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], extra: Mapping[str, Any]
     ) -> str:
-        bound = self._bind(args, kwargs)
-        return default().push({**self._options, "class": self.name, "args": bound, **extra}) or ""
+        return default().push({**self.payload(*args, **kwargs), **extra}) or ""
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """The positional arguments for the payload. Raises InvalidJob if they do not fit."""

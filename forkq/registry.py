@@ -6,6 +6,7 @@ Only registered jobs run. A name in a payload is looked up here and never import
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
@@ -69,8 +70,11 @@ periodic: dict[str, PeriodicSpec] = {}
 _events: dict[Event, list[Callable[[], Any]]] = {name: [] for name in EVENTS}
 death_handlers: list[DeathHandler] = []
 error_handlers: list[ErrorHandler] = []
+# What integrations put around each hook and handler: a Flask app context, a database session.
+around_hooks: list[Callable[[], AbstractContextManager[object]]] = []
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 
 def add(spec: JobSpec) -> None:
@@ -143,6 +147,16 @@ def on(event: Event) -> Callable[[Handler], Handler]:
 def handlers(event: Event) -> tuple[Callable[[], Any], ...]:
     """The app's functions to call at ``event``, in order of registration."""
     return tuple(_events[event])
+
+
+def call_hook(hook: Callable[..., Result], *arguments: Any) -> Result:
+    """Calls a hook or a handler of the app, after a failure: the context of the job is gone then,
+    so it gets one of its own. Raises what the hook raises."""
+    with ExitStack() as contexts:
+        for enter in around_hooks:
+            contexts.enter_context(enter())
+        return hook(*arguments)
+    raise AssertionError("a context suppresses no error")
 
 
 def on_death(handler: Handler) -> Handler:

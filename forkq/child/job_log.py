@@ -15,8 +15,7 @@ from .. import registry
 from ..errors import MalformedPayload
 from ..logs import attempt_of
 from ..runtime.done_lines import DoneValues
-from ..runtime.log_console import span
-from ..runtime.log_values import SENTENCE
+from ..runtime.log_console import SENTENCE, span
 from ..wire.lease import UnitOfWork
 from ..wire.payload import Payload, loads
 from ..wire.printable import class_name, message
@@ -76,7 +75,7 @@ class JobLog(JobObserver):
     def _call_error_handlers(self, error: BaseException, context: dict[str, Any]) -> None:
         for handler in registry.error_handlers:
             try:
-                handler(error, context)
+                registry.call_hook(handler, error, context)
             except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
                 self._log.error("an error handler failed", exc_info=bad)
 

@@ -254,7 +254,7 @@ class Processor:
             return
         for handler in registry.death_handlers:
             try:
-                handler(decision.job, error)
+                registry.call_hook(handler, decision.job, error)
             except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
                 self._complain(bad, "a death handler failed")
 

@@ -49,6 +49,7 @@ _COMMANDS = {
     "doctor": "doctor",
     "mark-deploy": "deploy",
     "demo": "demo",
+    "adopt": "adopt",
 }
 
 

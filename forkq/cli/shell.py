@@ -13,10 +13,12 @@ import click
 from .. import registry
 from ..config.config import Config
 from ..default_client import use
+from ..runtime.app_frames import app_traceback
 from ..version import __version__
 from ..wire.redis_url import redacted_url
 from .app import import_app
 from .options import app_options, configuration, finds_redis
+from .output import echo
 
 
 @click.command()
@@ -34,9 +36,22 @@ def shell(command: str | None, no_import: bool, **flags: Any) -> int:
         import_app(config.app)
     names = {**_jobs(), "forkq": importlib.import_module("forkq")}
     if command is not None:
-        exec(command, names)  # noqa: S102 - what the user has typed
-        return 0
+        return _run(command, names)
     _interact(names, _banner(config, names))
+    return 0
+
+
+def _run(command: str, names: dict[str, Any]) -> int:
+    """Runs what the user has typed. Returns the exit code."""
+    try:
+        program = compile(command, "<command>", "exec")
+    except (SyntaxError, ValueError) as error:  # ValueError: a null character
+        raise click.UsageError(f"--command: {error}") from None
+    try:
+        exec(program, names)  # noqa: S102
+    except Exception as error:  # noqa: BLE001 - the user's own, with the user's own frames
+        echo(app_traceback(error), err=True)
+        return 1
     return 0
 
 

@@ -49,14 +49,23 @@ def load(
     ``flags`` are the parsed flags by name (None or empty: not given), ``environ`` is the process's
     environment. forkq.toml is looked for upwards from ``cwd``, then from the folders ``near``.
     """
-    named = path or flags.get("config")
-    source, folder = find_file(named, environ, cwd, near)
-    document = read_file(source, _named_by(named)) if source else {}
-    source, document = provided.or_file(source, document)
+    source, folder, document = _document(path or flags.get("config"), environ, cwd, near)
     settings, problems = _folded(source, document, flags, environ)
     if problems:
         raise ConfigError("\n".join(problems))
     return _build(settings, source, environ, folder)
+
+
+def _document(
+    named: Path | str | None, environ: Mapping[str, str], cwd: Path, near: Iterable[Path]
+) -> tuple[Path | None, Path, dict[str, Any]]:
+    """What configures this process, the folder at which relative paths start, and its text."""
+    source, folder = find_file(named, environ, cwd, near)
+    is_named = bool(named or environ.get("FORKQ_CONFIG"))
+    given = provided.found(source, cwd, is_named=is_named)
+    if given is not None:
+        return given[0], cwd, given[1]
+    return source, folder, read_file(source, _named_by(named)) if source else {}
 
 
 def pidfile_despite_errors(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Path:

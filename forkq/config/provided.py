@@ -27,12 +27,15 @@ class Provided:
 source: Provided | None = None
 
 
-def or_file(file: Path | None, document: dict[str, Any]) -> tuple[Path | None, dict[str, Any]]:
-    """What is provided, else the file with its document. ConfigError: there are both."""
+def found(file: Path | None, cwd: Path, *, is_named: bool) -> tuple[Path, dict[str, Any]] | None:
+    """What is provided, with its place. ConfigError: there is ``file`` too, in ``cwd`` or named.
+
+    A file elsewhere may be another program's: a repository of several services has one above all.
+    """
     given = source.read() if source is not None else {}
     if source is None or not given:
-        return file, document
-    if file is not None:
+        return None
+    if file is not None and (is_named or file.parent == cwd):
         raise ConfigError(
             f"both {source.place} and {file} configure forkq, which reads only one; remove one"
         )

@@ -3,7 +3,6 @@ commit."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,7 +15,7 @@ from forkq import registry
 from forkq.default_client import default
 from forkq.errors import ConfigError, InvalidJob
 from forkq.push import Pusher
-from forkq.wire.payload import new_jid
+from forkq.wire.payload import Payload
 from forkq.wire.times import due
 
 from .surround import surround
@@ -64,17 +63,23 @@ def push_after_commit(
 ) -> str:
     """Calls ``push(*args)`` when ``session`` commits what it is doing now; never if that is rolled
     back, or the savepoint around this call. Returns the jid that the job will have ("" if ``push``
-    is no method of a job: then it is just called).
+    is no method of a job: then it is just called). The job is checked and encoded now.
 
     ``session.commit()`` raises what the push raises; the rows are in the database then. Of several
     pushes, the first error ends the rest. Raises InvalidJob for arguments that the push refuses.
     """
     owner = _session_of(session)
-    jid, call = _prepared(push, args, kwargs)
-    if _WAITING not in owner.info:
-        owner.info[_WAITING] = _Waiting(owner)
-    owner.info[_WAITING].add(owner, call)
-    return jid
+    job = _job_of(push, args, kwargs)
+    if job is None:
+        _wait(owner, partial(push, *args, **kwargs))
+        return ""
+    return default().push_later(job, partial(_wait, owner)) or ""
+
+
+def _wait(session: Session, push: Callable[[], Any]) -> None:
+    if _WAITING not in session.info:
+        session.info[_WAITING] = _Waiting(session)
+    session.info[_WAITING].add(session, push)
 
 
 def _session_of(given: Any) -> Session:
@@ -131,26 +136,17 @@ def _current(session: Session) -> SessionTransaction | None:
     return session.get_nested_transaction() or session.get_transaction()
 
 
-def _prepared(
-    push: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[str, Callable[[], Any]]:
-    """The jid and the call of a push, whose arguments fit. Raises InvalidJob."""
+def _job_of(push: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Payload | None:
+    """The job that the call would push; None if ``push`` is no method of a job. Raises InvalidJob
+    if the arguments do not fit."""
     pusher, name = getattr(push, "__self__", None), getattr(push, "__name__", "")
     if not isinstance(pusher, Pusher) or name not in _WITH_JID:
-        return "", partial(push, *args, **kwargs)
-    _check(pusher, name, args, kwargs)
-    jid = new_jid()
-    later = getattr(pusher.set({"jid": jid}), name)
-    return jid, partial(later, *copy.deepcopy(args), **copy.deepcopy(kwargs))
-
-
-def _check(pusher: Pusher[Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises InvalidJob for what the push would refuse: after the commit it is too late."""
-    moments = 0 if name == "perform_async" else 1
-    for moment in args[:moments]:
-        due(moment)
-    bound = pusher._bind(args[moments:], kwargs)
-    default()._checked({**pusher._options, "class": pusher.name, "args": bound})
+        return None
+    if name == "perform_async":
+        return pusher.payload(*args, **kwargs)
+    moment, *rest = args
+    due(moment)
+    return {**pusher.payload(*rest, **kwargs), "at": moment}
 
 
 def _engines_of(sessions: scoped_session[Any]) -> list[Engine]:

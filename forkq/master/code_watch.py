@@ -20,6 +20,7 @@ from typing import Final
 import psutil
 
 from ..errors import ConfigError
+from .growing_pause import GrowingPause
 
 _LOOKS_AFTER_MASTER: Final = 500  # milliseconds
 _DEBOUNCE: Final = 200  # milliseconds: an editor's save is several changes
@@ -32,28 +33,68 @@ def check_installed() -> None:
         raise ConfigError("--reload needs the package watchfiles: pip install 'forkq[reload]'")
 
 
+class _Watcher:
+    """The process, beside the master that this process is."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ran_at = time.time()
+        self._pause = GrowingPause()
+        self._process = self._start()
+
+    def keep_running(self) -> bool:
+        """Starts the process again if it has ended. Returns whether it did."""
+        if self._process.poll() is None:
+            self._ran_at = time.time()
+            return False
+        if not self._pause.over:
+            return False
+        self._pause.begin()
+        with suppress(OSError):  # no process left: after the pause
+            self._process = self._start()
+        return True
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        arguments = [str(self._folder), str(os.getpid()), str(self._ran_at)]
+        return subprocess.Popen(
+            [sys.executable, "-m", __name__, *arguments], stdin=subprocess.DEVNULL
+        )
+
+
+_running: _Watcher | None = None
+
+
+def keep_running() -> bool:
+    """Called by the master in each turn. Returns whether the process had ended, and was started
+    again: what was saved meanwhile counts."""
+    return _running is not None and _running.keep_running()
+
+
 @contextmanager
 def watching(folder: Path) -> Iterator[None]:
-    """Runs the process while its block runs, beside the master that this process is."""
+    """Runs the process while its block runs."""
+    global _running  # noqa: PLW0603 - one for the tree
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the master's handler is there
     _end_earlier()
-    arguments = [str(folder), str(os.getpid()), str(time.time())]
-    process = subprocess.Popen(
-        [sys.executable, "-m", __name__, *arguments], stdin=subprocess.DEVNULL
-    )
+    _running = watcher = _Watcher(folder)
     try:
         yield
     finally:
-        process.kill()
-        process.wait()
+        _running = None
+        watcher.end()
 
 
 def _end_earlier() -> None:
     """The master's program before this one may have left its own: an exec keeps children."""
     for child in psutil.Process().children():
-        if __name__ in child.cmdline():
-            child.kill()
-            child.wait()
+        with suppress(psutil.Error):  # a child of forkq's that dies now
+            if __name__ in child.cmdline():
+                child.kill()
+                child.wait()
 
 
 def watch_code(folder: Path, master: int, started: float) -> None:

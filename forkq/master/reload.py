@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from . import code_watch
 from .children import Children
 from .replacement import Replacements
 from .slot import Slot
@@ -42,6 +43,10 @@ class Reload:
     def advance(self, *, quiet: bool) -> None:
         """Begins what can be begun. A replacement that is under way may have the older code, and a
         child that boots is replaced when it is ready."""
+        if code_watch.keep_running():
+            self._log.warning(
+                "reload: the process that watched the code has ended; another one does"
+            )
         for slot in list(self._waiting) if not quiet else ():
             child = slot.child
             if child is None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import structlog
 
 from ..logs import JobFilter, add_job, job_values
+from .log_values import as_text
 
 _LEVELS: Final = (
     (logging.CRITICAL, "critical"),
@@ -24,6 +25,8 @@ _LEVELS: Final = (
 )
 # What every record has. Other attributes come from ``extra``.
 _STANDARD: Final = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
+# What a record of structlog's has twice: as its own, and as a value.
+_OF_RECORD: Final = frozenset({"event", "timestamp", "level", "logger"})
 _SIMPLE: Final = (str, int, float, bool)
 # structlog's own parameters: a value of that name gets an underscore.
 _RESERVED: Final = frozenset({"self", "event", "method_name", "args"})
@@ -65,7 +68,7 @@ class AppHandler(logging.Handler):
             if record.stack_info:
                 values["stack"] = record.stack_info
             event = _event(record, values)
-            named = {f"{key}_" if key in _RESERVED else key: values[key] for key in values}
+            named = {f"{key}_" if key in _RESERVED else as_text(key): values[key] for key in values}
             _method(self._logger(), record)(event, **named)
         finally:
             self._of_thread.busy = False
@@ -185,15 +188,15 @@ def _method(logger: Any, record: logging.LogRecord) -> Callable[..., None]:
     return logger.debug  # type: ignore[no-any-return]
 
 
-def _event(record: logging.LogRecord, values: dict[str, Any]) -> str:
+def _event(record: logging.LogRecord, values: dict[str, Any]) -> object:
     """The message. structlog hands over a dictionary (``wrap_for_formatter``), whose other values
     are added to ``values``."""
     if record.exc_info:
         values["exc_info"] = record.exc_info[1]
     if type(record.msg) is not dict:
         return _message(record)
-    values.update({str(key): value for key, value in record.msg.items() if key != "event"})
-    return str(record.msg.get("event", ""))
+    values.update({key: record.msg[key] for key in record.msg if key not in _OF_RECORD})
+    return record.msg.get("event", "")
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
@@ -201,7 +204,7 @@ def _extra(record: logging.LogRecord) -> dict[str, Any]:
     return {
         key: value
         for key, value in record.__dict__.items()
-        if key not in _STANDARD and key[:1] != "_" and isinstance(value, _SIMPLE)
+        if key not in _STANDARD and as_text(key)[:1] != "_" and isinstance(value, _SIMPLE)
     }
 
 
@@ -209,4 +212,4 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception as bad:  # noqa: BLE001 - wrong arguments must not raise in the caller
-        return f"{record.msg!r} (its arguments do not fit: {type(bad).__name__})"
+        return f"{as_text(record.msg)} (its arguments do not fit: {type(bad).__name__})"

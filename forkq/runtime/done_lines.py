@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ..wire.printable import NAME_LIMIT
-from .log_console import job_line, span
-from .log_values import AT, SENTENCE, iso
+from .log_console import SENTENCE, job_line, span
+from .log_values import AT, iso
 
 _MOST_TEMPLATES: Final = 1000
 # Marks that no other value of a line contains.

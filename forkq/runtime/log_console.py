@@ -15,6 +15,8 @@ from collections.abc import MutableMapping
 from typing import Any, Final
 
 WIDTH: Final = 100
+# The value that has the sentence for the console, instead of the event and its values.
+SENTENCE: Final = "_forkq_sentence"
 SHORT_JID: Final = 8
 _LETTERS: Final = {"debug": "D", "info": " ", "warning": "W", "error": "E", "critical": "C"}
 _COLORS: Final = {"D": "\x1b[2m", "W": "\x1b[33m", "E": "\x1b[31m", "C": "\x1b[1;31m"}
@@ -23,7 +25,7 @@ _LONGEST_SUBJECT: Final = 32
 _INDENT: Final = 15  # the columns of time and level
 _TEXT: Final = _INDENT + _SUBJECT + 1
 # What the console shows elsewhere, or not at all.
-_PLACED: Final = frozenset({"timestamp", "level", "event", "_sentence", "pid", "capsule", "logger"})
+_PLACED: Final = frozenset({"timestamp", "level", "event", SENTENCE, "pid", "capsule", "logger"})
 _OF_JOB: Final = frozenset({"class", "jid", "queue", "attempt"})
 
 Event = MutableMapping[str, Any]
@@ -32,9 +34,9 @@ Event = MutableMapping[str, Any]
 def render_console(_logger: object, _method: str, event: Event, *, colors: bool) -> str:
     """The last step of structlog's chain. The values are shown already (log_values.py)."""
     name = event.get("class")
-    text = event.get("_sentence")
+    text = event.get(SENTENCE)
     if name is None:
-        subject = event.get("capsule") or ("master" if "pid" in event else "")
+        subject = str(event.get("capsule") or ("master" if "pid" in event else ""))
         text, jid = text or _with_values(event, _PLACED), ""
     else:
         subject, jid = str(name), str(event.get("jid") or "")

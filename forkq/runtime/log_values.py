@@ -13,7 +13,7 @@ import structlog
 
 from ..wire.printable import NAME_LIMIT, class_name, cut, message, printable, shown_name
 from .app_frames import app_traceback
-from .log_console import render_console
+from .log_console import SENTENCE, render_console
 
 # The journal reads a line's priority from its prefix: sd-daemon(3).
 _PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
@@ -24,9 +24,7 @@ _MOST_BITS: Final = 660  # 200 digits
 _SEVERAL_LINES: Final = "\n\t"
 
 # The value that has the moment of a line, if it is not rendered at once (epoch seconds).
-AT: Final = "_at"
-# The value that has the sentence for the console, instead of the event and its values.
-SENTENCE: Final = "_sentence"
+AT: Final = "_forkq_at"
 
 Event = MutableMapping[str, Any]
 
@@ -67,7 +65,10 @@ def _sanitize(console: bool, _logger: object, _method: str, event: Event) -> Eve
     writes the event as it is, so there it keeps no control character at all."""
     stamp, sentence = event.pop(AT, None) or time.time(), event.pop(SENTENCE, None)
     _expand_error(event)
-    text = printable(cut(_text(event["event"]), _LONGEST), "" if console else _SEVERAL_LINES)
+    if "timestamp" in event:  # of the app; the line has its own
+        event["timestamp_"] = event.pop("timestamp")
+    text = cut(as_text(event.get("event", "")), _LONGEST)
+    text = printable(text, "" if console else _SEVERAL_LINES)
     shown = {_key(key): _shown(key, value) for key, value in event.items() if key != "event"}
     shown = {"timestamp": stamp if console else iso(stamp), **shown, "event": text}
     if console and sentence is not None:
@@ -92,7 +93,7 @@ def _key(key: str) -> str:
     return key if key.isidentifier() else "".join(c if c.isalnum() else "_" for c in key)
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """``value`` as text. An error in its ``__str__``, the app's code, must not reach the caller."""
     try:
         return value if type(value) is str else str(value)
@@ -106,8 +107,8 @@ def _shown(key: str, value: Any) -> Any:
     if type(value) in (list, tuple) and all(type(one) is str for one in value):
         return [printable(cut(one)) for one in value]
     if type(value) is dict:
-        return {shown_name(name): shown_name(one) for name, one in value.items()}
-    text = _text(value)
+        return {shown_name(as_text(key)): shown_name(as_text(value[key])) for key in value}
+    text = as_text(value)
     if type(value) is int:
         return value if value.bit_length() < _MOST_BITS else cut(text)
     return printable(cut(text, NAME_LIMIT if key in _NAMES else _LONGEST), keep=_SEVERAL_LINES)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from threading import get_ident
 from typing import Any, Final, TypeAlias
 
@@ -48,7 +49,9 @@ class LogWriter:
         self._batching = False
         # Whether the next line must be attended to: nothing is batched, or the thread sleeps.
         self._is_idle = True
-        self._wake = threading.Event()
+        # Not an Event: a job may be interrupted at any line, and one inside Event.set() would keep
+        # its lock. This is one call into C.
+        self._wake: SimpleQueue[None] = SimpleQueue()
         self._ended = threading.Event()
 
     def put(self, line: Line) -> None:
@@ -72,8 +75,8 @@ class LogWriter:
         with self._lock:
             if self._flusher == get_ident():
                 return  # a finaliser logs during a write: the second round writes its line
-            self._flusher = get_ident()
             try:
+                self._flusher = get_ident()
                 for _ in range(2):
                     self._write_batch()
             finally:
@@ -97,13 +100,12 @@ class LogWriter:
         self._batching = False
         self._is_idle = True
         self._ended.set()
-        self._wake.set()
+        self._wake.put(None)
         self.flush()
 
     def _attend(self) -> None:
         if self._batching and len(self._waiting) < _MOST_WAITING:
-            self._is_idle = False
-            self._wake.set()
+            self._wake.put(None)
         else:
             self.flush()
 
@@ -121,13 +123,15 @@ class LogWriter:
             self._waiting.popleft()
 
     def _run(self) -> None:
-        """Sleeps while no line waits. Lines that come while it pauses wake no thread."""
+        """Sleeps while no line waits. Lines that come while it pauses wake no thread. Only this
+        thread says when it no longer sleeps: a job that is interrupted could leave that wrong."""
         while self._batching:
             self._is_idle = True
             if not self._waiting:  # after the flag: a line that comes now sees it
-                self._wake.wait()
+                self._wake.get()
             self._is_idle = False
-            self._wake.clear()
+            while not self._wake.empty():
+                self._wake.get()
             self._ended.wait(_PAUSE)
             self.flush()
         self._is_idle = True

@@ -87,8 +87,8 @@ class Stderr:
         return not self._unwritten
 
     def _start_line(self, data: bytes) -> bool:
-        """Writes ``data`` as far as it fits, and keeps the rest for later. Returns False if none of
-        it was written, or if it cannot be written."""
+        """Writes ``data`` as far as it fits, and keeps the rest for later: on a disk that was full,
+        too, the next line begins a new one. Returns False if none of it was written."""
         started = False
         timeout = 0.0 if self._dropped else self._reader_timeout
         while data:
@@ -99,7 +99,7 @@ class Stderr:
                 if not timeout or not _has_room(self._fd, timeout):
                     break
             except OSError:  # the reader is gone, or the disk is full
-                return False
+                break
         self._unwritten = data if started else b""
         return started
 

@@ -58,6 +58,14 @@ def divert(detour: Detour | None) -> None:
     _detour = detour
 
 
+def reaches_redis(url: str) -> bool:
+    """Whether a push to ``url`` leaves this process; ``forkq.testing`` may take or refuse it."""
+    try:
+        return _detour is None or _detour(url) is None
+    except AssertionError:
+        return False
+
+
 def is_diverted() -> bool:
     """Whether pushes may go elsewhere than to Redis: ``forkq.testing`` takes them."""
     return _detour is not None

@@ -22,6 +22,7 @@ from ..child.job_log import JobLog
 from ..child.job_run import JobRun
 from ..child.observers import JobObserver
 from ..child.processor import Processor
+from ..runtime.log_console import SENTENCE
 from ..wire.lease import UnitOfWork
 from .recorded_job import RecordedJob
 
@@ -136,6 +137,7 @@ def _as_record(
     times, so it has no traceback here; that of the last run is the cause of what ``drain``
     raises."""
     error, text = event.pop("exc_info", None), event.pop("event")
+    event.pop(SENTENCE, None)  # it says the same for a person at a console
     values = [f"{key}={value}" for key, value in event.items()]
     if level == "warning" and error is not None:
         return ("%s", " ".join((text, *values, f"{type(error).__name__}: {error}"))), {}

@@ -28,6 +28,7 @@ _MARKER: Final = (
     'forkq(mode): what becomes of jobs that this test pushes: "refuse", "fake", "inline" or "real"'
 )
 _scope_of: Final = pytest.StashKey[Scope[Any]]()
+_of_session: Final = pytest.StashKey[Scope[Any]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,12 +37,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(_SETTING, about, default="refuse")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """From here on: a conftest.py, and what it imports of the app, may push, too."""
+    if early_config.getini(_SETTING) in _MODES:
+        _enter_mode_of_session(early_config)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """From here on: an import of the app, and fixtures of the session, may push, too."""
+    """Refuses a wrong setting. pytest would show a traceback of what the earlier hook raises, and
+    does not call that one if a conftest.py names this plugin."""
     config.addinivalue_line("markers", _MARKER)
+    if _of_session not in config.stash:
+        _enter_mode_of_session(config)
+
+
+def _enter_mode_of_session(config: pytest.Config) -> None:
     mode = config.getini(_SETTING)
     scope = _scope(mode, f"{_SETTING} = {mode!r} in the configuration of pytest")
     scope.__enter__()
+    config.stash[_of_session] = scope
     config.add_cleanup(lambda: scope.__exit__(None, None, None))
 
 

@@ -39,6 +39,7 @@ def clean_process() -> Iterator[None]:
     jobs, members = dict(registry._jobs), list(middleware.server.members)
     registry._jobs.clear()
     deaths, errors = list(registry.death_handlers), list(registry.error_handlers)
+    around = list(registry.around_hooks)
     events = {name: list(handlers) for name, handlers in registry._events.items()}
     yield
     registry._jobs.clear()
@@ -47,5 +48,6 @@ def clean_process() -> Iterator[None]:
     for name, handlers in events.items():
         registry._events[name][:] = handlers
     registry.death_handlers[:], registry.error_handlers[:] = deaths, errors
+    registry.around_hooks[:] = around
     provided.source = None
     default_client.forget()

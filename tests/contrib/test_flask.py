@@ -17,7 +17,7 @@ from redis import Redis
 
 import forkq
 from examples.flask import guestbook
-from forkq import default_client, middleware, registry
+from forkq import default_client, middleware, testing
 from forkq.config.load import load
 from forkq.contrib.flask import Forkq
 from forkq.errors import ConfigError
@@ -78,7 +78,8 @@ def test_the_context_is_there_in_the_apps_own_middleware_and_hooks() -> None:
         return call()
 
     class Hooked(forkq.Job, name="contrib.flask.Hooked"):
-        def perform(self) -> None: ...
+        def perform(self) -> None:
+            raise ZeroDivisionError
 
         def retry_in(self, count: int, error: BaseException, job: dict[str, Any]) -> int:
             names.append(current_app.name)
@@ -90,17 +91,12 @@ def test_the_context_is_there_in_the_apps_own_middleware_and_hooks() -> None:
     forkq.on_death(lambda job, error: names.append(current_app.name))
     forkq.on_error(lambda error, context: names.append(current_app.name))
     Forkq(make_app())
-    for handler in registry.handlers("startup"):
-        handler()
-    middleware.server.run({}, lambda: None)
-    spec = registry.lookup("contrib.flask.Hooked")
-    assert spec.retry_in is not None
-    assert spec.retries_exhausted is not None
-    assert spec.retry_in(0, ZeroDivisionError(), {}) == 9
-    spec.retries_exhausted({}, ZeroDivisionError())
-    registry.death_handlers[-1]({}, ZeroDivisionError())
-    registry.error_handlers[-1](ZeroDivisionError(), {})
-    assert names == ["shop"] * 5
+    with testing.fake() as jobs:
+        Hooked.set(retry=1).perform_async()
+        jobs.drain(check=False)
+    (dead,) = jobs.dead
+    assert dead.payload["error_class"] == "ZeroDivisionError"
+    assert names == ["shop"] * 7  # both runs, both hooks, one death, two errors
 
 
 def test_the_factory_called_last_gives_the_context() -> None:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import StaticPool
 
 import forkq
-from forkq import middleware, registry
+from forkq import middleware, testing
 from forkq.contrib.sqlalchemy import push_after_commit, session_per_job
 
 
@@ -133,7 +133,7 @@ def test_a_later_change_of_the_arguments_changes_nothing(session: Session, redis
 
 
 def test_wrong_arguments_are_refused_before_the_commit(session: Session, redis: Redis) -> None:
-    for arguments in ((), (1, object())):
+    for arguments in ((), (1, object()), (1, ["x" * (17 << 20)])):
         with pytest.raises(forkq.InvalidJob):
             push_after_commit(session, ship.perform_async, *arguments)
     with pytest.raises(forkq.InvalidJob):
@@ -200,15 +200,19 @@ def test_hooks_and_handlers_leave_no_session_either(engine: Engine) -> None:
         insert(sessions)
         return 7
 
-    forkq.job(name="contrib.Hooked", retry_in=give_delay)(lambda: None)
-    forkq.on_death(lambda job, error: insert(sessions))
-    for handler in registry.handlers("startup"):
-        handler()
-    hook = registry.lookup("contrib.Hooked").retry_in
-    assert hook is not None
-    assert hook(0, ZeroDivisionError(), {}) == 7
-    assert not sessions.registry.has()
-    registry.death_handlers[0]({}, ZeroDivisionError())
+    def died(job: dict[str, Any], error: BaseException) -> None:
+        left.append(sessions.registry.has())
+        insert(sessions)
+
+    left: list[bool] = []
+    failing = forkq.job(name="contrib.Hooked", retry=1, retry_in=give_delay)(lambda: 1 / 0)
+    forkq.on_death(died)
+    with testing.fake() as jobs:
+        failing.perform_async()
+        jobs.perform_one()
+        assert not sessions.registry.has()
+        jobs.drain(check=False)
+    assert left == [False]
     assert not sessions.registry.has()
 
 

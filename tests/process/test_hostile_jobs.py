@@ -95,13 +95,17 @@ def test_garbage_on_a_childs_pipes_harms_no_other_process(
     forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "1"], env=journal.env)
     jid = push(redis_server, "Scribble")
     journal.wait("end", [jid])
-    scribbler = psutil.Process(journal.lines("end")[0].pid)
+    scribbler = journal.lines("end")[0].pid
     after = push_many(redis_server, "Quick", [[0.001]] * 50)
     journal.wait("end", after)
     assert forkq.alive
     assert counter(redis, "failed") == 0
-    wait_until(lambda: not scribbler.is_running(), what="the end of a child that cannot be heard")
-    wait_until(lambda: len(workers(forkq)) == 2, what="its replacement")
+
+    def is_replaced() -> bool:
+        pids = [child.pid for child in workers(forkq)]
+        return len(pids) == 2 and scribbler not in pids
+
+    wait_until(is_replaced, what="a replacement of the child that cannot be heard")
     assert "replacing the child" in forkq.log_text()
     assert len(journal.lines("begin")) == len(journal.lines("end")) == 51
     assert forkq.stop() == 0

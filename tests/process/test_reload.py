@@ -93,5 +93,10 @@ def test_a_tree_whose_app_is_broken_at_first_waits_for_the_mended_code(
     push(redis_server, "Version")
     forkq.wait_log("version 3")
     [watcher] = forkq.children("code_watch")
+    watcher.kill()
+    save(forkq, "4")  # nothing watches now
+    forkq.wait_log("watched the code has ended")
+    wait_until(lambda: _runs(forkq, redis_server, "version 4"), what="the saved code", every=0.1)
+    [watcher] = forkq.children("code_watch")
     forkq.signal(signal.SIGKILL)
     wait_until(lambda: not watcher.is_running() or title(watcher) == "", what="the watcher's end")

@@ -46,7 +46,8 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"{PYTHON} cannot make virtual environments: `make test-deps`")
     project = (ROOT / "pyproject.toml").read_text()
     [table] = re.findall(r"^dependencies = \[(.*?)^\]", project, re.MULTILINE | re.DOTALL)
-    wanted = ["hatchling", *re.findall(r'^ +"(.*?)",', table, re.MULTILINE)]
+    [build] = re.findall(r"^requires = \[(.*?)\]", project, re.MULTILINE | re.DOTALL)
+    wanted = [*re.findall(r'"(.*?)"', build), *re.findall(r'^ +"(.*?)",', table, re.MULTILINE)]
     folder = tmp_path_factory.mktemp("wheels")
     pip = [sys.executable, "-m", "pip", "--python", PYTHON, "download", "-q", "-d", str(folder)]
     limit = ["timeout", "120"]

@@ -81,6 +81,23 @@ def test_an_app_pushes_without_anything_of_unix(
     assert embedded.startswith("refused: ")
 
 
+def test_all_that_a_web_app_imports_loads_without_unix(tmp_path: Path) -> None:
+    """Each module of contrib but those that only a child loads."""
+    package = CHECKOUT / "forkq/contrib"
+    files = [file.relative_to(CHECKOUT) for file in package.rglob("*.py")]
+    of_child = {"django/app.py", "django/__main__.py", "flask/app.py"}
+    names = [
+        ".".join(file.with_suffix("").parts).removesuffix(".__init__")
+        for file in files
+        if str(file.relative_to("forkq/contrib")) not in of_child | {"django/tasks.py"}
+        and not file.match("task_*.py")
+    ]
+    assert "forkq.contrib.fastapi" in names
+    lines = [f"importlib.import_module({name!r})" for name in ("forkq.testing.plugin", *names)]
+    done = run(tmp_path, "\n".join(["import importlib", *lines]))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_worker_says_that_it_needs_unix(tmp_path: Path) -> None:
     program = "import forkq.__main__\nsys.argv[1:] = ['start', '-r', 'jobs']\nforkq.__main__.main()"
     done = run(tmp_path, program)

@@ -71,10 +71,13 @@ def pushed(redis: Redis, queue: str) -> list[dict[str, Any]]:
     return [json.loads(payload) for payload in found]
 
 
-def test_a_job_of_the_program_itself_is_refused(folder: Path, redis: Redis) -> None:
+@pytest.mark.parametrize("program", ["__main__", "__mp_main__"])
+def test_a_job_of_the_program_itself_is_refused(folder: Path, redis: Redis, program: str) -> None:
+    """Also in a process that multiprocessing has spawned, where it has another name."""
+    name = f"{program}.mail"
     for attempt in (
-        lambda: forkq.configure().push({"class": "__main__.mail", "args": []}),
-        lambda: forkq.configure().push_bulk({"class": "__main__.mail", "args": [[]]}),
+        lambda: forkq.configure().push({"class": name, "args": []}),
+        lambda: forkq.configure().push_bulk({"class": name, "args": [[]]}),
     ):
         with pytest.raises(InvalidJob, match="defined in the program itself") as caught:
             attempt()
@@ -169,6 +172,15 @@ def test_the_shell_has_the_jobs_of_the_app_and_its_redis(
     assert (code, errors) == (0, "")
     [job] = pushed(redis, "mail")
     assert job["args"] == [7]
+
+
+def test_an_error_of_a_line_in_the_shell_shows_no_frame_of_forkq(
+    folder: Path, redis: Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line, error in (("1 / 0", "ZeroDivisionError"), ("1 +", "SyntaxError")):
+        code, _, errors = run(capsys, "shell", "-c", line)
+        assert (code, errors.splitlines()[-1].partition(":")[0]) == (1, error)
+        assert "shell.py" not in errors
 
 
 def test_the_shell_is_ipython_if_it_is_there_else_pythons_own(

@@ -84,6 +84,7 @@ _MEMBERS_FROM: Final[dict[type, type]] = {forkq.Job: Pusher}
 _INTERNAL: Final = frozenset(
     (
         *("make", "parse", "encode", "decode", "due", "restarts", "change", "run", "of", "stamped"),
+        *("payload", "push_later"),
         "setUpClass",  # for unittest
     )
 )
@@ -174,11 +175,11 @@ def _member_items(kind: type) -> Iterator[str]:
     for node in (node for source in sources for node in _class(source).body):
         if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
             continue
-        attribute = inspect.getattr_static(kind, node.name)
         text = ast.get_docstring(node)
         if node.name in _INTERNAL or _has_its_text_elsewhere(node):
             continue
         _refuse_without(text, f"{kind.__name__}.{node.name}")
+        attribute = inspect.getattr_static(kind, node.name)
         if isinstance(attribute, property):
             settable = " (may be set)" if attribute.fset is not None else ""
             yield _item(f"{node.name}: {_result(node)}", settable, text)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import pydoc
 from typing import Any
 from unittest import mock
@@ -35,6 +37,17 @@ def make_function() -> Any:
         return user_id
 
     return welcome
+
+
+@forkq.job(name="of the module")
+def of_module() -> int:
+    return 7
+
+
+def test_a_job_is_pickled_by_its_name_as_a_function_is() -> None:
+    """So a pool of processes may call it."""
+    assert pickle.loads(pickle.dumps(of_module)) is of_module  # noqa: S301 - our own
+    assert copy.deepcopy(of_module) is of_module
 
 
 def make_instance() -> Any:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from ...errors import Crashed, InvalidJob, MalformedPayload, Shutdown
-from ...registry import DISCARD, KILL, JobSpec
+from ...registry import DISCARD, KILL, JobSpec, call_hook
 from ...wire import marks
 from ...wire.lease import UnitOfWork
 from ...wire.malformed import wrap_malformed
@@ -170,7 +170,7 @@ def _delay(
     wanted: Any = None
     if spec is not None and spec.retry_in is not None:
         try:
-            wanted = spec.retry_in(count, error, _copy(job))
+            wanted = call_hook(spec.retry_in, count, error, _copy(job))
         except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
             complain(bad, "retry_in failed; the default delay is used")
     if isinstance(wanted, str) and wanted in (DISCARD, KILL):
@@ -209,7 +209,7 @@ def _give_up(
 ) -> Decision:
     if spec is not None and spec.retries_exhausted is not None:
         try:
-            if spec.retries_exhausted(_copy(job), error) == DISCARD:
+            if call_hook(spec.retries_exhausted, _copy(job), error) == DISCARD:
                 return Drop(None)
         except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
             complain(bad, "retries_exhausted failed; the job is buried all the same")

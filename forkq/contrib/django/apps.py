@@ -11,6 +11,7 @@ from django.utils.functional import Promise
 from ... import middleware, registry
 from ...client import transactions
 from ...wire.payload import remedies
+from ..surround import surround
 from . import activation, configuration, connections, on_commit
 from .checks import check_settings
 
@@ -45,5 +46,5 @@ def _add_middleware() -> None:
         return
     middleware.client.append(activation.note)
     middleware.server.prepend(activation.activate)
-    middleware.server.prepend(connections.renew)
+    surround(connections.renewed)
     registry.on("fork")(connections.leave_to_master)

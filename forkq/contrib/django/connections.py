@@ -6,8 +6,8 @@ in a child, without this, a connection that has died would fail every later job 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -15,15 +15,17 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 _of_master: list[BaseDatabaseWrapper] = []
 
 
-def renew(_job: dict[str, Any], call: Callable[[], Any]) -> Any:
-    """Server middleware. Closes what is broken or older than CONN_MAX_AGE, before and after.
+@contextmanager
+def renewed() -> Iterator[None]:
+    """Around each job and each hook. Closes what is broken or older than CONN_MAX_AGE, before and
+    after.
 
     A test may run a job within its own transaction: that one is left alone.
     """
     around = _in_transaction()
     _close_old_connections()
     try:
-        return call()
+        yield
     finally:
         for alias in _in_transaction() - around:
             _drop(connections[alias])

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy
 from redis import Redis
 
 import forkq
-from forkq import middleware
+from forkq import middleware, registry, testing
 from forkq.contrib.django.connections import _of_master, leave_to_master
 from forkq.errors import InvalidJob
 from forkq.wire.payload import loads
@@ -106,6 +106,31 @@ def test_a_connection_ends_with_its_job_unless_it_may_live(project: Any) -> None
         kept = connection.connection
         run({}, project.objects.count)
         assert kept is not None is not connection.connection is kept
+
+
+@pytest.fixture
+def own_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_jobs", {})
+    monkeypatch.setattr(registry, "death_handlers", [])
+
+
+@pytest.mark.usefixtures("own_handlers")
+def test_a_connection_ends_with_the_hook_or_handler_that_opened_it(project: Any) -> None:
+    """And each hook finds none that has been broken since."""
+    counted: list[int] = []
+
+    def count(*_: object) -> None:
+        counted.append(project.objects.count())
+
+    failing = forkq.job(name="django.failing", retry=1, retry_in=count)(lambda: 1 / 0)
+    forkq.on_death(count)
+    with testing.fake() as jobs:
+        failing.perform_async()
+        jobs.perform_one()
+        assert connection.connection is None
+        jobs.drain(check=False)
+    assert connection.connection is None
+    assert counted == [0, 0]
 
 
 def test_a_child_leaves_the_connections_of_its_master_alone(project: Any) -> None:

@@ -73,6 +73,17 @@ def test_forkq_toml_counts_where_there_is_no_setting(tmp_path: Path) -> None:
         loaded(tmp_path, {"forkq": {"timeout": 7}})
 
 
+def test_a_forkq_toml_above_may_be_that_of_another_service(tmp_path: Path) -> None:
+    """It is not read, so it may be wrong; and paths do not start at its folder."""
+    (tmp_path / "forkq.toml").write_text("of [another")
+    folder = tmp_path / "service"
+    folder.mkdir()
+    config = loaded(folder, {"forkq": {"timeout": 7}})
+    assert (config.timeout, config.folder) == (7, folder)
+    with pytest.raises(ConfigError, match=r"forkq\.toml"):
+        loaded(folder, {})
+
+
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [

@@ -4,9 +4,10 @@ of it."""
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def test_the_end_of_batching_writes_what_waits_and_ends_the_thread(
 def test_an_idle_writer_sleeps(output: Output) -> None:
     output.begin()
     output.writer.put("one")
-    wait_until(lambda: output.writer._is_idle, what="its sleep")
+    wait_until(lambda: output.writes and output.writer._is_idle, what="its sleep")
     rounds = len(output.writes)
     time.sleep(4 * log_writer._PAUSE)  # a stretch of time in which nothing must happen
     assert len(output.writes) == rounds == 1
@@ -189,3 +190,50 @@ def test_many_threads_write_each_line_once(output: Output) -> None:
     for name in range(4):
         own = [line for line in found if line.startswith(f"{name} ")]
         assert own == [f"{name} {number}" for number in range(2000)]
+
+
+class Interrupted(BaseException):
+    """What a time limit or the stop raises in the thread of a job."""
+
+
+def interrupted_at(step: int, call: Callable[[], None]) -> bool:
+    """Calls ``call``, with an exception after that many of the moments at which Python raises one
+    in another thread: the beginning and the end of a call. Returns whether it was raised."""
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal step
+        if event != "c_call":
+            step -= 1
+            if step < 0:
+                raise Interrupted
+
+    try:
+        sys.setprofile(count)
+        call()
+    except Interrupted:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+@pytest.mark.parametrize("method", ["put", "put_now"])
+def test_a_job_that_is_interrupted_at_any_call_holds_up_no_later_line(
+    output: Output, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(log_writer, "_PAUSE", 0.001)
+    output.begin()
+    writer, step, was_raised = output.writer, 0, True
+    while was_raised:
+        wait_until(lambda: writer._is_idle and not writer._waiting, what="an idle writer")
+        was_raised = interrupted_at(step, lambda: getattr(writer, method)("interrupted"))
+        job = threading.Thread(target=writer.put, args=(f"another job's {step}",), daemon=True)
+        job.start()
+        job.join(10)
+        assert not job.is_alive(), f"another job is held up after step {step}"
+        last = f"the next job's {step}"
+        writer.put(last)
+        wait_until(lambda last=last: output.lines()[-1:] == [last], what=last)  # type: ignore[misc]
+        assert f"another job's {step}" in output.lines()
+        step += 1
+    assert step > 2

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import pty
 import re
+import signal
 import socket
 import threading
 import time
 import tty
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from forkq.runtime import stderr
+from forkq.runtime import prompt, stderr
 from forkq.runtime.stderr import Stderr
 from tests.support.waiting import wait_until
 
@@ -196,3 +199,48 @@ def test_a_fork_during_another_threads_write_can_write(make_output: Outputs) -> 
     assert os.read(read, 100) == b"fork\nother\n"
     os.close(read)
     os.close(write)
+
+
+def test_lines_for_a_full_disk_are_counted_and_none_is_broken_in_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The disk takes the first bytes of a line, and the rest only when there is room again."""
+    disk, room = b"", 10
+
+    def write(data: bytes) -> int:
+        nonlocal disk, room
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        piece = data[:room]
+        disk, room = disk + piece, room - len(piece)
+        return len(piece)
+
+    output = Stderr(drop_notice, fd=-1)
+    monkeypatch.setattr(output, "_write_now", write)
+    output.write(b"the first line\n")
+    output.write(b"the second line\n")
+    room = 1000
+    output.write(b"the third line\n")
+    assert disk == b"the first line\ndropped 1\nthe third line\n"
+
+
+def test_a_prompt_holds_up_lines_until_it_is_closed_or_its_process_is_killed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(prompt, "_shared", None)
+    prompt.share()
+    file = tmp_path / "log"
+    with file.open("wb", buffering=0) as opened:
+        output = Stderr(drop_notice, opened.fileno())
+        with prompt.opened():
+            output.write(b"one\n")
+            assert file.read_bytes() == b""
+        output.report_dropped_lines()
+        assert file.read_bytes() == b"one\n"
+        pid = os.fork()
+        if pid == 0:
+            with prompt.opened():
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(pid, 0)
+        output.write(b"two\n")
+        assert file.read_bytes() == b"one\ntwo\n"

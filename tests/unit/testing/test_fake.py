@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import pytest
 import forkq
 from forkq import default_client, testing
 from forkq.errors import ServerUnavailable
+from forkq.store import unserved_queues
 
 
 @forkq.job(name="Elsewhere")
@@ -174,6 +176,26 @@ def test_an_embedded_server_need_not_run(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with testing.fake() as jobs:
         push()
     assert len(jobs) == 1
+
+
+def test_nothing_asks_the_server_about_what_is_only_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither the search for queues that nothing serves, nor a sentence about localhost."""
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server, testing.fake() as jobs:
+        server.setblocking(False)
+        forkq.configure(f"redis://127.0.0.1:{server.getsockname()[1]}/0")
+        push()
+        elsewhere.set(queue="unserved").perform_async(1)
+        unserved_queues.finish()
+        with pytest.raises(BlockingIOError):
+            server.accept()
+        monkeypatch.setattr(default_client, "_announced", False)
+        forkq.configure(environ={})
+        push()
+    assert len(jobs) == 3
+    assert not caplog.messages
 
 
 def test_without_pytest_an_app_loads_nothing_of_this_and_pushes_to_redis() -> None:

@@ -152,6 +152,15 @@ def test_a_mode_that_does_not_exist_ends_the_run(
     )
 
 
+def test_a_push_of_a_conftest_is_refused_too(project: pytest.Pytester) -> None:
+    """pytest imports it before it configures the plugins."""
+    project.makeconftest("from jobs import mail\nmail.perform_async(1)")
+    project.makepyfile("def test(): ...")
+    result = project.runpytest_inprocess("-p", "no:xdist")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines("*PushRefused: this test would reach a real server*")
+
+
 def test_workers_of_xdist_do_not_share_jobs(project: pytest.Pytester) -> None:
     project.makepyfile(
         """

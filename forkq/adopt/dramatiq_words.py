@@ -1,0 +1,87 @@
+"""Dramatiq's words. Its times are milliseconds, forkq's are seconds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .words import Words
+
+_NO_RESULTS: Final = "forkq stores no results: write the result into your own table or key"
+_NO_WORKFLOWS: Final = (
+    "forkq has no workflows: the last job pushes the next one (docs/not-included.md)"
+)
+_RETRY_IN: Final = "write a `retry_in` hook that returns seconds, not milliseconds"
+_OPTIONS: Final = {
+    "queue_name": "write `queue=`",
+    "max_retries": "write `retry=N`; 0: `retry=False`. Without it forkq retries 25 times",
+    "min_backoff": _RETRY_IN,
+    "max_backoff": _RETRY_IN,
+    "retry_when": "write a `retry_in` hook that returns `forkq.KILL` where it was false",
+    "throws": "write a `retry_in` hook that returns `forkq.KILL` for these",
+    "on_retry_exhausted": "write a `retries_exhausted` hook that pushes the job",
+    "time_limit": "write `timeout=SECONDS` (it was milliseconds); the default is no limit",
+    "max_age": "no such thing: check the age in the job (docs/not-included.md)",
+    "notify_shutdown": "leave it out: `forkq.Shutdown` is raised at the end of the time-out",
+    "store_results": _NO_RESULTS,
+    "result_ttl": _NO_RESULTS,
+    "on_success": "push the next job, as the last step of this one",
+    "on_failure": "write `@forkq.on_error`, or a `retries_exhausted` hook",
+    "pipe_ignore": _NO_WORKFLOWS,
+    "pipe_target": _NO_WORKFLOWS,
+}
+
+DRAMATIQ: Final = Words(
+    library="dramatiq",
+    packages=frozenset({"dramatiq", "django_dramatiq", "periodiq", "dramatiq_crontab"}),
+    decorators={"actor": "write `@forkq.job`; say `name=` if other programs push by the name"},
+    options={
+        "actor_name": "write `name=`",
+        "priority": "no such thing: use several queues, in order or with weights",
+        "broker": "leave it out: write `url` under `[redis]`",
+        "actor_class": "write `class J(forkq.Job)` with a `perform` method",
+        "periodic": 'write `@forkq.every("CRON")` above `@forkq.job`',
+        **_OPTIONS,
+    },
+    calls={
+        "send_with_options": "write `J.perform_in(SECONDS, ...)`, or `J.set(...)`",
+        "message_with_options": _NO_WORKFLOWS,
+    },
+    job_calls={
+        "send": "write `J.perform_async(...)`; it returns a jid, a string",
+        "message": _NO_WORKFLOWS,
+    },
+    keywords={
+        "delay": "write `J.perform_in(SECONDS, ...)` (it was milliseconds)",
+        "args": "pass the arguments themselves",
+        "kwargs": "pass the arguments themselves",
+        **_OPTIONS,
+    },
+    names={
+        "RedisBroker": "write `url` under `[redis]` in forkq.toml",
+        "RabbitmqBroker": "forkq works with Redis and Valkey only",
+        "StubBroker": "write `forkq.testing.fake()`, or ask for the fixture `forkq_jobs`",
+        "Worker": "run `forkq start`; in tests `forkq.testing.drain()`",
+        "set_broker": "leave it out",
+        "get_broker": "leave it out",
+        "GenericActor": "write `class J(forkq.Job)` with a `perform` method",
+        "group": "write `J.perform_bulk([(...), ...])`",
+        "pipeline": _NO_WORKFLOWS,
+        "Message": 'write `forkq.configure().push({"class": ..., "args": [...]})`',
+        "Middleware": "write functions in `forkq.middleware.server` and `.client`",
+        "CurrentMessage": "write `forkq.current_job()`",
+        "Results": _NO_RESULTS,
+        "Retry": "raise any exception; a delay: a `retry_in` hook",
+        "TimeLimitExceeded": "write `forkq.TimeLimit`; it is no `Exception`",
+        "Shutdown": "write `forkq.Shutdown`, or ask `forkq.stopping()`",
+        "AsyncIO": "a job is a plain function: `asyncio.run(...)` inside of it",
+        "ConcurrentRateLimiter": "write `[limits]` in forkq.toml, for a queue",
+        "BucketRateLimiter": "write `[rates]` in forkq.toml, for a queue",
+        "WindowRateLimiter": "write `[rates]` in forkq.toml, for a queue",
+        "cron": 'write `@forkq.every("CRON")`',
+        "PeriodiqMiddleware": "leave it out: the clock runs periodic jobs",
+    },
+    settings={
+        "dramatiq_broker": "write `FORKQ` in Django's settings (docs/django.md)",
+        "dramatiq_result_backend": _NO_RESULTS,
+    },
+)

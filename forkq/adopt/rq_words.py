@@ -1,0 +1,85 @@
+"""RQ's words, and those of django-rq and rq-scheduler."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .words import Words
+
+_PUSH: Final = "decorate the function with `@forkq.job` and write `f.perform_async(...)`"
+_NO_RESULTS: Final = "forkq stores no results: write the result into your own table or key"
+_EVERY: Final = 'write `@forkq.every("CRON", tz=...)` on the job, or `[[cron]]` in forkq.toml'
+_OPTIONS: Final = {
+    "timeout": "write `timeout=SECONDS`; forkq has no limit of its own (RQ: 180 s)",
+    "result_ttl": _NO_RESULTS,
+    "ttl": "no such thing: check the age in the job (docs/not-included.md)",
+    "failure_ttl": "write `dead_days` under `[forkq]`, for all jobs",
+    "depends_on": "the first job pushes the next one, as its last step",
+    "at_front": "no such thing: use a queue that comes first",
+    "meta": "write `J.set(my_key=...)`; progress: `forkq.current_job().progress(...)`",
+    "description": "leave it out, or write `tags=[...]`",
+    "retry": "write `retry=N` (without it: 25 times); intervals: a `retry_in` hook",
+    "on_failure": "write a `retries_exhausted` hook, or `@forkq.on_error`",
+    "on_success": "call it in the job, as its last step",
+    "on_stopped": "no such thing: a running job is not stopped from outside",
+}
+
+RQ: Final = Words(
+    library="rq",
+    packages=frozenset({"rq", "django_rq", "rq_scheduler", "flask_rq2"}),
+    decorators={"job": "write `@forkq.job(queue=...)`"},
+    options={
+        "queue": "the same: `queue=`",
+        "connection": "leave it out: write `url` under `[redis]`",
+        "queue_class": "leave it out",
+        "webhooks": "send the request from a middleware or a hook",
+        **_OPTIONS,
+    },
+    calls={
+        "enqueue": _PUSH,
+        "enqueue_call": _PUSH,
+        "enqueue_many": "write `f.perform_bulk([(...), ...])`",
+        "enqueue_in": "write `f.perform_in(TIMEDELTA, ...)`",
+        "enqueue_at": "write `f.perform_at(MOMENT, ...)`; the datetime must be aware",
+        "enqueue_job": _PUSH,
+    },
+    job_calls={"delay": "write `f.perform_async(...)`; it returns a jid, a string"},
+    keywords={
+        "job_timeout": _OPTIONS["timeout"],
+        "job_id": "write `J.set(jid=...)`, 24 hex digits; or keep the jid that a push returns",
+        "repeat": _EVERY,
+        "unique": "no such thing: a key in Redis (docs/not-included.md)",
+        "rate_limit": "write `[rates]` or `[limits]` in forkq.toml, for a queue",
+        **_OPTIONS,
+    },
+    names={
+        "Queue": "write `queue=` at each job; to look into one: `forkq.Queue(NAME)`",
+        "Worker": "run `forkq start`",
+        "SimpleWorker": "run `forkq start`; in tests `forkq.testing.drain()`",
+        "SpawnWorker": "run `forkq start`",
+        "Retry": _OPTIONS["retry"],
+        "Repeat": _EVERY,
+        "Callback": "write a hook, or call the function in the job",
+        "Job": "to find a job: `forkq.api.find(jid)`; there is no object of a job with a result",
+        "get_current_job": "write `forkq.current_job()`",
+        "get_queue": "write `queue=` at each job",
+        "get_scheduler": _EVERY,
+        "Scheduler": _EVERY + "; at run time `forkq.api.cron.add`",
+        "CronScheduler": _EVERY,
+        "Dependency": _OPTIONS["depends_on"],
+        "Group": "write `f.perform_bulk([(...), ...])`",
+        "Connection": "write `url` under `[redis]`",
+        "FailedJobRegistry": "see the dead set in Sidekiq's web UI; `forkq stats` counts it",
+        "StartedJobRegistry": "write `forkq.api.running()`",
+        "ScheduledJobRegistry": "`forkq stats` counts it; one job: `forkq.api.find(jid)`",
+        "FinishedJobRegistry": _NO_RESULTS,
+        "JobTimeoutException": "write `forkq.TimeLimit`; it is no `Exception`",
+        "send_stop_job_command": "no such thing: give the job a `timeout`",
+    },
+    settings={
+        "rq_queues": "write `queues` under `[capsules.NAME]`; the options at each job",
+        "rq": "write forkq.toml, or `FORKQ` in Django's settings",
+        "rq_exception_handlers": "write `@forkq.on_error`",
+        "rq_show_admin_link": "leave it out",
+    },
+)

@@ -1,0 +1,176 @@
+"""Finds the places of a code base that use another library."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from .celery_words import CELERY
+from .dramatiq_words import DRAMATIQ
+from .rq_words import RQ
+from .source import Source, imported, is_decorator, jobs_of, last_name
+from .words import Words
+
+LIBRARIES: Final = (CELERY, RQ, DRAMATIQ)
+_WIDTH: Final = 76
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """One place to change: where, what stands there, and a sentence for each word of it."""
+
+    file: str
+    line: int
+    library: str
+    what: str
+    instead: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = (f"    {sentence}" for sentence in self.instead)
+        return "\n".join((f"{self.file}:{self.line}  {self.what}  ({self.library})", *lines))
+
+
+def places(sources: Sequence[Source]) -> list[Place]:
+    """Every place, in order. A library counts if at least one file imports it."""
+    found: set[Place] = set()
+    jobs = {words.library: _jobs(sources, words) for words in LIBRARIES}
+    for words in LIBRARIES:
+        others = {name for key, names in jobs.items() if key != words.library for name in names}
+        own = jobs[words.library]
+        for source in sources if _used(sources, words) else ():
+            scan = _Scan(source, words, own, others - own)
+            scan.visit(source.tree)
+            found |= scan.found
+    return sorted(found)
+
+
+def _used(sources: Sequence[Source], words: Words) -> bool:
+    return any(imported(source.tree, words.packages) for source in sources)
+
+
+def _jobs(sources: Sequence[Source], words: Words) -> set[str]:
+    """A decorator such as ``job`` counts only in a file that imports its library, since forkq has
+    one of that name; ``@app.task`` does where the app is another module's."""
+    return (
+        {
+            name
+            for source in sources
+            if words is CELERY or imported(source.tree, words.packages)
+            for name in jobs_of(source.tree, words)
+        }
+        if _used(sources, words)
+        else set()
+    )
+
+
+class _Scan(ast.NodeVisitor):
+    """One file, for one library."""
+
+    def __init__(self, source: Source, words: Words, jobs: set[str], others: set[str]) -> None:
+        self.found: set[Place] = set()
+        self._file = str(source.path)
+        self._words = words
+        self._jobs = jobs
+        self._others = others
+        self._imported = imported(source.tree, words.packages)
+        self._bound = ""
+        self._is_configuration = words is CELERY and "celeryconfig" in source.path.name
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        before = self._bound
+        for decorator in node.decorator_list:
+            self._decorator(decorator, node)
+        self.generic_visit(node)
+        self._bound = before
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 (the name that ast calls)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Attribute):
+            self._method(node, node.func)
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self._name(node, self._imported.get(node.id, ""))
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        owner = node.value.id if isinstance(node.value, ast.Name) else None
+        if owner is not None and owner == self._bound:
+            self._add(node, self._sentences(self._words.bound, [node.attr]))
+        elif owner is not None and self._imported.get(owner) == "":
+            self._name(node, node.attr)
+        self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self._setting(node, target)
+        self.generic_visit(node)
+
+    def _decorator(
+        self, decorator: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef
+    ) -> None:
+        if function.name not in self._jobs or not is_decorator(
+            decorator, self._words, self._imported
+        ):
+            return
+        keywords = _keywords(decorator)
+        sentences = [self._sentence(decorator), *self._options(keywords)]
+        if isinstance(function, ast.AsyncFunctionDef):
+            sentences.append("make the function plain, with `asyncio.run(...)` inside")
+        self._add(decorator, sentences, "@")
+        if "bind" in keywords and function.args.args:
+            self._bound = function.args.args[0].arg
+
+    def _sentence(self, decorator: ast.expr) -> str:
+        name = last_name(decorator)
+        return self._words.decorators[self._imported.get(name, "") or name]
+
+    def _options(self, keywords: Iterable[str]) -> list[str]:
+        none = "forkq has no such option: see docs/jobs.md for those that there are"
+        return [f"{each}: {self._words.options.get(each, none)}" for each in keywords]
+
+    def _method(self, node: ast.Call, method: ast.Attribute) -> None:
+        owner = last_name(method.value)
+        sentence = self._words.calls.get(method.attr) if owner not in self._others else None
+        if sentence is None and owner in self._jobs:
+            sentence = self._words.job_calls.get(method.attr)
+        if sentence is not None:
+            keywords = self._sentences(self._words.keywords, _keywords(node))
+            self._add(node, [sentence, *keywords])
+        elif owner == "conf" and method.attr == "update":
+            self._add(node, self._sentences(self._words.settings, _keywords(node)))
+
+    def _name(self, node: ast.expr, name: str) -> None:
+        self._add(node, self._sentences(self._words.names, [name]))
+
+    def _setting(self, node: ast.Assign, target: ast.expr) -> None:
+        name = last_name(target).lower()
+        if isinstance(target, ast.Name):
+            prefix = "" if self._is_configuration else self._words.setting_prefix
+            if not name.startswith(prefix) or (not self._is_configuration and target.id == name):
+                return
+            name = name.removeprefix(prefix)
+        elif not isinstance(target, ast.Attribute) or last_name(target.value) != "conf":
+            return
+        self._add(node, self._sentences(self._words.settings, [name]))
+
+    def _sentences(self, words: Mapping[str, str], names: Iterable[str]) -> list[str]:
+        return [f"{name}: {words[name]}" for name in names if name in words]
+
+    def _add(self, node: ast.expr | ast.stmt, sentences: Sequence[str], sign: str = "") -> None:
+        if sentences:
+            what = sign + " ".join(ast.unparse(node).split())
+            short = what if len(what) <= _WIDTH else f"{what[: _WIDTH - 3]}..."
+            place = Place(self._file, node.lineno, self._words.library, short, tuple(sentences))
+            self.found.add(place)
+
+
+def _keywords(node: ast.expr) -> list[str]:
+    given = node.keywords if isinstance(node, ast.Call) else ()
+    return [each.arg for each in given if each.arg is not None]

@@ -1,0 +1,29 @@
+"""The words of another library, each with what to write in forkq instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """One library. ``packages`` are those whose import tells that it is used. Each mapping is from
+    a word to the sentence that says what to do:
+
+    ``decorators`` and their keywords, ``options``; ``calls``, methods that are rare enough to be
+    known by their name; ``job_calls``, methods of a decorated function; ``keywords`` of both;
+    ``names`` that are imported; ``bound``, what stands on the first argument of a bound task;
+    ``settings``, in lower case; ``setting_prefix`` stands before them in Django's settings."""
+
+    library: str
+    packages: frozenset[str]
+    decorators: Mapping[str, str]
+    options: Mapping[str, str]
+    calls: Mapping[str, str]
+    job_calls: Mapping[str, str]
+    keywords: Mapping[str, str]
+    names: Mapping[str, str]
+    bound: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    setting_prefix: str = ""

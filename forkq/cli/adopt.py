@@ -1,0 +1,49 @@
+"""``forkq adopt``: what to change in a code base that uses Celery, RQ or Dramatiq."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from ..adopt.scan import Place, places
+from ..adopt.source import Skipped, Source, read
+from .options import json_option
+from .output import as_json, echo
+
+
+@click.command()
+@click.argument(
+    "paths", nargs=-1, required=True, metavar="PATH...",
+    type=click.Path(exists=True, path_type=Path),
+)  # fmt: skip
+@json_option
+def adopt(paths: Sequence[Path], wants_json: bool) -> int:
+    """List what to change in a code base that uses Celery, RQ or Dramatiq.
+
+    Reads the Python files below PATH; imports nothing, changes nothing. Each place has file and
+    line, what stands there, and what to write instead. A file that cannot be parsed is told on
+    standard error and skipped.
+
+    Exit codes: 0 if there is nothing to change, 1 if there are places, 2 if PATH is wrong.
+    """
+    files = read(paths)
+    for file in files:
+        if isinstance(file, Skipped):
+            echo(f"{file.path}: skipped: {file.why}", err=True)
+    found = places([file for file in files if isinstance(file, Source)])
+    if wants_json:
+        echo(as_json([place.as_dict() for place in found]))
+    else:
+        echo(_text(found, len(files)))
+    return int(bool(found))
+
+
+def _text(found: Sequence[Place], files: int) -> str:
+    if not found:
+        return f"nothing to change: no use of Celery, RQ or Dramatiq in {files} Python files"
+    changed = len({place.file for place in found})
+    places = "place" if len(found) == 1 else "places"
+    summary = f"{len(found)} {places} to change, in {changed} of {files} Python files"
+    return "\n".join([*map(str, found), "", summary])

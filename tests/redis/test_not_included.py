@@ -1,0 +1,64 @@
+"""What docs/not-included.md has its readers write does what the page says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.documents import ROOT, snippets
+from tests.support.server import Server
+
+PAGE = ROOT / "docs" / "not-included.md"
+# After the page's own pushes. `ran` has the class and arguments of each job that was run.
+CHECKS = """
+ran = []
+
+@forkq.middleware.server.append
+def note(job, call):
+    ran.append((job["class"], *job["args"]))
+    return call()
+
+forkq.testing.drain()
+assert result_of(jid) == {"order": 7, "cents": 2100}, "results"
+assert ("Price", 10) not in ran, "cancelled"
+assert ("Price", 9) in ran, "not expired"
+assert ran.count(("Price", 8)) == 1, "unique"
+assert price.set(unique_for=600).perform_async(8), "the key was given back"
+price.set(expires_in=60, created_at=time.time() - 100).perform_async(11)
+download.perform_async("https://example.org")
+batch = start(["a", "b", "c"])
+again = add_points.perform_async(8, 1)
+add_points.set(jid=again).perform_async(8, 1)
+forkq.testing.drain()
+assert ("Price", 11) not in ran, "expired"
+assert ("Resize", "/tmp/19", 200) in ran, "chains"
+assert ran.count(("Publish", batch)) == 1 and ran.count(("Convert", batch, "b")) == 1, "chords"
+assert ran.count(("AddPoints", 8, 1)) == 2
+with sqlite3.connect("shop.db") as db:
+    assert db.execute("SELECT * FROM points").fetchall() == [(7, 100), (8, 1)], "exactly once"
+db.close()
+"""
+
+
+def test_every_recipe_does_what_it_promises(redis_server: Server, tmp_path: Path) -> None:
+    redis_server.cli("FLUSHALL")
+    # Else a push warns that nothing serves its queue.
+    (tmp_path / "forkq.toml").write_text('[capsules.default]\nqueues = ["*"]\n')
+    page = "\n\n".join(each.text for each in snippets(PAGE, "python"))
+    program = (
+        "import forkq.testing\n"
+        "names = {'__name__': 'recipes'}\n"  # jobs of __main__ are refused
+        "with forkq.testing.fake():\n    exec(PAGE, names)\n    exec(CHECKS, names)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"PAGE, CHECKS = {page!r}, {CHECKS!r}\n{program}"],
+        cwd=tmp_path,
+        env={**os.environ, "FORKQ_REDIS": redis_server.url, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
