@@ -20,7 +20,7 @@ DEBIAN := git iproute2 mount postgresql python3-venv redis-server ruby-sidekiq s
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-deps test-slow check format test-all bench fuzz chaos clean
+.PHONY: help demo test test-deps test-slow check format test-all bench fuzz chaos docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -50,11 +50,19 @@ test-deps: ## install the Debian packages that some tests need, as root or with 
 			"(no root rights, or its index is out of reach); tests that need it are skipped"; \
 	done
 
-check: $(VENV)/.dev ## lint, formatting, types and the layers
+check: $(VENV)/.dev ## lint, formatting, types, layers, links and documented names
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-logo
+	@$(VENV)/bin/python -m tests.support.api_page --check
+	@$(MKDOCS)
+
+# Never with --quiet: mkdocs then counts no warnings, and a broken link would pass.
+MKDOCS = NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+
+docs: $(VENV)/.docs ## build the docs site in site/; a broken link fails
+	@$(MKDOCS)
 
 format: $(VENV)/.dev ## put imports and layout in order
 	@$(VENV)/bin/ruff check --select I --fix -q .
@@ -101,7 +109,7 @@ chaos: $(VENV)/.dev ## kill, cut and stop hosts under load: SECONDS=60, or JOBS=
 		$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name))))
 
 clean: ## remove environments, caches and builds
-	rm -rf .venv .venvs build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venvs build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment is made anew when pyproject.toml changes, and then filled as far as a target needs:
@@ -122,4 +130,8 @@ $(VENV)/.test: $(VENV)/.made
 
 $(VENV)/.dev: $(VENV)/.made
 	@echo "Installing forkq and its development tools in $(VENV) ..."
-	@$(VENV)/bin/python $(PIP) -e '.[dev]' && touch $(VENV)/.demo $(VENV)/.test $@
+	@$(VENV)/bin/python $(PIP) -e '.[dev]' && touch $(VENV)/.demo $(VENV)/.docs $(VENV)/.test $@
+
+$(VENV)/.docs: $(VENV)/.made
+	@echo "Installing what the docs site needs in $(VENV) ..."
+	@$(VENV)/bin/python $(PIP) -e '.[docs]' && touch $@

@@ -20,7 +20,8 @@ from tests.support.tree import ForkqTree
 README = ROOT / "README.md"
 LOCAL = "redis://localhost:6379/0"  # as documents have it; each test has a server of its own
 TESTING = ROOT / "docs" / "testing.md"  # test_testing_page.py
-GUIDES = [path for path in runnable() if path not in (README, TESTING)]
+TUTORIAL = ROOT / "docs" / "tutorial.md"  # test_tutorial.py
+GUIDES = [path for path in runnable() if path not in (README, TESTING, TUTORIAL)]
 
 
 def printed(language: str, *, naming: str) -> str:

@@ -1,8 +1,9 @@
 """Writes docs/api.md from the docstrings of the public API.
 
-``python -m tests.support.api_page`` writes the page; tests/architecture/test_api_page.py compares
-it with the code. Signatures are taken from the source text, so that every Python version writes
-the same page.
+``python -m tests.support.api_page`` writes the page. With ``--check`` it compares the page with the
+code, for `make check`; tests/architecture/test_api_page.py does so, too. Both refuse a public name
+that has no docstring or no place on the page. Signatures are taken from the source text, so that
+every Python version writes the same page.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ast
 import dataclasses
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -79,15 +81,22 @@ _RETURNED: Final = {
 # Job has its push methods through descriptors, which carry the types of ``perform``.
 _MEMBERS_FROM: Final[dict[type, type]] = {forkq.Job: Pusher}
 # For forkq alone; an app gets an Entry, its Schedule and a RecordedJob, and makes none.
-_INTERNAL: Final = frozenset({
-    *("make", "parse", "encode", "decode", "due", "restarts", "change", "run", "of", "stamped"),
-    *("payload", "push_later"),
-})  # fmt: skip
+_INTERNAL: Final = frozenset(
+    (
+        *("make", "parse", "encode", "decode", "due", "restarts", "change", "run", "of", "stamped"),
+        *("payload", "push_later"),
+        "setUpClass",  # for unittest
+    )
+)
 _WIDTH: Final = 100
 
 
+class Undocumented(Exception):
+    """A public name has no docstring, or no place on the page; the text says what to do."""
+
+
 def page() -> str:
-    """The text of docs/api.md."""
+    """The text of docs/api.md. Raises Undocumented."""
     _refuse_names_without_section()
     looking_in = [name for name in api.__all__ if name != "cron"]
     parts = [_HEAD]
@@ -105,7 +114,9 @@ def page() -> str:
 def _refuse_names_without_section() -> None:
     placed = {name for names in _SECTIONS.values() for name in names}.union(_OTHER_SECTIONS)
     left = [name for name in forkq.__all__ if name not in placed and not hasattr(errors, name)]
-    assert not left, f"give these a section in {__name__}: {left}"
+    left += [f"testing.{name}" for name in testing.__all__ if name not in _IN_TESTS]
+    if left:
+        raise Undocumented(f"give these a section in {__name__}: {', '.join(left)}")
 
 
 def _section(title: str, module: ModuleType, names: Sequence[str]) -> Iterator[str]:
@@ -120,6 +131,8 @@ def _section(title: str, module: ModuleType, names: Sequence[str]) -> Iterator[s
 
 def _described(name: str, thing: Any) -> Iterator[str]:
     yield f"### {name}"
+    if isinstance(thing, type) or inspect.isroutine(thing):
+        _refuse_without(inspect.getdoc(thing), name)
     if isinstance(thing, type):
         yield _code(_class_source(thing))
         yield _markdown(inspect.getdoc(thing))
@@ -163,14 +176,26 @@ def _member_items(kind: type) -> Iterator[str]:
         if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
             continue
         text = ast.get_docstring(node)
-        if node.name in _INTERNAL or text is None:  # a property's setter has no docstring
+        if node.name in _INTERNAL or _has_its_text_elsewhere(node):
             continue
+        _refuse_without(text, f"{kind.__name__}.{node.name}")
         attribute = inspect.getattr_static(kind, node.name)
         if isinstance(attribute, property):
             settable = " (may be set)" if attribute.fset is not None else ""
             yield _item(f"{node.name}: {_result(node)}", settable, text)
         else:
             yield _item(_signature(node), "", text)
+
+
+def _has_its_text_elsewhere(node: ast.FunctionDef) -> bool:
+    """A property's setter has it at the getter, an overload at the last definition."""
+    marks = {_source(mark).rpartition(".")[2] for mark in node.decorator_list}
+    return bool(marks & {"setter", "overload"})
+
+
+def _refuse_without(text: str | None, name: str) -> None:
+    if not text:
+        raise Undocumented(f"{name} is public and has no docstring: write one")
 
 
 def _type_items() -> Iterator[str]:
@@ -200,7 +225,7 @@ def _code(lines: Sequence[str]) -> str:
 
 def _markdown(docstring: str | None) -> str:
     """A docstring as Markdown."""
-    assert docstring, "a public name needs a docstring"
+    assert docstring
     return inspect.cleandoc(docstring).replace("``", "`")
 
 
@@ -265,5 +290,18 @@ def _parsed(thing: Any) -> ast.stmt:
     return node
 
 
+def _main(arguments: Sequence[str]) -> str | None:
+    """What is wrong, or None."""
+    try:
+        text = page()
+    except Undocumented as wrong:
+        return str(wrong)
+    if "--check" not in arguments:
+        PAGE.write_text(text)
+    elif PAGE.read_text() != text:
+        return "docs/api.md does not show the code: run `python -m tests.support.api_page`"
+    return None
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    sys.exit(_main(sys.argv[1:]))

@@ -1,0 +1,28 @@
+"""Whether a command prints what a document says that it prints."""
+
+from __future__ import annotations
+
+import re
+import socket
+
+# In this order: an owner contains a number, a jid may be one.
+_CHANGES = (
+    (re.compile(r"[\w.-]+:\d+:(?:solo)?[0-9a-f]+"), "OWNER"),
+    (re.compile(r"\b(?:[0-9a-f]{24}|[0-9a-f]{8})\b"), "JID"),
+    (re.compile(r"\d[\d.,:-]*"), "N"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+def same_shape(text: str) -> str:
+    """The text with one word in place of what differs from run to run, and on one line. The host is
+    called web1 in documents."""
+    text = text.replace(f" {socket.gethostname()}", " web1")
+    for pattern, word in _CHANGES:
+        text = pattern.sub(word, text)
+    return text.strip()
+
+
+def assert_shown(printed: str, shown: str) -> None:
+    """``printed``, of a document, is a part of ``shown``, from a run."""
+    assert same_shape(printed) in same_shape(shown), f"{printed}\nis not what is shown:\n{shown}"
