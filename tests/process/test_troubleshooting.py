@@ -67,7 +67,9 @@ def test_a_paused_queue_and_a_quiet_tree(forkq: ForkqTree, redis_server: Server)
     assert "paused" in forkq.run("limits", "show", "--redis", redis_server.url).stdout
     assert forkq.run("quiet").returncode == 0
     shown = wait_until(
-        lambda: "quiet (default.0 quiet" in (text := forkq.run("status", "--ready").stderr) and text,
+        lambda: (
+            "quiet (default.0 quiet" in (text := forkq.run("status", "--ready").stderr) and text
+        ),
         what="the quiet tree",
     )
     assert_shown(printed("is not ready: quiet"), str(shown))

@@ -94,7 +94,7 @@ class ForkqTree:
 
     def run(self, *args: str, deadline: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Another command as the same user, in the same folder: `tree.run("status", "--json")`."""
-        if preloaded.can_run(args, self.env):
+        if self.program is FORKQ and preloaded.can_run(args, self.env):
             return preloaded.run(args, self.cwd, self.env, deadline)
         return subprocess.run(
             [*self.program, *args],
