@@ -414,7 +414,8 @@ def test_each_capsule_has_a_canary(narrow: Release, redis_server: Server, journa
     forkq.signal(signal.SIGUSR2)
 
     def is_over() -> bool:
-        pushed.add(push(redis_server, "Work", 0.1, queue="other"))
+        # The old children take two at once: the canary gets one before it counts as good.
+        pushed.update(push_many(redis_server, "Work", [[0.05]] * 3, queue="other"))
         return narrow.state() == "rolled back"
 
     wait_until(is_over, deadline=DEADLINE, every=0.05, what="the rollback")
@@ -457,7 +458,8 @@ def test_a_canary_ends_a_job_at_its_hard_limit(
     forkq.signal(signal.SIGUSR2)
 
     def is_over() -> bool:
-        pushed.add(push(redis_server, "Work", 0.01, retry=0, hard_timeout=1))
+        # As above.
+        pushed.update(push_many(redis_server, "Work", [[0.01]] * 3, retry=0, hard_timeout=1))
         return narrow.state() == "rolled back"
 
     wait_until(is_over, deadline=DEADLINE, every=0.05, what="the rollback")
