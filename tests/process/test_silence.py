@@ -178,7 +178,11 @@ def test_status_checks_that_every_child_is_ready(
     """While the app is imported, and after `forkq quiet`: exit code 1 and the reason."""
     app = "import os, time\nwhile not os.path.exists('open'):\n    time.sleep(0.01)\nimport forkq\n"
     forkq = tree(redis_server, app=app, ready=False)
-    wait_until(lambda: forkq.status().get("children"), what="the status file")
+    booted = ["booting", "running"]  # the child imports the app; the clock needs none
+    wait_until(
+        lambda: [one["state"] for one in forkq.status().get("children", [])] == booted,
+        what="the clock, in the status file",
+    )
     assert forkq.run("status").returncode == 0
     check = forkq.run("status", "--ready")
     assert (check.returncode, check.stdout) == (1, "")
