@@ -39,15 +39,16 @@ def save(forkq: ForkqTree, version: str) -> None:
 
 
 def new_child(forkq: ForkqTree, before: list[psutil.Process]) -> None:
-    """Waits for a child that has taken the slot of those."""
+    """Waits for a child that has taken the slot of those, which fetch nothing more. They hear of
+    it a moment after it is ready, and may fetch a job until then."""
     old = {child.pid for child in before}
     wait_until(
         lambda: [c for c in workers(forkq) if c.pid not in old and "busy]" in title(c)],
         what="a new child",
     )
+    wait_until(lambda: not any("busy]" in title(c) for c in before), what="the old one to retire")
 
 
-@pytest.mark.slow  # once in some runs a save is seen late; the cause is not known yet
 def test_a_save_is_live_and_running_jobs_end_and_broken_code_is_survived(
     redis: Redis, redis_server: Server, tree: StartTree
 ) -> None:
