@@ -81,10 +81,16 @@ class LeaderJournal:
         return pid if time.monotonic() - at < 0.1 else None
 
     def wait_leader(self, candidates: list[psutil.Process], deadline: float = 7.0) -> int:
-        """Waits until one of these leads; returns its pid."""
+        """Waits until one of these leads and has heard of it, which is a moment later; returns
+        its pid."""
         pids = {process.pid for process in candidates}
+
+        def found() -> int:
+            leader, elected = self.leader(), self.recorded("elected")
+            return leader if leader in pids and elected and elected[-1][0] == leader else 0
+
         return wait_until(
-            lambda: found if (found := self.leader()) in pids else 0,
+            found,
             deadline=deadline,
             what=f"a leader of {pids}",
         )
