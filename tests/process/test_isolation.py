@@ -159,7 +159,7 @@ def test_innocent_long_jobs_do_not_wait_for_each_other(
     other = push_many(redis_server, "Quick", [[0.01]] * 5)
     journal.wait("end", other)
     assert len(_alone(forkq, journal)) == MOST_SOLO
-    assert len(leased(redis)) == len(long)
+    wait_until(lambda: len(leased(redis)) == len(long), what="Redis to hear that they have ended")
     door.touch()
     wait_settled(redis)
     assert journal.jids("end") == {*long, *other}
