@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -69,12 +68,12 @@ def test_a_redis_that_hangs_does_not_hang_the_loop(server: Server) -> None:
         async with lifespan():
             await push(mail.perform_async, 0)
             ticking = asyncio.create_task(ticks(count))
-            os.kill(server.pid, signal.SIGSTOP)
+            server.pause()
             try:
                 pushes = (push(mail.perform_async, number) for number in range(3))
                 found = await asyncio.gather(*pushes, return_exceptions=True)
             finally:
-                os.kill(server.pid, signal.SIGCONT)
+                server.resume()
             ticking.cancel()
         return list(found), count[0]
 
@@ -93,12 +92,12 @@ def test_a_push_that_no_thread_takes_is_not_pushed(
     async def main() -> BaseException | str:
         async with lifespan():
             await push(mail.perform_async, 0)
-            os.kill(server.pid, signal.SIGSTOP)
+            server.pause()
             try:
                 two = [push(mail.perform_async, 1), push(mail.perform_async, 2)]
                 _, second = await asyncio.gather(*two, return_exceptions=True)
             finally:
-                os.kill(server.pid, signal.SIGCONT)
+                server.resume()
         return second
 
     assert "no thread was free" in str(asyncio.run(main()))
