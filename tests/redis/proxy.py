@@ -131,7 +131,7 @@ class Proxy:
                         deaf.set()
                     server.sendall(data)
                 end = data[1 - len(self._token) :] if self._token else b""
-        _hang_up(server)
+        _end_requests(server)
 
     def _replies(
         self,
@@ -151,7 +151,11 @@ class Proxy:
                 client.sendall(data)
         _hang_up(client)
         with sending:  # a reply to an earlier request: the one with the token still gets there
-            _hang_up(server)
+            _end_requests(server)
+        with contextlib.suppress(OSError):
+            while server.recv(1 << 16):
+                pass
+        _hang_up(server)
 
     def _loses(self, data: bytes) -> bool:
         with self._lock:
@@ -160,6 +164,13 @@ class Proxy:
             self._left -= 1
             self.cuts += 1
             return True
+
+
+def _end_requests(server: socket.socket) -> None:
+    """The server still carries out what it was sent. If its replies were not read, the kernel would
+    throw away what it has not read."""
+    with contextlib.suppress(OSError):
+        server.shutdown(socket.SHUT_WR)
 
 
 def _hang_up(end: socket.socket) -> None:
