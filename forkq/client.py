@@ -132,7 +132,7 @@ class Client:
         return encoded.jid
 
     def push_bulk(self, job: Payload) -> list[str]:
-        """Pushes one job per element of ``args``, a list of argument lists; 1,000 a round trip.
+        """Pushes one job per element of ``args``, a list of argument lists, in batches of 1,000.
 
         ``at`` may be one moment for all, or a list with one for each. Returns the jids of those
         that no middleware vetoed. Everything is validated and encoded before anything is written.

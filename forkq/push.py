@@ -154,7 +154,7 @@ class Pusher(Generic[P]):
     ) -> list[str]: ...
 
     def perform_bulk(self, rows: Iterable[Any], *, at: When = None) -> list[str]:
-        """Pushes one job per argument list, 1,000 a round trip. Returns their jids.
+        """Pushes one job per argument list, in batches of 1,000. Returns their jids.
 
         A row is a tuple, which type checkers check, or a list, which they do not.
         Nothing is pushed if a row is wrong. If Redis fails meanwhile, the error has the jids of the
