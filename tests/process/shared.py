@@ -186,6 +186,17 @@ def wait_events(
     )
 
 
+def wait_event_of(tree: ForkqTree, event: str, pid: int) -> dict[str, Any]:
+    """Waits until ``event`` was logged of process ``pid``, and returns the first such line. On a
+    slow machine the same may be logged of other processes, too."""
+    found = wait_until(
+        lambda: [line for line in events(tree, event) if line.get("pid") == pid],
+        every=0.02,
+        what=f"{event!r} of {pid} in {tree.log}",
+    )
+    return found[0]
+
+
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
     """The processor time that these have used in their lives."""
     return sum(sum(process.cpu_times()[:2]) for process in processes)

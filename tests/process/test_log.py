@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,9 +81,7 @@ def test_a_stalled_reader_of_the_log_stops_neither_rescue_nor_respawn_nor_the_st
                 break
         return heard.count(b"log lines dropped") >= 2  # the master's and the child's
 
-    began = time.monotonic()
-    wait_until(logs_the_counts, what="the counts", deadline=20)
-    assert time.monotonic() - began < 20
+    wait_until(logs_the_counts, what="the counts")
     workers(forkq)[0].kill()
     push_many(redis_server, "Quick", [[0]] * 500)  # full again: the stop must not care
     forkq.stop(deadline=35)
@@ -95,7 +92,7 @@ def test_stacks_for_a_stalled_reader_of_the_log_stop_no_child(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, stalled: int
 ) -> None:
     """A C handler writes them: it must not wait for room in the pipe either."""
-    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "20"], env=journal.env)
+    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "90"], env=journal.env)
     push_many(redis_server, "Quick", [[0]] * 500)
     wait_settled(redis, deadline=30)
     for _ in range(200):  # more than the pipe holds
@@ -103,7 +100,7 @@ def test_stacks_for_a_stalled_reader_of_the_log_stop_no_child(
         pass_time(0.002)
     jids = push_many(redis_server, "Quick", [[0]] * 2)
     journal.wait("end", jids)
-    forkq.stop(deadline=10)  # a child that stands still would use up its time-out
+    forkq.stop(deadline=60)  # a child that stands still would use up its time-out
     forkq.assert_gone()
 
 
@@ -128,7 +125,7 @@ def test_ttin_from_a_web_ui_logs_the_stacks(
     found: Any = wait_until(lambda: redis.smembers("processes"), what="its record")
     [identity] = found
     redis.lpush(identity + b"-signals", "TTIN")
-    forkq.wait_log(f"event=stack.*Nap {jid}", deadline=25)
+    forkq.wait_log(f"event=stack.*Nap {jid}", deadline=60)
 
 
 LINES = """

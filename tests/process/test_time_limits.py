@@ -40,7 +40,7 @@ def test_a_python_loop_ends_at_its_limit_and_is_retried(
     (begun,) = journal.runs()[spin]
     (ended,) = [line for line in journal.lines("finally") if line.jid == spin]
     measured(f"a limit of 500 ms came after {(ended.at - begun.at) * 1000:.0f} ms")
-    assert 0.4 < ended.at - begun.at < within(1)
+    assert 0.4 < ended.at - begun.at < within(5)
     (job,) = payloads(redis, "retry")
     assert (job["jid"], job["error_class"]) == (spin, "forkq.errors.TimeLimit")
     assert neighbour in journal.jids("end")
