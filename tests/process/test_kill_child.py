@@ -32,7 +32,7 @@ from tests.process.shared import (
 )
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
 
 def test_children_killed_one_after_the_other_lose_no_job(
@@ -45,7 +45,7 @@ def test_children_killed_one_after_the_other_lose_no_job(
     args = ["-w", "4", "-c", "2", "--log-level", "warning"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     random_kills = RandomKills(forkq, redis, journal)
-    random_kills.run(every=0.3, until=lambda: settled(redis), deadline=60)
+    random_kills.run(every=0.3, until=lambda: settled(redis), deadline=150)
     assert len(random_kills.kills) >= 3
     random_kills.assert_nothing_lost(jids)
     random_kills.assert_only_the_killed_ran_twice(jids)
@@ -54,7 +54,7 @@ def test_children_killed_one_after_the_other_lose_no_job(
         f"{len(random_kills.kills)} kills, {random_kills.reruns()} jobs again, "
         f"median {median * 1e3:.1f} ms"
     )
-    assert median < 5  # a sweep would take 15 s
+    assert median < within(5)  # a sweep would take 15 s
     assert forkq.stop() == 0
     forkq.assert_gone()
 
@@ -76,7 +76,7 @@ def test_the_jobs_of_a_killed_child_run_again_at_once_in_another_one(
     wait_until(lambda: len(journal.lines("begin")) == 6, what="the dead child's two jobs again")
     again = journal.lines("begin")[4:]
     assert {line.jid for line in again} == lost
-    assert min(line.at for line in again) - killed < 5  # a sweep would take 15 s
+    assert min(line.at for line in again) - killed < within(5)  # a sweep would take 15 s
     records: dict[str, Any] = {p["jid"]: p.get("forkq") for p in _in_flight(redis)}
     assert set(records) == set(mine)
     for jid in mine:

@@ -19,12 +19,12 @@ from forkq.wire.lease import UnitOfWork
 from tests.redis.in_process_child import IDENTITY, ProcessorThreads
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
 LIST, INFLIGHT = "queue:q", "{queue:q}:inflight"
 # What "at once" may take on a machine that is busy with other things. The promise is 20 ms; a child
 # that is not woken looks by itself after a minute.
-AT_ONCE = 5.0
+AT_ONCE = 30.0
 
 
 def push(redis: Redis, *payloads: str | int, queue: str = "q") -> None:
@@ -124,7 +124,7 @@ def test_a_waiting_child_is_woken_whatever_the_mode(redis: Redis, redis_server: 
         for number in range(10):
             wait_until(lambda: child.fetcher.is_waiting, what="the child to wait")
             push(redis, number, queue="b")
-            child.wait_runs(number + 1, deadline=5)
+            child.wait_runs(number + 1, deadline=AT_ONCE)
 
 
 def test_an_idle_child_sends_nothing(redis: Redis, redis_server: Server) -> None:
@@ -449,4 +449,4 @@ def test_polling_is_brisk_again_after_a_job(own_server: Server) -> None:
         for number in range(20):
             push(redis, number)
             child.wait_runs(number + 1)
-        assert time.monotonic() - began < 20 * 0.5  # the longest pause is a second
+        assert time.monotonic() - began < within(20 * 0.5)  # the longest pause is a second
