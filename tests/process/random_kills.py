@@ -14,8 +14,6 @@ from tests.process.shared import Journal, leased, waiting, workers
 from tests.support.tree import ForkqTree
 from tests.support.waiting import NotInTime, wait_until
 
-MOST = 100
-
 
 class RandomKills:
     """``kills`` are the pids of the dead with the time of the kill (monotonic)."""
@@ -26,14 +24,16 @@ class RandomKills:
         self._redis = redis
         self._journal = journal
 
-    def run(self, *, every: float, until: Callable[[], bool], deadline: float) -> None:
+    def run(
+        self, *, every: float, until: Callable[[], bool], deadline: float, most: int = 100
+    ) -> None:
         """A SIGKILL to the next child in turn that has begun a job, every so many seconds, until a
-        condition holds. However slow the machine is, each child gets something done, and after so
-        many kills they have an end."""
+        condition holds. However slow the machine is, each child gets something done, and after
+        the most kills they have an end."""
         end = time.monotonic() + deadline
         while not self._pause(every, until):
             assert time.monotonic() < end, f"jobs left after {deadline} s: {self._tree.log_text()}"
-            if len(self.kills) < MOST:
+            if len(self.kills) < most:
                 self._kill_one()
 
     def assert_nothing_lost(self, jids: Iterable[str]) -> None:

@@ -18,7 +18,6 @@ from forkq.client import Client
 from forkq.master.isolation import MOST_SOLO
 from tests.process.shared import (
     Journal,
-    events,
     measured,
     payloads,
     push,
@@ -384,7 +383,7 @@ def test_a_child_that_dies_during_the_exec_is_rescued_and_replaced(
     journal.wait("end", [running])
     wait_until(lambda: release.state() == "done", deadline=60, what="the restart")
     wait_settled(redis)
-    assert [line["how"] for line in events(forkq, "child died")] == ["SIGKILL"]
+    assert [line["how"] for line in wait_events(forkq, "child died")] == ["SIGKILL"]
     assert forkq.stop() == 0
 
 
