@@ -156,11 +156,15 @@ def test_jobs_that_end_within_the_time_out_are_finished_and_acknowledged(
     """`forkq.stopping()` is true for them. No new job begins meanwhile, and the stop ends when they
     have."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "60"], env=journal.env)
-    jids = [push(redis_server, "Polite"), push(redis_server, "Nap", 0.5)]
+    door = journal.path.with_name("open")
+    jids = [push(redis_server, "Polite"), push(redis_server, "Gate", str(door))]
     journal.wait("begin", jids)
     behind = push_many(redis_server, "Quick", [[0.001]] * 4)
     began = time.monotonic()
-    assert forkq.stop() == 0
+    forkq.signal(signal.SIGTERM)
+    journal.wait("end", jids[:1])  # now the child knows of the stop
+    door.touch()
+    assert forkq.wait() == 0
     assert time.monotonic() - began < 60  # the time-out
     assert journal.jids("end") == set(jids)
     assert waiting(redis) == behind

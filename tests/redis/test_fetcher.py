@@ -178,7 +178,7 @@ def test_large_jobs_are_fetched_a_few_at_a_time(
     with ProcessorThreads(own_server.url, concurrency=10, rules=rules) as child:
         child.wait_runs(50)
         assert "redis lost" not in child.log.events()
-    assert [len(payload) for payload in child.order[:10]] == [300_000] * 10
+    assert sorted(map(len, child.order))[-10:] == [300_000] * 10
     assert redis.exists(INFLIGHT) == 0
 
 
