@@ -339,14 +339,22 @@ def test_lost_replies_lose_and_double_nothing(
     with Proxy(redis_server.port) as proxy:
         child = ProcessorThreads(proxy.url, concurrency=concurrency)
         brief_pauses(child)
-        cuts = 0
+        cuts, count = 0, 3000
+
+        def a_reply_is_lost() -> bool:
+            nonlocal count
+            if not redis.llen(LIST):  # this thread is slower than the child: more requests
+                push(redis, count)
+                count += 1
+            return proxy.cuts >= 1 or bool(child.errors)
+
         with child:
             for cut in range(1, 9):
                 child.wait_runs(cut * 300)
                 proxy.cut(b"EVALSHA", times=1 + cut % 2)
-                wait_until(lambda: proxy.cuts >= 1 or child.errors, what="a reply to be lost")
+                wait_until(a_reply_is_lost, what="a reply to be lost")
                 cuts += proxy.cuts
-            drained(redis, child, 3000)
+            drained(redis, child, count)
     assert cuts >= 8
 
 
