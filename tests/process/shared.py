@@ -121,6 +121,18 @@ def wait_settled(redis: Redis, deadline: float = PATIENCE) -> None:
     )
 
 
+def wait_swept(redis: Redis, tree: ForkqTree) -> None:
+    """Waits until the first sweep of the tree's clock is over: it recovers what is dead just then,
+    and cannot know how that died. After it the clock leads."""
+
+    def leads() -> bool:
+        holder: Any = redis.get("forkq:leader") or b""
+        clocks = tree.children("forkq clock")
+        return bool(clocks) and f":{clocks[-1].pid}:".encode() in holder
+
+    wait_until(leads, what="the first sweep of the clock")
+
+
 def counter(redis: Redis, name: str) -> int:
     """``stat:processed`` or ``stat:failed``."""
     value: Any = redis.get(f"stat:{name}")

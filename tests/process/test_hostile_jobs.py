@@ -18,6 +18,7 @@ from tests.process.shared import (
     push,
     push_many,
     wait_settled,
+    wait_swept,
     waiting,
     workers,
 )
@@ -65,6 +66,7 @@ def test_an_exit_from_inside_a_job_is_a_crash_whatever_the_code(
 ) -> None:
     """Such a job is buried when it has done it three times, and the tree goes on."""
     forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
+    wait_swept(redis, forkq)
     jid = push(redis_server, "Exit", code)
     [found] = wait_until(lambda: payloads(redis, "dead"), deadline=60, what="its burial")
     assert found["jid"] == jid

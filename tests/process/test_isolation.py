@@ -28,6 +28,7 @@ from tests.process.shared import (
     settled,
     solo_children,
     wait_settled,
+    wait_swept,
     waiting,
     workers,
 )
@@ -188,6 +189,7 @@ def test_a_suspect_that_fails_alone_is_cleared(
     app.push({"class": "Doomed", "args": [str(door)], "retry": 5})
     app.close()
     wait_until(lambda: len(journal.lines("begin")) == 2, what="both jobs")
+    wait_swept(redis, forkq)
     workers(forkq)[0].kill()
     wait_until(lambda: len(journal.lines("begin")) == 4, what="both jobs again")
     door.touch()

@@ -26,6 +26,7 @@ from tests.process.shared import (
     settled,
     title,
     wait_settled,
+    wait_swept,
     waiting,
     workers,
     zombies,
@@ -77,6 +78,7 @@ def test_the_jobs_of_a_killed_child_run_again_at_once_in_another_one(
     victim = workers(forkq)[0]
     lost = {line.jid for line in journal.lines("begin") if line.pid == victim.pid}
     assert len(lost) == 2
+    wait_swept(redis, forkq)
     killed = time.monotonic()
     victim.kill()
     wait_until(lambda: len(journal.lines("begin")) == 6, what="the dead child's two jobs again")
@@ -124,6 +126,7 @@ def test_a_job_that_crashes_three_children_is_buried_with_the_reason(
     """It is buried after the third crash within 72 h in a child of its own, and the tree goes on
     with the next job."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
+    wait_swept(redis, forkq)
     bad = push(redis_server, name, *args)
     good = push(redis_server, "Quick", 0.001)
     journal.wait("end", [good])

@@ -25,6 +25,7 @@ from tests.process.shared import (
     title,
     wait_events,
     wait_settled,
+    wait_swept,
     waiting,
     workers,
     zombies,
@@ -441,6 +442,7 @@ def test_what_the_master_shares_with_an_old_child_outlives_its_exec(
     old = {line.pid for line in journal.lines("begin")}
     assert len(old) == 2
     assert restart(forkq)[0] == 0
+    wait_swept(redis, forkq)
     door.touch()
     wait_until(lambda: redis.zcard("dead") == 2, deadline=60 + limit, what="the end of both")
     dead = {job["jid"]: job for job in payloads(redis, "dead")}
