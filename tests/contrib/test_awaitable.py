@@ -25,7 +25,7 @@ def mail(number: int) -> None:
 @pytest.fixture
 def server(own_server: Server) -> Iterator[Server]:
     """The server that jobs are pushed to, which fails fast."""
-    default_client._default = forkq.Client(own_server.url, timeout=0.5, connect_timeout=0.5)
+    default_client._default = forkq.Client(own_server.url, timeout=2, connect_timeout=2)
     yield own_server
     default_client.forget()
 
@@ -79,7 +79,8 @@ def test_a_redis_that_hangs_does_not_hang_the_loop(server: Server) -> None:
 
     errors, ticked = asyncio.run(main())
     assert [type(each) for each in errors] == [forkq.ServerUnavailable] * 3
-    assert "is not known" in str(errors[0])
+    # Of the push that had the open connection; the others were still opening theirs.
+    assert sum("is not known" in str(each) for each in errors) >= 1
     assert ticked >= 5
 
 
@@ -142,7 +143,7 @@ def test_a_forked_process_pushes_with_threads_of_its_own(server: Server, redis: 
     if pid == 0:
         code = 1
         try:
-            asyncio.run(asyncio.wait_for(one(), 10))
+            asyncio.run(asyncio.wait_for(one(), 60))
             code = 0
         finally:
             os._exit(code)

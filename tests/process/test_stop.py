@@ -155,13 +155,17 @@ def test_jobs_that_end_within_the_time_out_are_finished_and_acknowledged(
 ) -> None:
     """`forkq.stopping()` is true for them. No new job begins meanwhile, and the stop ends when they
     have."""
-    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "20"], env=journal.env)
-    jids = [push(redis_server, "Polite"), push(redis_server, "Nap", 0.5)]
+    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "60"], env=journal.env)
+    door = journal.path.with_name("open")
+    jids = [push(redis_server, "Polite"), push(redis_server, "Gate", str(door))]
     journal.wait("begin", jids)
     behind = push_many(redis_server, "Quick", [[0.001]] * 4)
     began = time.monotonic()
-    assert forkq.stop() == 0
-    assert time.monotonic() - began < 10  # the time-out is 20 s
+    forkq.signal(signal.SIGTERM)
+    journal.wait("end", jids[:1])  # now the child knows of the stop
+    door.touch()
+    assert forkq.wait() == 0
+    assert time.monotonic() - began < 60  # the time-out
     assert journal.jids("end") == set(jids)
     assert waiting(redis) == behind
     assert leased(redis) == []
@@ -230,6 +234,7 @@ def test_a_stop_while_redis_hangs_is_in_time(
     assert spent <= within(0.5 + BEYOND)
     forkq.assert_gone(deadline=0.2)
     own_server.resume()
+    redis.ping()  # what the tree has sent before is done by the next command
     if leased(redis):
         assert "jobs stay leased in redis; the next start gives them back" in forkq.log_text()
     assert sorted([*waiting(redis), *leased(redis)]) == sorted(jids)
@@ -248,8 +253,9 @@ def test_a_killing_child_during_the_stop_changes_nothing(
     victim = workers(forkq)[0]
     forkq.signal(signal.SIGTERM)
     forkq.wait_log("stopping")
-    victim.kill()
-    assert forkq.wait(deadline=1 + BEYOND) == 0
+    with contextlib.suppress(psutil.NoSuchProcess):  # on a slow machine the stop may be over
+        victim.kill()
+    assert forkq.wait(deadline=within(1 + BEYOND)) == 0
     forkq.assert_gone(deadline=0.2)
     assert sorted(waiting(redis)) == sorted(jids)
     assert len(journal.lines("begin")) == 2
