@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -227,7 +226,7 @@ def test_many_starts_at_once_make_one_tree(redis_server: Server, tree: StartTree
         subprocess.Popen(program, cwd=forkq.cwd, env=forkq.env, stderr=subprocess.PIPE, text=True)
         for _ in range(4)
     ]
-    everyone: list[subprocess.Popen[Any]] = [forkq.process, *rivals]
+    everyone = [forkq.process, *rivals]
     wait_until(
         lambda: sum(process.poll() is None for process in everyone) == 1,
         deadline=60,
