@@ -15,7 +15,7 @@ from redis import Redis
 import forkq
 from forkq import api, default_client
 from forkq.api import Filter, ProcessSet, Queue, WorkSet, aio
-from forkq.errors import ForkqError, InvalidRule
+from forkq.errors import ForkqError, InvalidRule, WrongType
 from tests.support.server import Server
 
 WHO = "host:17:0123456789ab"
@@ -196,6 +196,9 @@ def test_clear_empties_a_queue(redis: Redis) -> None:
 def test_a_damaged_queue_is_empty(redis: Redis) -> None:
     redis.set("queue:mail", "x")
     assert (list(Queue("mail")), Queue("mail").page(), Queue("mail").find("a")) == ([], [], None)
+    with pytest.raises(WrongType, match="queue:mail"):
+        Queue("mail").clear()
+    assert redis.get("queue:mail") == b"x"
 
 
 # Why a queue does not drain
