@@ -1,0 +1,18 @@
+"""One job as an entry, wherever it is."""
+
+from __future__ import annotations
+
+from .entry import JobEntry, entry_of
+from .find import find
+
+
+def entry(jid: str) -> JobEntry | None:
+    """The job, wherever it waits or runs, as an entry that can be acted on; None if it is nowhere.
+
+    The actions of a running job return False: only its process may end it. Searches as ``find``.
+    """
+    found = find(jid)
+    if found is None:
+        return None
+    queue = found.queue if found.location in ("queued", "running") else ""
+    return entry_of(found.payload, found.location, queue, found.at, found.owner)
