@@ -193,10 +193,8 @@ class Client:
             self._write(jobs)
 
     def _write(self, jobs: Sequence[_EncodedJob]) -> None:
-        starts = range(0, len(jobs), BATCH)
-        self._transport.push(
-            (self._writes(jobs[start : start + BATCH]) for start in starts), len(jobs)
-        )
+        batches = (jobs[start : start + BATCH] for start in range(0, len(jobs), BATCH))
+        self._transport.push((self._writes(batch) for batch in batches), len(jobs))
         if self.pushed_to is not None:
             self.pushed_to({job.queue for job in jobs})
 
