@@ -14,7 +14,7 @@ from redis.exceptions import NoScriptError
 
 from ...config.capsule import Capsule
 from ...store.connection import DamagedKey, RedisConnection, ResponseError
-from ...store.scripts import ADOPT, FETCH, REQUEUE
+from ...store.scripts import ADOPT, FETCH, PUT_BACK, REQUEUE
 from ...store.server_time import ServerTime
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork, lease, owner
@@ -32,6 +32,9 @@ _FETCH_BYTES: Final = 524_288
 # Of how many queues one script returns leases, and about how many bytes of their payloads.
 _REQUEUE_QUEUES: Final = 500
 _REQUEUE_BYTES: Final = 4 << 20
+# What fetch.lua says if a rule was in force, and seconds until a fetch asks for more than then.
+_RULES_IN_FORCE: Final = 2
+_RULED_FOR: Final = 1.0
 # How many fetches with a lost reply are remembered: one for each connection that was lost.
 _LOST_REPLIES: Final = 1000
 
@@ -61,6 +64,7 @@ class FetchConnection:
         connection.on_change(self._on_changes)
         self._most = _FETCH_BYTES  # so many payloads of the last size fit into a reply
         self._was_open = False
+        self._ruled_until = 0.0
         self._sequence = 1
         self._under_way: FetchRequest | None = None
         self._lost: deque[range] = deque(maxlen=_LOST_REPLIES)
@@ -79,6 +83,16 @@ class FetchConnection:
     def counts(self) -> bool:
         """Whether ``send`` needs to know how many jobs stay in flight."""
         return self._selector.counts
+
+    @property
+    def is_ruled(self) -> bool:
+        """Whether a rule was in force lately: nothing can be leased ahead."""
+        return time.monotonic() < self._ruled_until
+
+    def is_late(self, before: float) -> bool:
+        """Whether the fetch under way was sent before ``before``."""
+        request = self._under_way
+        return request is not None and request.sent_at < before
 
     @property
     def busy(self) -> bool:
@@ -111,14 +125,18 @@ class FetchConnection:
         want: int,
         done: Sequence[UnitOfWork],
         *,
+        free: int = 0,
         register: bool = False,
         held: Mapping[str, int] | None = None,
     ) -> None:
-        """Sends a fetch. A sequence number is used once, even if the fetch fails."""
+        """Sends a fetch for ``want`` jobs, or for ``free`` if a rule is in force. A sequence number
+        is used once, even if the fetch fails."""
         want = min(want, self._most)
         offer = self._offer(want, done)
         registers = self._tracked.missing(self._selector.wanting(offer)) if register else ()
-        self._under_way = FetchRequest(self._sequence, want, done, registers, offer, held)
+        self._under_way = FetchRequest(
+            self._sequence, want, free, time.monotonic(), done, registers, offer, held
+        )
         self._sequence += want
         self._transmit(self._under_way)
 
@@ -132,7 +150,9 @@ class FetchConnection:
         if payloads:
             self._most = max(1, _FETCH_BYTES // max(1, *map(len, payloads)))  # one may be empty
         units = request.units(taken[::2], payloads)
-        short = len(units) < request.want
+        if marked == _RULES_IN_FORCE:
+            self._ruled_until = time.monotonic() + _RULED_FOR
+        short = len(units) < (request.free if marked == _RULES_IN_FORCE else request.want)
         if damaged or self._damaged.any:
             self._damaged.update(request, units, damaged, reasons, complete=short and not marked)
         if self._selector.dynamic:
@@ -142,7 +162,8 @@ class FetchConnection:
         else:  # there are more jobs: no processor waits, and nothing needs to be tracked
             tracked = False
             self._tracked.changed(None)
-        return FetchReply(units, short, tracked, lease_gone=bool(lease_gone))
+        seconds = time.monotonic() - request.sent_at
+        return FetchReply(units, short, tracked, seconds, lease_gone=bool(lease_gone))
 
     def adopt(self, owner: str, queue: str, sequence: int) -> UnitOfWork | None:
         """Takes over a lease of another child. None if it is gone. If the reply is lost, the lease
@@ -160,6 +181,16 @@ class FetchConnection:
         if request is not None and sequence in request.sequences:
             return False
         return not any(sequence in lost for lost in list(self._lost))
+
+    def put_back(self, units: Sequence[UnitOfWork]) -> None:
+        """Returns these, the youngest first, to the head of their queues. Not while a fetch is
+        under way."""
+        queues = {unit.queue_name: None for unit in units}
+        numbers = {name: number for number, name in enumerate(queues, 1)}
+        moves = [part for unit in units for part in (numbers[unit.queue_name], unit.sequence)]
+        keys = self._keys.lists_and_leases(list(queues))
+        self._connection.script(PUT_BACK, (self._keys.queues, *keys), (self._owner, *moves))
+        self._changed(None)  # Redis does not tell this connection of its own changes
 
     def requeue(self, keep: Iterable[int]) -> bool:
         """Returns to its queue each lease of this child but those with the sequence numbers

@@ -25,6 +25,7 @@ from ...wire.lease import UnitOfWork
 from .fetch_connection import FetchConnection
 from .fetch_turn import FetchTurn, Holdings
 from .in_flight import InFlight
+from .late_jobs import LateJobs
 from .lease_exchange import LeaseExchange
 from .supply import State, Supply
 from .waker import Waker
@@ -33,6 +34,7 @@ from .wakeup_backoff import WakeupBackoff
 # Seconds. A child that waits looks for itself now and then, in case a wake-up was lost. A server
 # that is gone is noticed sooner (RedisConnection.wait).
 _LONGEST_WAIT: Final = 60.0
+_LATE_LOOK: Final = 0.005  # seconds between looks for jobs that do not start in time
 _WAITING: Final = State.WAITING
 
 
@@ -55,14 +57,21 @@ class Fetcher:
         self._supply = Supply()
         most = 0 if solo else capsule.concurrency
         self._leases = LeaseExchange(
-            most, connection, self._in_flight, self._supply, self._wakeups, outage
+            most, connection, self._in_flight, self._supply, self._wakeups, self._turn, outage
         )
+        self._late_jobs = LateJobs(self._return_late, _LATE_LOOK)
+        self._leases.on_ahead = self._late_jobs.watch
         self._on_lost: Callable[[UnitOfWork], None] = lambda unit: None
 
     @property
     def is_waiting(self) -> bool:
         """Whether a processor waits until there are jobs."""
         return self._supply.state is _WAITING
+
+    @property
+    def is_watching_late_jobs(self) -> bool:
+        """Whether its own thread runs: jobs are leased ahead, or were a moment ago."""
+        return self._late_jobs.runs
 
     # What processors call
 
@@ -79,7 +88,9 @@ class Fetcher:
             unit = in_flight.next(holdings)
             if unit is None:
                 return self._take_in_turn(holdings)
-            if in_flight.done and in_flight.is_time_to_send(self._enough_done, self._concurrency):
+            if in_flight.done and in_flight.is_time_to_send(
+                self._leases.low, self._enough_done, self._concurrency
+            ):
                 self._leases.send_ahead()
             unit.taken = time.monotonic()
             if holdings.reserved:
@@ -180,6 +191,7 @@ class Fetcher:
     def quiet(self) -> None:
         """Fetches nothing more. Processors get what is leased already, then None."""
         self._leases.quiet = True
+        self._late_jobs.quiet()
         self._waker.wake()
 
     def in_flight(self) -> list[UnitOfWork]:
@@ -198,6 +210,7 @@ class Fetcher:
         Call it when no processor runs any more. False if Redis refused: the leases stay, and the
         master or a sweep puts them back once this child is gone.
         """
+        self._late_jobs.end()
         return self._leases.give_back()
 
     # What any processor does
@@ -225,6 +238,12 @@ class Fetcher:
         if unit is not None:
             unit.taken = time.monotonic()
         return unit
+
+    def _return_late(self) -> float | None:
+        pause = self._leases.return_late()
+        if self._in_flight.ready:
+            self._waker.wake()  # a processor that waits for Redis may take what it has brought
+        return pause
 
     # What the processor that has the turn does
 

@@ -1,15 +1,17 @@
 """The units of one child: ready to be performed, in flight, and done.
 
 A unit is in flight from its fetch until it is settled. Before a processor takes it, it is ready
-too. Once done, it waits for the fetch that acknowledges it. It is parked if it failed and Redis
-refuses its retry or its burial, and held if it waits for a solo child. Any thread may call. No lock
-is needed: each step is a single one that Python does not interrupt.
+too; ``taken`` is the time of its fetch then. Once done, it waits for the fetch that acknowledges
+it. It is parked if it failed and Redis refuses its retry or its burial, and held if it waits for a
+solo child. Any thread may call. No lock is needed: each step is a single one that Python does not
+interrupt.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from ...wire.lease import UnitOfWork
@@ -29,9 +31,16 @@ class InFlight:
         self.done: deque[UnitOfWork] = deque()
         self.parked: set[int] = set()
         self.held: set[int] = set()
+        self._added = 0
 
-    def add(self, units: Iterable[UnitOfWork]) -> None:
+    @property
+    def started(self) -> int:
+        """How many units processors have taken so far."""
+        return self._added - len(self.ready)
+
+    def add(self, units: Collection[UnitOfWork]) -> None:
         """A fetch brought these."""
+        self._added += len(units)
         for unit in units:
             self.by_sequence[unit.sequence] = unit
             self.ready.append(unit)
@@ -74,13 +83,37 @@ class InFlight:
         """What is done, taken one by one: other threads add to it meanwhile."""
         return [self.done.popleft() for _ in range(len(self.done))]
 
-    def is_time_to_send(self, enough_done: int, processors: int) -> bool:
-        """Whether the next fetch is due: ``enough_done`` is done, or so many processors perform
-        that none is free to have the turn."""
-        if len(self.done) >= enough_done:
-            return True
+    def is_time_to_send(self, low: int, enough_done: int, processors: int) -> bool:
+        """Whether the next fetch is due: at most ``low`` units are ready, and ``enough_done`` is
+        done or no processor is free to have the turn."""
+        if len(self.ready) > low:
+            return False
+        return len(self.done) >= enough_done or self.are_all_busy(processors)
+
+    def are_all_busy(self, processors: int) -> bool:
+        """Whether each of that many processors performs a unit."""
         waiting = len(self.ready) + len(self.parked) + len(self.held)
         return len(self.by_sequence) - waiting >= processors
+
+    def is_late(self, before: float) -> bool:
+        """Whether the oldest ready unit was leased before ``before`` (monotonic)."""
+        try:
+            return self.ready[0].taken < before
+        except IndexError:
+            return False
+
+    def take_late(self, before: float, processors: int) -> list[UnitOfWork]:
+        """The ready units, youngest first, if the oldest was leased before ``before`` and no
+        processor is free. They are in flight no more."""
+        late: list[UnitOfWork] = []
+        if self.is_late(before) and self.are_all_busy(processors):
+            with suppress(IndexError):  # processors take from the other end
+                while True:
+                    late.append(self.ready.pop())
+        self._added -= len(late)
+        for unit in late:
+            self.by_sequence.pop(unit.sequence, None)
+        return late
 
     def occupying(self) -> int:
         """How many units have a processor, are ready for one, or are parked beyond the number that

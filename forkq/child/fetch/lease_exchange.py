@@ -7,17 +7,19 @@ it fetches on: what is done is acknowledged, and Redis returns each lease that i
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from time import monotonic
 from typing import Final
 
 from ...runtime.pipe import Adopt
 from ...store.connection import ConnectionLost, RedisConnection, RedisError
 from ...store.outage import Outage
 from .fetch_connection import FetchConnection
+from .fetch_turn import FetchTurn
 from .in_flight import InFlight
+from .lookahead import Lookahead
 from .supply import State, Supply
 from .wakeup_backoff import WakeupBackoff
 
@@ -35,25 +37,51 @@ class LeaseExchange:
         in_flight: InFlight,
         supply: Supply,
         wakeups: WakeupBackoff,
+        turn: FetchTurn,
         outage: Outage,
     ) -> None:
+        self.on_ahead: Callable[[], None] = lambda: None
         self.quiet = False
         self.must_reconcile = False
         self.look_for_lost: Callable[[RedisConnection], None] = lambda connection: None
         self.to_adopt: deque[Adopt] = deque()
         self.on_adopted: Callable[[bool], None] = lambda found: None
         self._concurrency = concurrency
+        self._lookahead = Lookahead(concurrency)
         self._connection = connection
         self._in_flight = in_flight
         self._supply = supply
         self._wakeups = wakeups
+        self._turn = turn
         self._outage = outage.part("redis gives no jobs", "redis gives jobs again")
         self._lock = threading.RLock()  # an RLock knows its owner: see recover
-        self._requeue_due = time.monotonic() + _REQUEUE_EVERY
+        self._requeue_due = monotonic() + _REQUEUE_EVERY
+
+    @property
+    def low(self) -> int:
+        """With so many units ready, the next fetch is due."""
+        return self._lookahead.low
 
     def room(self) -> int:
         """How many more jobs the processors can take."""
         return 0 if self.quiet else max(0, self._concurrency - self._in_flight.occupying())
+
+    def return_late(self) -> float | None:
+        """Returns the jobs that should have started by now, if no processor is free to take them.
+        Returns the seconds until the next look; None if no job is leased ahead."""
+        horizon = self._lookahead.horizon
+        before = monotonic() - horizon
+        if not self._connection.is_late(before) and not self._in_flight.is_late(before):
+            return horizon if self._in_flight.ready or self._connection.busy else None
+        with self._lock:
+            try:
+                self._return_late(before)
+            except (*ConnectionLost, RedisError) as error:
+                self.failed(error)
+            except BaseException:
+                self.must_reconcile = True
+                raise
+        return horizon
 
     def send_ahead(self) -> None:
         """Sends the next fetch now; the processor that has the turn next reads the reply."""
@@ -76,7 +104,9 @@ class LeaseExchange:
                     self._reconcile(keep=self._in_flight.known)
                 if not self._connection.busy:
                     self.request()
-                self._take_in()
+                    self._take_in(waited=True)
+                else:
+                    self._take_in()
                 self._adopt()
                 self._requeue_in_time()
             except (*ConnectionLost, RedisError) as error:
@@ -105,12 +135,16 @@ class LeaseExchange:
 
     def request(self) -> None:
         """Sends a fetch. The caller holds the lock, or is the only thread."""
-        connection, room = self._connection, self.room()
+        connection, in_flight, room = self._connection, self._in_flight, self.room()
         connection.look_for_queues()
-        done = self._in_flight.take_done()
+        self._lookahead.count(in_flight.started, self._turn.run_time)
+        want = max(room, self._most() - in_flight.occupying())
+        done = in_flight.take_done()
         held = self._in_flight.count_by_queue(done) if connection.counts else None
         register = self._supply.registers and connection.tracks
-        connection.send(room, done, register=register, held=held)
+        connection.send(want, done, free=room, register=register, held=held)
+        if want > room:
+            self.on_ahead()
 
     def failed(self, error: BaseException) -> None:
         """Redis failed: this child no longer knows what Redis did."""
@@ -130,8 +164,23 @@ class LeaseExchange:
         with suppress(RuntimeError):  # another thread holds it
             self._lock.release()
 
-    def _take_in(self) -> None:
+    def _most(self) -> int:
+        """How many units may have a processor or be ready for one."""
+        if self.quiet or not self._concurrency or self._connection.is_ruled:
+            return 0
+        return self._concurrency + self._lookahead.depth
+
+    def _return_late(self, before: float) -> None:
+        if self._connection.busy:
+            self._take_in()  # each processor may be busy for long
+        late = self._in_flight.take_late(before, self._concurrency)
+        if late:
+            self._connection.put_back(late)
+
+    def _take_in(self, *, waited: bool = False) -> None:
         reply = self._connection.receive()
+        if waited:
+            self._lookahead.measured(reply.seconds)
         woken = self._supply.state is State.NOTIFIED
         self._wakeups.fetched(woken=woken, won=bool(reply.units))
         self._supply.fetched(short=reply.short, tracked=reply.tracked)
@@ -151,9 +200,9 @@ class LeaseExchange:
     def _requeue_in_time(self) -> None:
         """Now and then: a command of a connection that was given up may have reached Redis later,
         and have leased jobs that are unknown here."""
-        if time.monotonic() < self._requeue_due:
+        if monotonic() < self._requeue_due:
             return
-        self._requeue_due = time.monotonic() + _REQUEUE_EVERY
+        self._requeue_due = monotonic() + _REQUEUE_EVERY
         self._connection.requeue(self._in_flight.known())
         self._connection.note_queues_again()
 
