@@ -127,9 +127,14 @@ class FetchTurn:
         self.release(holdings)
 
     def performed(self, seconds: float) -> None:
-        """A job took so long. Counted without a lock: a count that is missed does no harm."""
+        """A job took so long. Counted without a lock: a count that is missed does no harm. One long
+        job among short ones, or a moment without a CPU, changes ``run_time`` little."""
+        if seconds < _TINY:
+            self._tiny_jobs += 1
+        else:
+            self._tiny_jobs = 0
+            seconds = min(seconds, 4 * self.run_time + _TINY)
         self.run_time += (seconds - self.run_time) * _SHARE
-        self._tiny_jobs = self._tiny_jobs + 1 if seconds < _TINY else 0
 
     def idle(self) -> None:
         """There are no jobs: the watcher may sleep until it is woken."""

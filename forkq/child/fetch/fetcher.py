@@ -59,7 +59,7 @@ class Fetcher:
         self._leases = LeaseExchange(
             most, connection, self._in_flight, self._supply, self._wakeups, self._turn, outage
         )
-        self._late_jobs = LateJobs(self._return_late, _LATE_LOOK)
+        self._late_jobs = LateJobs(self._look_ahead, _LATE_LOOK)
         self._leases.on_ahead = self._late_jobs.watch
         self._on_lost: Callable[[UnitOfWork], None] = lambda unit: None
 
@@ -239,8 +239,8 @@ class Fetcher:
             unit.taken = time.monotonic()
         return unit
 
-    def _return_late(self) -> float | None:
-        pause = self._leases.return_late()
+    def _look_ahead(self) -> float | None:
+        pause = self._leases.look_ahead()
         if self._in_flight.ready:
             self._waker.wake()  # a processor that waits for Redis may take what it has brought
         return pause

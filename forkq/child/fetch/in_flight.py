@@ -38,6 +38,10 @@ class InFlight:
         """How many units processors have taken so far."""
         return self._added - len(self.ready)
 
+    def began(self) -> Iterator[float]:
+        """When the jobs in progress began (monotonic)."""
+        return (unit.taken for unit in list(self.by_sequence.values()) if unit.thread)
+
     def add(self, units: Collection[UnitOfWork]) -> None:
         """A fetch brought these."""
         self._added += len(units)

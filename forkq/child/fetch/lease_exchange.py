@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from math import inf
 from time import monotonic
 from typing import Final
 
@@ -66,22 +67,23 @@ class LeaseExchange:
         """How many more jobs the processors can take."""
         return 0 if self.quiet else max(0, self._concurrency - self._in_flight.occupying())
 
-    def return_late(self) -> float | None:
-        """Returns the jobs that should have started by now, if no processor is free to take them.
-        Returns the seconds until the next look; None if no job is leased ahead."""
-        horizon = self._lookahead.horizon
-        before = monotonic() - horizon
-        if not self._connection.is_late(before) and not self._in_flight.is_late(before):
-            return horizon if self._in_flight.ready or self._connection.busy else None
-        with self._lock:
-            try:
-                self._return_late(before)
-            except (*ConnectionLost, RedisError) as error:
-                self.failed(error)
-            except BaseException:
-                self.must_reconcile = True
-                raise
-        return horizon
+    def look_ahead(self) -> float | None:
+        """Returns the jobs that should have started by now, if no processor is free to take them,
+        and sends the fetch that is due while each processor performs. Returns the seconds until
+        the next look; None if there is nothing to look for."""
+        if not self._lock.acquire(blocking=False):
+            return self._lookahead.horizon / 2  # another thread talks to Redis
+        try:
+            self._return_late()
+            return self._fetch_in_time()
+        except (*ConnectionLost, RedisError) as error:
+            self.failed(error)
+            return self._lookahead.horizon
+        except BaseException:
+            self.must_reconcile = True
+            raise
+        finally:
+            self._lock.release()
 
     def send_ahead(self) -> None:
         """Sends the next fetch now; the processor that has the turn next reads the reply."""
@@ -137,13 +139,13 @@ class LeaseExchange:
         """Sends a fetch. The caller holds the lock, or is the only thread."""
         connection, in_flight, room = self._connection, self._in_flight, self.room()
         connection.look_for_queues()
-        self._lookahead.count(in_flight.started, self._turn.run_time)
+        self._plan()
         want = max(room, self._most() - in_flight.occupying())
         done = in_flight.take_done()
         held = self._in_flight.count_by_queue(done) if connection.counts else None
         register = self._supply.registers and connection.tracks
         connection.send(want, done, free=room, register=register, held=held)
-        if want > room:
+        if want > room or self._lookahead.due < inf:
             self.on_ahead()
 
     def failed(self, error: BaseException) -> None:
@@ -164,18 +166,38 @@ class LeaseExchange:
         with suppress(RuntimeError):  # another thread holds it
             self._lock.release()
 
+    def _plan(self) -> None:
+        in_flight, run_time = self._in_flight, self._turn.run_time
+        self._lookahead.plan(in_flight.started, in_flight.began(), run_time)
+
     def _most(self) -> int:
         """How many units may have a processor or be ready for one."""
         if self.quiet or not self._concurrency or self._connection.is_ruled:
             return 0
         return self._concurrency + self._lookahead.depth
 
-    def _return_late(self, before: float) -> None:
-        if self._connection.busy:
+    def _return_late(self) -> None:
+        lookahead = self._lookahead
+        before = monotonic() - lookahead.horizon - lookahead.round_trip / 2  # when Redis leased it
+        if self._connection.is_late(before):
             self._take_in()  # each processor may be busy for long
         late = self._in_flight.take_late(before, self._concurrency)
         if late:
+            if self._connection.busy:
+                self._take_in()
             self._connection.put_back(late)
+
+    def _fetch_in_time(self) -> float | None:
+        lookahead, ready = self._lookahead, self._in_flight.ready
+        if not self._connection.busy:
+            self._plan()
+            now = monotonic()
+            if lookahead.due <= now and len(ready) < lookahead.depth:
+                self.send_ahead()
+            elif now < lookahead.due < now + lookahead.horizon:
+                return lookahead.due - now
+        waits = ready or self._connection.busy or lookahead.due < inf
+        return lookahead.horizon / 2 if waits else None
 
     def _take_in(self, *, waited: bool = False) -> None:
         reply = self._connection.receive()

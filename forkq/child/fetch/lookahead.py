@@ -1,62 +1,90 @@
-"""How many jobs a child leases ahead, so that no processor waits for the network.
+"""How many jobs a child leases ahead, and when, so that no processor waits for the network.
 
-It leases as many as will start within the horizon: two round trips, but 5 ms at least. The number
-that started lately tells how many that is. While the network is the bound, the number doubles with
-each fetch; once the processors are, it stays. A job that has not started by then, because one
-before it was slow, goes back (docs/decisions/016).
+It leases as many as will start within the horizon: two round trips, but 5 ms at least. A job that
+has not started by then, because one before it was slow, goes back (docs/decisions/016).
+
+- Short jobs: the number that started lately tells how many will start. While the network is the
+  bound, the number doubles with each fetch; once the processors are, it stays.
+- Longer jobs: each processor is expected to end its job after the mean run time. So jobs that run
+  in step are leased in step, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import inf
 from time import monotonic
 from typing import Final
 
 _SHORTEST_HORIZON: Final = 0.005  # seconds
+# Seconds for which jobs are leased, at least: few of them wait for the whole horizon.
+_SHORTEST_SUPPLY: Final = 0.003
+# A fetch is sent so many seconds before its reply is needed.
+_EARLY: Final = 0.001
 # Seconds over which starts are counted, at least.
 _WINDOW: Final = 0.001
+# From this run time on, the end of each job is expected by itself.
+_LONG: Final = 0.001
+# Jobs of more than so many round trips gain nothing.
+_TOO_LONG: Final = 200
 # A script that moves so many jobs keeps Redis from others for about a millisecond.
 _MOST: Final = 1000
 _SHARE: Final = 1 / 8  # of a round trip that is longer than those before
-_SHORTEST_RUN: Final = 1e-7
 
 
 class Lookahead:
-    """Not thread-safe: the lease exchange's. All times are in seconds."""
+    """Not thread-safe: the lease exchange's. All times are in seconds.
+
+    ``round_trip``: of a fetch. ``depth``: how many jobs may be leased and not started. ``low``:
+    with so many left the next fetch is due. ``due`` (monotonic): when it is due at the latest.
+    """
 
     def __init__(self, processors: int) -> None:
+        self.round_trip = 0.0
+        self.depth = 0
+        self.low = 0
+        self.due = inf
         self._processors = processors
-        self._round_trip = 0.0
         self._counted_at = monotonic()
         self._started = 0
-        self._per_second = 0.0
 
     @property
     def horizon(self) -> float:
         """A job that is leased ahead starts within this time, or goes back."""
-        return max(2 * self._round_trip, _SHORTEST_HORIZON)
+        return max(2 * self.round_trip, _SHORTEST_HORIZON)
 
     def measured(self, round_trip: float) -> None:
         """A fetch took so long, and no processor had jobs meanwhile. The shortest times count most:
         others include the wait for the interpreter."""
-        more = round_trip - self._round_trip
-        self._round_trip += more * _SHARE if more > 0 < self._round_trip else more
+        more = round_trip - self.round_trip
+        self.round_trip += more * _SHARE if more > 0 < self.round_trip else more
 
-    def count(self, started: int, run_time: float) -> None:
-        """``started`` jobs have started since this child began. Lately a job took ``run_time``:
-        jobs that start in step must not pass for ten times as many."""
+    def plan(self, started: int, began: Iterable[float], run_time: float) -> None:
+        """Sets ``depth``, ``low`` and ``due``. ``started``: how many jobs have started since this
+        child began. ``began`` (monotonic): when those in progress did. ``run_time``: of a job."""
+        if run_time < _LONG:
+            self._plan_by_rate(started)
+        elif run_time < _TOO_LONG * self.round_trip:
+            self._plan_by_ends(began, run_time)
+        else:
+            self.depth, self.low, self.due = 0, 0, inf
+
+    def _plan_by_rate(self, started: int) -> None:
         now = monotonic()
         passed = now - self._counted_at
-        if passed >= _WINDOW:
-            fastest = self._processors / max(run_time, _SHORTEST_RUN)
-            self._per_second = min((started - self._started) / passed, fastest)
-            self._counted_at, self._started = now, started
+        if passed < _WINDOW:
+            return
+        per_second = (started - self._started) / passed
+        self._counted_at, self._started = now, started
+        self.depth = min(_MOST, int(per_second * max(2 * self.round_trip, _SHORTEST_SUPPLY)))
+        self.low, self.due = int(per_second * self.round_trip), inf
 
-    @property
-    def depth(self) -> int:
-        """How many jobs may be leased and not started."""
-        return min(_MOST, int(self._per_second * self.horizon))
-
-    @property
-    def low(self) -> int:
-        """With so many left the next fetch is due: its reply comes when the last one starts."""
-        return int(self._per_second * self._round_trip)
+    def _plan_by_ends(self, began: Iterable[float], run_time: float) -> None:
+        """A job that runs for longer than the mean is expected to go on as long again."""
+        now = monotonic()
+        until = now + max(2 * self.round_trip, self.round_trip + _SHORTEST_SUPPLY)
+        ends = [at + run_time if at + run_time > now else now + run_time for at in began]
+        soon = [end for end in ends if end < until]
+        self.depth = min(_MOST, sum(1 + int((until - end) / run_time) for end in soon))
+        self.low = 0
+        self.due = min(ends, default=inf) - self.round_trip - _EARLY
