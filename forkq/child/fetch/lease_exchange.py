@@ -48,7 +48,7 @@ class LeaseExchange:
         self.to_adopt: deque[Adopt] = deque()
         self.on_adopted: Callable[[bool], None] = lambda found: None
         self._concurrency = concurrency
-        self._lookahead = Lookahead(concurrency)
+        self._lookahead = Lookahead()
         self._connection = connection
         self._in_flight = in_flight
         self._supply = supply
@@ -69,8 +69,8 @@ class LeaseExchange:
 
     def look_ahead(self) -> float | None:
         """Returns the jobs that should have started by now, if no processor is free to take them,
-        and sends the fetch that is due while each processor performs. Returns the seconds until
-        the next look; None if there is nothing to look for."""
+        and sends the fetch or the acknowledgement that is due while each processor performs.
+        Returns the seconds until the next look; None if there is nothing to look for."""
         if not self._lock.acquire(blocking=False):
             return self._lookahead.horizon / 2  # another thread talks to Redis
         try:
@@ -188,15 +188,16 @@ class LeaseExchange:
             self._connection.put_back(late)
 
     def _fetch_in_time(self) -> float | None:
-        lookahead, ready = self._lookahead, self._in_flight.ready
-        if not self._connection.busy:
+        lookahead, in_flight, busy = self._lookahead, self._in_flight, self._connection.busy
+        if not busy:
             self._plan()
             now = monotonic()
-            if lookahead.due <= now and len(ready) < lookahead.depth:
+            is_due = lookahead.due <= now and len(in_flight.ready) < lookahead.depth
+            if is_due or (in_flight.done and in_flight.are_all_busy(self._concurrency)):
                 self.send_ahead()
             elif now < lookahead.due < now + lookahead.horizon:
                 return lookahead.due - now
-        waits = ready or self._connection.busy or lookahead.due < inf
+        waits = in_flight.ready or in_flight.done or busy or lookahead.due < inf
         return lookahead.horizon / 2 if waits else None
 
     def _take_in(self, *, waited: bool = False) -> None:

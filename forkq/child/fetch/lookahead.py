@@ -39,12 +39,11 @@ class Lookahead:
     with so many left the next fetch is due. ``due`` (monotonic): when it is due at the latest.
     """
 
-    def __init__(self, processors: int) -> None:
+    def __init__(self) -> None:
         self.round_trip = 0.0
         self.depth = 0
         self.low = 0
         self.due = inf
-        self._processors = processors
         self._counted_at = monotonic()
         self._started = 0
 
