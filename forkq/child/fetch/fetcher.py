@@ -6,8 +6,9 @@ While a processor is free, one of them has the turn: it fetches, or waits for Re
 there may be jobs (supply.py has the table of states). Acknowledgements travel in the next fetch,
 which is sent while the last jobs still run.
 
-A child never leases more jobs than it has processors, so a job that is fetched starts at once. A
-solo child fetches nothing: it takes over the leases that the master names (``adopt``).
+A job that is fetched starts at once or soon: a fetch brings jobs for the processors that are free,
+and those that will start within some milliseconds (lookahead.py). What does not start in that time
+goes back (late_jobs.py). A solo child fetches nothing: it takes over the leases that the master names (``adopt``).
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from ...wire.lease import UnitOfWork
 from .fetch_connection import FetchConnection
 from .fetch_turn import FetchTurn, Holdings
 from .in_flight import InFlight
-from .late_jobs import LateJobs
 from .lease_exchange import LeaseExchange
 from .supply import State, Supply
 from .waker import Waker
@@ -34,7 +34,6 @@ from .wakeup_backoff import WakeupBackoff
 # Seconds. A child that waits looks for itself now and then, in case a wake-up was lost. A server
 # that is gone is noticed sooner (RedisConnection.wait).
 _LONGEST_WAIT: Final = 60.0
-_LATE_LOOK: Final = 0.005  # seconds between looks for jobs that do not start in time
 _WAITING: Final = State.WAITING
 
 
@@ -59,8 +58,6 @@ class Fetcher:
         self._leases = LeaseExchange(
             most, connection, self._in_flight, self._supply, self._wakeups, self._turn, outage
         )
-        self._late_jobs = LateJobs(self._look_ahead, _LATE_LOOK)
-        self._leases.on_ahead = self._late_jobs.watch
         self._on_lost: Callable[[UnitOfWork], None] = lambda unit: None
 
     @property
@@ -71,7 +68,7 @@ class Fetcher:
     @property
     def is_watching_late_jobs(self) -> bool:
         """Whether its own thread runs: jobs are leased ahead, or were a moment ago."""
-        return self._late_jobs.runs
+        return self._leases.late_jobs.runs
 
     # What processors call
 
@@ -191,7 +188,7 @@ class Fetcher:
     def quiet(self) -> None:
         """Fetches nothing more. Processors get what is leased already, then None."""
         self._leases.quiet = True
-        self._late_jobs.quiet()
+        self._leases.late_jobs.quiet()
         self._waker.wake()
 
     def in_flight(self) -> list[UnitOfWork]:
@@ -210,7 +207,7 @@ class Fetcher:
         Call it when no processor runs any more. False if Redis refused: the leases stay, and the
         master or a sweep puts them back once this child is gone.
         """
-        self._late_jobs.end()
+        self._leases.late_jobs.end()
         return self._leases.give_back()
 
     # What any processor does
@@ -239,12 +236,6 @@ class Fetcher:
             unit.taken = time.monotonic()
         return unit
 
-    def _look_ahead(self) -> float | None:
-        pause = self._leases.look_ahead()
-        if self._in_flight.ready:
-            self._waker.wake()  # a processor that waits for Redis may take what it has brought
-        return pause
-
     # What the processor that has the turn does
 
     def _next(self, holdings: Holdings) -> UnitOfWork | None:
@@ -268,8 +259,9 @@ class Fetcher:
 
     def _refill(self) -> None:
         """One step of the table in supply.py."""
-        if self._supply.state is State.TRACKED and not self._connection.busy:
-            self._wait()
+        seen = self._supply.state
+        if seen is State.TRACKED and not self._connection.busy:
+            self._wait(seen)
         elif not self._leases.exchange():
             self._rest(self._backoff.pause())
         else:
@@ -277,12 +269,13 @@ class Fetcher:
             if not self._in_flight.ready and (
                 not self._connection.tracks or self._leases.room() == 0
             ):
-                self._wait()  # Redis will not say when there is more
+                self._wait(self._supply.state)  # Redis will not say when there is more
 
-    def _wait(self) -> None:
+    def _wait(self, seen: State) -> None:
         """Until Redis says that a key changed, a processor has news, or the time is up."""
         self._turn.idle()
-        self._supply.begin_wait()
+        if not self._leases.begin_wait(seen):
+            return
         began, notified = time.monotonic(), False
         try:
             if self._in_flight.done or self._leases.quiet:

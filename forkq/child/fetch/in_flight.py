@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from math import inf
 from typing import Final
 
 from ...wire.lease import UnitOfWork
@@ -32,15 +33,18 @@ class InFlight:
         self.parked: set[int] = set()
         self.held: set[int] = set()
         self._added = 0
+        self._surplus: deque[UnitOfWork] = deque()
 
     @property
     def started(self) -> int:
         """How many units processors have taken so far."""
-        return self._added - len(self.ready)
+        return self._added - len(self.ready) - len(self._surplus)
 
     def began(self) -> Iterator[float]:
-        """When the jobs in progress began (monotonic)."""
-        return (unit.taken for unit in list(self.by_sequence.values()) if unit.thread)
+        """When the jobs in progress began (monotonic): those that are ready come last."""
+        units = list(self.by_sequence.values())
+        in_progress = units[: len(units) - len(self.ready)]
+        return (unit.taken for unit in in_progress if unit.sequence not in self.held)
 
     def add(self, units: Collection[UnitOfWork]) -> None:
         """A fetch brought these."""
@@ -99,25 +103,27 @@ class InFlight:
         waiting = len(self.ready) + len(self.parked) + len(self.held)
         return len(self.by_sequence) - waiting >= processors
 
-    def is_late(self, before: float) -> bool:
-        """Whether the oldest ready unit was leased before ``before`` (monotonic)."""
+    def oldest(self) -> float:
+        """When the oldest ready unit was asked for (monotonic)."""
         try:
-            return self.ready[0].taken < before
+            return self.ready[0].taken
         except IndexError:
-            return False
+            return inf
 
-    def take_late(self, before: float, processors: int) -> list[UnitOfWork]:
-        """The ready units, youngest first, if the oldest was leased before ``before`` and no
-        processor is free. They are in flight no more."""
-        late: list[UnitOfWork] = []
-        if self.is_late(before) and self.are_all_busy(processors):
-            with suppress(IndexError):  # processors take from the other end
-                while True:
-                    late.append(self.ready.pop())
-        self._added -= len(late)
-        for unit in late:
-            self.by_sequence.pop(unit.sequence, None)
-        return late
+    def take_surplus(self, processors: int) -> list[UnitOfWork]:
+        """The ready units that no processor is free for, youngest first. They are in flight no
+        more. ``surplus_returned`` follows; after an exception, ``known`` leaves them out."""
+        move = moves(self.ready, self._surplus)
+        with suppress(IndexError):  # processors take from the other end
+            while self.occupying() > processors:
+                next(move)
+                self.by_sequence.pop(self._surplus[-1].sequence, None)
+        return list(self._surplus)
+
+    def surplus_returned(self) -> None:
+        """Their jobs are in their queues again."""
+        self._added -= len(self._surplus)
+        self._surplus.clear()
 
     def occupying(self) -> int:
         """How many units have a processor, are ready for one, or are parked beyond the number that
@@ -134,6 +140,8 @@ class InFlight:
 
     def known(self) -> tuple[int, ...]:
         """The sequence numbers of all whose lease may stand in Redis."""
+        for unit in self._surplus:
+            self.by_sequence.pop(unit.sequence, None)
         in_flight = tuple(self.by_sequence)  # before what is done: a unit goes from there to here
         return (*in_flight, *(unit.sequence for unit in list(self.done)))
 
@@ -147,6 +155,7 @@ class InFlight:
         """All leases have been given back."""
         self.by_sequence.clear()
         self.ready.clear()
+        self._surplus.clear()
         self.parked.clear()
         self.held.clear()
 

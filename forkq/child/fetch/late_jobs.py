@@ -1,52 +1,66 @@
 """Watches the jobs that are leased ahead: those that do not start in time go back.
 
-The watch is a thread, since each processor may be busy. It runs only while jobs are leased ahead,
-and ends when none has been for a while.
+The watch is a thread, since each processor may be busy. It begins with the first job that a child
+leases ahead, sleeps while there is nothing to look for, and ends once the child is quiet.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Final
 
-# Looks in a row that find nothing leased ahead, before the thread ends.
-_IDLE_LOOKS: Final = 100
+_LONGEST_PAUSE: Final = 60.0
 
 
 class LateJobs:
     """The fetcher's. ``look`` returns late jobs, and the seconds until it must look again; None if
-    no job is leased ahead. ``runs``: whether the thread does."""
+    there is nothing to look for until ``watch`` is called."""
 
-    def __init__(self, look: Callable[[], float | None], every: float) -> None:
+    def __init__(self, look: Callable[[], float | None]) -> None:
         self._look = look
-        self._every = every
-        self.runs = False
+        self._wake: SimpleQueue[bool] = SimpleQueue()
+        self._thread: Thread | None = None
+        self._sleeps = False
         self._quiet = False
-        self._ended = threading.Event()
+        self._ended = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether the thread does."""
+        return self._thread is not None and self._thread.is_alive()
 
     def watch(self) -> None:
-        """Jobs are leased ahead from now on. Called by the thread that sends the fetch."""
-        if self.runs or self._ended.is_set():
-            return
-        self.runs = True
-        with suppress(RuntimeError):  # no thread left: the next fetch tries again
-            threading.Thread(target=self._run, name="late-jobs", daemon=True).start()
-            return
-        self.runs = False
+        """There may be something to look for. One thread at a time calls this."""
+        if self._sleeps:
+            self._wake.put(True)
+        elif self._thread is None and not self._ended:
+            thread = Thread(target=self._run, name="late-jobs", daemon=True)
+            with suppress(RuntimeError):  # no thread left: the next fetch tries again
+                thread.start()
+                self._thread = thread
 
     def quiet(self) -> None:
-        """No more jobs are fetched: the watch ends with the last that is leased ahead."""
+        """No more jobs are leased ahead: the watch ends when it has nothing to look for."""
         self._quiet = True
+        self._wake.put(True)
 
     def end(self) -> None:
-        """No job is leased ahead any more."""
-        self._ended.set()
+        """No processor runs any more."""
+        self._ended = True
+        self._wake.put(True)
 
     def _run(self) -> None:
-        idle, pause = 0, self._every
-        while idle < (1 if self._quiet else _IDLE_LOOKS) and not self._ended.wait(pause):
-            found = self._look()
-            idle, pause = (idle + 1, self._every) if found is None else (0, found)
-        self.runs = False
+        pause: float | None = 0.0
+        while not self._ended:
+            with suppress(Empty):
+                self._wake.get(timeout=_LONGEST_PAUSE if pause is None else pause)
+            self._sleeps = False
+            pause = self._look()
+            if pause is None and self._quiet:
+                return
+            if pause is None:
+                self._sleeps = True
+                pause = self._look()  # for what came before it slept

@@ -20,10 +20,12 @@ from ...store.outage import Outage
 from .fetch_connection import FetchConnection
 from .fetch_turn import FetchTurn
 from .in_flight import InFlight
+from .late_jobs import LateJobs
 from .lookahead import Lookahead
 from .supply import State, Supply
 from .wakeup_backoff import WakeupBackoff
 
+_OUTAGE_PAUSE: Final = 1.0  # seconds
 # Seconds. How often leases that are unknown here are returned though nothing has failed.
 _REQUEUE_EVERY: Final = 120.0
 
@@ -41,7 +43,6 @@ class LeaseExchange:
         turn: FetchTurn,
         outage: Outage,
     ) -> None:
-        self.on_ahead: Callable[[], None] = lambda: None
         self.quiet = False
         self.must_reconcile = False
         self.look_for_lost: Callable[[RedisConnection], None] = lambda connection: None
@@ -57,6 +58,7 @@ class LeaseExchange:
         self._outage = outage.part("redis gives no jobs", "redis gives jobs again")
         self._lock = threading.RLock()  # an RLock knows its owner: see recover
         self._requeue_due = monotonic() + _REQUEUE_EVERY
+        self.late_jobs = LateJobs(self._look)
 
     @property
     def low(self) -> int:
@@ -67,23 +69,11 @@ class LeaseExchange:
         """How many more jobs the processors can take."""
         return 0 if self.quiet else max(0, self._concurrency - self._in_flight.occupying())
 
-    def look_ahead(self) -> float | None:
-        """Returns the jobs that should have started by now, if no processor is free to take them,
-        and sends the fetch or the acknowledgement that is due while each processor performs.
-        Returns the seconds until the next look; None if there is nothing to look for."""
-        if not self._lock.acquire(blocking=False):
-            return self._lookahead.horizon / 2  # another thread talks to Redis
-        try:
-            self._return_late()
-            return self._fetch_in_time()
-        except (*ConnectionLost, RedisError) as error:
-            self.failed(error)
-            return self._lookahead.horizon
-        except BaseException:
-            self.must_reconcile = True
-            raise
-        finally:
-            self._lock.release()
+    def begin_wait(self, seen: State) -> bool:
+        """Whether the processor that has the turn may wait, in the state that it has ``seen``: from
+        then on it alone uses the connection."""
+        with self._lock:
+            return not self._in_flight.ready and self._supply.begin_wait(seen)
 
     def send_ahead(self) -> None:
         """Sends the next fetch now; the processor that has the turn next reads the reply."""
@@ -93,6 +83,7 @@ class LeaseExchange:
             connection = self._connection
             if connection.is_open and not connection.busy and not self.must_reconcile:
                 self.request()
+                self.late_jobs.watch()  # each processor may be busy when the reply comes
         except (*ConnectionLost, RedisError) as error:
             self.failed(error)
         finally:
@@ -145,8 +136,6 @@ class LeaseExchange:
         held = self._in_flight.count_by_queue(done) if connection.counts else None
         register = self._supply.registers and connection.tracks
         connection.send(want, done, free=room, register=register, held=held)
-        if want > room or self._lookahead.due < inf:
-            self.on_ahead()
 
     def failed(self, error: BaseException) -> None:
         """Redis failed: this child no longer knows what Redis did."""
@@ -157,7 +146,7 @@ class LeaseExchange:
         """Closes the connection. What the fetch under way was to acknowledge is acknowledged again
         by the next one."""
         self.must_reconcile = True
-        self._supply.connection_lost()
+        self._supply.doubt()
         self._in_flight.done.extend(self._connection.disconnect())
 
     def recover(self) -> None:
@@ -171,34 +160,78 @@ class LeaseExchange:
         self._lookahead.plan(in_flight.started, in_flight.began(), run_time)
 
     def _most(self) -> int:
-        """How many units may have a processor or be ready for one."""
-        if self.quiet or not self._concurrency or self._connection.is_ruled:
+        """How many units may have a processor or be ready for one, if that is more than those for
+        which one is free."""
+        if self.quiet or self._connection.is_ruled or self._in_flight.parked:
+            return 0
+        if not self._concurrency:  # a solo child takes over one lease at a time
             return 0
         return self._concurrency + self._lookahead.depth
 
-    def _return_late(self) -> None:
-        lookahead = self._lookahead
-        before = monotonic() - lookahead.horizon - lookahead.round_trip / 2  # when Redis leased it
-        if self._connection.is_late(before):
-            self._take_in()  # each processor may be busy for long
-        late = self._in_flight.take_late(before, self._concurrency)
-        if late:
-            if self._connection.busy:
-                self._take_in()
-            self._connection.put_back(late)
+    # What the watch of late jobs does, while each processor performs
 
-    def _fetch_in_time(self) -> float | None:
-        lookahead, in_flight, busy = self._lookahead, self._in_flight, self._connection.busy
-        if not busy:
-            self._plan()
-            now = monotonic()
-            is_due = lookahead.due <= now and len(in_flight.ready) < lookahead.depth
-            if is_due or (in_flight.done and in_flight.are_all_busy(self._concurrency)):
-                self.send_ahead()
-            elif now < lookahead.due < now + lookahead.horizon:
-                return lookahead.due - now
-        waits = in_flight.ready or in_flight.done or busy or lookahead.due < inf
-        return lookahead.horizon / 2 if waits else None
+    def _look(self) -> float | None:
+        """Returns the jobs that should have started by now, and sends the fetch or the
+        acknowledgement that is due. Returns the seconds until the next look; None if there is
+        nothing to look for."""
+        if not self._lock.acquire(blocking=False):
+            return self._lookahead.horizon / 2  # another thread talks to Redis
+        try:
+            is_waiting = self._supply.state is State.WAITING
+            if not is_waiting and self._in_flight.are_all_busy(self._concurrency):
+                return self._look_ahead()
+            return self._next_look()
+        except (*ConnectionLost, RedisError) as error:
+            self.failed(error)
+            return _OUTAGE_PAUSE
+        except BaseException:
+            self.must_reconcile = True
+            raise
+        finally:
+            self._lock.release()
+
+    def _look_ahead(self) -> float | None:
+        if self.must_reconcile or not self._connection.is_open:
+            return self._next_look() if self.exchange() else _OUTAGE_PAUSE
+        before = inf if self.quiet else monotonic() - self._lookahead.horizon
+        busy, late = self._connection.busy, self._in_flight.oldest() < before
+        if self._connection.is_late(before) or (busy and late):
+            self._take_in()  # what it brings is younger: it goes back first
+        if late:
+            self._put_back()
+        self._send_in_time()
+        return self._next_look()
+
+    def _send_in_time(self) -> None:
+        if self._connection.busy:
+            return
+        self._plan()
+        ahead, in_flight = self._lookahead, self._in_flight
+        is_due = ahead.due <= monotonic() and len(in_flight.ready) < ahead.depth
+        if in_flight.done or (is_due and not self.quiet):
+            self.request()
+
+    def _next_look(self) -> float | None:
+        """While a processor is free, jobs start without the watch; it is called again (``watch``)
+        before each of them may be busy with jobs leased ahead."""
+        in_flight, ahead, half = self._in_flight, self._lookahead, self._lookahead.horizon / 2
+        if in_flight.ready:
+            left = in_flight.oldest() + ahead.horizon - monotonic()
+            return min(left, half) if left > 0 else half / 2
+        if self._connection.busy:
+            return half
+        if ahead.due == inf or not in_flight.are_all_busy(self._concurrency):
+            return None
+        left = ahead.due - monotonic()
+        return left if left > 0 else half
+
+    def _put_back(self) -> None:
+        """Returns to its queue what no processor is free for."""
+        surplus = self._in_flight.take_surplus(self._concurrency)
+        if surplus:
+            self._connection.put_back(surplus)
+            self._in_flight.surplus_returned()
+            self._supply.doubt()
 
     def _take_in(self, *, waited: bool = False) -> None:
         reply = self._connection.receive()
@@ -208,8 +241,19 @@ class LeaseExchange:
         self._wakeups.fetched(woken=woken, won=bool(reply.units))
         self._supply.fetched(short=reply.short, tracked=reply.tracked)
         self._in_flight.add(reply.units)
+        self._watch(len(reply.units))
         if reply.lease_gone:
             self.look_for_lost(self._connection.connection)
+
+    def _watch(self, count: int) -> None:
+        """``count`` jobs came. Those that a processor is free for will start; what about others?"""
+        if not self._concurrency:
+            return
+        has_surplus = self._in_flight.occupying() > self._concurrency
+        if has_surplus and (self.quiet or self._connection.is_ruled):
+            self._put_back()
+        elif has_surplus or (count and self._lookahead.expects_ends):
+            self.late_jobs.watch()
 
     def _adopt(self) -> None:
         """Takes over the leases that the master has named, unless they are gone."""
@@ -246,5 +290,6 @@ class LeaseExchange:
         self._connection.send(0, self._in_flight.take_done())
         self._take_in()
         complete = self._connection.requeue(keep())
+        self._in_flight.surplus_returned()
         self.look_for_lost(self._connection.connection)
         return complete

@@ -27,6 +27,7 @@ _WINDOW: Final = 0.001
 _LONG: Final = 0.001
 # Jobs of more than so many round trips gain nothing.
 _TOO_LONG: Final = 200
+_MUCH_LONGER: Final = 8  # times the mean
 # A script that moves so many jobs keeps Redis from others for about a millisecond.
 _MOST: Final = 1000
 _SHARE: Final = 1 / 8  # of a round trip that is longer than those before
@@ -37,6 +38,7 @@ class Lookahead:
 
     ``round_trip``: of a fetch. ``depth``: how many jobs may be leased and not started. ``low``:
     with so many left the next fetch is due. ``due`` (monotonic): when it is due at the latest.
+    ``expects_ends``: whether that depends on the ends of the jobs in progress.
     """
 
     def __init__(self) -> None:
@@ -44,6 +46,7 @@ class Lookahead:
         self.depth = 0
         self.low = 0
         self.due = inf
+        self.expects_ends = False
         self._counted_at = monotonic()
         self._started = 0
 
@@ -61,9 +64,10 @@ class Lookahead:
     def plan(self, started: int, began: Iterable[float], run_time: float) -> None:
         """Sets ``depth``, ``low`` and ``due``. ``started``: how many jobs have started since this
         child began. ``began`` (monotonic): when those in progress did. ``run_time``: of a job."""
+        self.expects_ends = _LONG <= run_time < _TOO_LONG * self.round_trip
         if run_time < _LONG:
             self._plan_by_rate(started)
-        elif run_time < _TOO_LONG * self.round_trip:
+        elif self.expects_ends:
             self._plan_by_ends(began, run_time)
         else:
             self.depth, self.low, self.due = 0, 0, inf
@@ -79,8 +83,10 @@ class Lookahead:
         self.low, self.due = int(per_second * self.round_trip), inf
 
     def _plan_by_ends(self, began: Iterable[float], run_time: float) -> None:
-        """A job that runs for longer than the mean is expected to go on as long again."""
+        """A job that runs for longer than the mean is expected to go on as long again; one that
+        runs for much longer has no end that can be expected."""
         now = monotonic()
+        began = [at for at in began if now - at < _MUCH_LONGER * run_time]
         until = now + max(2 * self.round_trip, self.round_trip + _SHORTEST_SUPPLY)
         ends = [at + run_time if at + run_time > now else now + run_time for at in began]
         soon = [end for end in ends if end < until]

@@ -19,7 +19,7 @@ def test_any_number_of_suspects_leaves_room_for_other_jobs() -> None:
         in_flight.hold(unit)
     assert in_flight.occupying() == 0
     assert in_flight.parked_too_many() < 0
-    assert not in_flight.is_time_to_send(1, 1)
+    assert not in_flight.is_time_to_send(0, 1, 1)
     assert not any(unit.payload for unit in suspects)
     for unit in suspects[1:]:
         in_flight.forget(unit)
