@@ -8,7 +8,8 @@ which is sent while the last jobs still run.
 
 A job that is fetched starts at once or soon: a fetch brings jobs for the processors that are free,
 and those that will start within some milliseconds (lookahead.py). What does not start in that time
-goes back (late_jobs.py). A solo child fetches nothing: it takes over the leases that the master names (``adopt``).
+goes back (late_jobs.py). A solo child fetches nothing: it takes over the leases that the master
+names (``adopt``).
 """
 
 from __future__ import annotations

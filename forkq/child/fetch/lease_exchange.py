@@ -83,7 +83,7 @@ class LeaseExchange:
             connection = self._connection
             if connection.is_open and not connection.busy and not self.must_reconcile:
                 self.request()
-                self.late_jobs.watch()  # each processor may be busy when the reply comes
+                self._watch()  # each processor may be busy when the reply comes
         except (*ConnectionLost, RedisError) as error:
             self.failed(error)
         finally:
@@ -245,14 +245,16 @@ class LeaseExchange:
         if reply.lease_gone:
             self.look_for_lost(self._connection.connection)
 
-    def _watch(self, count: int) -> None:
-        """``count`` jobs came. Those that a processor is free for will start; what about others?"""
+    def _watch(self, count: int = 0) -> None:
+        """``count`` jobs came, or a fetch is under way. Jobs that no processor is free for may not
+        start, and the next fetch may be due before a job ends."""
         if not self._concurrency:
             return
+        busy = self._connection.busy
         has_surplus = self._in_flight.occupying() > self._concurrency
-        if has_surplus and (self.quiet or self._connection.is_ruled):
+        if has_surplus and not busy and (self.quiet or self._connection.is_ruled):
             self._put_back()
-        elif has_surplus or (count and self._lookahead.expects_ends):
+        elif has_surplus or busy or (count and self._lookahead.expects_ends):
             self.late_jobs.watch()
 
     def _adopt(self) -> None:
