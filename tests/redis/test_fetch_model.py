@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from redis import Redis
 
 from forkq.store.connection import RedisConnection
-from forkq.store.scripts import BURY, FETCH, RECOVER, REQUEUE, RETRY
+from forkq.store.scripts import BURY, FETCH, PUT_BACK, RECOVER, REQUEUE, RETRY
 from forkq.wire.keys import Keys
 from tests.support.server import Server
 
@@ -244,6 +244,21 @@ class Machine(RuleBasedStateMachine):
         lease = data.draw(st.sampled_from([*self.mine(OWNERS[0]), *self.mine(OWNERS[1])]))
         name, payload = self.drop(lease)
         self.connection.script(script, (KEYS.inflight(name), "gone"), (lease, 1, payload, 0, 1000))
+
+    @precondition(lambda self: any(map(self.mine, OWNERS)))
+    @rule(owner=OWNER, count=st.integers(0, 6), gone=st.booleans())
+    def put_back(self, owner: str, count: int, gone: bool) -> None:
+        """The youngest leases of an owner go back, each to the head of its queue; their permits are
+        free. ``gone``: among them is one that it holds no more."""
+        ranked = sorted(self.mine(owner), key=lambda lease: -int(lease.rpartition("/")[2]))
+        moves: list[Any] = [1, self.sequence] if gone else []
+        for lease in ranked[:count]:
+            name, payload = self.drop(lease)
+            self.model.queues[name].jobs.appendleft(payload)
+            moves += [QUEUES.index(name) + 1, lease.rpartition("/")[2]]
+        lists = KEYS.lists_and_leases(QUEUES)
+        moved = self.connection.script(PUT_BACK, (KEYS.queues, *lists), (owner, *moves))
+        assert moved == len(ranked[:count])
 
     @rule(owner=OWNER, crashed=st.booleans())
     def kill(self, owner: str, crashed: bool) -> None:
