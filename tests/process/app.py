@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 
 import forkq
-from forkq.api.queue import Queue
 
 _JOURNAL = os.open(os.environ["FORKQ_TEST_JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 _SLICE = 0.01
@@ -120,15 +119,6 @@ def die(number: int) -> None:
     record("begin")
     os.kill(os.getpid(), number)
     signal.pause() if number == signal.SIGSTOP else time.sleep(10)
-
-
-@forkq.job(name="PauseAndDie")
-def pause_and_die(queue: str) -> None:
-    """Takes its child down; no other child gets what goes back to the queue."""
-    record("begin")
-    Queue(queue).pause()
-    os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(10)
 
 
 @forkq.job(name="Exit")

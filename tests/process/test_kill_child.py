@@ -100,19 +100,17 @@ def test_the_jobs_of_a_killed_child_run_again_at_once_in_another_one(
 def test_jobs_that_a_killed_child_had_leased_ahead_are_no_suspects(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """They had not begun: they go back as they were, in their order."""
-    push_many(redis_server, "Quick", [[0]] * 1000)
-    bad = push(redis_server, "PauseAndDie", "default")
+    """They had not begun, so they do not run in a solo child, as the one that killed it does."""
+    push_many(redis_server, "Quick", [[0]] * 2000)
+    bad = push(redis_server, "Die", int(signal.SIGKILL), crashes=1)
     behind = push_many(redis_server, "Quick", [[0]] * 500)
-    tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
-    journal.wait("begin", [bad])
-    wait_until(lambda: set(behind) <= set(waiting(redis)), what="the jobs to go back")
-    wait_until(lambda: not leased(redis), what="the end of the rescue")
-    assert waiting(redis)[-500:] == behind
-    line: Any = redis.lrange("queue:default", 0, -1)
-    marked = {job["jid"] for job in map(json.loads, line) if "forkq" in job}
-    assert bad in marked
-    assert not marked & set(behind)
+    forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
+    journal.wait("end", behind)
+    wait_until(lambda: payloads(redis, "dead"), what="the burial")
+    runs = journal.runs()
+    assert len(runs[bad]) == 2
+    (second,) = workers(forkq)
+    assert {line.pid for jid in behind for line in runs[jid]} == {second.pid}
 
 
 @pytest.mark.parametrize(
