@@ -334,18 +334,18 @@ def test_lost_replies_lose_and_double_nothing(
     redis: Redis, redis_server: Server, concurrency: int
 ) -> None:
     """The server has leased the jobs, or dropped the leases, and the child never hears of it."""
-    push(redis, *range(3000))
     with Proxy(redis_server.port) as proxy:
         child = ProcessorThreads(proxy.url, concurrency=concurrency)
         brief_pauses(child)
         cuts = 0
         with child:
-            for cut in range(1, 9):
-                child.wait_runs(cut * 300)
+            for cut in range(8):
                 proxy.cut(b"EVALSHA", times=1 + cut % 2)
+                push(redis, *range(cut * 300, cut * 300 + 300))
                 wait_until(lambda: proxy.cuts >= 1 or child.errors, what="a reply to be lost")
                 cuts += proxy.cuts
-            drained(redis, child, 3000)
+                child.wait_runs(cut * 300 + 150)
+            drained(redis, child, 2400)
     assert cuts >= 8
 
 

@@ -41,8 +41,10 @@ def connection(redis: Redis, redis_server: Server) -> Iterator[RedisConnection]:
 
 
 @pytest.fixture
-def child(redis: Redis, redis_server: Server) -> ProcessorThreads:
-    return ProcessorThreads(redis_server.url, concurrency=3)
+def child(redis: Redis, redis_server: Server) -> Iterator[ProcessorThreads]:
+    child = ProcessorThreads(redis_server.url, concurrency=3)
+    yield child
+    child.stop()
 
 
 @pytest.fixture

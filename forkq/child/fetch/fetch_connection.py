@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 from redis.exceptions import NoScriptError
 
 from ...config.capsule import Capsule
-from ...store.connection import DamagedKey, RedisConnection, ResponseError
-from ...store.scripts import ADOPT, FETCH, PUT_BACK, REQUEUE
+from ...store.connection import RedisConnection, ResponseError
+from ...store.scripts import ADOPT, FETCH
 from ...store.server_time import ServerTime
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork, lease, owner
 from .damaged_keys import DamagedKeys
 from .fetch_request import FetchReply, FetchRequest
+from .lease_returns import LeaseReturns
 from .queue_notes import QueueNotes
 from .queue_selector import QueueOffer, QueueSelector
 from .tracked_keys import TrackedKeys
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 # About how many bytes of payloads a fetch brings (fetch.lua), besides one job.
 _FETCH_BYTES: Final = 524_288
-# Of how many queues one script returns leases, and about how many bytes of their payloads.
-_REQUEUE_QUEUES: Final = 500
-_REQUEUE_BYTES: Final = 4 << 20
 # What fetch.lua says if a rule was in force, and seconds until a fetch asks for more than then.
 _RULES_IN_FORCE: Final = 2
 _RULED_FOR: Final = 1.0
@@ -60,6 +58,7 @@ class FetchConnection:
         self._selector = QueueSelector(capsule, keys)
         self._tracked = TrackedKeys()
         self._damaged = DamagedKeys(keys, log)
+        self._returns = LeaseReturns(self._owner, keys, connection, log)
         self._notes = QueueNotes(keys, connection, self._selector, self._damaged, log)
         connection.on_change(self._on_changes)
         self._most = _FETCH_BYTES  # so many payloads of the last size fit into a reply
@@ -185,24 +184,16 @@ class FetchConnection:
     def put_back(self, units: Sequence[UnitOfWork]) -> None:
         """Returns these, the youngest first, to the head of their queues. Not while a fetch is
         under way."""
-        queues = {unit.queue_name: None for unit in units}
-        numbers = {name: number for number, name in enumerate(queues, 1)}
-        moves = [part for unit in units for part in (numbers[unit.queue_name], unit.sequence)]
-        keys = self._keys.lists_and_leases(list(queues))
-        self._connection.script(PUT_BACK, (self._keys.queues, *keys), (self._owner, *moves))
+        self._returns.put_back(units)
         self._changed(None)  # Redis does not tell this connection of its own changes
 
     def requeue(self, keep: Iterable[int]) -> bool:
         """Returns to its queue each lease of this child but those with the sequence numbers
         ``keep``. False if a queue is damaged: its leases stay."""
-        complete = True
-        arguments = (self._owner, self._sequence, _REQUEUE_BYTES, *keep)
         selector = self._selector
         names = sorted(selector.offered) if selector.dynamic else selector.offer().names
-        for start in range(0, len(names), _REQUEUE_QUEUES):
-            lists = self._keys.lists_and_leases(names[start : start + _REQUEUE_QUEUES])
-            complete = self._requeue(lists, arguments) and complete
-        self._changed(None)  # Redis does not tell this connection of its own changes
+        complete = self._returns.requeue(names, self._sequence, keep)
+        self._changed(None)  # as above
         return complete
 
     def wait(self, seconds: float, wake: int) -> bool:
@@ -226,16 +217,6 @@ class FetchConnection:
             self._most = 1  # the payloads may have been too large to come in time
         self._under_way = None
         return request.done
-
-    def _requeue(self, lists: Sequence[str], arguments: Sequence[Any]) -> bool:
-        """Returns the leases of some queues, a bounded number of bytes at a time."""
-        try:
-            while self._connection.script(REQUEUE, (self._keys.queues, *lists), arguments)[1]:
-                pass
-        except DamagedKey as error:
-            self.log.error("jobs cannot go back", error=str(error))
-            return False
-        return True
 
     def _offer(self, want: int, done: Sequence[UnitOfWork]) -> QueueOffer:
         if not self._selector.dynamic:

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import Final
 
 from ...config.capsule import Capsule
-from ...runtime.log import LogOnce
 from ...runtime.pipe import Adopt
 from ...store.connection import ConnectionLost, RedisConnection
 from ...store.outage import Outage, ended_idle, reconnect_backoff
@@ -28,6 +27,7 @@ from .fetch_connection import FetchConnection
 from .fetch_turn import FetchTurn, Holdings
 from .in_flight import InFlight
 from .lease_exchange import LeaseExchange
+from .parked_notice import ParkedNotice
 from .supply import State, Supply
 from .waker import Waker
 from .wakeup_backoff import WakeupBackoff
@@ -47,13 +47,12 @@ class Fetcher:
         self._concurrency = capsule.concurrency
         self._enough_done = max(1, capsule.concurrency * 3 // 4)
         self._connection = connection
-        self._log = connection.log
-        self._log_once = LogOnce(connection.log)
         self._turn = FetchTurn()
         self._waker = Waker()  # wakes the processor that has the turn
         self._backoff = reconnect_backoff(connection.connection)
         self._wakeups = WakeupBackoff()
         self._in_flight = InFlight()
+        self._notice = ParkedNotice(self._in_flight, capsule.concurrency, connection.log)
         self._supply = Supply()
         most = 0 if solo else capsule.concurrency
         self._leases = LeaseExchange(
@@ -112,7 +111,7 @@ class Fetcher:
     def forget(self, unit: UnitOfWork) -> None:
         """``unit`` was settled by another script, or its lease was given to another host."""
         self._in_flight.forget(unit)
-        self._note_parked()
+        self._notice.update()
         if unit.lost:
             self._on_lost(unit)
         # A processor that is about to wait must know it, too: a fetch that counted this unit as
@@ -124,7 +123,7 @@ class Fetcher:
         for another one."""
         unit.thread = 0
         self._in_flight.park(unit)
-        self._note_parked()
+        self._notice.update()
         self._waker.wake()  # the processor that waits may fetch again
 
     # What suspects.py needs
@@ -173,6 +172,10 @@ class Fetcher:
         """The unit in flight of that number, if there is one."""
         return self._in_flight.by_sequence.get(sequence)
 
+    def drop(self, unit: UnitOfWork) -> bool:
+        """Whether ``unit``, whose lease is lost, had not begun here. Then no processor gets it."""
+        return self._in_flight.drop(unit)
+
     def knows(self, sequence: int) -> bool:
         """Whether the reply to the fetch that asked for that number has come."""
         return self._connection.knows(sequence)
@@ -212,20 +215,6 @@ class Fetcher:
         return self._leases.give_back()
 
     # What any processor does
-
-    def _note_parked(self) -> None:
-        """Too many parked jobs leave no room for others: logs when that begins and ends."""
-        too_many, parked = self._in_flight.parked_too_many(), len(self._in_flight.parked)
-        if too_many >= self._concurrency:
-            self._log_once.error(
-                "parked",
-                "fetching no more jobs: too many keep their leases without a processor",
-                kept=parked,
-                remedy="redis does not take failed jobs: make room there, or mend its retry and "
-                "dead sets",
-            )
-        elif too_many <= 0 and self._log_once.over("parked"):
-            self._log.info("fetching jobs again", kept=parked)
 
     def _take_in_turn(self, holdings: Holdings) -> UnitOfWork | None:
         """No unit is ready: takes the turn, fetches, and leaves the turn again."""

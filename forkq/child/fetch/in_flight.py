@@ -120,6 +120,16 @@ class InFlight:
                 self.by_sequence.pop(self._surplus[-1].sequence, None)
         return list(self._surplus)
 
+    def drop(self, unit: UnitOfWork) -> bool:
+        """Removes ``unit`` if it is ready: whether it was."""
+        try:
+            self.ready.remove(unit)
+        except ValueError:
+            return False
+        self.by_sequence.pop(unit.sequence, None)
+        self._added -= 1
+        return True
+
     def surplus_returned(self) -> None:
         """Their jobs are in their queues again."""
         self._added -= len(self._surplus)
