@@ -181,11 +181,12 @@ class FetchConnection:
             return False
         return not any(sequence in lost for lost in list(self._lost))
 
-    def put_back(self, units: Sequence[UnitOfWork]) -> None:
-        """Returns these, the youngest first, to the head of their queues. Not while a fetch is
-        under way."""
-        self._returns.put_back(units)
+    def put_back(self, units: Sequence[UnitOfWork]) -> bool:
+        """Returns these, the youngest first, to the head of their queues. False if a queue is
+        damaged: some leases stay. Not while a fetch is under way."""
+        complete = self._returns.put_back(units)
         self._changed(None)  # Redis does not tell this connection of its own changes
+        return complete
 
     def requeue(self, keep: Iterable[int]) -> bool:
         """Returns to its queue each lease of this child but those with the sequence numbers

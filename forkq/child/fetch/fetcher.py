@@ -6,10 +6,9 @@ While a processor is free, one of them has the turn: it fetches, or waits for Re
 there may be jobs (supply.py has the table of states). Acknowledgements travel in the next fetch,
 which is sent while the last jobs still run.
 
-A job that is fetched starts at once or soon: a fetch brings jobs for the processors that are free,
-and those that will start within some milliseconds (lookahead.py). What does not start in that time
-goes back (late_jobs.py). A solo child fetches nothing: it takes over the leases that the master
-names (``adopt``).
+A fetch brings jobs for the processors that are free, and those that will start within some
+milliseconds (lookahead.py). What does not start in that time goes back (late_jobs.py). A solo child
+fetches nothing: it takes over the leases that the master names (``adopt``).
 """
 
 from __future__ import annotations
@@ -36,6 +35,8 @@ from .wakeup_backoff import WakeupBackoff
 # that is gone is noticed sooner (RedisConnection.wait).
 _LONGEST_WAIT: Final = 60.0
 _WAITING: Final = State.WAITING
+# Seconds. This host may have stood still since then, and another one may have its leases.
+_OLD_LEASE: Final = 20.0
 
 
 class Fetcher:
@@ -58,17 +59,13 @@ class Fetcher:
         self._leases = LeaseExchange(
             most, connection, self._in_flight, self._supply, self._wakeups, self._turn, outage
         )
+        self.late_jobs = self._leases.late_jobs
         self._on_lost: Callable[[UnitOfWork], None] = lambda unit: None
 
     @property
     def is_waiting(self) -> bool:
         """Whether a processor waits until there are jobs."""
         return self._supply.state is _WAITING
-
-    @property
-    def is_watching_late_jobs(self) -> bool:
-        """Whether its own thread runs: jobs are leased ahead, or were a moment ago."""
-        return self._leases.late_jobs.runs
 
     # What processors call
 
@@ -82,16 +79,19 @@ class Fetcher:
         holdings.units.clear()
         in_flight = self._in_flight
         try:
+            taken = time.monotonic()
+            if in_flight.oldest() < taken - _OLD_LEASE:
+                self._leases.doubt()
             unit = in_flight.next(holdings)
             if unit is None:
                 return self._take_in_turn(holdings)
             if in_flight.done and in_flight.is_time_to_send(
-                self._leases.low, self._enough_done, self._concurrency
+                self._leases.lookahead.low, self._enough_done, self._concurrency
             ):
                 self._leases.send_ahead()
-            unit.taken = time.monotonic()
+            unit.taken = taken
             if holdings.reserved:
-                self._turn.renew(holdings, unit.taken)
+                self._turn.renew(holdings, taken)
         except BaseException:
             self._leases.recover()
             self._turn.recover(holdings)
@@ -192,7 +192,7 @@ class Fetcher:
     def quiet(self) -> None:
         """Fetches nothing more. Processors get what is leased already, then None."""
         self._leases.quiet = True
-        self._leases.late_jobs.quiet()
+        self.late_jobs.hurry()
         self._waker.wake()
 
     def in_flight(self) -> list[UnitOfWork]:
@@ -211,7 +211,7 @@ class Fetcher:
         Call it when no processor runs any more. False if Redis refused: the leases stay, and the
         master or a sweep puts them back once this child is gone.
         """
-        self._leases.late_jobs.end()
+        self.late_jobs.end()
         return self._leases.give_back()
 
     # What any processor does

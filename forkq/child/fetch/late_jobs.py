@@ -1,7 +1,7 @@
 """Watches the jobs that are leased ahead: those that do not start in time go back.
 
 The watch is a thread, since each processor may be busy. It begins with the first job that a child
-leases ahead, sleeps while there is nothing to look for, and ends once the child is quiet.
+leases ahead, and sleeps while there is nothing to look for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ class LateJobs:
         self._wake: SimpleQueue[bool] = SimpleQueue()
         self._thread: Thread | None = None
         self._sleeps = False
-        self._quiet = False
         self._ended = False
 
     @property
@@ -42,9 +41,8 @@ class LateJobs:
                 thread.start()
                 self._thread = thread
 
-    def quiet(self) -> None:
-        """No more jobs are leased ahead: the watch ends when it has nothing to look for."""
-        self._quiet = True
+    def hurry(self) -> None:
+        """The next look is due now."""
         self._wake.put(True)
 
     def end(self) -> None:
@@ -59,8 +57,6 @@ class LateJobs:
                 self._wake.get(timeout=_LONGEST_PAUSE if pause is None else pause)
             self._sleeps = False
             pause = self._look()
-            if pause is None and self._quiet:
-                return
             if pause is None:
                 self._sleeps = True
                 pause = self._look()  # for what came before it slept

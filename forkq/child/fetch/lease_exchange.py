@@ -49,7 +49,7 @@ class LeaseExchange:
         self.to_adopt: deque[Adopt] = deque()
         self.on_adopted: Callable[[bool], None] = lambda found: None
         self._concurrency = concurrency
-        self._lookahead = Lookahead()
+        self.lookahead = Lookahead()
         self._connection = connection
         self._in_flight = in_flight
         self._supply = supply
@@ -60,11 +60,6 @@ class LeaseExchange:
         self._requeue_due = monotonic() + _REQUEUE_EVERY
         self.late_jobs = LateJobs(self._look)
 
-    @property
-    def low(self) -> int:
-        """With so many units ready, the next fetch is due."""
-        return self._lookahead.low
-
     def room(self) -> int:
         """How many more jobs the processors can take."""
         return 0 if self.quiet else max(0, self._concurrency - self._in_flight.occupying())
@@ -74,6 +69,11 @@ class LeaseExchange:
         then on it alone uses the connection."""
         with self._lock:
             return not self._in_flight.ready and self._supply.begin_wait(seen)
+
+    def doubt(self) -> None:
+        """Ready units may have lost their leases: those are dropped (lost_leases.py)."""
+        self.must_reconcile = True
+        self.exchange()
 
     def send_ahead(self) -> None:
         """Sends the next fetch now; the processor that has the turn next reads the reply."""
@@ -157,7 +157,7 @@ class LeaseExchange:
 
     def _plan(self) -> None:
         in_flight, run_time = self._in_flight, self._turn.run_time
-        self._lookahead.plan(in_flight.started, in_flight.began(), run_time)
+        self.lookahead.plan(in_flight.started, in_flight.began(), run_time)
 
     def _most(self) -> int:
         """How many units may have a processor or be ready for one, if that is more than those for
@@ -166,7 +166,7 @@ class LeaseExchange:
             return 0
         if not self._concurrency:  # a solo child takes over one lease at a time
             return 0
-        return self._concurrency + self._lookahead.depth
+        return self._concurrency + self.lookahead.depth
 
     # What the watch of late jobs does, while each processor performs
 
@@ -175,7 +175,7 @@ class LeaseExchange:
         acknowledgement that is due. Returns the seconds until the next look; None if there is
         nothing to look for."""
         if not self._lock.acquire(blocking=False):
-            return self._lookahead.horizon / 2  # another thread talks to Redis
+            return self.lookahead.horizon / 2  # another thread talks to Redis
         try:
             is_waiting = self._supply.state is State.WAITING
             if not is_waiting and self._in_flight.are_all_busy(self._concurrency):
@@ -193,7 +193,7 @@ class LeaseExchange:
     def _look_ahead(self) -> float | None:
         if self.must_reconcile or not self._connection.is_open:
             return self._next_look() if self.exchange() else _OUTAGE_PAUSE
-        before = inf if self.quiet else monotonic() - self._lookahead.horizon
+        before = inf if self.quiet else monotonic() - self.lookahead.horizon
         busy, late = self._connection.busy, self._in_flight.oldest() < before
         if self._connection.is_late(before) or (busy and late):
             self._take_in()  # what it brings is younger: it goes back first
@@ -206,7 +206,7 @@ class LeaseExchange:
         if self._connection.busy:
             return
         self._plan()
-        ahead, in_flight = self._lookahead, self._in_flight
+        ahead, in_flight = self.lookahead, self._in_flight
         is_due = ahead.due <= monotonic() and len(in_flight.ready) < ahead.depth
         if in_flight.done or (is_due and not self.quiet):
             self.request()
@@ -214,7 +214,7 @@ class LeaseExchange:
     def _next_look(self) -> float | None:
         """While a processor is free, jobs start without the watch; it is called again (``watch``)
         before each of them may be busy with jobs leased ahead."""
-        in_flight, ahead, half = self._in_flight, self._lookahead, self._lookahead.horizon / 2
+        in_flight, ahead, half = self._in_flight, self.lookahead, self.lookahead.horizon / 2
         if in_flight.ready:
             left = in_flight.oldest() + ahead.horizon - monotonic()
             return min(left, half) if left > 0 else half / 2
@@ -229,14 +229,15 @@ class LeaseExchange:
         """Returns to its queue what no processor is free for."""
         surplus = self._in_flight.take_surplus(self._concurrency)
         if surplus:
-            self._connection.put_back(surplus)
+            if not self._connection.put_back(surplus):
+                self.must_reconcile = True  # so that the jobs of the other queues go back
             self._in_flight.surplus_returned()
             self._supply.doubt()
 
     def _take_in(self, *, waited: bool = False) -> None:
         reply = self._connection.receive()
         if waited:
-            self._lookahead.measured(reply.seconds)
+            self.lookahead.measured(reply.seconds)
         woken = self._supply.state is State.NOTIFIED
         self._wakeups.fetched(woken=woken, won=bool(reply.units))
         self._supply.fetched(short=reply.short, tracked=reply.tracked)
@@ -254,7 +255,7 @@ class LeaseExchange:
         has_surplus = self._in_flight.occupying() > self._concurrency
         if has_surplus and not busy and (self.quiet or self._connection.is_ruled):
             self._put_back()
-        elif has_surplus or busy or (count and self._lookahead.expects_ends):
+        elif has_surplus or busy or (count and self.lookahead.expects_ends):
             self.late_jobs.watch()
 
     def _adopt(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ...store.connection import DamagedKey, RedisConnection
-from ...store.scripts import PUT_BACK, REQUEUE
+from ...store.scripts import PUT_BACK, REQUEUE, Script
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
 
@@ -32,13 +32,14 @@ class LeaseReturns:
         self._connection = connection
         self._log = log
 
-    def put_back(self, units: Sequence[UnitOfWork]) -> None:
-        """Returns these, the youngest first. A lease that is gone changes nothing."""
+    def put_back(self, units: Sequence[UnitOfWork]) -> bool:
+        """Returns these, the youngest first. A lease that is gone changes nothing. False if a queue
+        is damaged: the leases of others may stay, too."""
         queues = {unit.queue_name: None for unit in units}
         numbers = {name: number for number, name in enumerate(queues, 1)}
         moves = [part for unit in units for part in (numbers[unit.queue_name], unit.sequence)]
         keys = self._keys.lists_and_leases(list(queues))
-        self._connection.script(PUT_BACK, (self._keys.queues, *keys), (self._owner, *moves))
+        return self._tried(PUT_BACK, (self._keys.queues, *keys), (self._owner, *moves)) is not None
 
     def requeue(self, queues: Sequence[str], before: int, keep: Iterable[int]) -> bool:
         """Returns each lease with a sequence number below ``before``, but those that ``keep``
@@ -52,10 +53,16 @@ class LeaseReturns:
 
     def _requeue(self, lists: Sequence[str], arguments: Sequence[Any]) -> bool:
         """Some queues, a bounded number of bytes at a time."""
+        keys = (self._keys.queues, *lists)
+        while (reply := self._tried(REQUEUE, keys, arguments)) is not None:
+            if not reply[1]:
+                return True
+        return False
+
+    def _tried(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        """The script's reply; None if a queue is damaged."""
         try:
-            while self._connection.script(REQUEUE, (self._keys.queues, *lists), arguments)[1]:
-                pass
+            return self._connection.script(script, keys, arguments)
         except DamagedKey as error:
             self._log.error("jobs cannot go back", error=str(error))
-            return False
-        return True
+            return None
