@@ -49,7 +49,7 @@ class LeaseExchange:
         self.to_adopt: deque[Adopt] = deque()
         self.on_adopted: Callable[[bool], None] = lambda found: None
         self._concurrency = concurrency
-        self.lookahead = Lookahead()
+        self.lookahead = Lookahead(concurrency)
         self._connection = connection
         self._in_flight = in_flight
         self._supply = supply
@@ -97,9 +97,9 @@ class LeaseExchange:
                     self._reconcile(keep=self._in_flight.known)
                 if not self._connection.busy:
                     self.request()
-                    self._take_in(waited=True)
+                    self._take_in_awaited(at_once=True)
                 else:
-                    self._take_in()
+                    self._take_in_awaited()
                 self._adopt()
                 self._requeue_in_time()
             except (*ConnectionLost, RedisError) as error:
@@ -234,10 +234,18 @@ class LeaseExchange:
             self._in_flight.surplus_returned()
             self._supply.doubt()
 
-    def _take_in(self, *, waited: bool = False) -> None:
+    def _take_in_awaited(self, *, at_once: bool = False) -> None:
+        """A processor waits for the reply; ``at_once``: since the request."""
+        began, had_none = monotonic(), not self._in_flight.ready
+        seconds = self._take_in()
+        if had_none:
+            self.lookahead.waited(monotonic() - began)
+        if at_once:
+            self.lookahead.measured(seconds)
+
+    def _take_in(self) -> float:
+        """Returns the seconds since the request."""
         reply = self._connection.receive()
-        if waited:
-            self.lookahead.measured(reply.seconds)
         woken = self._supply.state is State.NOTIFIED
         self._wakeups.fetched(woken=woken, won=bool(reply.units))
         self._supply.fetched(short=reply.short, tracked=reply.tracked)
@@ -245,6 +253,7 @@ class LeaseExchange:
         self._watch(len(reply.units))
         if reply.lease_gone:
             self.look_for_lost(self._connection.connection)
+        return reply.seconds
 
     def _watch(self, count: int = 0) -> None:
         """``count`` jobs came, or a fetch is under way. Jobs that no processor is free for may not
