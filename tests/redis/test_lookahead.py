@@ -161,7 +161,7 @@ def test_a_damaged_queue_keeps_no_job_of_another_from_going_back(
     assert len(in_flight.ready) == 4
     redis.set("queue:bad", "no list")
     leases.quiet, leases._concurrency = True, 1
-    leases._put_back()
+    leases.put_back()
     assert leases.exchange()
     assert (redis.hlen(INFLIGHT), redis.hlen("{queue:bad}:inflight")) == (1, 2)
     assert [unit.payload for unit in in_flight.units()] == [b"0"]

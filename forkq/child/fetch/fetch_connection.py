@@ -88,10 +88,10 @@ class FetchConnection:
         """Whether a rule was in force lately: nothing can be leased ahead."""
         return time.monotonic() < self._ruled_until
 
-    def is_late(self, before: float) -> bool:
-        """Whether the fetch under way was sent before ``before``."""
-        request = self._under_way
-        return request is not None and request.sent_at < before
+    @property
+    def sent_at(self) -> float:
+        """When the fetch under way was sent (monotonic)."""
+        return 0.0 if self._under_way is None else self._under_way.sent_at
 
     @property
     def busy(self) -> bool:

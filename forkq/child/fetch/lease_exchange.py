@@ -10,13 +10,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from math import inf
 from time import monotonic
 from typing import Final
 
 from ...runtime.pipe import Adopt
 from ...store.connection import ConnectionLost, RedisConnection, RedisError
 from ...store.outage import Outage
+from .ahead_watch import AheadWatch
 from .fetch_connection import FetchConnection
 from .fetch_turn import FetchTurn
 from .in_flight import InFlight
@@ -25,7 +25,6 @@ from .lookahead import Lookahead
 from .supply import State, Supply
 from .wakeup_backoff import WakeupBackoff
 
-_OUTAGE_PAUSE: Final = 1.0  # seconds
 # Seconds. How often leases that are unknown here are returned though nothing has failed.
 _REQUEUE_EVERY: Final = 120.0
 
@@ -56,9 +55,10 @@ class LeaseExchange:
         self._wakeups = wakeups
         self._turn = turn
         self._outage = outage.part("redis gives no jobs", "redis gives jobs again")
-        self._lock = threading.RLock()  # an RLock knows its owner: see recover
+        self.lock = threading.RLock()  # an RLock knows its owner: see recover
         self._requeue_due = monotonic() + _REQUEUE_EVERY
-        self.late_jobs = LateJobs(self._look)
+        watch = AheadWatch(self, concurrency, connection, in_flight, supply, self.lookahead)
+        self.late_jobs = LateJobs(watch.look)
 
     def room(self) -> int:
         """How many more jobs the processors can take."""
@@ -67,7 +67,7 @@ class LeaseExchange:
     def begin_wait(self, seen: State) -> bool:
         """Whether the processor that has the turn may wait, in the state that it has ``seen``: from
         then on it alone uses the connection."""
-        with self._lock:
+        with self.lock:
             return not self._in_flight.ready and self._supply.begin_wait(seen)
 
     def doubt(self) -> None:
@@ -77,7 +77,7 @@ class LeaseExchange:
 
     def send_ahead(self) -> None:
         """Sends the next fetch now; the processor that has the turn next reads the reply."""
-        if not self._lock.acquire(blocking=False):
+        if not self.lock.acquire(blocking=False):
             return  # another processor sends it
         try:
             connection = self._connection
@@ -87,11 +87,11 @@ class LeaseExchange:
         except (*ConnectionLost, RedisError) as error:
             self.failed(error)
         finally:
-            self._lock.release()
+            self.lock.release()
 
     def exchange(self) -> bool:
         """Sends a fetch unless one is under way, and takes in the reply. False if Redis failed."""
-        with self._lock:
+        with self.lock:
             try:
                 if self.must_reconcile or not self._connection.is_open:
                     self._reconcile(keep=self._in_flight.known)
@@ -114,7 +114,7 @@ class LeaseExchange:
     def give_back(self) -> bool:
         """Acknowledges what is done, and puts all other leases back to the head of their queues.
         False if Redis refused or a queue is damaged: the leases stay."""
-        with self._lock:
+        with self.lock:
             try:
                 complete = self._reconcile(keep=tuple)
             except (*ConnectionLost, RedisError) as error:
@@ -130,7 +130,7 @@ class LeaseExchange:
         """Sends a fetch. The caller holds the lock, or is the only thread."""
         connection, in_flight, room = self._connection, self._in_flight, self.room()
         connection.look_for_queues()
-        self._plan()
+        self.plan()
         want = max(room, self._most() - in_flight.occupying())
         done = in_flight.take_done()
         held = self._in_flight.count_by_queue(done) if connection.counts else None
@@ -153,9 +153,10 @@ class LeaseExchange:
         """An exception ended a call here of this thread, perhaps between a fetch and its reply."""
         self.must_reconcile = True
         with suppress(RuntimeError):  # another thread holds it
-            self._lock.release()
+            self.lock.release()
 
-    def _plan(self) -> None:
+    def plan(self) -> None:
+        """How many jobs may be leased ahead now, and when."""
         in_flight, run_time = self._in_flight, self._turn.run_time
         self.lookahead.plan(in_flight.started, in_flight.began(), run_time)
 
@@ -168,64 +169,7 @@ class LeaseExchange:
             return 0
         return self._concurrency + self.lookahead.depth
 
-    # What the watch of late jobs does, while each processor performs
-
-    def _look(self) -> float | None:
-        """Returns the jobs that should have started by now, and sends the fetch or the
-        acknowledgement that is due. Returns the seconds until the next look; None if there is
-        nothing to look for."""
-        if not self._lock.acquire(blocking=False):
-            return self.lookahead.horizon / 2  # another thread talks to Redis
-        try:
-            is_waiting = self._supply.state is State.WAITING
-            if not is_waiting and self._in_flight.are_all_busy(self._concurrency):
-                return self._look_ahead()
-            return self._next_look()
-        except (*ConnectionLost, RedisError) as error:
-            self.failed(error)
-            return _OUTAGE_PAUSE
-        except BaseException:
-            self.must_reconcile = True
-            raise
-        finally:
-            self._lock.release()
-
-    def _look_ahead(self) -> float | None:
-        if self.must_reconcile or not self._connection.is_open:
-            return self._next_look() if self.exchange() else _OUTAGE_PAUSE
-        before = inf if self.quiet else monotonic() - self.lookahead.horizon
-        busy, late = self._connection.busy, self._in_flight.oldest() < before
-        if self._connection.is_late(before) or (busy and late):
-            self._take_in()  # what it brings is younger: it goes back first
-        if late:
-            self._put_back()
-        self._send_in_time()
-        return self._next_look()
-
-    def _send_in_time(self) -> None:
-        if self._connection.busy:
-            return
-        self._plan()
-        ahead, in_flight = self.lookahead, self._in_flight
-        is_due = ahead.due <= monotonic() and len(in_flight.ready) < ahead.depth
-        if in_flight.done or (is_due and not self.quiet):
-            self.request()
-
-    def _next_look(self) -> float | None:
-        """While a processor is free, jobs start without the watch; it is called again (``watch``)
-        before each of them may be busy with jobs leased ahead."""
-        in_flight, ahead, half = self._in_flight, self.lookahead, self.lookahead.horizon / 2
-        if in_flight.ready:
-            left = in_flight.oldest() + ahead.horizon - monotonic()
-            return min(left, half) if left > 0 else half / 2
-        if self._connection.busy:
-            return half
-        if ahead.due == inf or not in_flight.are_all_busy(self._concurrency):
-            return None
-        left = ahead.due - monotonic()
-        return left if left > 0 else half
-
-    def _put_back(self) -> None:
+    def put_back(self) -> None:
         """Returns to its queue what no processor is free for."""
         surplus = self._in_flight.take_surplus(self._concurrency)
         if surplus:
@@ -237,14 +181,14 @@ class LeaseExchange:
     def _take_in_awaited(self, *, at_once: bool = False) -> None:
         """A processor waits for the reply; ``at_once``: since the request."""
         began, had_none = monotonic(), not self._in_flight.ready
-        seconds = self._take_in()
+        seconds = self.take_in()
         if had_none:
             self.lookahead.waited(monotonic() - began)
         if at_once:
             self.lookahead.measured(seconds)
 
-    def _take_in(self) -> float:
-        """Returns the seconds since the request."""
+    def take_in(self) -> float:
+        """Reads the reply to the fetch under way. Returns the seconds since the request."""
         reply = self._connection.receive()
         woken = self._supply.state is State.NOTIFIED
         self._wakeups.fetched(woken=woken, won=bool(reply.units))
@@ -263,7 +207,7 @@ class LeaseExchange:
         busy = self._connection.busy
         has_surplus = self._in_flight.occupying() > self._concurrency
         if has_surplus and not busy and (self.quiet or self._connection.is_ruled):
-            self._put_back()
+            self.put_back()
         elif has_surplus or busy or (count and self.lookahead.expects_ends):
             self.late_jobs.watch()
 
@@ -298,9 +242,9 @@ class LeaseExchange:
             self._in_flight.done.extend(self._connection.disconnect())
         self._connection.open()
         if self._connection.busy:
-            self._take_in()
+            self.take_in()
         self._connection.send(0, self._in_flight.take_done())
-        self._take_in()
+        self.take_in()
         complete = self._connection.requeue(keep())
         self._in_flight.surplus_returned()
         self.look_for_lost(self._connection.connection)

@@ -105,7 +105,7 @@ class Lookahead:
         runs for much longer has no end that can be expected."""
         now = monotonic()
         began = [at for at in began if now - at < _MUCH_LONGER * run_time]
-        until = now + self._supply
+        until = now + self.horizon - _EARLY / 2
         ends = [at + run_time if at + run_time > now else now + run_time for at in began]
         soon = [end for end in ends if end < until]
         self.depth = min(_MOST, sum(1 + int((until - end) / run_time) for end in soon))

@@ -26,7 +26,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def made(clock: Clock) -> Lookahead:
     """A round trip of 2 ms."""
-    made = Lookahead()
+    made = Lookahead(processors=10)
     made.measured(0.002)
     return made
 
@@ -36,18 +36,39 @@ def test_a_child_that_has_just_begun_leases_nothing_ahead(made: Lookahead) -> No
     assert (made.depth, made.low) == (0, 0)
 
 
-def test_short_jobs_so_many_as_started_in_two_round_trips(made: Lookahead, clock: Clock) -> None:
+def test_short_jobs_so_many_as_start_within_the_horizon(made: Lookahead, clock: Clock) -> None:
+    """10,000 start in a second: 42 in 85 % of 5 ms, and 30 in one and a half round trips."""
     clock.now += 0.01
-    made.plan(101, [], 10e-6)
-    assert (made.depth, made.low) == (40, 20)
+    made.plan(100, [], 10e-6)
+    assert (made.depth, made.low) == (40, 30)  # no more than four for each processor at first
     clock.now += 0.01
-    made.plan(101, [], 10e-6)  # none has started since
+    made.plan(200, [], 10e-6)
+    assert (made.depth, made.low) == (42, 30)
+    clock.now += 0.01
+    made.plan(200, [], 10e-6)  # none has started since
     assert (made.depth, made.low) == (0, 0)
 
 
-def test_no_more_than_a_script_moves_in_a_moment(made: Lookahead, clock: Clock) -> None:
+def test_the_time_in_which_there_were_no_jobs_does_not_count(made: Lookahead, clock: Clock) -> None:
+    """Else the network would bound what is leased for it."""
     clock.now += 0.01
-    made.plan(1_000_000, [], 1e-6)
+    made.waited(0.005)
+    made.plan(50, [], 10e-6)
+    assert made.low == 30
+
+
+def test_no_more_than_the_processors_can_do(made: Lookahead, clock: Clock) -> None:
+    """Others may run while one waits for a reply."""
+    clock.now += 0.01
+    made.waited(0.0099)
+    made.plan(50, [], 500e-6)
+    assert made.low == 60
+
+
+def test_no_more_than_a_script_moves_in_a_moment(made: Lookahead, clock: Clock) -> None:
+    for started in range(1, 9):
+        clock.now += 0.01
+        made.plan(started * 10_000, [], 1e-6)
     assert made.depth == 1000
 
 
