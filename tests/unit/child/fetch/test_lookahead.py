@@ -39,13 +39,13 @@ def test_a_child_that_has_just_begun_leases_nothing_ahead(made: Lookahead) -> No
 def test_short_jobs_so_many_as_start_within_the_horizon(made: Lookahead, clock: Clock) -> None:
     """10,000 start in a second: 42 in 85 % of 5 ms, and 30 in one and a half round trips."""
     clock.now += 0.01
-    made.plan(100, [], 10e-6)
+    made.plan(101, [], 10e-6)
     assert (made.depth, made.low) == (40, 30)  # no more than four for each processor at first
     clock.now += 0.01
-    made.plan(200, [], 10e-6)
+    made.plan(202, [], 10e-6)
     assert (made.depth, made.low) == (42, 30)
     clock.now += 0.01
-    made.plan(200, [], 10e-6)  # none has started since
+    made.plan(202, [], 10e-6)  # none has started since
     assert (made.depth, made.low) == (0, 0)
 
 
@@ -53,7 +53,7 @@ def test_the_time_in_which_there_were_no_jobs_does_not_count(made: Lookahead, cl
     """Else the network would bound what is leased for it."""
     clock.now += 0.01
     made.waited(0.005)
-    made.plan(50, [], 10e-6)
+    made.plan(51, [], 10e-6)
     assert made.low == 30
 
 
