@@ -31,15 +31,22 @@ class LateJobs:
         """Whether the thread does."""
         return self._thread is not None and self._thread.is_alive()
 
+    def starts(self) -> bool:
+        """Starts the thread if there is none. False if the system has none left, or at the end:
+        then nothing may be leased ahead. One thread at a time calls this."""
+        if self._thread is None and not self._ended:
+            thread = Thread(target=self._run, name="late-jobs", daemon=True)
+            with suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
+        return self._thread is not None and not self._ended
+
     def watch(self) -> None:
         """There may be something to look for. One thread at a time calls this."""
         if self._sleeps:
             self._wake.put(True)
-        elif self._thread is None and not self._ended:
-            thread = Thread(target=self._run, name="late-jobs", daemon=True)
-            with suppress(RuntimeError):  # no thread left: the next fetch tries again
-                thread.start()
-                self._thread = thread
+        else:
+            self.starts()
 
     def hurry(self) -> None:
         """The next look is due now."""

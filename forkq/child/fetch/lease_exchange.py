@@ -161,11 +161,11 @@ class LeaseExchange:
         self.lookahead.plan(in_flight.started, in_flight.began(), run_time)
 
     def _most(self) -> int:
-        """How many units may have a processor or be ready for one, if that is more than those for
-        which one is free."""
-        if self.quiet or self._connection.is_ruled or self._in_flight.parked:
+        """How many units may have a processor or be ready for one, if more than those for which one
+        is free; 0: no more."""
+        if self.quiet or not self._concurrency or not self.lookahead.depth:
             return 0
-        if not self._concurrency:  # a solo child takes over one lease at a time
+        if self._connection.is_ruled or self._in_flight.parked or not self.late_jobs.starts():
             return 0
         return self._concurrency + self.lookahead.depth
 
