@@ -67,7 +67,7 @@ class AheadWatch:
         exchange = self._exchange
         if exchange.must_reconcile or not self._connection.is_open:
             return self._next_look() if exchange.exchange() else _OUTAGE_PAUSE
-        before = inf if exchange.quiet else monotonic() - self._lookahead.horizon
+        before = inf if exchange.quiet else monotonic() - self._lookahead.late_after
         late = self._in_flight.oldest() < before
         if self._connection.busy and (late or self._reply_due() <= monotonic()):
             exchange.take_in()  # what it brings is younger: it goes back first
@@ -81,7 +81,7 @@ class AheadWatch:
         if self._exchange.quiet:
             return 0.0
         ahead = self._lookahead
-        seconds = _REPLY_BY * ahead.round_trip if ahead.expects_ends else ahead.horizon
+        seconds = _REPLY_BY * ahead.round_trip if ahead.expects_ends else ahead.late_after
         return self._connection.sent_at + seconds
 
     def _send_in_time(self) -> None:
@@ -90,7 +90,11 @@ class AheadWatch:
         self._exchange.plan()
         ahead, in_flight = self._lookahead, self._in_flight
         is_due = ahead.due <= monotonic() and len(in_flight.ready) < ahead.depth
-        if in_flight.done or (is_due and not self._exchange.quiet):
+        if self._exchange.quiet:
+            is_due = bool(in_flight.done)
+        elif in_flight.done and not ahead.is_due_soon:
+            is_due = True
+        if is_due:
             self._exchange.request()
 
     def _next_look(self) -> float | None:
@@ -100,7 +104,7 @@ class AheadWatch:
         now, half = monotonic(), ahead.horizon / 2
         due = inf
         if in_flight.ready:
-            due = in_flight.oldest() + ahead.horizon
+            due = in_flight.oldest() + ahead.late_after
         if self._connection.busy:
             due = min(due, self._reply_due())
         elif in_flight.are_all_busy(self._processors):

@@ -41,7 +41,7 @@ class Lookahead:
     """Not thread-safe: the lease exchange's. All times are in seconds.
 
     ``round_trip``: of a fetch. ``depth``: how many jobs may be leased and not started. ``low``:
-    with so many left the next fetch is due. ``due`` (monotonic): when it is due at the latest.
+    with so many left the next fetch is due; -1: not before ``due`` (monotonic), at the latest.
     ``expects_ends``: whether that depends on the ends of the jobs in progress.
     """
 
@@ -60,6 +60,16 @@ class Lookahead:
     def horizon(self) -> float:
         """A job that is leased ahead starts within this time, or goes back."""
         return max(2 * self.round_trip, _SHORTEST_HORIZON)
+
+    @property
+    def late_after(self) -> float:
+        """So long after the request a job is late: Redis leased it half a round trip after that."""
+        return self.horizon + self.round_trip / 2
+
+    @property
+    def is_due_soon(self) -> bool:
+        """Whether the next fetch is due at a time that is near."""
+        return self.due - monotonic() < self.late_after
 
     def measured(self, round_trip: float) -> None:
         """A fetch took so long, and no processor had jobs meanwhile. The shortest times count most:
@@ -109,5 +119,6 @@ class Lookahead:
         ends = [at + run_time if at + run_time > now else now + run_time for at in began]
         soon = [end for end in ends if end < until]
         self.depth = min(_MOST, sum(1 + int((until - end) / run_time) for end in soon))
-        self.low = 0
         self.due = min(ends, default=inf) - self.round_trip - _EARLY
+        # A fetch that is sent before would delay that one: what is done goes with it.
+        self.low = -1 if self.is_due_soon else 0
