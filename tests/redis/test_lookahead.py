@@ -79,7 +79,7 @@ def test_more_is_leased_than_there_are_processors(redis: Redis, slow: Proxy) -> 
     look = Look(redis)
     with ProcessorThreads(slow.url, look, concurrency=1) as child:
         child.wait_runs(4000)
-    assert look.most > 20
+    assert look.most > 3  # one in progress, one done, and one for the processor
     assert child.order == [str(number).encode() for number in range(4000)]
     assert not redis.exists(INFLIGHT)
 
@@ -176,7 +176,7 @@ def test_jobs_of_some_length_are_leased_before_the_one_before_ends(
     look = Look(redis, length=0.02)
     with ProcessorThreads(slow.url, look, concurrency=1) as child:
         child.wait_runs(100)
-    assert look.ahead > 50
+    assert look.ahead > 5
 
 
 @pytest.mark.parametrize("changed", [False, True])
