@@ -105,6 +105,22 @@ def test_the_jobs_of_a_killed_child_run_again_at_once_in_another_one(
     assert counter(redis, "processed") == 4
 
 
+def test_jobs_that_a_killed_child_had_leased_ahead_are_no_suspects(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """They had not begun, so they do not run in a solo child, as the one that killed it does."""
+    push_many(redis_server, "Quick", [[0]] * 2000)
+    bad = push(redis_server, "Die", int(signal.SIGKILL), crashes=1)
+    behind = push_many(redis_server, "Quick", [[0]] * 500)
+    forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
+    journal.wait("end", behind)
+    wait_until(lambda: payloads(redis, "dead"), what="the burial")
+    runs = journal.runs()
+    assert len(runs[bad]) == 2
+    (second,) = workers(forkq)
+    assert {line.pid for jid in behind for line in runs[jid]} == {second.pid}
+
+
 @pytest.mark.parametrize(
     ("name", "args", "reason", "crash"),
     [

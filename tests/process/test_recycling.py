@@ -124,7 +124,7 @@ def test_a_child_that_grows_is_replaced_and_ends_its_job(
     quick = push_many(redis_server, "Quick", [[0.01]] * 20)
     journal.wait("end", quick)
     assert old.pid not in {line.pid for line in journal.lines("end")}
-    wait_until(lambda: leased(redis) == [hog], what="the acknowledgements")
+    wait_until(lambda: leased(redis) == [hog], what="the acknowledgement of all others")
     door.touch()
     wait_settled(redis)
     assert ran_once(journal, [hog, *quick])
