@@ -73,6 +73,8 @@ def _paths(url: str, redis: Any) -> dict[str, Callable[[], object]]:
         _noop.perform_bulk([(number, "word") for number in range(_JOBS)])
 
     def perform() -> None:
+        # Beneath a rule nothing is leased ahead: how much that is depends on the machine.
+        forkq.Queue("default").limit = _JOBS
         with InProcessChild(url, concurrency=1):
             while redis.llen("queue:default"):
                 time.sleep(0.01)
