@@ -187,7 +187,7 @@ def total(
     )
 
 
-def _sums(parts: Iterable[Mapping[str, Figures]] | Iterable[Mapping[str, Waits]]) -> dict[str, Row]:
+def _sums(parts: Iterable[Mapping[str, Any]]) -> dict[str, Row]:
     """The rows of each name, added up."""
     sums: dict[str, Row] = {}
     for part in parts:

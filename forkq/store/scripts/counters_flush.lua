@@ -67,7 +67,7 @@ local function counted_as(totals, name, most)
   if redis.call('HEXISTS', totals, name .. '|n') == 1 then return name end
   if tonumber(redis.call('HGET', totals, '|names') or 0) >= most then return '(other)' end
   redis.call('HINCRBY', totals, '|names', 1)
-  redis.call('HSETNX', totals, name .. '|n', 0)
+  redis.call('HINCRBY', totals, name .. '|n', 0)
   return name
 end
 
