@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Final
 
 from ..errors import MalformedPayload, ServerUnavailable
+from ..limits.patterns import matches_any
 from ..store.connection import Command, RedisConnection
 from ..store.process_info import UNREADABLE, ProcessInfo, process_info
 from ..wire.histogram import BOUNDS, WAIT_BOUNDS
@@ -36,6 +37,7 @@ class Collector:
         self._keys = keys
         self._deadline = deadline
         self._now = 0.0
+        self._served: set[str] = set()
         self.samples = Samples()
 
     def collect(self) -> Samples:
@@ -44,8 +46,8 @@ class Collector:
         self._now = int(whole) + int(micro) / 1e6
         self._add_counts()
         self._add_totals()
-        self._add_queues()
         self._add_children()
+        self._add_queues()
         self._add_redis_memory()
         return self.samples
 
@@ -147,7 +149,12 @@ class Collector:
             self.samples.add("forkq_queue_size", size or 0, queue)
             self.samples.add("forkq_queue_in_flight", flight or 0, queue)
             self.samples.raise_to("forkq_queue_latency_seconds", age, queue)
+            self._add_served(queue, name)
             self.samples.raise_to("forkq_queue_paused", int(name in (paused or ())), queue)
+
+    def _add_served(self, queue: str, name: bytes) -> None:
+        served = matches_any(name.decode("utf-8", "surrogateescape"), self._served)
+        self.samples.lower_to("forkq_queue_served", int(served), queue)
 
     def _age(self, payload: bytes | None) -> float:
         """For how long a queue's next job has been queued; 0 if it does not say."""
@@ -171,6 +178,8 @@ class Collector:
     def _add_child(self, record: Sequence[bytes | None]) -> None:
         raw, concurrency, busy, beat, quiet, rss, rtt = record
         info = process_info(raw)
+        if quiet != b"true":
+            self._served.update(info.all_queues)
         if not info.version.startswith("forkq "):
             self.samples.add("forkq_sidekiq_processes", 1)
             return

@@ -40,6 +40,7 @@ FAMILIES: Final = (
     Family("forkq_queue_latency_seconds", "gauge", "Age of the next job", ("queue",)),
     Family("forkq_queue_in_flight", "gauge", "Jobs that are fetched and not settled", ("queue",)),
     Family("forkq_queue_paused", "gauge", "1 if the queue is paused", ("queue",)),
+    Family("forkq_queue_served", "gauge", "1 if a living process fetches from it", ("queue",)),
     Family("forkq_queues", "gauge", "Queues that were ever pushed to"),
     Family("forkq_scheduled_size", "gauge", "Jobs that are scheduled for later"),
     Family("forkq_retry_size", "gauge", "Failed jobs that wait for a retry"),

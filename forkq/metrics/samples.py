@@ -48,6 +48,11 @@ class Samples:
         known = self.values[metric]
         known[labels] = max(known.get(labels, value), value)
 
+    def lower_to(self, metric: str, value: float, *labels: str) -> None:
+        """Makes the sample at most ``value``."""
+        known = self.values[metric]
+        known[labels] = min(known.get(labels, value), value)
+
     def histogram(self, metric: str, bounds: Sequence[float], *labels: str) -> Histogram:
         """The histogram of these labels, made when it is first asked for."""
         known = self.histograms[metric]
