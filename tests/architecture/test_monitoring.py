@@ -61,7 +61,7 @@ def test_each_alert_fires_when_it_must() -> None:
 
 
 def test_prometheus_understands_every_query(tmp_path: Path) -> None:
-    """A query of the dashboard, with a range in place of Grafana's variable, is one of Prometheus."""
+    """In place of Grafana's variable stands a range."""
     recorded = [
         {"record": f"query:{number}", "expr": query.replace("$__rate_interval", "5m")}
         for number, query in enumerate(queries())
