@@ -15,7 +15,7 @@ from ..wire.histogram import BOUNDS, WAIT_BOUNDS
 from ..wire.keys import Keys
 from ..wire.payload import loads
 from ..wire.times import seconds
-from .samples import OTHER, Samples, label, rows
+from .samples import OTHER, Samples, label, number, rows
 
 # Commands of one round trip: others get their turn between two of them.
 _CHUNK: Final = 500
@@ -42,7 +42,7 @@ class Collector:
 
     def collect(self) -> Samples:
         """Raises ConnectionLost, RedisError, or ServerUnavailable if the time is over."""
-        [(whole, micro)] = self._ask([("TIME",)])
+        whole, micro = self._connection.call("TIME")  # raises what Redis says to all commands
         self._now = int(whole) + int(micro) / 1e6
         self._add_counts()
         self._add_totals()
@@ -75,8 +75,7 @@ class Collector:
         for name, size in zip(sets, sizes, strict=True):
             self.samples.add(f"forkq_{name}_size", size or 0)
         for name, count in zip(counters, counts, strict=True):
-            number = int(count) if count and count.isdigit() else 0
-            self.samples.add(f"forkq_jobs_{name}", number)
+            self.samples.add(f"forkq_jobs_{name}", number(count))
         late = max((self._now - score for score in map(_score, earliest) if score), default=0.0)
         self.samples.add("forkq_clock_lateness_seconds", max(0.0, late))
         self._add_leader()
@@ -144,8 +143,8 @@ class Collector:
         ages = dict(zip(full, map(self._age, nexts), strict=True))
         figures = zip(known, sizes, flights, [ages.get(key, 0.0) for key in lists], strict=True)
         most = sorted(figures, key=lambda row: -((row[1] or 0) + (row[2] or 0)))
-        for number, (name, size, flight, age) in enumerate(most):
-            queue = label(name) if number < MOST_QUEUES else OTHER
+        for rank, (name, size, flight, age) in enumerate(most):
+            queue = label(name) if rank < MOST_QUEUES else OTHER
             self.samples.add("forkq_queue_size", size or 0, queue)
             self.samples.add("forkq_queue_in_flight", flight or 0, queue)
             self.samples.raise_to("forkq_queue_latency_seconds", age, queue)
@@ -187,11 +186,11 @@ class Collector:
         add, raise_to = self.samples.add, self.samples.raise_to
         add("forkq_children", 1, *where)
         add("forkq_children_quiet", int(quiet == b"true"), *where)
-        add("forkq_processors", int(concurrency or info.concurrency), *where)
-        add("forkq_processors_busy", int(busy or 0), *where)
-        add("forkq_children_memory_bytes", int(rss or 0) * 1024, *where)
+        add("forkq_processors", number(concurrency), *where)
+        add("forkq_processors_busy", number(busy), *where)
+        add("forkq_children_memory_bytes", number(rss) * 1024, *where)
         raise_to("forkq_heartbeat_age_seconds", max(0.0, self._now - float(beat or 0)), *where)
-        raise_to("forkq_redis_round_trip_seconds", int(rtt or 0) / 1e6, *where)
+        raise_to("forkq_redis_round_trip_seconds", number(rtt) / 1e6, *where)
 
     def _add_redis_memory(self) -> None:
         """Left out if the user may not read it."""

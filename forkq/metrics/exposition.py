@@ -22,6 +22,7 @@ from .. import default_client
 from ..client import Client
 from ..errors import ForkqError
 from ..store.connection import ConnectionLost, RedisError
+from ..wire.printable import printable
 from .collect import Collector
 from .families import FAMILIES, UP, Family
 from .samples import Samples
@@ -89,7 +90,7 @@ class Exposition:
             with self._client().connection() as connection:
                 ask(connection)
         except (ForkqError, RedisError, *ConnectionLost) as error:
-            return str(error) or type(error).__name__
+            return printable(str(error)) or type(error).__name__
         return ""
 
 

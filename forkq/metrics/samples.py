@@ -12,6 +12,8 @@ from ..wire.printable import NAME_LIMIT, cut, printable
 Labels: TypeAlias = "tuple[str, ...]"
 
 OTHER: Final = "(other)"
+# Of the largest counter of Redis, 2 ** 63 - 1.
+_DIGITS: Final = 19
 
 
 class Histogram:
@@ -71,11 +73,18 @@ def label(name: bytes | str) -> str:
 
 
 def rows(found: Mapping[bytes, bytes]) -> dict[str, dict[str, int]]:
-    """A hash of totals (``NAME|FIELD``) by name. A field that is no number is left out."""
+    """A hash of totals (``NAME|FIELD``) by name; two names that become one label add up."""
     by_name: dict[str, dict[str, int]] = {}
     for key, value in found.items():
         name, _, field = key.rpartition(b"|")
-        if name and value.isdigit():
+        if name:
             row = by_name.setdefault(label(name), {})
-            row[field.decode("ascii", "replace")] = int(value)
+            at = field.decode("ascii", "replace")
+            row[at] = row.get(at, 0) + number(value)
     return by_name
+
+
+def number(value: bytes | None) -> int:
+    """A counter of Redis; 0 for what is none, or is larger than Redis itself counts."""
+    fits = value is not None and value.isdigit() and len(value) <= _DIGITS
+    return int(value or b"") if fits else 0

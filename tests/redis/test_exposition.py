@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import threading
@@ -18,7 +19,7 @@ from redis import Redis
 
 from forkq.child.failure.retry import Bury, Drop
 from forkq.child.heartbeat import all_time
-from forkq.child.heartbeat.stats import Tally, total
+from forkq.child.heartbeat.stats import MOST_QUEUES, OTHER, Tally, total
 from forkq.child.heartbeat.stats_flush import StatsFlusher
 from forkq.cli.main import cli
 from forkq.client import Client
@@ -39,6 +40,7 @@ from forkq.metrics import collect
 from forkq.metrics.exposition import Exposition
 from forkq.metrics.server import MetricsServer, address_of
 
+NOW = 1_800_000_000.0
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 HOSTILE = ('Bad"Class\\', "Two\nLines", "x" * 5000, "Esc\x1b[2J", "naïve→", "a|n", "{}", "")
 
@@ -96,8 +98,8 @@ def test_counts_of_children_add_up_and_outlive_them_and_the_minutes(
     child.tally.count_failed("A")
     child.tally.count_failed("A", Bury(b"x", None))
     child.tally.count_failed("A", Drop(None))
-    child.tally.count_wait("mail", 2.0)
-    child.tally.count_wait("mail", -3.0)  # the clocks of two hosts differ
+    child.tally.count_wait("mail", NOW - 2.0, NOW)
+    child.tally.count_wait("mail", NOW + 3.0, NOW)  # the clocks of two hosts differ
     child.ended = {"crash|SIGSEGV": 1, "restart|max_jobs": 2}
     child.flush()
     child.flush()
@@ -144,7 +146,7 @@ def test_a_damaged_hash_of_totals_costs_no_other_count(
 ) -> None:
     redis.set("forkq:totals:jobs", "x")
     child.tally.count_done("A", 0.1)
-    child.tally.count_wait("mail", 0.1)
+    child.tally.count_wait("mail", NOW - 0.1, NOW)
     child.flush()
     found = samples(redis_server.url)
     assert found["forkq_jobs_processed_total", ()] == found["forkq_up", ()] == 1
@@ -177,7 +179,7 @@ def test_promtool_finds_nothing_in_the_page(
         pytest.skip("promtool is not installed (Debian: prometheus): `make test-deps`")
     for name in HOSTILE:
         child.tally.count_done(name, 0.1)
-        child.tally.count_wait(name, 0.1)
+        child.tally.count_wait(name, NOW - 0.1, NOW)
     child.ended = {"crash|oom": 1, "restart|reload": 1}
     child.flush()
     redis.sadd("queues", "mail")
@@ -234,6 +236,55 @@ def test_a_redis_that_is_gone_or_silent_is_told_in_time(redis_server: Server) ->
         proxy.restore()
     with exposition("redis://127.0.0.1:1/0") as found:
         assert "forkq_up 0.0" in found.render().body.decode()
+
+
+def test_what_redis_says_to_all_commands_is_told_without_the_password(
+    redis: Redis, redis_server: Server
+) -> None:
+    redis.execute_command("ACL", "SETUSER", "scraper", "on", ">hunter2", "~*", "+@all", "-time")
+    try:
+        for password in ("hunter2", "hunter2wrong"):
+            with exposition(redis_server.url.replace("://", f"://scraper:{password}@")) as found:
+                text = found.render().body.decode()
+                assert "forkq_up 0.0" in text
+                assert found.error
+                assert "hunter2" not in found.error + found.check() + text
+    finally:
+        redis.execute_command("ACL", "DELUSER", "scraper")
+
+
+def test_figures_that_no_counter_has_are_left_out(
+    child: CountingChild, redis: Redis, redis_server: Server
+) -> None:
+    """Each is larger than a float or Python's int() takes, or is none."""
+    child.tally.count_wait("mail", -1e308, NOW)
+    child.tally.count_wait("mail", 1e308, NOW)
+    child.tally.count_wait("mail", 10**400, NOW)
+    child.tally.count_wait("mail", "yesterday", NOW)
+    child.tally.count_done("A", 0.1)
+    child.flush()
+    huge = "9" * 5000
+    for name in ("stat:processed", "stat:failed"):
+        redis.set(name, huge)
+    redis.hset("forkq:totals:jobs", mapping={"A|ms": huge, "A|dead": "x", "|n": "1", "": "1"})
+    info = json.dumps({"hostname": "h", "pid": 1, "started_at": 1.0, "version": "forkq 1"})
+    record = {"info": info, "concurrency": "9", "busy": huge, "rss": "x", "beat": "1e999"}
+    redis.hset("h:1:0123456789ab", mapping=record)
+    redis.sadd("processes", "h:1:0123456789ab")
+    found = samples(redis_server.url)
+    assert found["forkq_jobs_processed_total", ()] == 0
+    assert found["forkq_jobs_total", ("A", "done")] == 1
+    assert found["forkq_job_wait_seconds_count", ("mail",)] == 2
+    assert found["forkq_processors", ("default", "h")] == 9
+
+
+def test_a_child_counts_a_bounded_number_of_queues_by_name() -> None:
+    tally = Tally()
+    for number in range(MOST_QUEUES + 50):
+        tally.count_wait(f"tenant-{number}", NOW - 1, NOW)
+    queues = total([tally]).queues
+    assert len(queues) == MOST_QUEUES + 1
+    assert sum(queues[OTHER][1:]) == 50
 
 
 def test_a_scrape_that_takes_too_long_is_given_up(

@@ -13,14 +13,18 @@ from operator import add
 from typing import Any, Final, TypeAlias
 
 from ...wire.histogram import BOUNDS, WAIT_BOUNDS
-from ...wire.times import seconds as seconds_of
+from ...wire.times import seconds as epoch
 from ..failure.retry import Bury, Decision, Drop
 from ..job_run import JobRun
 from ..observers import JobObserver
 
 _SHORT: Final = BOUNDS[0]
-
 _SHORT_WAIT: Final = WAIT_BOUNDS[0]
+
+# Queues whose waits are counted by name, here and in Redis; all others count as OTHER. A child may
+# serve any number of them: a pattern has a queue for each tenant.
+MOST_QUEUES: Final = 200
+OTHER: Final = "(other)"
 
 # One job class in whole numbers: failures, those of them that are dead, those that were dropped,
 # milliseconds of the successes, successes by bucket. One queue: milliseconds, waits by bucket.
@@ -93,21 +97,28 @@ class Tally:
             figures.dropped += isinstance(decision, Drop)
             figures.failed += 1
 
-    def count_wait(self, queue: str, seconds: float) -> None:
-        """A job of ``queue`` was started after so many seconds there."""
-        try:
-            waits = self.queues[queue]
-        except KeyError:
-            waits = self.queues.setdefault(queue, Waits())
-        if seconds < _SHORT_WAIT:
+    def count_wait(self, queue: str, stamp: object, started: float) -> None:
+        """A job of ``queue`` was started; its payload says when it was pushed. Every job passes
+        here. A payload may say anything, and the clocks of two hosts may differ."""
+        if type(stamp) is int:
+            stamp = epoch(stamp)  # Sidekiq 8 writes milliseconds
+        if type(stamp) is not float or stamp <= 0:
+            return
+        waited = started - stamp
+        waits = self.queues.get(queue) or self._open_queue(queue)
+        if waited < _SHORT_WAIT:
             waits.short += 1
         else:
-            waits.longer[bisect(WAIT_BOUNDS, seconds) - 1] += 1
-        if seconds > 0:  # else the clocks of two hosts differ
-            waits.seconds += seconds
+            waits.longer[bisect(WAIT_BOUNDS, waited) - 1] += 1
+        if waited > 0:
+            waits.seconds += waited
 
     def _open(self, name: str) -> Figures:
         return self.classes.setdefault(name, Figures())
+
+    def _open_queue(self, queue: str) -> Waits:
+        name = queue if len(self.queues) < MOST_QUEUES else OTHER
+        return self.queues.setdefault(name, Waits())
 
 
 class JobCounter(JobObserver):
@@ -118,18 +129,15 @@ class JobCounter(JobObserver):
 
     def done(self, run: JobRun) -> None:
         self._tally.count_done(run.counted_as, run.elapsed)
-        self._count_wait(run)
+        if run.job is not None:
+            unit = run.unit
+            self._tally.count_wait(unit.queue_name, run.job.get("enqueued_at"), unit.started)
 
     def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
         self._tally.count_failed(run.counted_as, decision)
-        self._count_wait(run)
-
-    def _count_wait(self, run: JobRun) -> None:
-        stamp = run.job.get("enqueued_at") if run.job else None
-        if type(stamp) is int:  # milliseconds of Sidekiq 8
-            stamp = seconds_of(stamp)
-        if type(stamp) is float:
-            self._tally.count_wait(run.unit.queue_name, run.unit.started - stamp)
+        if run.job is not None:
+            unit = run.unit
+            self._tally.count_wait(unit.queue_name, run.job.get("enqueued_at"), unit.started)
 
 
 @dataclass(frozen=True, slots=True)

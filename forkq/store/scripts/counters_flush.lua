@@ -65,9 +65,9 @@ end
 -- The totals never expire. A hash that has all the names that it may have counts later ones together.
 local function counted_as(totals, name, most)
   if redis.call('HEXISTS', totals, name .. '|n') == 1 then return name end
-  if tonumber(redis.call('HGET', totals, '|names') or 0) >= most then return '(other)' end
-  redis.call('HINCRBY', totals, '|names', 1)
-  redis.call('HINCRBY', totals, name .. '|n', 0)
+  if (tonumber(redis.call('HGET', totals, '|names') or 0) or most) >= most then return '(other)' end
+  added('HINCRBY', totals, '|names', 1)
+  added('HINCRBY', totals, name .. '|n', 0)
   return name
 end
 
