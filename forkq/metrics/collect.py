@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ..errors import MalformedPayload, ServerUnavailable
 from ..limits.patterns import matches_any
-from ..store.connection import Command, RedisConnection
+from ..store.connection import Command, DamagedKey, RedisConnection, ResponseError
 from ..store.process_info import UNREADABLE, ProcessInfo, process_info
 from ..wire.histogram import BOUNDS, WAIT_BOUNDS
 from ..wire.keys import Keys
@@ -52,14 +52,14 @@ class Collector:
         return self.samples
 
     def _ask(self, commands: Iterable[Command], at_once: int = _CHUNK) -> list[Any]:
-        """The replies; None for a key of another type, and for what this user may not read."""
+        """The replies; None for a key of another type. Raises any other error: a zero in place of
+        what this user may not read would keep an alert from firing."""
         found: list[Any] = []
         remaining = iter(commands)
         while chunk := list(islice(remaining, at_once)):
             if time.monotonic() > self._deadline:
                 raise ServerUnavailable("Redis took too long to answer all questions of a scrape")
-            replies = self._connection.pipeline(chunk)
-            found += [None if isinstance(reply, Exception) else reply for reply in replies]
+            found += map(_known, self._connection.pipeline(chunk))
         return found
 
     def _add_counts(self) -> None:
@@ -194,13 +194,24 @@ class Collector:
 
     def _add_redis_memory(self) -> None:
         """Left out if the user may not read it."""
-        [reply] = self._ask([("INFO", "memory")])
+        try:
+            reply = self._connection.call("INFO", "memory")
+        except ResponseError:
+            return
         text = bytes(reply or b"").decode("utf-8", "replace")
         info = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
         most = int(info.get("maxmemory", 0)) or int(info.get("total_system_memory", 0))
         if most and "used_memory" in info:
             self.samples.add("forkq_redis_memory_used_bytes", int(info["used_memory"]))
             self.samples.add("forkq_redis_memory_max_bytes", most)
+
+
+def _known(reply: Any) -> Any:
+    if isinstance(reply, DamagedKey):
+        return None
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
 
 
 def _keys_of(make: Callable[[str], str], names: Sequence[bytes]) -> list[bytes]:

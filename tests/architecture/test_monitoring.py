@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from forkq.metrics.families import FAMILIES
 from tests.support.documents import ROOT
+
+pytest.importorskip("prometheus_client", reason="missing: pip install -e '.[test]'")
+from forkq.metrics.families import FAMILIES
 
 DEPLOY = ROOT / "deploy"
 RULES = DEPLOY / "prometheus-rules.yaml"
@@ -99,6 +101,16 @@ def _texts() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
+
+
+def test_the_page_has_every_metric_as_it_is() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(forkq_\w+)` \| (\w+) \|([^|]*)\| (.+) \|$", page, re.MULTILINE)
+    told = [
+        (name, kind, tuple(re.findall(r"`(\w+)`", labels)), what)
+        for name, kind, labels, what in rows
+    ]
+    assert told == [(each.shown, each.kind, each.labels, each.help) for each in FAMILIES]
 
 
 def test_every_alert_says_what_why_and_what_to_do() -> None:
