@@ -9,30 +9,70 @@ as old as their last heartbeat.
 from __future__ import annotations
 
 from . import cron
+from .entry import Crash, JobEntry, JobEvent
+from .filters import Filter
 from .find import find, is_alive
+from .groups import FailureGroup, FailureGroups, failures
+from .job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, job_set
+from .limits import Limits
+from .lookup import entry
+from .metrics import ClassMetrics, Deploy, Histogram, Metrics, MetricsReport, Point
+from .outcome import Outcome
+from .process_set import ProcessSet, Tree
 from .processes import Process, processes
 from .queue import Queue
+from .queue_report import Hold, QueueReport, queue_reports
 from .queues import QueueState, queues
 from .running import RunningJob, running, stuck
 from .stats import Day, QueueFigures, Stats, damaged_keys, history, queue_names, stats
+from .undo import undo
+from .work_set import WorkSet
 
 __all__ = [
+    "ClassMetrics",
+    "Crash",
     "Day",
+    "DeadSet",
+    "Deploy",
+    "FailureGroup",
+    "FailureGroups",
+    "Filter",
+    "Histogram",
+    "Hold",
+    "JobEntry",
+    "JobEvent",
+    "JobSet",
+    "Limits",
+    "Metrics",
+    "MetricsReport",
+    "Outcome",
+    "Point",
     "Process",
+    "ProcessSet",
     "Queue",
     "QueueFigures",
+    "QueueReport",
     "QueueState",
+    "RetrySet",
     "RunningJob",
+    "ScheduledSet",
     "Stats",
+    "Tree",
+    "WorkSet",
     "cron",
     "damaged_keys",
+    "entry",
+    "failures",
     "find",
     "history",
     "is_alive",
+    "job_set",
     "processes",
     "queue_names",
+    "queue_reports",
     "queues",
     "running",
     "stats",
     "stuck",
+    "undo",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..store.process_info import UNREADABLE, process_info
@@ -18,7 +18,9 @@ class Process:
     ``identity`` is its name in Redis. It has ``concurrency`` threads, of which ``busy`` run a job;
     ``quiet``: it fetches no more. ``started_at`` and ``beat``, its last heartbeat, are epoch
     seconds. ``rss`` is its resident memory in KiB, ``rtt_us`` its last round trip to Redis in
-    microseconds. ``version`` is that of forkq or Sidekiq.
+    microseconds. ``version`` is that of forkq or Sidekiq. Its last heartbeat was ``silent_for``
+    seconds ago. ``capsules`` are the names of its capsules; ``master`` is the pid of its master, 0
+    for a process of Sidekiq.
     """
 
     identity: str
@@ -35,6 +37,9 @@ class Process:
     rtt_us: int
     labels: tuple[str, ...]
     version: str
+    silent_for: float = field(default=0.0, compare=False)
+    capsules: tuple[str, ...] = ()
+    master: int = 0
 
 
 def processes() -> list[Process]:

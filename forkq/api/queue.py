@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from ..default_client import default
@@ -11,7 +12,13 @@ from ..limits.patterns import is_pattern
 from ..limits.rate_text import rate_text
 from ..limits.rules import Rules
 from ..store.scripts import RULES_CHANGE, SET_ADD
+from .entry import JobEntry
+from .filters import EVERY, Filter
+from .outcome import OnProgress, Outcome
+from .processes import Process
 from .query import ask, keys
+from .queue_report import QueueReport
+from .running import RunningJob
 from .stats import latency
 
 
@@ -126,6 +133,83 @@ class Queue:
         lists = (keys().controlled, keys().control(self.name))
         with default().connection() as connection:
             connection.script(RULES_CHANGE, lists, (self.name, *written))
+
+    def __iter__(self) -> Iterator[JobEntry]:
+        return self.scan()
+
+    def scan(self, where: Filter = EVERY, *, newest_first: bool = False) -> Iterator[JobEntry]:
+        """Its queued jobs that ``where`` names, the next one first. Reads page after page: a job
+        that is there all the time comes, even if others are pushed and fetched meanwhile."""
+        raise NotImplementedError
+
+    def page(
+        self, offset: int = 0, count: int = 25, *, newest_first: bool = False
+    ) -> list[JobEntry]:
+        """``count`` queued jobs from the one with the number ``offset`` on; 0 is the next one."""
+        raise NotImplementedError
+
+    def find(self, jid: str) -> JobEntry | None:
+        """The queued job with that id. A long queue is searched in short steps."""
+        raise NotImplementedError
+
+    def delete(self, jid: str) -> bool:
+        """Deletes the queued job with that id. Returns whether it was there."""
+        raise NotImplementedError
+
+    def delete_all(
+        self,
+        where: Filter = EVERY,
+        *,
+        undo: bool = False,
+        dry_run: bool = False,
+        most: int | None = None,
+        progress: OnProgress | None = None,
+    ) -> Outcome:
+        """Deletes the queued jobs that ``where`` names, in batches, as ``JobSet.delete_all``."""
+        raise NotImplementedError
+
+    def move_all(
+        self,
+        queue: str,
+        where: Filter = EVERY,
+        *,
+        dry_run: bool = False,
+        most: int | None = None,
+        progress: OnProgress | None = None,
+    ) -> Outcome:
+        """Moves the queued jobs that ``where`` names to another queue, in batches, in order."""
+        raise NotImplementedError
+
+    def kill_all(
+        self,
+        where: Filter = EVERY,
+        *,
+        dry_run: bool = False,
+        most: int | None = None,
+        progress: OnProgress | None = None,
+    ) -> Outcome:
+        """Moves the queued jobs that ``where`` names to the dead set, in batches."""
+        raise NotImplementedError
+
+    def clear(self) -> int:
+        """Deletes all its queued jobs at once, and frees their memory in the background. Its name
+        leaves the list of queues, as in Sidekiq, until the next push. Jobs in progress go on.
+        Returns how many there were. This cannot be undone."""
+        raise NotImplementedError
+
+    @property
+    def in_flight(self) -> list[RunningJob]:
+        """Its jobs in progress, on all hosts, the longest first."""
+        raise NotImplementedError
+
+    @property
+    def served_by(self) -> list[Process]:
+        """The living processes that fetch from it."""
+        raise NotImplementedError
+
+    def report(self) -> QueueReport:
+        """All that tells why it drains or does not."""
+        raise NotImplementedError
 
     def _rules(self) -> Rules:
         configured = default().rules.of(self.name)

@@ -30,7 +30,7 @@ def described(children: Iterable[ChildHandle]) -> list[Described]:
 
 def revived(described: Described, slots: Mapping[str, Slot]) -> ChildHandle:
     """The child that ``described`` is about. It takes the slot of its name, if it was in a slot and
-    the new configuration has that one; else it has one of its own, which nobody fills again."""
+    the new configuration has that one. Else it has a slot of its own, which is not filled again."""
     slot = slots.get(described["name"]) if described["in_slot"] else None
     if slot is None:
         slot = Slot(described["name"], _capsule(described))

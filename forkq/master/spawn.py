@@ -122,20 +122,19 @@ class Spawner:
 
 def _become_fresh(assignment: Assignment, fresh: Fixed) -> int:
     """In a forked child: executes the command line of the tree, which then calls ``run_canary``."""
-    given = assignment
     record = CanaryRecord(
         fresh,
-        given.name,
-        given.nonce,
-        given.control,
-        given.report,
-        given.quiet,
-        crash_file=given.crash_file,
-        deadlines=given.deadlines,
-        capsule=given.capsule.name if given.capsule else "",
+        assignment.name,
+        assignment.nonce,
+        assignment.control,
+        assignment.report,
+        assignment.quiet,
+        crash_file=assignment.crash_file,
+        deadlines=assignment.deadlines,
+        capsule=assignment.capsule.name if assignment.capsule else "",
     )
     reason = become(record)
-    send(given.report, make_unbootable(reason))
+    send(assignment.report, make_unbootable(reason))
     return CANNOT_BOOT
 
 

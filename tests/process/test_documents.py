@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.documents import ROOT, name_of, runnable, snippets
+from tests.support.documents import ROOT, name_of, run_program, runnable, snippets
 from tests.support.server import Server
 from tests.support.tree import ForkqTree
 
@@ -104,13 +104,4 @@ def test_the_snippets_of_a_guide_run_in_order(
         "names = {'__name__': 'guide'}\n"  # jobs of __main__ are refused
         "for text, place in BLOCKS:\n    exec(compile(text, place, 'exec'), names)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", f"BLOCKS = {blocks!r}\n{program}"],
-        cwd=tmp_path,
-        env={**os.environ, "FORKQ_REDIS": redis_server.url, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    run_program(f"BLOCKS = {blocks!r}\n{program}", tmp_path, redis_server)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.support.documents import ROOT, snippets
+from tests.support.documents import ROOT, run_program, snippets
 from tests.support.server import Server
 
 PAGE = ROOT / "docs" / "not-included.md"
@@ -52,13 +49,4 @@ def test_every_recipe_does_what_it_promises(redis_server: Server, tmp_path: Path
         "names = {'__name__': 'recipes'}\n"  # jobs of __main__ are refused
         "with forkq.testing.fake():\n    exec(PAGE, names)\n    exec(CHECKS, names)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", f"PAGE, CHECKS = {page!r}, {CHECKS!r}\n{program}"],
-        cwd=tmp_path,
-        env={**os.environ, "FORKQ_REDIS": redis_server.url, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    run_program(f"PAGE, CHECKS = {page!r}, {CHECKS!r}\n{program}", tmp_path, redis_server)

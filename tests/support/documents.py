@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.server import Server
 
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^(```)(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -73,3 +78,18 @@ def anchors(document: Path) -> set[str]:
     headings = _HEADING.findall(_FENCE.sub("", document.read_text()))
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
     return {heading.replace(" ", "-") for heading in plain}
+
+
+def run_program(program: str, folder: Path, server: Server) -> None:
+    """Runs a document's Python in a process of its own, as a reader would: in an empty folder, with
+    that server. It must end well and write nothing to standard error."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env={**os.environ, "FORKQ_REDIS": server.url, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -13,9 +13,10 @@ from ...runtime.log import LogOnce
 from ...store.connection import RedisConnection
 from ...store.counters import HISTORY_TTL, day
 from ...store.scripts import COUNTERS_FLUSH
+from ...wire.histogram import BOUNDS
 from ...wire.keys import Keys
 from ...wire.times import now
-from .stats import BOUNDS, Row, Totals
+from .stats import Row, Totals
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger

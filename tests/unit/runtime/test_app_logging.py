@@ -22,18 +22,12 @@ BOUND = {"class": "Mail", "jid": "7ff3cf34efff6d76635f23dd", "queue": "low", "at
 
 
 @pytest.fixture(autouse=True)
-def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    monkeypatch.setattr(log, "_state", log._State())
-    monkeypatch.setattr(logging, "lastResort", None)
-    monkeypatch.setitem(logging.Logger.manager.loggerDict, "app", logging.Logger("app"))
-    logging.getLogger("app").parent = root
+def _own_app_logger(own_logging: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    app = logging.Logger("app")
+    app.parent = logging.getLogger()
+    monkeypatch.setitem(logging.Logger.manager.loggerDict, "app", app)
     yield
     end()
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -6,13 +6,15 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import structlog
 
 from forkq.runtime import log
+
+pytestmark = pytest.mark.usefixtures("own_logging")
 
 # Names that forkq's own values, structlog or the standard logging have, and impossible ones.
 NAMES = (
@@ -49,18 +51,6 @@ def _by_structlog(name: str, value: Any) -> None:
 def _as_message(name: str, value: Any) -> None:
     logging.getLogger("app").info({"event": value, name: "hello"})
     logging.getLogger("app").info(value, {name: "hello"})
-
-
-@pytest.fixture(autouse=True)
-def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    monkeypatch.setattr(log, "_state", log._State())
-    monkeypatch.setattr(logging, "lastResort", None)
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def _booted(style: str) -> None:

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import pytest
@@ -18,22 +17,12 @@ from forkq.runtime.log import LogOnce
 from tests.support.recorded_log import RecordedLog
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("own_logging")
+
 # Its text is bytes, which Python's own formatter cannot show.
 SYNTAX_ERROR = SyntaxError("x", ("f", 1, 1, b"\xff"))  # type: ignore[arg-type]
 STYLES = ["console", "json", "logfmt"]
 HOSTILE = "Job\x1b[2J\x9b31m\u202e\r\x00\x7f"
-
-
-@pytest.fixture(autouse=True)
-def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    monkeypatch.setattr(log, "_state", log._State())
-    monkeypatch.setattr(logging, "lastResort", None)
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def _configure(level: str, style: str) -> None:

@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from forkq.child.heartbeat.round_trip import RoundTrip
-from forkq.child.heartbeat.stats import BOUNDS, Tally, Totals, total
+from forkq.child.heartbeat.stats import Tally, Totals, total
+from forkq.wire.histogram import BOUNDS
 from tests.support.recorded_log import RecordedLog
 
 

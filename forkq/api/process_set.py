@@ -1,0 +1,82 @@
+"""The processes that run jobs, by host and master, and the orders that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .processes import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The children of one master, or one process of Sidekiq, on one host.
+
+    ``master`` is the pid of the master; of Sidekiq's process its own. Masters have no heartbeat in
+    Redis: a tree is known by its living children.
+    """
+
+    hostname: str
+    master: int
+    tag: str
+    version: str
+    processes: tuple[Process, ...]
+
+    @property
+    def concurrency(self) -> int:
+        """How many threads its processes have together."""
+        return sum(process.concurrency for process in self.processes)
+
+    @property
+    def busy(self) -> int:
+        """How many of the threads run a job."""
+        return sum(process.busy for process in self.processes)
+
+    @property
+    def rss(self) -> int:
+        """The resident memory of its processes, in KiB; shared pages count in each."""
+        return sum(process.rss for process in self.processes)
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the heartbeat of its most silent process."""
+        return max((process.silent_for for process in self.processes), default=0.0)
+
+
+class ProcessSet:
+    """Every process whose record has not expired: forkq's children and Sidekiq's processes.
+
+    The orders go through Redis, as from Sidekiq's web UI: a process takes one with its next
+    heartbeat, within some seconds. They return to how many living processes they were sent. A
+    process of no known identity is left out. Raises ServerUnavailable.
+    """
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Process]:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def get(self, identity: str) -> Process | None:
+        """The process of that identity; None if it has no living record."""
+        raise NotImplementedError
+
+    def trees(self) -> list[Tree]:
+        """The processes by host and master."""
+        raise NotImplementedError
+
+    def quiet(self, *identities: str) -> int:
+        """They fetch no more jobs; running jobs go on. There is no way back but a restart."""
+        raise NotImplementedError
+
+    def stop(self, *identities: str) -> int:
+        """They stop as at TERM. The master starts a new child in the place of each that it did not
+        stop itself; stop a whole tree on its host (``forkq stop``)."""
+        raise NotImplementedError
+
+    def dump_stacks(self, *identities: str) -> int:
+        """They log the stack of each thread, with the job that it runs; look into their logs. The
+        stacks do not come to Redis."""
+        raise NotImplementedError
