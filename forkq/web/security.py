@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from typing import Final
 
+import anyio
+import anyio.to_thread
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, Response
@@ -18,6 +20,8 @@ _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _SAME_SITE: Final = frozenset({"same-origin", "none"})
 _TOKEN_LENGTH: Final = 43
+_ASK: Final = 'Basic realm="forkq", charset="UTF-8"'
+_THREADS: Final = 8  # for the app's own authentication, which may be slow
 
 
 class Guard:
@@ -26,6 +30,7 @@ class Guard:
     def __init__(self, app: ASGIApp, settings: WebSettings) -> None:
         self._app = app
         self._settings = settings
+        self._limiter: anyio.CapacityLimiter | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -36,22 +41,26 @@ class Guard:
         scope["forkq.csrf"] = token
         scope["forkq.nonce"] = secrets.token_urlsafe(16)
         answer = _Answer(send, scope, token if is_new else None)
-        refusal = self._refusal(request)
+        refusal = await self._refusal(request)
         await (refusal or self._app)(scope, receive, answer.send)
 
-    def _refusal(self, request: HTTPConnection) -> Response | None:
+    async def _refusal(self, request: HTTPConnection) -> Response | None:
         """The answer to a request that no page may see."""
         if (problem := self._from_elsewhere(request)) is not None:
             return problem
         if request.scope["method"] not in _SAFE and not _same_origin(request):
             return _refused(403, "This form was sent by another site.")
-        if self._settings.authenticate is None:
+        return await self._unknown_user(request)
+
+    async def _unknown_user(self, request: HTTPConnection) -> Response | None:
+        authenticate = self._settings.authenticate
+        if authenticate is None:
             return None
-        user = self._settings.authenticate(request)
+        if self._limiter is None:  # made inside of the event loop
+            self._limiter = anyio.CapacityLimiter(_THREADS)
+        user = await anyio.to_thread.run_sync(authenticate, request, limiter=self._limiter)
         if user is None:
-            return _refused(
-                401, "Who are you?", {"WWW-Authenticate": 'Basic realm="forkq", charset="UTF-8"'}
-            )
+            return _refused(401, "Who are you?", {"WWW-Authenticate": _ASK})
         request.scope["forkq.user"] = user
         return None
 
