@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ _LONGEST: Final = 200  # characters of a search
 _MOST: Final = 20  # jobs of each place
 _SECONDS: Final = 1.0  # for each place
 _BATCH: Final = 200
+# It has a digit: the search of all queues for a name would be long, and find nothing.
+_JID: Final = re.compile(r"(?=.*\d)[\w.:-]{8,100}")
 _PLACES: Final = (
     ("Dead", "/dead", api.DeadSet),
     ("Retries", "/retries", api.RetrySet),
@@ -38,7 +41,8 @@ def search(visit: Visit) -> View:
     if not wanted:
         return View("search.html", {"wanted": "", "job": None, "found": []})
     found = [_search(title, path, make, wanted) for title, path, make in _PLACES]
-    values = {"wanted": wanted, "job": api.entry(wanted), "found": found}
+    job = api.entry(wanted) if _JID.fullmatch(wanted) else None
+    values = {"wanted": wanted, "job": job, "found": found}
     return View("search.html", values)
 
 
