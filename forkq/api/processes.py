@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ..limits.patterns import matches_any
 from ..store.process_info import UNREADABLE, process_info
 from .query import ask, ask_leniently, keys, texts
 
@@ -40,6 +41,10 @@ class Process:
     silent_for: float = field(default=0.0, compare=False)
     capsules: tuple[str, ...] = ()
     master: int = 0
+
+    def serves(self, queue: str) -> bool:
+        """Whether it fetches from that queue, by name or by a pattern."""
+        return matches_any(queue, self.queues)
 
 
 def processes() -> list[Process]:
