@@ -73,7 +73,8 @@ def test_an_action_acts_and_returns_there(mounted: TestClient) -> None:
 @pytest.fixture(scope="module")
 def wsgi() -> Any:
     """Made once: the adapter's thread stays."""
-    return ASGIMiddleware(create_app())
+    app: Any = create_app()  # a2wsgi has types of its own for ASGI
+    return ASGIMiddleware(app)
 
 
 def test_a_wsgi_server_serves_it_through_an_adapter(wsgi: Any, api_client: None) -> None:
