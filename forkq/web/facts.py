@@ -13,6 +13,8 @@ from ..api import cron
 from ..api.query import ask_leniently
 
 _FRESH: Final = 1.0  # seconds
+_SHARE: Final = 0.1  # of the time may go into asking
+_DAMAGE_EVERY: Final = 10.0  # seconds
 _SAMPLES: Final = 300
 _SAMPLE_EVERY: Final = 2.0  # seconds
 
@@ -57,35 +59,46 @@ class Observer:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._asked_at = float("-inf")
+        self._next_at = float("-inf")
         self._facts: Facts | None = None
+        self._look_at = float("-inf")
+        self._damaged: tuple[str, ...] = ()
         self._sampled_at = float("-inf")
         self._sizes: dict[str, deque[tuple[float, int]]] = {}
 
     def facts(self) -> Facts:
-        """At most a second old. Raises ServerUnavailable."""
+        """At most a second old; older where asking takes long. Raises ServerUnavailable."""
         with self._lock:
-            if self._facts is None or time.monotonic() - self._asked_at > _FRESH:
+            begin = time.monotonic()
+            if self._facts is None or begin >= self._next_at:
                 self._facts = None
-                self._facts = _ask()
-                self._asked_at = time.monotonic()
-                self._sample(self._facts)
+                self._facts = _ask(self._damaged_keys(begin))
+                end = time.monotonic()
+                self._next_at = end + max(_FRESH, (end - begin) / _SHARE)
+                self._sample(self._facts, end)
             return self._facts
+
+    def _damaged_keys(self, now: float) -> tuple[str, ...]:
+        if now >= self._look_at:
+            self._damaged = tuple(api.damaged_keys())
+            self._look_at = now + _DAMAGE_EVERY
+        return self._damaged
 
     def forget(self) -> None:
         """After an action: the next page shows what it did."""
         with self._lock:
             self._facts = None
+            self._look_at = float("-inf")
 
     def sizes(self, queue: str) -> list[tuple[float, int]]:
         """The sizes of a queue: (epoch seconds, jobs), the oldest first."""
         with self._lock:
             return list(self._sizes.get(queue, ()))
 
-    def _sample(self, facts: Facts) -> None:
-        if self._asked_at - self._sampled_at < _SAMPLE_EVERY:
+    def _sample(self, facts: Facts, now: float) -> None:
+        if now - self._sampled_at < _SAMPLE_EVERY:
             return
-        self._sampled_at = self._asked_at
+        self._sampled_at = now
         names = {state.name for state in facts.states}
         for gone in set(self._sizes) - names:
             del self._sizes[gone]
@@ -94,13 +107,13 @@ class Observer:
             samples.append((facts.at, state.size))
 
 
-def _ask() -> Facts:
+def _ask(damaged: tuple[str, ...]) -> Facts:
     return Facts(
         at=time.time(),
         stats=api.stats(),
         states=tuple(api.queues()),
         processes=tuple(api.processes()),
-        damaged=tuple(api.damaged_keys()),
+        damaged=damaged,
         has_leader=cron.has_leader(),
         memory=_memory(),
     )

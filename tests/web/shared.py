@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Any
 
 from starlette.testclient import TestClient
@@ -38,16 +36,3 @@ def confirm(web: TestClient, path: str, **fields: str) -> Any:
     asked = act(web, path, **fields)
     assert asked.status_code == 200, asked.text
     return act(web, path, **fields, confirmed="yes")
-
-
-def headings(html: str) -> list[str]:
-    """The texts of h1 and h2."""
-    return [
-        re.sub(r"<[^>]+>", "", text).strip()
-        for text in re.findall(r"<h[12][^>]*>(.*?)</h", html, re.DOTALL)
-    ]
-
-
-def fields_of(html: str) -> Mapping[str, str]:
-    """The hidden fields of a page."""
-    return dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', html))
