@@ -20,7 +20,7 @@ DEBIAN := chromium chromium-driver git iproute2 mount postgresql python3-venv re
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-deps test-slow check format test-all bench fuzz chaos docs clean
+.PHONY: help demo test test-deps test-slow screenshots check format test-all bench fuzz chaos docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -100,6 +100,9 @@ test-all: ## the tests on every interpreter found, 3.10 to 3.14
 
 test-slow: $(VENV)/.dev ## run the variants of tests that take ten seconds or more
 	@$(VENV)/bin/python -m pytest -m slow $(PYTEST_ARGS)
+
+screenshots: $(VENV)/.dev ## write the pictures of the web UI to docs/images
+	@FORKQ_TEST_SCREENSHOTS=$(CURDIR)/docs/images $(VENV)/bin/python -m pytest -n0 -q -m slow tests/web/test_screenshots.py
 
 bench: $(VENV)/.dev ## measure throughput, latency and import time
 	@$(VENV)/bin/python -m pytest tests/bench -m bench --numprocesses=0 -q -s $(PYTEST_ARGS)
