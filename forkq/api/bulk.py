@@ -43,7 +43,8 @@ def act(pages: Pages, total: int, decide: Decide, orders: Orders) -> Outcome:
     token = secrets.token_hex(8) if orders.undo and not orders.dry_run else ""
     outcome, number = Outcome(total=total, undo=token), 0
     while page := pages.next():
-        meant = [entry for entry in page if _is_meant(entry, orders, begun)]
+        old = [entry for entry in page if (entry.since or 0.0) <= begun]
+        meant = [entry for entry in old if _is_meant(entry, orders, begun)]
         if orders.most is not None:
             meant = meant[: orders.most - outcome.matched]
         outcome = replace(
@@ -56,15 +57,15 @@ def act(pages: Pages, total: int, decide: Decide, orders: Orders) -> Outcome:
                 number += 1
         if orders.progress is not None:
             orders.progress(outcome)
-        if outcome.matched == orders.most:
+        if outcome.matched == orders.most or not (
+            old or pages.location in ("scheduled", "retrying")
+        ):
             break
     return outcome if outcome.done else replace(outcome, undo="")
 
 
 def _is_meant(entry: JobEntry, orders: Orders, begun: float) -> bool:
-    if (entry.since or 0.0) > begun or entry.queue == orders.not_in:
-        return False
-    return orders.where.matches(entry, begun)
+    return entry.queue != orders.not_in and orders.where.matches(entry, begun)
 
 
 def _parts(pages: Pages, entries: list[JobEntry], seen: int) -> Iterator[list[JobEntry]]:

@@ -20,7 +20,8 @@ class Filter:
 
     ``job`` and ``error`` are the name of a class, or its last part: "Timeout" also finds
     "requests.exceptions.Timeout". They may have ``*`` and ``?``; "=Timeout" is that name alone.
-    ``queue`` is a name, ``tag`` one of the job's tags. ``match`` is text anywhere in the payload, upper and lower case alike.
+    ``queue`` is a name, ``tag`` one of the job's tags. ``match`` is text anywhere in the payload,
+    upper and lower case alike.
     ``older_than`` and ``newer_than`` are seconds or a timedelta, and compare how long the job has
     been where it is (``JobEntry.since``). ``keys`` are those of a selection (``JobEntry.key``); a
     set finds them without reading the others.

@@ -13,6 +13,7 @@ from .readable_job import crashes_of, moment, text
 _DEFAULT_RETRIES: Final = 25
 # An estimate of further retries would be beyond any calendar.
 _MOST_ESTIMATED: Final = 200
+_LONGEST: Final = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def events(job: Payload, location: Location, score: float) -> tuple[JobEvent, ..
 
 def retries_of(job: Payload) -> int | None:
     """How many retries it may have; None if time limits them."""
-    if job.get("retry_for"):
+    if _window(job):
         return None
     retry = job.get("retry", True)
     if retry is False:
@@ -89,10 +90,8 @@ def retries_of(job: Payload) -> int | None:
 
 def dies_at(job: Payload, due: float) -> float | None:
     """When a retrying job dies that goes on failing; its next run is ``due``."""
-    window, failed_at = job.get("retry_for"), moment(job.get("failed_at"))
-    if window:
-        known = type(window) in (int, float) and failed_at is not None
-        return max(due, failed_at + window) if known and failed_at is not None else None
+    if window := _window(job):
+        return moment(max(due, (moment(job.get("failed_at")) or due) + window))
     limit, count = retries_of(job), job.get("retry_count")
     if limit is None or type(count) is not int:
         return None
@@ -100,3 +99,9 @@ def dies_at(job: Payload, due: float) -> float | None:
     for tries in range(max(0, count) + 1, min(limit, _MOST_ESTIMATED)):
         at += tries**4 + 15 + 5 * (tries + 1)
     return moment(at)
+
+
+def _window(job: Payload) -> float | None:
+    """For how many seconds after its first failure it is retried; None if a count limits that."""
+    window = job.get("retry_for")
+    return min(window, _LONGEST) if type(window) in (int, float) and window > 0 else None

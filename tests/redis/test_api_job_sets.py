@@ -14,6 +14,7 @@ from redis import Redis
 import forkq
 from forkq import api, default_client
 from forkq.api import DeadSet, Filter, JobSet, RetrySet, ScheduledSet
+from forkq.api.entry import entry_of
 from forkq.errors import ForkqError, InvalidJob, InvalidRule, MalformedPayload, WrongType
 from tests.support.server import Server
 
@@ -147,7 +148,7 @@ def test_arguments_are_edited_in_place(redis: Redis) -> None:
     assert edited == one(RetrySet())
     assert one(RetrySet()).job == {**json.loads(failed("a")), "args": [1, {"x": None}]}
     assert entry.edit(args=[2]) is None  # these bytes are gone
-    with pytest.raises(InvalidJob, match="datetime|object"):
+    with pytest.raises(InvalidJob, match="a object"):
         one(RetrySet()).edit(args=[object()])
 
 
@@ -174,8 +175,8 @@ def test_a_job_whose_new_queue_is_damaged_stays_where_it_is(redis: Redis) -> Non
     outcome = DeadSet().retry_all()
     assert (outcome.done, outcome.refused) == (0, 2)
     assert redis.zrange("dead", 0, -1, withscores=True) == [
-        (failed("a"), 1700000000.25),
-        (failed("b"), 1700000001.25),
+        [failed("a"), 1700000000.25],
+        [failed("b"), 1700000001.25],
     ]
 
 
@@ -231,6 +232,7 @@ def test_what_is_no_job_is_an_entry_with_its_text(redis: Redis) -> None:
 
 
 def test_any_value_in_any_field_can_be_shown(redis: Redis) -> None:
+    job = json.loads(failed("a"))
     odd: list[Any] = [None, True, -1, 10**400, 1.5, "x", [], [[]], {}, {"a": 1}]
     names = [
         *("args", "queue", "jid", "retry", "created_at", "enqueued_at", "failed_at", "retried_at"),
@@ -238,7 +240,7 @@ def test_any_value_in_any_field_can_be_shown(redis: Redis) -> None:
         *("forkq", "wrapped", "secret", "at"),
     ]
     entries = [
-        api.job_sets.entry_of(failed("a", **{name: value}), location, score=float(score))
+        entry_of(json.dumps({**job, name: value}).encode(), location, score=float(score))
         for name in names for value in odd
         for location, score in (("dead", "inf"), ("retrying", "5"), ("scheduled", "-inf"))
     ]  # fmt: skip
@@ -303,7 +305,7 @@ def test_a_scan_survives_changes(redis: Redis, newest_first: bool, same_score: b
     for number, entry in enumerate(DeadSet().scan(newest_first=newest_first)):
         seen.append(entry.raw)
         if number % 100 == 0:  # the pages are read 200 at a time
-            for gone in (entry.raw, raw[0], raw[number], raw[-1 - number]):
+            for gone in (entry.raw, raw[0], raw[number % 900], raw[-1 - number % 900]):
                 redis.zrem("dead", gone)
                 removed.add(gone)
             redis.zadd("dead", {f"new{number}": 5.0})
@@ -388,7 +390,7 @@ def test_what_was_deleted_can_be_put_back(redis: Redis) -> None:
     before = redis.zrange("dead", 0, -1, withscores=True)
     outcome = DeadSet().delete_all(Filter(job="Mail"), undo=True)
     assert (outcome.done, DeadSet().size) == (450, 1)
-    kept = [key for key in redis.keys("forkq:undo:*")]
+    kept = redis.keys("forkq:undo:*")
     assert all(590 < redis.ttl(key) <= 600 for key in kept)
     assert api.undo(outcome.undo).done == 450
     assert redis.zrange("dead", 0, -1, withscores=True) == before
