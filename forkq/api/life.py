@@ -103,5 +103,5 @@ def dies_at(job: Payload, due: float) -> float | None:
 
 def _window(job: Payload) -> float | None:
     """For how many seconds after its first failure it is retried; None if a count limits that."""
-    window = job.get("retry_for")
+    window: Any = job.get("retry_for")
     return min(window, _LONGEST) if type(window) in (int, float) and window > 0 else None
