@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from forkq.web import WebSettings, create_app
 
 # What a visitor may find in a payload: each would be seen if it was not escaped.
-HOSTILE = "<script>document.title='hacked'</script>\"'><img src=x onerror=alert(1)>{{7*7}}"
+HOSTILE = "<script>document.title='hacked'</script>\"'><img src=x onerror=alert(1)>{{7-7}}"
 
 
 def client_of(settings: WebSettings | None = None, **options: Any) -> TestClient:
