@@ -53,7 +53,7 @@ def _processes(facts: Facts) -> Iterator[Problem]:
     if not facts.processes:
         if facts.stats.enqueued:
             jobs = plural(facts.stats.enqueued, "job")
-            yield Problem(f"no process runs jobs, and {jobs} wait: start forkq", "/busy")
+            yield Problem(f"no process runs jobs: {jobs} waiting, start forkq", "/busy")
         return
     for process in facts.processes:
         if process.silent_for > _SILENT:
@@ -72,11 +72,11 @@ def _queues(facts: Facts) -> Iterator[Problem]:
 
 def _queue(state: QueueState, wait: float, served: list[str]) -> Iterator[Problem]:
     path = f"/queue?{urlencode({'name': state.name})}"
-    what, jobs = f"queue {name(state.name)}", plural(state.size, "job")
+    what, jobs = f"queue {name(state.name)}", f"{plural(state.size, 'job')} waiting"
     if not matches_any(state.name, served):
-        yield Problem(f"{what}: {jobs} for {length(wait)}, and no process serves it", path)
+        yield Problem(f"no process serves {what}: {jobs}, the next for {length(wait)}", path)
     elif state.paused:
-        yield Problem(f"{what} is paused: {jobs} for {length(wait)}", path, urgent=False)
+        yield Problem(f"{what} is paused: {jobs}, the next for {length(wait)}", path, urgent=False)
     elif wait > _BEHIND:
         yield Problem(f"{what} is {length(wait)} behind: {jobs}", path, urgent=False)
 

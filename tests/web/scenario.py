@@ -16,6 +16,7 @@ from forkq.store.deploys import mark
 
 _CLASSES = ("Thumbnail", "SendMail", "Invoice", "SyncStock")
 _HOSTS = {"web-1": (312, 313, 314), "web-2": (77, 78)}
+_WAITING = {"mail": (1214, 724), "reports": (14, 95), "exports": (3, 40), "default": (27, 2.4)}
 _QUEUES = ["critical", "default", "mail", "exports"]
 
 
@@ -23,11 +24,11 @@ def shop(redis: Redis) -> None:
     """Fills the data of the process's client."""
     _history(redis)
     _minutes(redis)
-    for queue, count in {"mail": 1214, "reports": 14, "exports": 3, "default": 27}.items():
+    for queue, (count, waits) in _WAITING.items():
         for number in range(count):
-            _push(queue, number)
+            _push(redis, queue, number, waits * (1 - number / count))
     redis.sadd("queues", "critical")
-    forkq.api.Queue("mail").limit = 5
+    forkq.api.Queue("mail").limit = 6
     forkq.api.Queue("exports").pause()
     for host, pids in _HOSTS.items():
         for at, pid in enumerate(pids):
@@ -38,10 +39,19 @@ def shop(redis: Redis) -> None:
         mark(connection, client.keys, "4f21aae Thumbnails without copies", time.time() - 22 * 60)
 
 
-def _push(queue: str, number: int) -> None:
-    job = _CLASSES[number % 4]
+def _push(redis: Redis, queue: str, number: int, waits: float) -> None:
+    """Queued ``waits`` seconds ago; a push would say now."""
+    redis.sadd("queues", queue)
+    redis.lpush(f"queue:{queue}", json.dumps(_job(queue, number, time.time() - waits)))
+
+
+def _job(queue: str, number: int, at: float) -> dict[str, Any]:
+    stamp = int(at * 1000)
     argument = {"order": 70_000 + number, "to": "ann@example.org", "api_token": "t0p"}
-    default_client.default().push({"class": job, "args": [argument], "queue": queue})
+    return {
+        "class": _CLASSES[number % 4], "args": [argument], "jid": f"{number * 7919**5:024x}"[-24:],
+        "queue": queue, "created_at": stamp, "enqueued_at": stamp, "retry": True,
+    }  # fmt: skip
 
 
 def _history(redis: Redis) -> None:
@@ -64,6 +74,8 @@ def _minutes(redis: Redis) -> None:
             failed = 34 - 4 * (21 - back) if 14 < back <= 21 and at == 0 else back * 31 % (at + 2)
             row = {f"{job}|p": done, f"{job}|f": failed, f"{job}|ms": done * (40 + 30 * at)}
             redis.hset(key, mapping={name: int(value) for name, value in row.items()})
+            times = f"h|{job}-{minute.day}-{minute.hour}:{minute.minute}"
+            redis.bitfield(times).set("u16", f"#{10 + 2 * at}", done).execute()
 
 
 def _process(redis: Redis, host: str, pid: int, busy: int) -> None:
@@ -80,19 +92,21 @@ def _process(redis: Redis, host: str, pid: int, busy: int) -> None:
     redis.hset(identity, mapping=record)
     redis.expire(identity, 60)
     for thread in range(busy):
-        redis.hset(f"{identity}:work", f"t{thread}", json.dumps(_work(pid, thread, now)))
+        work = _work(pid, thread, now)
+        redis.hset(f"{identity}:work", f"t{thread}", json.dumps(work))
+        inflight = f"{{queue:{work['queue']}}}:inflight"
+        redis.hset(inflight, f"{identity}/{thread}", work["payload"])
     redis.expire(f"{identity}:work", 60)
 
 
 def _work(pid: int, thread: int, now: float) -> dict[str, Any]:
-    number = pid + thread
-    job = {
-        "class": _CLASSES[number % 4], "args": [number], "jid": f"{number * 7919**5:024x}"[-24:]
-    }  # fmt: skip
+    number = pid * 10 + thread
+    queue = _QUEUES[number % 4]
+    job = _job(queue, number, now - 200)
     work: dict[str, Any] = {
-        "queue": _QUEUES[number % 4],
+        "queue": queue,
         "payload": json.dumps(job),
-        "run_at": int(now - number * 7919 % (190 if thread == 1 else 14)),
+        "run_at": int(now - number * 7919 % (40 if thread == 1 else 6)),
     }
     if number % 3 == 0:
         work["progress"] = {"done": 40 + number % 50, "total": 120, "note": "rows", "at": now}

@@ -61,17 +61,17 @@ class TestProblems:
 
     def test_jobs_without_any_process(self, web: TestClient) -> None:
         push()
-        assert "no process runs jobs, and 1 job wait" in web.get("/queues").text
+        assert "no process runs jobs: 1 job waiting" in web.get("/queues").text
 
     def test_a_queue_that_no_process_serves(self, web: TestClient, redis: Redis) -> None:
         push("lost")
         beat(redis, "mail")
-        assert "and no process serves it" in web.get("/queues").text
+        assert "no process serves queue lost: 1 job waiting" in web.get("/queues").text
 
     def test_a_pattern_serves_too(self, web: TestClient, redis: Redis) -> None:
         push("tenant-1")
         beat(redis, "tenant-*")
-        assert "no process serves it" not in web.get("/queues").text
+        assert "no process serves queue" not in web.get("/queues").text
 
     def test_a_paused_queue_with_jobs(self, web: TestClient, redis: Redis) -> None:
         push()
@@ -92,7 +92,7 @@ class TestProblems:
         for number in range(6):
             push(f"lost-{number}")
         html = web.get("/queues").text
-        assert html.count("and no process serves it") == 3
+        assert html.count("no process serves queue") == 3
         assert "and 3 problems more" in html
 
 
@@ -193,7 +193,7 @@ class TestBusy:
         html = web.get("/busy").text
         assert "Export" in html
         assert "40 of 120" in html
-        assert "1 min 30 s" in html or "1 min 3" in html
+        assert "1 min 3" in html
         assert "secret argument" not in html
         assert "web-1" in html
 
