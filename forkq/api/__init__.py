@@ -9,11 +9,12 @@ as old as their last heartbeat.
 from __future__ import annotations
 
 from . import cron
-from .entry import Crash, JobEntry, JobEvent
+from .entry import JobEntry
 from .filters import Filter
 from .find import find, is_alive
 from .groups import FailureGroup, FailureGroups, failures
 from .job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, job_set
+from .life import Crash, JobEvent
 from .limits import Limits
 from .lookup import entry
 from .metrics import ClassMetrics, Deploy, Histogram, Metrics, MetricsReport, Point

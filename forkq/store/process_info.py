@@ -35,6 +35,8 @@ class ProcessInfo(msgspec.Struct):
     tag: str | None = ""
     labels: tuple[str, ...] = ()
     version: str = ""
+    # The pid of its master: forkq alone writes it.
+    master: int = 0
 
     @property
     def all_queues(self) -> tuple[str, ...]:

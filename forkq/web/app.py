@@ -10,6 +10,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
+from .facts import Observer
 from .pages import all_routes, navigation
 from .refused import HANDLERS
 from .security import Guard
@@ -30,5 +31,6 @@ def create_app(settings: WebSettings | None = None) -> Starlette:
     )
     app.state.settings = settings
     app.state.navigation = navigation()
+    app.state.observer = Observer()
     app.state.worker = Worker()
     return app

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 _COOKIE: Final = "forkq_message"
 _SECONDS: Final = 60
-_LONGEST: Final = 1000  # characters; a cookie holds 4 KB
+_LONGEST: Final = 300  # characters; a cookie holds 4 KB
 
 
 @dataclass(frozen=True, slots=True)

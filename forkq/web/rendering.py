@@ -30,7 +30,7 @@ def environment() -> jinja2.Environment:
         auto_reload=False,
     )
     made.filters.update(texts.FILTERS)
-    made.globals.update(sparkline=charts.sparkline, area=charts.area, share=charts.share)
+    made.globals.update(sparkline=charts.sparkline, bars=charts.bars, share=charts.share)
     made.globals["parts"] = made.get_template("parts.html").module
     return made
 
@@ -66,5 +66,5 @@ def _values(visit: Visit, view: View) -> dict[str, Any]:
         "url": visit.url,
         "navigation": visit.request.app.state.navigation,
         **view.values,
-        "problems": problems() if found is None else found,
+        "problems": problems(visit.observer.facts()) if found is None else found,
     }

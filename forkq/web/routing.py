@@ -99,6 +99,7 @@ def _act(visit: Visit, name: str, plan: Callable[[Visit], Plan]) -> Response:
         fields = visit.form.without("csrf")
         return page_response(visit, View("confirm.html", {"plan": planned, "fields": fields}))
     done = planned.do()
+    visit.observer.forget()
     _audit(visit, name, done)
     response = RedirectResponse(visit.url(planned.back), 303)
     set_flash(response, done.text, done.undo)

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
+from .facts import Observer
 from .forms import Form
 from .settings import WebSettings
 
@@ -34,6 +35,11 @@ class Visit:
     def settings(self) -> WebSettings:
         settings: WebSettings = self.request.app.state.settings
         return settings
+
+    @property
+    def observer(self) -> Observer:
+        observer: Observer = self.request.app.state.observer
+        return observer
 
     @property
     def user(self) -> str:
@@ -62,8 +68,12 @@ class Visit:
         """The link to a page of this UI, wherever it is mounted. A parameter that is None or ""
         is left out."""
         root = str(self.request.scope.get("root_path", "")).rstrip("/")
+        return f"{root}{self.path_of(path, **query)}"
+
+    def path_of(self, path: str, **query: object) -> str:
+        """As ``url``, for this UI itself: without the path of the mount."""
         given = {name: value for name, value in query.items() if value not in (None, "")}
-        return f"{root}{path}{'?' + urlencode(given) if given else ''}"
+        return f"{path}{'?' + urlencode(given) if given else ''}"
 
     def here(self, **query: object) -> str:
         """The link to this page with some parameters changed."""

@@ -15,6 +15,7 @@ from forkq import default_client
 from forkq.contrib import awaitable
 from forkq.contrib.starlette import lifespan, push
 from tests.redis.proxy import Proxy
+from forkq.store.threads import CallThreads
 from tests.support.server import Server
 
 
@@ -87,8 +88,8 @@ def test_a_redis_that_hangs_does_not_hang_the_loop(server: Server) -> None:
 def test_a_push_that_no_thread_takes_is_not_pushed(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(awaitable, "_THREADS", 1)
-    monkeypatch.setattr(awaitable, "_PATIENCE", 0.1)
+    one = CallThreads(1, patience=0.1, name="forkq push", busy="no thread was free")
+    monkeypatch.setattr(awaitable, "_threads", one)
 
     async def main() -> BaseException | str:
         async with lifespan():

@@ -20,6 +20,7 @@ from tests.support.waiting import wait_until
 PROGRAMS = {"chromium": "chromium", "chromedriver": "chromium-driver"}  # and their packages
 WIDE = 1280, 900
 PHONE = 360, 740
+OFTEN = 0.1  # seconds; each look costs the browser something
 
 
 class Browser:
@@ -57,7 +58,8 @@ class Browser:
 
     def find(self, selector: str) -> WebElement:
         """The first element of a CSS selector; waits for it."""
-        return wait_until(lambda: self.all(selector), what=f"{selector} at {self.path}")[0]
+        what = f"{selector} at {self.path}"
+        return wait_until(lambda: self.all(selector), what=what, every=OFTEN)[0]
 
     def all(self, selector: str) -> list[WebElement]:
         """All elements of a CSS selector, as of now."""
@@ -70,7 +72,12 @@ class Browser:
 
     def wait_text(self, text: str, selector: str = "body") -> None:
         """Waits until an element has that text."""
-        wait_until(lambda: text in self.text(selector), what=f"{text!r} in {self.path}")
+        what = f"{text!r} in {self.path}"
+        wait_until(lambda: text in self.text(selector), what=what, every=OFTEN)
+
+    def wait_path(self, path: str) -> None:
+        """Waits until it is there."""
+        wait_until(lambda: self.path == path, what=path, every=OFTEN)
 
     def press(self, *keys: str) -> None:
         """Presses keys, wherever the focus is."""

@@ -1,0 +1,58 @@
+"""Redis is gone, or slow: the pages say so, and the server goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+import forkq
+from forkq import default_client
+from forkq.web import create_app
+from tests.support.server import Server
+from tests.web.shared import client_of
+
+PAGES = ("/", "/queues", "/queue?name=mail", "/busy", "/search?q=Mail")
+
+
+@pytest.fixture
+def server(own_server: Server) -> Iterator[Server]:
+    forkq.configure(own_server.url)
+    yield own_server
+    default_client.forget()
+
+
+def test_each_page_says_that_redis_is_gone_and_comes_back(server: Server) -> None:
+    with client_of() as web:
+        server.stop()
+        for path in PAGES:
+            answer = web.get(path)
+            assert answer.status_code == 503
+            assert "Redis does not answer" in answer.text
+            assert "Traceback" not in answer.text
+            assert answer.headers["retry-after"]
+        server.start()
+        assert web.get("/queues").status_code == 200
+
+
+def test_a_slow_redis_holds_up_no_other_answer(server: Server) -> None:
+    """More pages wait for Redis than there are threads, and a file is served meanwhile."""
+
+    async def scenario() -> tuple[int, int, list[int]]:
+        transport = httpx2.ASGITransport(create_app(), client=("127.0.0.1", 1))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as web:
+            server.pause()
+            try:
+                waiting = [asyncio.create_task(web.get("/queues")) for _ in range(20)]
+                static = await web.get("/static/forkq.css")
+                done = sum(task.done() for task in waiting)
+            finally:
+                server.resume()
+            return static.status_code, done, [(await task).status_code for task in waiting]
+
+    status, done, statuses = asyncio.run(scenario())
+    assert status == 200
+    assert done == 0
+    assert set(statuses) <= {200, 503}  # a time-out, if this machine stood still
