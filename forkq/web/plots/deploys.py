@@ -41,7 +41,12 @@ def _mark(deploy: Deploy, share: float, height: int, *, named: bool) -> Markup:
     line = element("line", x1=x, x2=x, y1=0, y2=height)
     end = share > 0.8
     label = element(
-        "text", deploy.label[:_LONGEST], x=x, y=10, dx=-4 if end else 4, class_="end" if end else None
+        "text",
+        deploy.label[:_LONGEST],
+        x=x,
+        y=10,
+        dx=-4 if end else 4,
+        class_="end" if end else None,
     )
     tip = tooltip(f"{clock(deploy.at)} UTC: deployed {deploy.label}")
     return element("g", tip, line, *([label] if named else []), class_="deploy")

@@ -70,7 +70,9 @@ def _bar(slot: Slot, start: float, width: float, axis: ValueAxis, time: str) -> 
 
 def _rect(x: str, y: float, width: str, height: float, kind: str) -> Markup:
     tall = max(1.5, height)  # a single failure among a thousand jobs must be seen
-    return element("rect", x=x, y=round(y + height - tall, 2), width=width, height=tall, class_=kind)
+    return element(
+        "rect", x=x, y=round(y + height - tall, 2), width=width, height=tall, class_=kind
+    )
 
 
 def lines(

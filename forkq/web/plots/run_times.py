@@ -22,10 +22,9 @@ def span(seconds: float) -> str:
     """A length of time in the unit that reads best: 20 ms, 2.5 s, 3 min, 2 h, 5 d."""
     if seconds < 1:
         return f"{seconds * 1000:.3g} ms"
-    for size, unit in ((60, "s"), (3600, "min"), (172_800, "h")):
-        if seconds < size * (1 if unit == "s" or unit == "min" or unit == "h" else 1):
-            scale = {"s": 1, "min": 60, "h": 3600}[unit]
-            return f"{seconds / scale:.3g} {unit}"
+    for below, size, unit in ((60, 1, "s"), (3600, 60, "min"), (172_800, 3600, "h")):
+        if seconds < below:
+            return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 86_400:.3g} d"
 
 
@@ -111,7 +110,13 @@ def heat_map(
     height = (last - first) * _ROW
     most = max((count for column in columns for count in column), default=0)
     cells = (
-        _cell(x, len(columns), last - 1 - row, column[row] / most, _told(axis, x, columns, row, bounds))
+        _cell(
+            x,
+            len(columns),
+            last - 1 - row,
+            column[row] / most,
+            _told(axis, x, columns, row, bounds),
+        )
         for x, column in enumerate(columns)
         for row in range(first, last)
         if column[row]
