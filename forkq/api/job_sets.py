@@ -11,12 +11,12 @@ from ..store.find_job import Location
 from ..store.find_job import find as find_job
 from .bulk import Decide, Orders, act, delete, kill
 from .changes import checked_queue, enqueued, moved, retried, set_key
-from .entry import JobEntry, entry_of, score_in
+from .entry import JobEntry, entry_of
 from .filters import EVERY, Filter
 from .groups import FailureGroups, grouped
 from .outcome import OnProgress, Outcome
-from .pages import SelectedPages, SetPages, scan
-from .query import ask_at_once, ask_leniently
+from .pages import SelectedPages, SetPages, scan, selected
+from .query import ask, ask_at_once, ask_leniently
 
 
 class JobSet:
@@ -52,8 +52,7 @@ class JobSet:
         """The jobs that ``where`` names, by score: the first due, or the first dead, comes first.
         Reads more only when they are asked for."""
         if where.keys is not None:
-            found = (self.get(key) for key in where.keys)
-            return (entry for entry in found if entry is not None and where.matches(entry))
+            return (e for e in selected(self.location, where.keys) if where.matches(e))
         return scan(SetPages(self.location, newest_first=newest_first), where)
 
     def page(
@@ -74,15 +73,7 @@ class JobSet:
 
     def get(self, key: str) -> JobEntry | None:
         """The member that had this ``JobEntry.key``; None if it has left, or was changed."""
-        score = score_in(key)
-        if score is None:
-            return None
-        pages = SetPages(self.location)
-        pages.start_at(score)
-        for entry in scan(pages, EVERY):
-            if entry.key == key or entry.score != score:
-                return entry if entry.key == key else None
-        return None
+        return next(selected(self.location, (key,)), None)
 
     def count(self, where: Filter = EVERY) -> int:
         """How many jobs ``where`` names. With a filter, this reads the whole set."""
@@ -162,6 +153,7 @@ class JobSet:
     def clear(self) -> int:
         """Deletes all at once, and frees their memory in the background. Returns how many there
         were. This cannot be undone; ``delete_all(undo=True)`` can."""
+        ask(("ZCARD", self._key))  # raises WrongType: another program's value is not deleted
         [count, _] = ask_at_once(("ZCARD", self._key), ("UNLINK", self._key))
         return int(count)
 
@@ -173,7 +165,7 @@ class JobSet:
         chosen = orders.where.keys
         if chosen is None:
             return act(SetPages(self.location), self.size, decide, orders)
-        return act(SelectedPages(self.location, self.get, chosen), len(chosen), decide, orders)
+        return act(SelectedPages(self.location, chosen), len(chosen), decide, orders)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -11,7 +11,7 @@ from ..store.find_job import Location
 from ..store.scripts import LIST_PAGE, SET_PAGE
 from ..wire.times import now
 from .changes import set_key
-from .entry import JobEntry, entry_of
+from .entry import JobEntry, entry_of, score_in
 from .filters import Filter
 from .query import keys
 
@@ -75,15 +75,12 @@ class SetPages:
 class SelectedPages:
     """Reads those members of a set that have one of these ``JobEntry.key``."""
 
-    __slots__ = ("_get", "_keys", "location", "queue")
+    __slots__ = ("_entries", "location", "queue")
 
-    def __init__(
-        self, location: Location, get: Callable[[str], JobEntry | None], keys: Iterable[str]
-    ) -> None:
+    def __init__(self, location: Location, keys: Iterable[str]) -> None:
         self.location = location
         self.queue = ""
-        self._get = get
-        self._keys = iter(keys)
+        self._entries = selected(location, keys)
 
     @property
     def depth(self) -> int:
@@ -92,14 +89,10 @@ class SelectedPages:
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
-        while chosen := list(islice(self._keys, count)):
-            found = [entry for key in chosen if (entry := self._get(key)) is not None]
-            if found:
-                return found
-        return []
+        return list(islice(self._entries, count))
 
     def removed(self, members: Collection[bytes]) -> None:
-        """Nothing to do: each member is looked up."""
+        """Nothing to do, as in ``SetPages``."""
 
 
 class ListPages:
@@ -145,3 +138,28 @@ def scan(pages: Pages, where: Filter) -> Iterator[JobEntry]:
     while page := pages.next():
         moment = now()
         yield from (entry for entry in page if where.matches(entry, moment))
+
+
+def selected(location: Location, keys: Iterable[str]) -> Iterator[JobEntry]:
+    """Those members of a set that have one of these ``JobEntry.key``."""
+    wanted: dict[float, set[str]] = {}
+    for key in keys:
+        score = score_in(key)
+        if score is not None:
+            wanted.setdefault(score, set()).add(key)
+    for score, chosen in wanted.items():
+        yield from _of_score(location, score, chosen)
+
+
+def _of_score(location: Location, score: float, chosen: set[str]) -> Iterator[JobEntry]:
+    """Those of the members with this score that are chosen; mostly there is only one."""
+    pages, count = SetPages(location), 4
+    pages.start_at(score)
+    while chosen and (page := pages.next(count)):
+        for entry in page:
+            if entry.key in chosen:
+                chosen.discard(entry.key)
+                yield entry
+        if page[-1].score != score:
+            return
+        count = min(PAGE, count * 2)

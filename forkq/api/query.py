@@ -31,10 +31,11 @@ def ask(*commands: Command) -> list[Any]:
 def ask_at_once(*commands: Command) -> list[Any]:
     """The replies to ``commands``, which are done with nothing between them. Raises
     ServerUnavailable."""
-    *_, replies = ask(("MULTI",), *commands, ("EXEC",))
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise reply
+    with default().connection() as connection:
+        *queued, replies = connection.pipeline([("MULTI",), *commands, ("EXEC",)])
+        for reply in (*queued, *(replies if isinstance(replies, list) else [replies])):
+            if isinstance(reply, Exception):
+                raise reply
     return list(replies)
 
 

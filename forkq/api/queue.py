@@ -204,6 +204,7 @@ class Queue:
         leaves the list of queues, as in Sidekiq, until the next push. Jobs in progress go on.
         Returns how many there were. This cannot be undone."""
         name = keys().queue(self.name)
+        ask(("LLEN", name))  # raises WrongType: another program's value is not deleted
         [count, *_] = ask_at_once(
             ("LLEN", name), ("UNLINK", name), ("SREM", keys().queues, self.name)
         )

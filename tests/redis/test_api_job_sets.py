@@ -347,7 +347,7 @@ def test_a_selection_is_found_by_its_keys(redis: Redis) -> None:
     redis.zadd("dead", {failed(str(n)): 5.5 for n in range(500)})
     chosen = [one(DeadSet(), "7").key, one(DeadSet(), "499").key]
     assert all(len(key) == 32 and key.isalnum() for key in chosen)
-    assert jids(list(DeadSet().scan(Filter(keys=chosen)))) == ["7", "499"]
+    assert sorted(jids(list(DeadSet().scan(Filter(keys=chosen))))) == ["499", "7"]
     assert [DeadSet().get("nonsense"), DeadSet().get("f" * 32)] == [None, None]
     outcome = DeadSet().retry_all(Filter(keys=[*chosen, "0" * 32]))
     assert (outcome.total, outcome.seen, outcome.done) == (3, 2, 2)
@@ -382,11 +382,11 @@ def test_a_job_that_fails_again_meanwhile_is_left_alone(redis: Redis) -> None:
     add(redis, "dead", *map(str, range(300)))
 
     def fail_again(outcome: api.Outcome) -> None:
-        add(redis, "dead", f"again{outcome.seen}", score=time.time() + 60)
+        if outcome.seen < 5000:  # else an action that takes them, too, would never end
+            add(redis, "dead", f"again{outcome.seen}", score=time.time() + 60)
 
     outcome = DeadSet().retry_all(progress=fail_again)
-    assert outcome.done == 300
-    assert DeadSet().size == outcome.seen - 300 + (DeadSet().size - (outcome.seen - 300))
+    assert (outcome.matched, outcome.done) == (300, 300)
     assert all(entry.jid.startswith("again") for entry in DeadSet())
 
 
@@ -397,7 +397,7 @@ def test_what_was_deleted_can_be_put_back(redis: Redis) -> None:
     outcome = DeadSet().delete_all(Filter(job="Mail"), undo=True)
     assert (outcome.done, DeadSet().size) == (450, 1)
     kept = redis.keys("forkq:undo:*")
-    assert all(590 < redis.ttl(key) <= 600 for key in kept)
+    assert all(0 < redis.ttl(key) <= 600 for key in kept)
     assert api.undo(outcome.undo).done == 450
     assert redis.zrange("dead", 0, -1, withscores=True) == before
     assert redis.keys("forkq:undo:*") == []
@@ -415,6 +415,10 @@ def test_nothing_is_kept_unless_it_is_asked_for(redis: Redis) -> None:
 def test_clear_deletes_all(redis: Redis) -> None:
     add(redis, "dead", "a", "b")
     assert (DeadSet().clear(), DeadSet().clear(), redis.exists("dead")) == (2, 0, 0)
+    redis.set("dead", "another program's")
+    with pytest.raises(WrongType, match="dead"):
+        DeadSet().clear()
+    assert redis.get("dead") == b"another program's"
 
 
 def test_failures_are_grouped(redis: Redis) -> None:

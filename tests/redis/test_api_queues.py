@@ -15,7 +15,7 @@ from redis import Redis
 import forkq
 from forkq import api, default_client
 from forkq.api import Filter, ProcessSet, Queue, WorkSet, aio
-from forkq.errors import ForkqError, InvalidRule
+from forkq.errors import ForkqError, InvalidRule, WrongType
 from tests.support.server import Server
 
 WHO = "host:17:0123456789ab"
@@ -58,7 +58,7 @@ def beat(redis: Redis, identity: str = WHO, **fields: Any) -> None:
         "info": json.dumps(info), "busy": 0, "beat": time.time(), "quiet": "false", **fields,
     }  # fmt: skip
     redis.hset(identity, mapping=record)
-    redis.expire(identity, 60)
+    redis.expire(identity, 600)
 
 
 def jids(entries: Any) -> list[str]:
@@ -196,6 +196,9 @@ def test_clear_empties_a_queue(redis: Redis) -> None:
 def test_a_damaged_queue_is_empty(redis: Redis) -> None:
     redis.set("queue:mail", "x")
     assert (list(Queue("mail")), Queue("mail").page(), Queue("mail").find("a")) == ([], [], None)
+    with pytest.raises(WrongType, match="queue:mail"):
+        Queue("mail").clear()
+    assert redis.get("queue:mail") == b"x"
 
 
 # Why a queue does not drain
@@ -254,7 +257,7 @@ def test_processes_are_grouped_by_master(redis: Redis) -> None:
     first, second = ProcessSet().trees()
     assert (first.hostname, first.master, len(first.processes)) == ("b", 9, 2)
     assert (first.rss, first.busy, first.concurrency) == (30, 1, 4)
-    assert second.silent_for == pytest.approx(40, abs=10)
+    assert first.silent_for < 39 <= second.silent_for < 1000
     assert len(ProcessSet()) == 3
     found = ProcessSet().get(WHO)
     assert found is not None
