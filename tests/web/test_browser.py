@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from redis import Redis
 
 import forkq
 from tests.support.documents import ROOT
 from tests.support.waiting import wait_until
-from tests.web.browser import PHONE, Browser
+from tests.web.browser import PHONE, WIDE, Browser
+from tests.web.scenario import shop
 from tests.web.shared import HOSTILE
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -34,15 +36,18 @@ def test_a_page_fits_a_phone_in_the_dark_and_in_the_light(browser: Browser, path
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_axe_finds_nothing_serious(browser: Browser, path: str) -> None:
+def test_axe_finds_nothing_serious(browser: Browser, redis: Redis, path: str) -> None:
     if not AXE.exists():
         pytest.skip("needs axe-core from npm: make test-deps")
-    push()
+    shop(redis)
     browser.open(path)
+    browser.wait_text("no process serves", "#problems")
     browser.run(AXE.read_text())
-    found = browser.run("return axe.run().then((all) => all.violations)")
-    serious = [one for one in found if one["impact"] in {"serious", "critical"}]
-    assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == []
+    for scheme in ("light", "dark"):
+        browser.look(WIDE, scheme)
+        found = browser.run("return axe.run().then((all) => all.violations)")
+        serious = [one for one in found if one["impact"] in {"serious", "critical"}]
+        assert [(scheme, one["id"], one["nodes"][0]["html"]) for one in serious] == []
 
 
 def test_an_action_acts_in_redis(browser: Browser) -> None:
