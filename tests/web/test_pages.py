@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -86,6 +87,16 @@ class TestProblems:
     def test_a_silent_process(self, web: TestClient, redis: Redis) -> None:
         beat(redis, "mail", beat=time.time() - 45)
         assert "process 77 on web-1 is silent for 4" in web.get("/queues").text
+
+    def test_a_class_that_fails_more_than_it_did(self, web: TestClient, redis: Redis) -> None:
+        now = datetime.now(timezone.utc)
+        for back, failed in ((2, 30), (25, 4), (40, 5)):
+            minute = now - timedelta(minutes=back)
+            key = f"j|{minute:%y%m%d}|{minute.hour}:{minute:%M}"
+            redis.hset(key, mapping={"Bad|p": 50, "Bad|f": failed, "Fine|p": 50, "Fine|f": 15})
+        html = web.get("/queues").text
+        assert "30 runs of Bad failed in 10 min, 9 in the 50 min before" in html
+        assert "runs of Fine" not in html
 
     def test_only_the_worst_three_are_named(self, web: TestClient, redis: Redis) -> None:
         beat(redis, "mail")
