@@ -85,8 +85,7 @@ class Client:
         self.keys = Keys(prefix)
         self._rules = rules
         self._strict = strict_args
-        # How many dead jobs are kept, and for how many days: those that forkq.api buries drop others.
-        self.dead_bounds: tuple[int, float] = (10_000, 180.0)
+        self.dead_bounds = (10_000, 180.0)  # dead jobs that are kept, and days: for forkq.api
         # Told of the queues of each push that Redis has taken.
         self.pushed_to: Callable[[Iterable[str]], None] | None = None
         self._bounds = (max_payload_size, max_nesting)

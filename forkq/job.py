@@ -33,7 +33,7 @@ R = TypeVar("R")
 OPTIONS: Final = frozenset(
     {
         *("queue", "retry", "dead", "backtrace", "retry_queue", "retry_for", "tags", "log_level"),
-        *("on_crash", "crashes", "timeout", "hard_timeout"),
+        *("on_crash", "crashes", "timeout", "hard_timeout", "secret"),
     }
 )
 

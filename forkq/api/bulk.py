@@ -12,12 +12,12 @@ from .changes import DELETED, DONE, GONE, REFUSED, Change, Kept, apply, killed
 from .entry import JobEntry
 from .filters import Filter
 from .outcome import OnProgress, Outcome
-from .pages import PAGE, Pages
+from .pages import Pages
 from .query import server_now
 
 # Removing from the middle of a list, Redis reads all entries from the end on: so many at most in
 # one step.
-_MOST_READ: Final = 50_000
+_MOST_READ: Final = 20_000
 
 # What to do with a job. Raises MalformedPayload or InvalidJob if that cannot be done with it.
 Decide: TypeAlias = "Callable[[JobEntry], Change]"
@@ -51,7 +51,7 @@ def act(pages: Pages, total: int, decide: Decide, orders: Orders) -> Outcome:
             outcome, seen=outcome.seen + len(page), matched=outcome.matched + len(meant)
         )
         if not orders.dry_run:
-            for part in _parts(pages, meant, outcome.seen):
+            for part in _parts(pages, meant):
                 kept = Kept(token, number) if token else None
                 outcome = _do(pages, part, decide, outcome, kept)
                 number += 1
@@ -68,9 +68,9 @@ def _is_meant(entry: JobEntry, orders: Orders, begun: float) -> bool:
     return entry.queue != orders.not_in and orders.where.matches(entry, begun)
 
 
-def _parts(pages: Pages, entries: list[JobEntry], seen: int) -> Iterator[list[JobEntry]]:
+def _parts(pages: Pages, entries: list[JobEntry]) -> Iterator[list[JobEntry]]:
     """The entries in steps that do not delay the server's other clients."""
-    size = max(1, _MOST_READ // seen) if pages.location == "queued" else PAGE
+    size = max(1, _MOST_READ // (pages.depth + 1))
     for start in range(0, len(entries), size):
         yield entries[start : start + size]
 

@@ -86,7 +86,10 @@ class MetricsReport:
     @property
     def total(self) -> ClassMetrics:
         """All classes together, under the name ""."""
-        rows = zip(*(each.points for each in self.classes), strict=True)
+        nothing = tuple(
+            _points({}, self.begins, self.step, int(self.ends - self.begins) // self.step)
+        )
+        rows = zip(nothing, *(each.points for each in self.classes), strict=True)
         return ClassMetrics("", tuple(map(_sum, rows)))
 
 

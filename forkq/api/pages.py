@@ -27,6 +27,10 @@ class Pages(Protocol):
     location: Location
     queue: str
 
+    @property
+    def depth(self) -> int:
+        """How many entries Redis reads to find one of the last page."""
+
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
 
@@ -44,6 +48,11 @@ class SetPages:
         self.queue = ""
         self._direction = "down" if newest_first else "up"
         self._after: tuple[Any, Any] = ("", "")
+
+    @property
+    def depth(self) -> int:
+        """A set finds each member by itself."""
+        return 0
 
     def start_at(self, score: float) -> None:
         """The next page begins with the members of that score."""
@@ -76,6 +85,11 @@ class SelectedPages:
         self._get = get
         self._keys = iter(keys)
 
+    @property
+    def depth(self) -> int:
+        """As in ``SetPages``."""
+        return 0
+
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
         while chosen := list(islice(self._keys, count)):
@@ -102,6 +116,11 @@ class ListPages:
         # The last page, and what stood in its place before it was read.
         self._page: list[bytes] = []
         self._before: tuple[int, bytes] = (offset, b"")
+
+    @property
+    def depth(self) -> int:
+        """All from the end on."""
+        return self._read
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""

@@ -14,8 +14,8 @@ import forkq
 from forkq import default_client
 from forkq.contrib import awaitable
 from forkq.contrib.starlette import lifespan, push
-from tests.redis.proxy import Proxy
 from forkq.store.threads import CallThreads
+from tests.redis.proxy import Proxy
 from tests.support.server import Server
 
 

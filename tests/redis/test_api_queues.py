@@ -1,4 +1,4 @@
-"""The API reads queues while they move, acts on queued jobs, and says why a queue does not drain."""
+"""The API reads queues while they move, acts on their jobs, and says why one does not drain."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from redis import Redis
 import forkq
 from forkq import api, default_client
 from forkq.api import Filter, ProcessSet, Queue, WorkSet, aio
-from forkq.errors import ForkqError, InvalidRule, ServerUnavailable
+from forkq.errors import ForkqError, InvalidRule
 from tests.support.server import Server
-from tests.support.waiting import wait_until
 
 WHO = "host:17:0123456789ab"
 
@@ -88,7 +87,7 @@ def test_a_scan_from_the_next_one_on_misses_no_job(redis: Redis, between: str) -
         "fetched": lambda n: fetched(redis, 150),
         "pushed": lambda n: push(redis, *(f"new{n}-{m}" for m in range(50 if n < 700 else 0)), "x"),
         "returned": lambda n: redis.rpush("queue:mail", job(f"back{n}")),
-        "deleted": lambda n: redis.lrem("queue:mail", 0, job(n - 50)),
+        "deleted": lambda n: redis.lrem("queue:mail", 0, job(n - 50).decode()),
         "all fetched": lambda n: fetched(redis, 400),
     }
     seen = []
@@ -160,7 +159,8 @@ def test_an_action_beside_a_fetch_neither_loses_nor_doubles(redis: Redis) -> Non
 
     def fetch() -> None:
         while not stop.is_set():
-            taken.extend(redis.rpop("queue:mail", 3) or ())
+            some: Any = redis.rpop("queue:mail", 3)
+            taken.extend(some or ())
 
     thread = threading.Thread(target=fetch)
     thread.start()

@@ -50,6 +50,6 @@ while left > 0 and bytes_left > 0 do
     found[#found + 1] = entry
     bytes_left = bytes_left - #entry
   end
-  read, left, step = read + #part, left - #part, math.min(256, step * 2)
+  read, left, step = read + #part, left - #part, math.min(64, step * 2)
 end
 return found

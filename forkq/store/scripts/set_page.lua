@@ -47,14 +47,19 @@ if score ~= '' then
   at = up and (there and before + 1 or before) or before - 1
 end
 
--- One by one, because the size of a member is only known once it was read.
-local found, bytes_left = {}, tonumber(ARGV[5])
-for _ = 1, tonumber(ARGV[4]) do
-  if at < 0 or bytes_left <= 0 then break end
-  local pair = redis.call('ZRANGE', KEYS[1], at, at, 'WITHSCORES')
-  if not pair[1] then break end
-  found[#found + 1], found[#found + 2] = pair[1], pair[2]
-  bytes_left = bytes_left - #pair[1]
-  at = up and at + 1 or at - 1
+local found, bytes_left, left = {}, tonumber(ARGV[5]), tonumber(ARGV[4])
+local step = 4 -- doubles as long as the members are small
+while left > 0 and bytes_left > 0 and at >= 0 do
+  local count, part = math.min(step, left), nil
+  if up then
+    part = redis.call('ZRANGE', KEYS[1], at, at + count - 1, 'WITHSCORES')
+  else
+    part = redis.call('ZRANGE', KEYS[1], size - 1 - at, size - 2 - at + count, 'REV', 'WITHSCORES')
+  end
+  if #part == 0 then break end
+  for i = 1, #part do found[#found + 1] = part[i] end
+  for i = 1, #part, 2 do bytes_left = bytes_left - #part[i] end
+  at, left = up and at + count or at - count, left - count
+  step = math.min(64, step * 2)
 end
 return found
