@@ -56,7 +56,7 @@ def test_a_slow_redis_holds_up_no_other_answer(server: Server) -> None:
 
     status, done, statuses = asyncio.run(scenario())
     assert status == 200
-    assert done == 0
+    assert done < len(statuses)  # each waits for Redis, at most until its time-out
     assert set(statuses) <= {200, 503}  # a time-out, if this machine stood still
 
 
