@@ -143,6 +143,7 @@ def test_the_keyboard_is_enough(browser: Browser) -> None:
     browser.open("/")
     browser.press("g", "q")
     browser.wait_path("/queues")
+    browser.wait_text("mail", "tbody th")  # the facts may be those of the test before
     browser.press("j", "ENTER")
     browser.wait_path("/queue?name=mail")
     browser.press("g", "b")
