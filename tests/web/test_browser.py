@@ -89,6 +89,7 @@ def test_what_changes_is_shown_without_a_reload(browser: Browser) -> None:
 def test_the_focus_stays_where_it_is(browser: Browser) -> None:
     push()
     browser.open("/queues")
+    browser.wait_text("Pause", "td .actions")
     browser.run("document.querySelector('td button').focus()")
     push()
     browser.wait_text("2", "td.number")
@@ -158,6 +159,7 @@ def test_the_keyboard_is_enough(browser: Browser) -> None:
 def test_a_button_is_reached_and_pressed_by_tab(browser: Browser) -> None:
     push()
     browser.open("/queues")
+    browser.wait_text("Pause", "td .actions")
     for _ in range(30):
         browser.press("TAB")
         if browser.run("return document.activeElement.innerText") == "Pause":
