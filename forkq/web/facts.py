@@ -14,7 +14,8 @@ from ..api.query import ask_leniently
 
 _FRESH: Final = 1.0  # seconds
 _SHARE: Final = 0.1  # of the time may go into asking
-_DAMAGE_EVERY: Final = 10.0  # seconds
+_SLOW: Final = 5.0  # seconds between two looks at what changes slowly, or costs more
+_MINUTES: Final = 60
 _SAMPLES: Final = 300
 _SAMPLE_EVERY: Final = 2.0  # seconds
 
@@ -33,6 +34,14 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowFacts:
+    """What is asked less often: damaged keys, and the figures of the last hour by minute."""
+
+    damaged: tuple[str, ...]
+    hour: api.MetricsReport
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """The cluster as of ``at`` (epoch seconds)."""
 
@@ -40,9 +49,9 @@ class Facts:
     stats: api.Stats
     states: tuple[api.QueueState, ...]
     processes: tuple[api.Process, ...]
-    damaged: tuple[str, ...]
     has_leader: bool
     memory: Memory
+    slow: SlowFacts
 
     @property
     def threads(self) -> int:
@@ -62,7 +71,7 @@ class Observer:
         self._next_at = float("-inf")
         self._facts: Facts | None = None
         self._look_at = float("-inf")
-        self._damaged: tuple[str, ...] = ()
+        self._slow: SlowFacts | None = None
         self._sampled_at = float("-inf")
         self._sizes: dict[str, deque[tuple[float, int]]] = {}
 
@@ -72,17 +81,17 @@ class Observer:
             begin = time.monotonic()
             if self._facts is None or begin >= self._next_at:
                 self._facts = None
-                self._facts = _ask(self._damaged_keys(begin))
+                self._facts = _ask(self._slow_facts(begin))
                 end = time.monotonic()
                 self._next_at = end + max(_FRESH, (end - begin) / _SHARE)
                 self._sample(self._facts, end)
             return self._facts
 
-    def _damaged_keys(self, now: float) -> tuple[str, ...]:
-        if now >= self._look_at:
-            self._damaged = tuple(api.damaged_keys())
-            self._look_at = now + _DAMAGE_EVERY
-        return self._damaged
+    def _slow_facts(self, now: float) -> SlowFacts:
+        if self._slow is None or now >= self._look_at:
+            self._slow = SlowFacts(tuple(api.damaged_keys()), api.Metrics().over(_MINUTES))
+            self._look_at = now + _SLOW
+        return self._slow
 
     def forget(self) -> None:
         """After an action: the next page shows what it did."""
@@ -107,15 +116,15 @@ class Observer:
             samples.append((facts.at, state.size))
 
 
-def _ask(damaged: tuple[str, ...]) -> Facts:
+def _ask(slow: SlowFacts) -> Facts:
     return Facts(
         at=time.time(),
         stats=api.stats(),
         states=tuple(api.queues()),
         processes=tuple(api.processes()),
-        damaged=damaged,
         has_leader=cron.has_leader(),
         memory=_memory(),
+        slow=slow,
     )
 
 

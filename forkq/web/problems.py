@@ -17,6 +17,9 @@ _MOST: Final = 3
 _BEHIND: Final = 300.0  # seconds that a job may wait
 _SILENT: Final = 30.0  # seconds without a heartbeat
 _FULL: Final = 0.9
+_LATELY: Final = 10  # minutes
+_MANY: Final = 20  # failures in that time
+_SURGE: Final = 5  # times as many as before
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ def _redis(facts: Facts) -> Iterator[Problem]:
 
 
 def _damage(facts: Facts) -> Iterator[Problem]:
-    for key in facts.damaged:
+    for key in facts.slow.damaged:
         yield Problem(f"{name(key)} is damaged: {about(key)['remedy']}")
 
 
@@ -61,6 +64,18 @@ def _processes(facts: Facts) -> Iterator[Problem]:
             yield Problem(f"{who} is silent for {length(process.silent_for)}", "/busy")
     if not facts.has_leader and any(process.master for process in facts.processes):
         yield Problem("no clock leads: nothing scheduled or retried becomes due", "/busy")
+
+
+def _failures(facts: Facts) -> Iterator[Problem]:
+    """A class that fails much more often than it did."""
+    for one in facts.slow.hour.classes:
+        before = [point.failed for point in one.points[:-_LATELY]]
+        failed, earlier = sum(point.failed for point in one.points[-_LATELY:]), sum(before)
+        usual = earlier / max(1, len(before)) * _LATELY
+        if failed >= _MANY and failed > _SURGE * usual:
+            runs = plural(failed, "run")
+            rest = f"{earlier:,} in the {len(before)} min before"
+            yield Problem(f"{runs} of {name(one.job)} failed in {_LATELY} min, {rest}", "/retries")
 
 
 def _queues(facts: Facts) -> Iterator[Problem]:
@@ -82,5 +97,5 @@ def _queue(state: QueueState, wait: float, served: list[str]) -> Iterator[Proble
 
 
 _CHECKS: Final[tuple[Callable[[Facts], Iterator[Problem]], ...]] = (
-    _redis, _damage, _processes, _queues
+    _redis, _damage, _processes, _failures, _queues
 )  # fmt: skip

@@ -13,8 +13,6 @@ from markupsafe import Markup
 from ..wire.printable import cut, printable
 
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-_SECRET: Final = ("password", "passwd", "secret", "token", "api_key", "apikey", "authorization")
-_MASK: Final = "•••"
 _LONGEST_ARGS: Final = 200
 _SHORT_ID: Final = 10
 
@@ -76,23 +74,12 @@ def short_id(text: str) -> Markup:
 
 
 def arguments(args: Any, longest: int = _LONGEST_ARGS) -> Markup:
-    """Arguments as JSON in a box of their own, cut, with secrets masked."""
-    text = json.dumps(masked(args), ensure_ascii=False, default=str)
+    """Arguments as JSON in a box of their own, cut. ``JobEntry.args`` has masked its secrets."""
+    try:
+        text = json.dumps(args, ensure_ascii=False, default=str)
+    except RecursionError:
+        text = "(nested too deeply to be shown)"
     return Markup('<code class="args">{}</code>').format(printable(cut(text, longest)))
-
-
-def masked(value: Any, depth: int = 0) -> Any:
-    """``value`` with the values of keys such as "password" replaced."""
-    if depth > 20:
-        return "…"
-    if isinstance(value, dict):
-        return {
-            k: _MASK if any(s in str(k).lower() for s in _SECRET) else masked(v, depth + 1)
-            for k, v in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [masked(item, depth + 1) for item in value]
-    return value
 
 
 def plural(number: int, word: str, words: str = "") -> str:
@@ -109,7 +96,6 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "args": arguments,
     "count": count,
     "length_of_time": length,
-    "masked": masked,
     "memory": size,
     "name": name,
     "plural": plural,

@@ -76,8 +76,9 @@ class Browser:
         wait_until(lambda: text in self.text(selector), what=what, every=OFTEN)
 
     def wait_path(self, path: str) -> None:
-        """Waits until it is there."""
-        wait_until(lambda: self.path == path, what=path, every=OFTEN)
+        """Waits until it is there, and the page with its script is loaded."""
+        loaded = "return document.readyState === 'complete'"
+        wait_until(lambda: self.path == path and self.run(loaded), what=path, every=OFTEN)
 
     def press(self, *keys: str) -> None:
         """Presses keys, wherever the focus is."""

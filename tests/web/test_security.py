@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from redis import Redis
 from starlette.requests import HTTPConnection
 from starlette.testclient import TestClient
 
@@ -238,6 +239,28 @@ class TestHostileData:
             html = web.get(path).text
             assert "<img src=x" not in html
             assert "<script>" not in html
+
+    @pytest.mark.parametrize(
+        "payload",
+        [
+            b"no json \xff\x00\x1b[31m",
+            b"[1]",
+            b'{"class": null, "args": 1, "jid": 5, "enqueued_at": "x"}',
+            rb'{"class": "\ud800", "args": ["\ud800"], "jid": "\ud800\u0000", "queue": "\udfff"}',
+            b'{"class": "A", "args": ' + b"[" * 900 + b"]" * 900 + b', "jid": "a"}',
+            b'{"class": "A", "args": ["' + b"x" * 1_000_000 + b'"], "jid": "b"}',
+            b'{"class": "A", "args": [], "jid": "c", "enqueued_at": 1e300, "created_at": -1e300}',
+        ],
+        ids=["bytes", "array", "types", "surrogates", "deep", "large", "times"],
+    )
+    def test_no_payload_breaks_a_page(self, web: TestClient, redis: Redis, payload: bytes) -> None:
+        redis.sadd("queues", "bad")
+        redis.lpush("queue:bad", payload)
+        redis.zadd("dead", {payload: 1})
+        for path in ("/", "/queues", "/queue?name=bad", "/busy", "/search?q=A"):
+            answer = web.get(path)
+            assert answer.status_code == 200
+            assert len(answer.text) < 100_000
 
     def test_a_message_in_a_cookie_is_escaped_and_shown_once(self, web: TestClient) -> None:
         forkq.default_client.default().push({"class": "A", "args": [], "queue": "<b>x</b>"})

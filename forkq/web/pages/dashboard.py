@@ -16,14 +16,13 @@ from ..visit import View, Visit
 ORDER: Final = 10
 NAV: Final = NavItem("Dashboard", "/", "h")
 
-_MINUTES: Final = 60
 _RANGES: Final = (7, 30, 90)  # days of the history
 _MOST_QUEUES: Final = 8
 
 
 def dashboard(visit: Visit) -> View:
     facts = visit.observer.facts()
-    report = api.Metrics().over(_MINUTES)
+    report = facts.slow.hour
     points = report.total.points
     days = visit.number("days", 30, 365) or 30
     return View(
