@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from markupsafe import Markup
 
+from ...api import Deploy
 from .axes import TimeAxis, clock
 from .svg import element, joined, percent, tooltip
 
 _LONGEST: Final = 24
 _MOST: Final = 40
 _APART: Final = 0.12  # labels nearer than this to the one before would cover it
-
-
-@dataclass(frozen=True, slots=True)
-class Deploy:
-    """``label`` was deployed at ``at``, epoch seconds."""
-
-    at: float
-    label: str
 
 
 def marks(deploys: Iterable[Deploy], axis: TimeAxis, height: int) -> Markup:

@@ -8,8 +8,9 @@ from typing import Final, TypeAlias
 
 from markupsafe import Markup
 
+from ...api import Deploy
 from .axes import LABELS, TimeAxis, ValueAxis, clock
-from .deploys import Deploy, marks
+from .deploys import marks
 from .svg import chart, element, joined, percent, stretched, tooltip
 
 Label: TypeAlias = Callable[[float], str]
@@ -20,10 +21,10 @@ _GAP: Final = 0.15  # of a slot, between two bars
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What was counted in one slot of time: ``good`` in the bar's foot, ``bad`` on top of it."""
+    """What was counted in one slot of time: ``good`` in the bar's foot, ``failed`` on top of it."""
 
     good: int
-    bad: int = 0
+    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,13 @@ def bars(
     slots: Sequence[Slot], axis: TimeAxis, *, summary: str, deploys: Sequence[Deploy] = ()
 ) -> Markup:
     """One bar for each slot of ``axis``."""
-    upward = ValueAxis.over(max((one.good + one.bad for one in slots), default=0), _HEIGHT)
+    upward = ValueAxis.over(max((one.good + one.failed for one in slots), default=0), _HEIGHT)
     width = 1 / max(1, len(slots))
     step = (axis.end - axis.start) * width
     drawn = (
         _bar(one, at * width, width, upward, clock(axis.start + at * step))
         for at, one in enumerate(slots)
-        if one.good or one.bad
+        if one.good or one.failed
     )
     return chart(
         summary,
@@ -58,13 +59,13 @@ def bars(
 
 
 def _bar(slot: Slot, start: float, width: float, axis: ValueAxis, time: str) -> Markup:
-    middle, top = axis.y(slot.good), axis.y(slot.good + slot.bad)
+    middle, top = axis.y(slot.good), axis.y(slot.good + slot.failed)
     x, wide = percent(start + width * _GAP / 2), percent(width * (1 - _GAP))
-    parts = [tooltip(f"{time} UTC: {slot.good:,} done, {slot.bad:,} failed")]
+    parts = [tooltip(f"{time} UTC: {slot.good:,} done, {slot.failed:,} failed")]
     if slot.good:
         parts.append(_rect(x, middle, wide, axis.height - middle, "good"))
-    if slot.bad:
-        parts.append(_rect(x, top, wide, middle - top, "bad"))
+    if slot.failed:
+        parts.append(_rect(x, top, wide, middle - top, "failed"))
     return element("g", *parts)
 
 

@@ -7,8 +7,9 @@ from typing import Final
 
 from markupsafe import Markup
 
+from ...api import Deploy
 from .axes import LABELS, TimeAxis, ValueAxis, clock
-from .deploys import Deploy, marks
+from .deploys import marks
 from .svg import chart, element, joined, percent, tooltip
 
 _HEIGHT: Final = 160
