@@ -16,6 +16,11 @@ from .worker import TooBusy
 
 _RETRY_AFTER: Final = "5"  # seconds
 
+_GOES_ON: Final = (
+    "This action takes long: it goes on. Do not start it again.",
+    "Look at the list again in a while. The log of forkq web says when it is done.",
+)
+
 
 class Refused(Exception):
     """A page that cannot be shown: the status, what is wrong, and the remedy."""
@@ -57,6 +62,8 @@ async def _server_refused(request: Request, error: Any) -> Response:
 
 
 async def _busy(request: Request, error: Any) -> Response:
+    if getattr(request.state, "acting", False):
+        return _page(request, 202, *_GOES_ON)
     response = _page(
         request, 503, "This page took too long.", "Redis is slow, or there are many visitors."
     )

@@ -18,11 +18,12 @@ from .live import stream, wants_live
 from .refused import Refused
 from .rendering import page_response
 from .visit import View, Visit
-from .worker import Worker
+from .worker import PATIENCE, Worker
 
 PageFunction: TypeAlias = "Callable[[Visit], View | Response]"
 
 _AUDIT: Final = logging.getLogger("forkq.web.audit")
+ACTION_PATIENCE: Final = 55.0  # seconds; many a proxy cuts a connection after 60
 _MOST_JIDS: Final = 1000  # in one line of the audit log
 
 
@@ -78,14 +79,16 @@ def action(path: str, name: str, plan: Callable[[Visit], Plan]) -> Route:
 
     async def serve(request: Request) -> Response:
         visit = Visit(request, await read_form(request))
-        return await _in_thread(visit, lambda: _act(visit, name, plan))
+        return await _in_thread(visit, lambda: _act(visit, name, plan), ACTION_PATIENCE)
 
     return Route(path, serve, methods=["POST"], name=path)
 
 
-async def _in_thread(visit: Visit, make: Callable[[], Response]) -> Response:
+async def _in_thread(
+    visit: Visit, make: Callable[[], Response], patience: float = PATIENCE
+) -> Response:
     worker: Worker = visit.request.app.state.worker
-    return await worker.run(make)
+    return await worker.run(make, patience)
 
 
 def _shown(visit: Visit, made: View | Response) -> Response:
@@ -98,6 +101,7 @@ def _act(visit: Visit, name: str, plan: Callable[[Visit], Plan]) -> Response:
     if planned.ask and not visit.form.get("confirmed"):
         fields = visit.form.without("csrf")
         return page_response(visit, View("confirm.html", {"plan": planned, "fields": fields}))
+    visit.request.state.acting = True
     done = planned.do()
     visit.observer.forget()
     _audit(visit, name, done)

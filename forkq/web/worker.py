@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 # Below the connections of the default pool, so that no thread waits for a connection.
 THREADS: Final = 8
-_PATIENCE: Final = 15.0  # seconds for a page, its wait for a thread included
+PATIENCE: Final = 15.0  # seconds for a page, its wait for a thread included
 
 
 class TooBusy(Exception):
@@ -25,12 +25,13 @@ class Worker:
     def __init__(self) -> None:
         self._limiter: anyio.CapacityLimiter | None = None
 
-    async def run(self, call: Callable[[], T]) -> T:
-        """What ``call`` returns, from a thread. Raises TooBusy."""
+    async def run(self, call: Callable[[], T], patience: float = PATIENCE) -> T:
+        """What ``call`` returns, from a thread. Raises TooBusy after ``patience`` seconds; a call
+        that has begun goes on then."""
         if self._limiter is None:  # made inside of the event loop
             self._limiter = anyio.CapacityLimiter(THREADS)
         try:
-            with anyio.fail_after(_PATIENCE):
+            with anyio.fail_after(patience):
                 return await anyio.to_thread.run_sync(
                     call, limiter=self._limiter, abandon_on_cancel=True
                 )

@@ -19,6 +19,17 @@ _HOSTS = {"web-1": (312, 313, 314), "web-2": (77, 78)}
 _WAITING = {"mail": (1214, 724), "reports": (14, 95), "exports": (3, 40), "default": (27, 2.4)}
 _QUEUES = ["critical", "default", "mail", "exports"]
 
+_ERRORS = (
+    ("Timeout", "the mail server did not answer within 10 s"),
+    ("KeyError", "'unit_price'"),
+    ("PIL.UnidentifiedImageError", "cannot identify image file '/data/in/7021.heic'"),
+)
+_BACKTRACE = [
+    "/srv/shop/thumbnails.py:41:in scaled",
+    "/srv/shop/thumbnails.py:18:in perform",
+    "/srv/shop/.venv/lib/python3.12/site-packages/PIL/Image.py:3498:in open",
+]
+
 
 def shop(redis: Redis) -> None:
     """Fills the data of the process's client."""
@@ -33,6 +44,7 @@ def shop(redis: Redis) -> None:
     for host, pids in _HOSTS.items():
         for at, pid in enumerate(pids):
             _process(redis, host, pid, busy=(5, 3, 4)[at])
+    _failed(redis)
     redis.set("forkq:leader", "web-1:312:f00")
     client = default_client.default()
     with client.connection() as connection:
@@ -52,6 +64,24 @@ def _job(queue: str, number: int, at: float) -> dict[str, Any]:
         "class": _CLASSES[number % 4], "args": [argument], "jid": f"{number * 7919**5:024x}"[-24:],
         "queue": queue, "created_at": stamp, "enqueued_at": stamp, "retry": True,
     }  # fmt: skip
+
+
+def _failed(redis: Redis) -> None:
+    """Retrying, dead and scheduled jobs, each with what it failed with."""
+    now = time.time()
+    for number in range(40):
+        at = now - number * 1700 - 40
+        more: dict[str, Any] = {"jid": f"dead-{number}", "retry_count": 24} if number % 3 else {}
+        error, message = _ERRORS[number % 3]
+        job = _job(_QUEUES[number % 4], number, at - 90)
+        failed = {
+            "error_class": error, "error_message": message, "failed_at": int(at * 1000),
+            "retry_count": number % 5, "backtrace": _BACKTRACE, **more,
+        }  # fmt: skip
+        place, score = ("dead", at) if more else ("retry", now + 60 * number + 15)
+        redis.zadd(place, {json.dumps({**job, **failed}): score})
+        later = {**_job("reports", number, now), "jid": f"later-{number}"}
+        redis.zadd("schedule", {json.dumps(later): now + 600 * number + 90})
 
 
 def _history(redis: Redis) -> None:

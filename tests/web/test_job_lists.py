@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+import threading
 import time
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 from redis import Redis
 from starlette.testclient import TestClient
 
+from forkq import api
+from forkq.web import routing
 from tests.support.waiting import wait_until
 from tests.web.browser import Browser
 
@@ -129,6 +133,32 @@ def test_retrying_jobs_are_killed_and_scheduled_ones_moved(web: TestClient, redi
     assert json.loads(raw)["queue"] == "mail"
 
 
+def test_an_action_that_takes_long_goes_on_and_says_so(
+    web: TestClient, redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    go_on, really = threading.Event(), api.DeadSet.retry_all
+    monkeypatch.setattr(routing, "ACTION_PATIENCE", 3.0)
+    monkeypatch.setattr(api.DeadSet, "retry_all", lambda *given: go_on.wait(60) and really(*given))
+    caplog.set_level(logging.INFO, "forkq.web.audit")
+    dead(redis)
+    token = re.search(r'name="csrf" value="([^"]+)"', web.get("/dead").text)
+    assert token is not None
+    form = {"csrf": token[1], "scope": "all", "confirmed": "yes"}
+    answer = web.post("/dead/retry", data=form)
+    go_on.set()
+    assert answer.status_code == 202
+    assert "it goes on" in answer.text
+    wait_until(lambda: "Retried 1 job" in caplog.text, what="the audit line")
+    assert redis.llen("queue:default") == 1
+
+
+def test_a_payload_that_is_no_job_is_found_and_has_its_page(web: TestClient, redis: Redis) -> None:
+    redis.zadd("dead", {b"needle, no JSON": 1.5})
+    link = re.search(r'href="(/job\?[^"]+)"', web.get("/search?q=needle").text)
+    assert link is not None
+    assert "no job that can run" in web.get(link[1].replace("&amp;", "&")).text
+
+
 def test_failures_are_grouped(web: TestClient, redis: Redis) -> None:
     failed(redis, "retry", jid="r")
     dead(redis, jid="d")
@@ -188,3 +218,13 @@ def test_a_job_is_retried_by_keyboard_alone(browser: Browser, redis: Redis) -> N
     browser.press("ENTER")
     browser.wait_text("Retried 2 jobs")
     wait_until(lambda: redis.llen("queue:default") == 2, what="both jobs in their queue")
+
+
+@pytest.mark.xdist_group("browser")
+def test_enter_in_the_queues_field_moves(browser: Browser, redis: Redis) -> None:
+    dead(redis, jid="one")
+    browser.open("/dead")
+    browser.find("tbody input[type=checkbox]").click()
+    browser.find("input[name=to]").send_keys("mail\n")
+    browser.wait_text("Moved 1 job", ".flash")
+    assert redis.llen("queue:mail") == 1
