@@ -76,7 +76,7 @@ def _failed(redis: Redis) -> None:
         job = _job(_QUEUES[number % 4], number, at - 90)
         failed = {
             "error_class": error, "error_message": message, "failed_at": int(at * 1000),
-            "retry_count": number % 5, "backtrace": _BACKTRACE, **more,
+            "retry_count": number % 5, "error_backtrace": _BACKTRACE, **more,
         }  # fmt: skip
         place, score = ("dead", at) if more else ("retry", now + 60 * number + 15)
         redis.zadd(place, {json.dumps({**job, **failed}): score})
@@ -105,7 +105,10 @@ def _minutes(redis: Redis) -> None:
             row = {f"{job}|p": done, f"{job}|f": failed, f"{job}|ms": done * (40 + 30 * at)}
             redis.hset(key, mapping={name: int(value) for name, value in row.items()})
             times = f"h|{job}-{minute.day}-{minute.hour}:{minute.minute}"
-            redis.bitfield(times).set("u16", f"#{10 + 2 * at}", done).execute()
+            slower = at == 0 and back < 22
+            for step, share in enumerate((0.1, 0.45, 0.3, 0.1, 0.04, 0.01)):
+                bucket = 6 + 2 * at + step + 2 * slower
+                redis.bitfield(times).set("u16", f"#{bucket}", round(done * share)).execute()
 
 
 def _process(redis: Redis, host: str, pid: int, busy: int) -> None:

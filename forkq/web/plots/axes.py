@@ -34,17 +34,19 @@ class ValueAxis:
         """Where ``value`` stands, in pixels from the top."""
         return round(self.height * (1 - min(value, self.top) / self.top), 2)
 
-    def grid(self, label: Callable[[float], str]) -> Markup:
-        """Three lines with their values: the top, the middle and the ground."""
-        values = (self.top, self.top / 2)
-        lines = [self._line(value, label(value)) for value in values]
-        ground = element("line", x1=0, x2="100%", y1=self.height, y2=self.height, class_="ground")
-        return joined([*lines, ground])
+    def grid(self) -> Markup:
+        """Lines at the top, in the middle and on the ground, to stand behind what is drawn."""
+        heights = (("grid", 0), ("grid", self.height / 2), ("ground", self.height))
+        return joined(
+            element("line", x1=0, x2="100%", y1=y, y2=y, class_=kind) for kind, y in heights
+        )
 
-    def _line(self, value: float, label: str) -> Markup:
-        y = self.y(value)
-        line = element("line", x1=0, x2="100%", y1=y, y2=y, class_="grid")
-        return joined([line, element("text", label, x=2, y=y + 12, class_="value")])
+    def values(self, label: Callable[[float], str]) -> Markup:
+        """The values of the top and the middle, to stand before what is drawn."""
+        return joined(
+            element("text", label(value), x=2, y=self.y(value) + 12, class_="value")
+            for value in (self.top, self.top / 2)
+        )
 
 
 @dataclass(frozen=True, slots=True)

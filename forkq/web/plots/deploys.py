@@ -8,6 +8,7 @@ from typing import Final
 from markupsafe import Markup
 
 from ...api import Deploy
+from ...wire.printable import cut
 from .axes import TimeAxis, clock
 from .svg import element, joined, percent, tooltip
 
@@ -34,7 +35,7 @@ def _mark(deploy: Deploy, share: float, height: int, *, named: bool) -> Markup:
     end = share > 0.8
     label = element(
         "text",
-        deploy.label[:_LONGEST],
+        cut(deploy.label, _LONGEST),
         x=x,
         y=10,
         dx=-4 if end else 4,

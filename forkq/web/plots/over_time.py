@@ -50,8 +50,9 @@ def bars(
     return chart(
         summary,
         _HEIGHT + LABELS,
-        upward.grid(lambda value: f"{value:,.10g}"),
+        upward.grid(),
         joined(drawn),
+        upward.values(lambda value: f"{value:,.10g}"),
         marks(deploys, axis, _HEIGHT),
         axis.labels(_HEIGHT),
         kind="bars",
@@ -91,8 +92,9 @@ def lines(
     return chart(
         summary,
         _HEIGHT + LABELS,
-        upward.grid(label),
+        upward.grid(),
         stretched(_HEIGHT, *drawn),
+        upward.values(label),
         marks(deploys, axis, _HEIGHT),
         axis.labels(_HEIGHT),
         kind="lines",

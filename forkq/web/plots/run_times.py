@@ -43,8 +43,9 @@ def histogram(counts: Sequence[int], bounds: Sequence[float], *, summary: str) -
     return chart(
         summary,
         _HEIGHT + LABELS,
-        upward.grid(lambda value: f"{value:,.10g}"),
+        upward.grid(),
         joined(drawn),
+        upward.values(lambda value: f"{value:,.10g}"),
         _bounds(first, last, bounds),
         kind="histogram",
     )
