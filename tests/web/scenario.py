@@ -102,7 +102,11 @@ def _minutes(redis: Redis) -> None:
         for at, job in enumerate(_CLASSES):
             done = int(130 + 45 * math.sin(back / 9 + at) + back * 7919 % (17 + at))
             failed = 34 - 4 * (21 - back) if 14 < back <= 21 and at == 0 else back * 31 % (at + 2)
-            row = {f"{job}|p": done, f"{job}|f": failed, f"{job}|ms": done * (40 + 30 * at)}
+            row = {
+                f"{job}|p": done,
+                f"{job}|f": failed,
+                f"{job}|ms": done * (520, 900, 1900, 4100)[at],
+            }
             redis.hset(key, mapping={name: int(value) for name, value in row.items()})
             times = f"h|{job}-{minute.day}-{minute.hour}:{minute.minute}"
             slower = at == 0 and back < 22

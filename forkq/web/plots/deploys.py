@@ -14,7 +14,7 @@ from .svg import element, joined, percent, tooltip
 
 _LONGEST: Final = 24
 _MOST: Final = 40
-_APART: Final = 0.12  # labels nearer than this to the one before would cover it
+_APART: Final = 0.3  # labels nearer than this to the one before would cover it
 
 
 def marks(deploys: Iterable[Deploy], axis: TimeAxis, height: int) -> Markup:
@@ -32,7 +32,7 @@ def marks(deploys: Iterable[Deploy], axis: TimeAxis, height: int) -> Markup:
 def _mark(deploy: Deploy, share: float, height: int, *, named: bool) -> Markup:
     x = percent(share)
     line = element("line", x1=x, x2=x, y1=0, y2=height)
-    end = share > 0.8
+    end = share > 0.5
     label = element(
         "text",
         cut(deploy.label, _LONGEST),
