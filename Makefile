@@ -14,9 +14,11 @@ PIP := -m pip --disable-pip-version-check install -qq
 PYTEST_ARGS ?=
 # What pip cannot bring. redis-server: the server of most deployments, and the only one for Python 3.10.
 # ruby-sidekiq: the other side of the wire format. iproute2, mount, systemd, util-linux: a booted systemd and
-# a second host in namespaces. postgresql: the database of a Django project. python3-venv: the installation that
-# systemd/README.md describes. chromium, chromium-driver: the browser that looks at the web UI.
-DEBIAN := chromium chromium-driver git iproute2 mount postgresql python3-venv redis-server ruby-sidekiq systemd util-linux
+# a second host in namespaces. postgresql: the database of a Django project. prometheus: promtool.
+# python3-venv: the installation that systemd/README.md describes. chromium, chromium-driver: the browser that
+# looks at the web UI.
+DEBIAN := chromium chromium-driver git iproute2 mount postgresql prometheus python3-venv redis-server ruby-sidekiq \
+	systemd util-linux
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -24,10 +24,12 @@ class Account:
         self.waiting: list[PushedJob] = []
         self.lost: list[PushedJob] = []
         for job in pushed:
-            if (folder / job.result).is_file():
+            result = folder / job.result
+            if result.is_file():
                 self.done.append(job)
             elif (found := api.find(job.jid)) is None:
-                self.lost.append(job)
+                # It may have ended just now: a tree that is interrupted is still at work.
+                (self.done if result.is_file() else self.lost).append(job)
             elif found.location == "dead":
                 payload = json.loads(found.payload)
                 self.dead[job] = f"{payload['error_class']}: {payload['error_message']}"

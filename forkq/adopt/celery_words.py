@@ -178,7 +178,8 @@ CELERY: Final = Words(
         "beat_schedule": _EVERY,
         "beat_scheduler": "leave it out: the clock keeps periodic jobs in Redis",
         "worker_concurrency": "write `workers` (processes) and `concurrency` (threads of each)",
-        "worker_prefetch_multiplier": "leave it out: a child fetches a job when a thread is free",
+        "worker_prefetch_multiplier": "leave it out: a child leases ahead what starts within "
+        "milliseconds, and gives back the rest",
         "worker_max_tasks_per_child": "write `max_jobs`",
         "worker_max_memory_per_child": "write `max_memory`, with a unit: Celery's is in KiB",
         "worker_hijack_root_logger": "leave it out: see `takeover` under `[log]`",

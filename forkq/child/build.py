@@ -164,7 +164,7 @@ class Builder:
         lost_leases = LostLeases(self._identity, self._keys, fetcher, self._log)
 
         def snapshot() -> Snapshot:
-            totals = manager.tally(lost_leases.count)
+            totals = manager.tally(lost_leases.count, self._assignment.ended)
             return Snapshot(fetcher.in_flight(), totals, self._is_quiet())
 
         def retry_parked() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -67,9 +67,9 @@ class Manager:
         tallies = [processor.tally for processor in self._processors]
         return sum(tally.processed for tally in tallies), sum(tally.failed for tally in tallies)
 
-    def tally(self, ran_twice: int = 0) -> Totals:
+    def tally(self, ran_twice: int = 0, ended: Mapping[str, int] | None = None) -> Totals:
         """The counts of all processors, by class."""
-        return total([processor.tally for processor in self._processors], ran_twice)
+        return total([processor.tally for processor in self._processors], ran_twice, ended)
 
     def replace_the_dead(self) -> None:
         """Replaces processors with a dead thread; their jobs go back. All the dead are abandoned

@@ -43,6 +43,7 @@ _COMMANDS = {
     "stats": "stats",
     "cron": "cron",
     "limits": "limits",
+    "metrics": "metrics",
     "pause": "pause",
     "resume": "pause",
     "config": "config",

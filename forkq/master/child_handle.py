@@ -103,6 +103,7 @@ class ChildHandle:
     redis_at: float = 0.0
     cut_off_for: float = 0.0
     drain_by: float | None = None
+    carries: dict[str, int] = field(default_factory=dict)
     memory: Memory | None = None
     memory_due: float = 0.0
     measured_at: float = float("-inf")

@@ -238,7 +238,10 @@ class Children:
             child.slot.record_death(child, status.text)
         orderly = left_nothing or (child.report.garbled and code == CLEAN)
         self._forget(child)
-        self._death_log.add(Death(child, status, orderly, was_in_slot, self._goes_on()))
+        death = Death(child, status, orderly, was_in_slot, self._goes_on())
+        if death.counted_as:
+            child.slot.ended[death.counted_as] += 1
+        self._death_log.add(death)
 
     def _was_killed_by_oom(self, child: ChildHandle, code: int) -> bool:
         """Whether the kernel killed it, not the master."""

@@ -68,6 +68,21 @@ class Death:
         child = self.child
         return child.rescued and bool(child.queues) and child.in_progress is None
 
+    @property
+    def counted_as(self) -> str:
+        """``restart|REASON`` or ``crash|REASON``, for the totals in Redis. "" for a child that was
+        replaced before: the replacement is counted."""
+        child, status = self.child, self.status
+        if self.orderly or child.exited_cleanly:
+            return "restart|stopped" if self.replaced else ""
+        if child.frozen and child.killed:
+            return "restart|removed"
+        if not child.was_ready:
+            return "crash|boot"
+        if status.oom:
+            return "crash|oom"
+        return f"crash|{status.text}" if status.code < 0 else "crash|exit"
+
 
 class DeathLog:
     """Writes the one line about each child's end. The traceback of an app that cannot be loaded is

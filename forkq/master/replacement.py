@@ -88,6 +88,7 @@ class Replacements:
         if slot.child is None:  # the old one died, so the slot gets a new one anyway
             self._end(replacement, "done")
             return
+        slot.ended[f"restart|{replacement.why.replace(' ', '_')}"] += 1
         try:
             replacement.new = self._children.fork(slot, quiet=quiet)
         except OSError as error:

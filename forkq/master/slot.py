@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ..config.capsule import Capsule
@@ -31,7 +32,8 @@ class Slot:
 
     ``capsule`` is None for the clock. ``solo``: the child runs one suspect at a time. ``due``
     (monotonic) is when the empty slot may be filled. ``reason``: why the last child did not boot.
-    ``fork_error``: why the system refused the last fork; "" if it did not.
+    ``fork_error``: why the system refused the last fork; "" if it did not. ``ended``: how children
+    of this slot have ended (``Death.counted_as``); the next child adds it to the totals in Redis.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Slot:
     respawns: int = 0
     due: float = 0.0
     reason: str = ""
+    ended: Counter[str] = field(default_factory=Counter)
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -72,9 +75,18 @@ class Slot:
         """The reason without its traceback."""
         return last_line(self.reason)
 
+    def take_ended(self) -> dict[str, int]:
+        """What a child that is about to be forked adds to the totals; the clock adds nothing."""
+        if self.capsule is None:
+            return {}
+        taken, self.ended = dict(self.ended), Counter()
+        return taken
+
     def record_death(self, child: ChildHandle, how: str) -> None:
         """Empties the slot, and computes when it may be filled again."""
         self.child = None
+        if not child.was_ready:
+            self.ended.update(child.carries)  # it has added nothing
         self.reason = child.reason or f"it died with {how} before it was ready"
         lived = time.monotonic() - child.born
         if child.was_ready:

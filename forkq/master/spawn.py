@@ -60,6 +60,7 @@ class Spawner:
         report = Reader[Fact](pipes.report, facts)
         child = ChildHandle(slot, pid, pidfd_of(pid), pipes.control, report, identity)
         child.crash_file, child.deadlines = pipes.crash_file, pipes.deadlines
+        child.carries = dict(assignment.ended)
         return child
 
     def _assignment(self, slot: Slot, pipes: _Pipes, quiet: bool) -> Assignment:
@@ -76,6 +77,7 @@ class Spawner:
             self._number,
             pipes.crash_file,
             pipes.deadlines,
+            slot.take_ended(),
         )
 
     def _fork(self, assignment: Assignment, new_ends: tuple[int, int], fresh: Fixed | None) -> int:

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
@@ -58,7 +59,8 @@ class Assignment:
 
     ``capsule`` is None for the clock. ``quiet``: the tree is quiet, so the child fetches nothing.
     ``number`` counts the master's forks. ``crash_file``, ``deadlines``: descriptors that it
-    shares with the master, see crash_file.py and deadlines.py.
+    shares with the master, see crash_file.py and deadlines.py. ``ended``: how children before it
+    have ended, for the totals in Redis.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Assignment:
     number: int = 0
     crash_file: int | None = None
     deadlines: int | None = None
+    ended: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def solo(self) -> bool:

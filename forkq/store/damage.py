@@ -17,7 +17,7 @@ _BELONGS: Final = tuple(
     for pattern, kind in (
         (r"forkq:cron:runs:", "list"),
         (r"forkq:cron:(origin|claim):|forkq:(place|host|task):", "string"),
-        (r"forkq:(flushed|lost):", "hash"),
+        (r"forkq:(flushed|lost|totals):", "hash"),
         (r"forkq:undo:[0-9a-f]+:\d+$", "list"),
         (r"forkq:undo:", "hash"),
         (r"forkq:(controlled|cron|cron:last|cron:pending)$", "hash"),

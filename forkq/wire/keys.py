@@ -146,6 +146,11 @@ class Keys:
         """Counter: jobs that ended on their host after they had been given to another host."""
         return f"{self.prefix}forkq:stat:ran_twice"
 
+    def totals(self, what: str) -> str:
+        """Hash: what children have counted since the first one, as ``NAME|FIELD``: by class
+        (``jobs``), by queue (``queues``), by the ends of children (``children``)."""
+        return f"{self.prefix}forkq:totals:{what}"
+
     def flushed(self, identity: str) -> str:
         """Hash, expiring after a day: the counts of that child that the counters include."""
         return f"{self.prefix}forkq:flushed:{identity}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from redis import Redis
@@ -16,6 +16,9 @@ from tests.redis.in_process_child import ProcessorThreads
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 LIST, INFLIGHT = "queue:q", "{queue:q}:inflight"
 # The promise is 5 ms and the way to Redis; a machine that is busy with other things is slower.
@@ -37,6 +40,12 @@ class Barrier:
 
     def open(self) -> None:
         self._open.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open()  # else a test that fails waits for it
 
 
 class Look:
@@ -73,6 +82,16 @@ def left(redis: Redis) -> list[int]:
     return [int(payload) for payload in reversed(found)]
 
 
+def wait_left(redis: Redis, numbers: range) -> None:
+    """Waits until these are queued and one job is leased. A child may lease ahead once more before
+    it has seen that its processors start nothing."""
+    wait_until(
+        lambda: left(redis) == list(numbers) and redis.hlen(INFLIGHT) == 1,
+        deadline=SOON,
+        what="the others to go back, in order",
+    )
+
+
 def test_more_is_leased_than_there_are_processors(redis: Redis, slow: Proxy) -> None:
     """So the network is not the bound: 4,000 exchanges of one job each would take 12 s."""
     push(redis, range(4000))
@@ -87,10 +106,9 @@ def test_more_is_leased_than_there_are_processors(redis: Redis, slow: Proxy) -> 
 def test_what_cannot_start_soon_goes_back_in_order(redis: Redis, slow: Proxy) -> None:
     work = Barrier(b"3000")
     push(redis, range(4000))
-    with ProcessorThreads(slow.url, work, concurrency=1) as child:
+    with ProcessorThreads(slow.url, work, concurrency=1) as child, work:
         wait_until(lambda: work.stopped, what="the slow job")
-        wait_until(lambda: redis.hlen(INFLIGHT) == 1, deadline=SOON, what="the others to go back")
-        assert left(redis) == list(range(3001, 4000))
+        wait_left(redis, range(3001, 4000))
         work.open()
         child.wait_runs(4000)
     assert child.order == [str(number).encode() for number in range(4000)]
@@ -99,7 +117,7 @@ def test_what_cannot_start_soon_goes_back_in_order(redis: Redis, slow: Proxy) ->
 def test_an_idle_child_gets_what_a_busy_one_has_leased_ahead(redis: Redis, slow: Proxy) -> None:
     work = Barrier(b"2000", b"2001")
     push(redis, range(2000))
-    with ProcessorThreads(slow.url, work, concurrency=2) as busy:
+    with ProcessorThreads(slow.url, work, concurrency=2) as busy, work:
         busy.wait_runs(1000)
         push(redis, range(2000, 2100))
         wait_until(lambda: work.stopped == 2, what="both slow jobs")
@@ -121,29 +139,24 @@ def test_no_short_job_waits_behind_a_long_one(redis: Redis, slow: Proxy) -> None
     first = ProcessorThreads(slow.url, work, concurrency=4)
     other = ProcessorThreads(slow.url, work, concurrency=4, identity="vm:2:bbbbbbbbbbbb")
     push(redis, range(600))
-    try:
-        with first, other:
-            wait_until(
-                lambda: len(first.order) + len(other.order) == 594,
-                deadline=SOON,
-                what="all short jobs, while the long ones go on",
-            )
-            wait_until(lambda: redis.hlen(INFLIGHT) == 6, deadline=SOON, what="acknowledgements")
-            work.open()
-    finally:
-        work.open()
+    with first, other, work:
+        wait_until(
+            lambda: len(first.order) + len(other.order) == 594,
+            deadline=SOON,
+            what="all short jobs, while the long ones go on",
+        )
+        wait_until(lambda: redis.hlen(INFLIGHT) == 6, deadline=SOON, what="acknowledgements")
     assert sorted(map(int, first.order + other.order)) == list(range(600))
 
 
 def test_what_cannot_start_goes_back_though_a_reply_is_lost(redis: Redis, slow: Proxy) -> None:
     """Redis has put the jobs back, or has not: the child does not know."""
     work = Barrier(b"3000")
-    with ProcessorThreads(slow.url, work, concurrency=1) as child:
+    with ProcessorThreads(slow.url, work, concurrency=1) as child, work:
         slow.cut(PUT_BACK.sha)
         push(redis, range(4000))
         wait_until(lambda: work.stopped, deadline=SOON, what="the slow job")
-        wait_until(lambda: redis.hlen(INFLIGHT) == 1, deadline=SOON, what="the others to go back")
-        assert left(redis) == list(range(3001, 4000))
+        wait_left(redis, range(3001, 4000))
         work.open()
         child.wait_runs(4000)
     assert child.order == [str(number).encode() for number in range(4000)]
@@ -197,7 +210,7 @@ def test_quiet_leases_nothing_more_and_the_rest_goes_back(redis: Redis, slow: Pr
     work = Barrier(b"3000")
     push(redis, range(4000))
     child = ProcessorThreads(slow.url, work, concurrency=1)
-    with child:
+    with child, work:
         wait_until(lambda: work.stopped, what="the slow job")
         child.fetcher.quiet()
         wait_until(lambda: redis.hlen(INFLIGHT) == 1, deadline=SOON, what="the others to go back")

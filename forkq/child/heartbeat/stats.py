@@ -10,32 +10,57 @@ from bisect import bisect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import add
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from ...wire.histogram import BOUNDS
-from ..failure.retry import Decision
+from ...wire.histogram import BOUNDS, WAIT_BOUNDS
+from ...wire.times import seconds as epoch
+from ..failure.retry import Bury, Decision, Drop
 from ..job_run import JobRun
 from ..observers import JobObserver
 
 _SHORT: Final = BOUNDS[0]
+_SHORT_WAIT: Final = WAIT_BOUNDS[0]
 
-# One job class in whole numbers: failures, milliseconds of the successes, successes by bucket.
+# Queues whose waits are counted by name, here and in Redis; all others count as OTHER. A child may
+# serve any number of them: a pattern has a queue for each tenant.
+MOST_QUEUES: Final = 200
+OTHER: Final = "(other)"
+
+# One job class in whole numbers: failures, those of them that are dead, those that were dropped,
+# milliseconds of the successes, successes by bucket. One queue: milliseconds, waits by bucket.
 Row: TypeAlias = "tuple[int, ...]"
 
 
 @dataclass(slots=True)
 class Figures:
-    """The runs of one job class: how many failed; the seconds of the others, as a sum and as a
-    histogram with ``short`` as its first bucket."""
+    """The runs of one job class: how many failed, and how many of these left the job ``dead`` or
+    ``dropped`` it; the seconds of the others, as a sum and as a histogram with ``short`` as its
+    first bucket."""
 
     failed: int = 0
+    dead: int = 0
+    dropped: int = 0
     seconds: float = 0.0
     short: int = 0
     longer: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
 
     def row(self) -> Row:
         """A copy, in whole milliseconds."""
-        return (self.failed, int(self.seconds * 1000), self.short, *self.longer)
+        milliseconds = int(self.seconds * 1000)
+        return (self.failed, self.dead, self.dropped, milliseconds, self.short, *self.longer)
+
+
+@dataclass(slots=True)
+class Waits:
+    """How long jobs of one queue waited from the push to the start: as ``Figures``."""
+
+    seconds: float = 0.0
+    short: int = 0
+    longer: list[int] = field(default_factory=lambda: [0] * len(WAIT_BOUNDS))
+
+    def row(self) -> Row:
+        """A copy, in whole milliseconds."""
+        return (int(self.seconds * 1000), self.short, *self.longer)
 
 
 @dataclass(slots=True)
@@ -46,6 +71,7 @@ class Tally:
     processed: int = 0
     failed: int = 0
     classes: dict[str, Figures] = field(default_factory=dict)
+    queues: dict[str, Waits] = field(default_factory=dict)
 
     def count_done(self, name: str, seconds: float) -> None:
         """A job of the class ``name`` was done in ``seconds``. Every job passes here. A short job,
@@ -61,15 +87,38 @@ class Tally:
         else:
             figures.longer[bisect(BOUNDS, seconds) - 1] += 1
 
-    def count_failed(self, name: str) -> None:
+    def count_failed(self, name: str, decision: Decision | None = None) -> None:
         """A job failed; ``name`` is its class, empty if none is registered for it."""
         self.processed += 1
         self.failed += 1
         if name:
-            (self.classes.get(name) or self._open(name)).failed += 1
+            figures = self.classes.get(name) or self._open(name)
+            figures.dead += isinstance(decision, Bury)
+            figures.dropped += isinstance(decision, Drop)
+            figures.failed += 1
+
+    def count_wait(self, queue: str, stamp: object, started: float) -> None:
+        """A job of ``queue`` was started; its payload says when it was pushed. Every job passes
+        here. A payload may say anything, and the clocks of two hosts may differ."""
+        if type(stamp) is int:
+            stamp = epoch(stamp)  # Sidekiq 8 writes milliseconds
+        if type(stamp) is not float or stamp <= 0:
+            return
+        waited = started - stamp
+        waits = self.queues.get(queue) or self._open_queue(queue)
+        if waited < _SHORT_WAIT:
+            waits.short += 1
+        else:
+            waits.longer[bisect(WAIT_BOUNDS, waited) - 1] += 1
+        if waited > 0:
+            waits.seconds += waited
 
     def _open(self, name: str) -> Figures:
         return self.classes.setdefault(name, Figures())
+
+    def _open_queue(self, queue: str) -> Waits:
+        name = queue if len(self.queues) < MOST_QUEUES else OTHER
+        return self.queues.setdefault(name, Waits())
 
 
 class JobCounter(JobObserver):
@@ -80,28 +129,50 @@ class JobCounter(JobObserver):
 
     def done(self, run: JobRun) -> None:
         self._tally.count_done(run.counted_as, run.elapsed)
+        if run.job is not None:
+            unit = run.unit
+            self._tally.count_wait(unit.queue_name, run.job.get("enqueued_at"), unit.started)
 
     def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
-        self._tally.count_failed(run.counted_as)
+        self._tally.count_failed(run.counted_as, decision)
+        if run.job is not None:
+            unit = run.unit
+            self._tally.count_wait(unit.queue_name, run.job.get("enqueued_at"), unit.started)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The counts of a whole child since its fork. ``ran_twice``: see fetch/lost_leases.py."""
+    """The counts of a whole child since its fork. ``ran_twice``: see fetch/lost_leases.py.
+    ``ended``: how children before it have ended."""
 
     processed: int = 0
     failed: int = 0
     ran_twice: int = 0
     classes: Mapping[str, Row] = field(default_factory=dict)
+    queues: Mapping[str, Row] = field(default_factory=dict)
+    ended: Mapping[str, Row] = field(default_factory=dict)
 
 
-def total(tallies: Iterable[Tally], ran_twice: int = 0) -> Totals:
+def total(
+    tallies: Iterable[Tally], ran_twice: int = 0, ended: Mapping[str, int] | None = None
+) -> Totals:
     """The sum of ``tallies``, while their processors add to them."""
-    processed, failed, classes = 0, 0, dict[str, Row]()
-    for tally in tallies:
-        processed += tally.processed
-        failed += tally.failed
-        for name, figures in tally.classes.copy().items():
+    every = list(tallies)
+    return Totals(
+        sum(tally.processed for tally in every),
+        sum(tally.failed for tally in every),
+        ran_twice,
+        _sums(tally.classes for tally in every),
+        _sums(tally.queues for tally in every),
+        {how: (count,) for how, count in (ended or {}).items()},
+    )
+
+
+def _sums(parts: Iterable[Mapping[str, Any]]) -> dict[str, Row]:
+    """The rows of each name, added up."""
+    sums: dict[str, Row] = {}
+    for part in parts:
+        for name, figures in dict(part).items():
             row = figures.row()
-            classes[name] = tuple(map(add, classes[name], row)) if name in classes else row
-    return Totals(processed, failed, ran_twice, classes)
+            sums[name] = tuple(map(add, sums[name], row)) if name in sums else row
+    return sums

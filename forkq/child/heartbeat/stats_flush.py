@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import islice
@@ -16,6 +16,7 @@ from ...store.scripts import COUNTERS_FLUSH
 from ...wire.histogram import BOUNDS
 from ...wire.keys import Keys
 from ...wire.times import now
+from .all_time import groups
 from .stats import Row, Totals
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _MINUTES_TTL: Final = 8 * 3600  # of a minute's hash, and of a histogram
 _TENS_TTL: Final = 3 * 86_400
 # A script of more classes would block the server for other clients too long.
 _CLASSES_AT_ONCE: Final = 50
-_NOTHING: Final[Row] = (0,) * (2 + len(BOUNDS) + 1)
+_NOTHING: Final[Row] = (0,) * (4 + len(BOUNDS) + 1)
 _NO_TTL: Final = 0
 
 
@@ -74,9 +75,11 @@ class StatsFlusher:
 
     def _next(self, totals: Totals) -> Flush | None:
         known = self._flushed
-        news = ((n, row) for n, row in totals.classes.items() if row != known.classes.get(n))
-        classes = dict(islice(news, _CLASSES_AT_ONCE))
-        after = replace(totals, classes={**known.classes, **classes})
+        classes = _news(totals.classes, known.classes)
+        queues = _news(totals.queues, known.queues)
+        after = replace(
+            totals, classes={**known.classes, **classes}, queues={**known.queues, **queues}
+        )
         if after == known and not self._renew:
             return None
         self._renew = False
@@ -101,7 +104,8 @@ class StatsFlusher:
         arguments += [len(timed), _MINUTES_TTL]
         for _, buckets in timed:
             arguments += [len(buckets), *(part for bucket in buckets for part in bucket)]
-        return Flush(keys, arguments, after)
+        more_keys, more = groups(self._keys, self._flushed, after)
+        return Flush([*keys, *more_keys], [*arguments, *more], after)
 
     def _counters(self, after: Totals, today: str) -> Iterator[tuple[str, int, int]]:
         """Key, amount and time to live of each counter that grows."""
@@ -134,9 +138,15 @@ class StatsFlusher:
             )
 
 
+def _news(rows: Mapping[str, Row], known: Mapping[str, Row]) -> dict[str, Row]:
+    """The first of those that have changed."""
+    news = ((name, row) for name, row in rows.items() if row != known.get(name))
+    return dict(islice(news, _CLASSES_AT_ONCE))
+
+
 def _fields(name: str, row: Row) -> Iterator[tuple[str, int]]:
     """A class's fields in Sidekiq's hashes; ``p`` counts failures too, which add no ``ms``."""
-    failed, milliseconds, *buckets = row
+    failed, _, _, milliseconds, *buckets = row
     performed = sum(buckets)
     if performed or failed:
         yield f"{name}|p", performed + failed
@@ -148,7 +158,7 @@ def _fields(name: str, row: Row) -> Iterator[tuple[str, int]]:
 
 def _buckets(row: Row) -> list[tuple[int, int]]:
     """Index and amount of each bucket that grows."""
-    return [(index, more) for index, more in enumerate(row[2:]) if more]
+    return [(index, more) for index, more in enumerate(row[4:]) if more]
 
 
 def _histogram_minute(moment: datetime) -> str:

@@ -8,6 +8,8 @@
 --       then number of fields, for each: name, amount; if there are any, seconds that either hash is kept
 --       then number of histograms, seconds that they are kept, then for each: number of buckets, then
 --       for each bucket: its index, amount
+--       then number of hashes of totals (their keys come last), for each: how many names it may have,
+--       number of names, then for each: the name, number of fields, then for each: the field, amount
 -- Returns the keys that hold another type, and so could not be added to. The rest was added.
 --
 -- The HDEL of nothing is for a full server: see retry.lua. The record is written next, so that a
@@ -58,5 +60,27 @@ for _ = 1, histograms do
     end
   end
   if added('BITFIELD', name, unpack(command)) then redis.call('EXPIRE', name, ttl) end
+end
+
+-- The totals never expire. A hash that has all the names that it may have counts later ones together.
+local function counted_as(totals, name, most)
+  if redis.call('HEXISTS', totals, name .. '|n') == 1 then return name end
+  if (tonumber(redis.call('HGET', totals, '|names') or 0) or most) >= most then return '(other)' end
+  added('HINCRBY', totals, '|names', 1)
+  added('HINCRBY', totals, name .. '|n', 0)
+  return name
+end
+
+for _ = 1, tonumber(argument()) do
+  local totals, most = next_key(), tonumber(argument())
+  local fine = added('HLEN', totals)
+  for _ = 1, tonumber(argument()) do
+    local name = argument()
+    if fine then name = counted_as(totals, name, most) end
+    for _ = 1, tonumber(argument()) do
+      local field, amount = argument(), argument()
+      if fine then added('HINCRBY', totals, name .. '|' .. field, amount) end
+    end
+  end
 end
 return refused

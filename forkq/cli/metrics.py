@@ -1,0 +1,79 @@
+"""``forkq metrics``: serves the figures of the cluster to a monitoring system."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Any, Final
+
+import click
+
+from ..client import Client
+from ..config.config import Config
+from ..default_client import address
+from ..errors import ForkqError
+from .options import configuration, finds_redis
+from .output import echo
+
+# Seconds that one answer of Redis may take: a scrape must end before the scraper gives it up.
+_TIMEOUT: Final = 2.0
+
+
+@click.command()
+@click.option(
+    "--listen", metavar="HOST:PORT", default="127.0.0.1:9394", show_default=True,
+    help="Where to serve /metrics, /livez and /readyz.",
+)  # fmt: skip
+@click.option("--allow-remote", is_flag=True, help="Listen beyond this host, without a password.")
+@click.option("--once", is_flag=True, help="Print the metrics, and exit.")
+@finds_redis
+def metrics(listen: str, allow_remote: bool, once: bool, **flags: Any) -> int:
+    """Serve metrics of all hosts for Prometheus. Run one for each Redis, on any host."""
+    try:
+        from ..metrics.exposition import Exposition  # noqa: PLC0415 - an extra may be missing
+        from ..metrics.server import MetricsServer, address_of  # noqa: PLC0415 - as above
+    except ModuleNotFoundError as missing:
+        raise ForkqError(
+            f"{missing.name} is missing: pip install 'forkq[metrics]', and run it again"
+        ) from None
+    exposition = Exposition(_Clients(configuration(**flags)).get)
+    if once:
+        click.echo(exposition.render().body.decode(), nl=False)
+        return _failed(exposition.error) if exposition.error else 0
+    with MetricsServer(address_of(listen, allow_remote=allow_remote), exposition) as server:
+        signal.signal(signal.SIGTERM, _exit)
+        host, port = server.server_address[:2]
+        shown = f"[{host!s}]" if ":" in str(host) else f"{host!s}"
+        echo(f"serving http://{shown}:{port}/metrics", err=True)
+        server.serve_forever()
+    return 0
+
+
+class _Clients:
+    """The client of this process. The embedded server may start later than this process."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._client: Client | None = None
+        self._url = ""
+
+    def get(self) -> Client:
+        """Raises ForkqError if there is no server yet."""
+        url, settings = address(self._config), self._config.redis
+        if self._client is None or url != self._url:
+            timeout = min(_TIMEOUT, settings.timeout)
+            connect = min(_TIMEOUT, settings.connect_timeout)
+            self._url, self._client = (
+                url,
+                Client(url, prefix=settings.prefix, timeout=timeout, connect_timeout=connect),
+            )
+        return self._client
+
+
+def _failed(why: str) -> int:
+    echo(f"forkq: {why}", err=True)
+    return 6
+
+
+def _exit(number: int, frame: object) -> None:
+    sys.exit(0)

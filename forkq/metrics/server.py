@@ -1,0 +1,95 @@
+"""The process of ``forkq metrics``: /metrics, /livez and /readyz over HTTP, and nothing else."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+
+from ..errors import ConfigError
+from .exposition import Exposition, Page
+
+# Seconds after which a client that sends nothing is disconnected.
+_PATIENCE: Final = 10.0
+_PLAIN: Final = "text/plain; charset=utf-8"
+
+
+def address_of(listen: str, *, allow_remote: bool) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``; an IPv6 address stands in brackets. Raises ConfigError for
+    anything else, and for an address beyond this host unless ``allow_remote`` is set."""
+    host, colon, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (colon and host and port.isdigit() and int(port) < 1 << 16):
+        raise ConfigError(f"--listen {listen}: give HOST:PORT, such as 127.0.0.1:9394")
+    if not (allow_remote or _is_loopback(host)):
+        raise ConfigError(
+            f"--listen {listen}: other hosts could read the names of your jobs, queues and hosts "
+            "there, without a password; listen on 127.0.0.1, or add --allow-remote if a firewall "
+            "or a network policy lets only your scraper in"
+        )
+    return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name may lead anywhere
+        return False
+
+
+class MetricsServer(ThreadingHTTPServer):
+    """Serves until ``shutdown``. Raises ConfigError if the address cannot be used."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], exposition: Exposition) -> None:
+        self.exposition = exposition
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        try:
+            super().__init__(address, _Handler)
+        except OSError as error:
+            where = f"{address[0]}:{address[1]}"
+            raise ConfigError(f"cannot listen on {where}: {error.strerror or error}") from None
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: MetricsServer
+    timeout = _PATIENCE
+    server_version = "forkq"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            accept = self.headers.get("Accept", "")
+            self._answer(HTTPStatus.OK, self.server.exposition.render(accept))
+        elif path == "/livez":
+            self._say(HTTPStatus.OK, "ok")
+        elif path == "/readyz":
+            why = self.server.exposition.check()
+            self._say(HTTPStatus.SERVICE_UNAVAILABLE if why else HTTPStatus.OK, why or "ok")
+        else:
+            self._say(HTTPStatus.NOT_FOUND, "there are /metrics, /livez and /readyz")
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _say(self, status: HTTPStatus, text: str) -> None:
+        self._answer(status, Page(_PLAIN, f"{text}\n".encode()))
+
+    def _answer(self, status: HTTPStatus, page: Page) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", page.content_type)
+        self.send_header("Content-Length", str(len(page.body)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(page.body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: a line for each scrape would hide the others."""
