@@ -15,12 +15,14 @@ PYTEST_ARGS ?=
 # What pip cannot bring. redis-server: the server of most deployments, and the only one for Python 3.10.
 # ruby-sidekiq: the other side of the wire format. iproute2, mount, systemd, util-linux: a booted systemd and
 # a second host in namespaces. postgresql: the database of a Django project. prometheus: promtool.
-# python3-venv: the installation that systemd/README.md describes.
-DEBIAN := git iproute2 mount postgresql prometheus python3-venv redis-server ruby-sidekiq systemd util-linux
+# python3-venv: the installation that systemd/README.md describes. chromium, chromium-driver: the browser that
+# looks at the web UI.
+DEBIAN := chromium chromium-driver git iproute2 mount postgresql prometheus python3-venv redis-server ruby-sidekiq \
+	systemd util-linux
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-deps test-slow check format test-all bench fuzz chaos docs clean
+.PHONY: help demo test test-deps test-slow screenshots check format test-all bench fuzz chaos docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -33,8 +35,17 @@ test: $(VENV)/.dev ## install what is needed, server included, and run the tests
 	@$(VENV)/bin/python -m tests.support.server >/dev/null
 	@$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
 
+# Checks the pages of the web UI for people who do not see or do not use a mouse. Never fails, either.
+AXE := build/axe.min.js
+$(AXE):
+	@folder=$$(mktemp -d); mkdir -p build; \
+	npm install --silent --no-audit --no-fund --prefix $$folder axe-core@4 >/dev/null 2>&1 && \
+		cp $$folder/node_modules/axe-core/axe.min.js $@ || \
+		echo "test-deps: npm could not install axe-core; tests that need it are skipped"; \
+	rm -rf $$folder
+
 # Never fails: without a package its tests are skipped and name it.
-test-deps: ## install the Debian packages that some tests need, as root or with sudo
+test-deps: $(AXE) ## install the Debian packages that some tests need, as root or with sudo
 	@if ! command -v apt-get >/dev/null; then \
 		echo "test-deps: no apt-get here; install yourself what skipped tests name"; exit 0; fi; \
 	missing=; for package in $(DEBIAN); do \
@@ -94,6 +105,9 @@ test-all: ## the tests on every interpreter found, 3.10 to 3.14
 
 test-slow: $(VENV)/.dev ## run the variants of tests that take ten seconds or more
 	@$(VENV)/bin/python -m pytest -m slow $(PYTEST_ARGS)
+
+screenshots: $(VENV)/.dev ## write the pictures of the web UI to docs/images
+	@FORKQ_TEST_SCREENSHOTS=$(CURDIR)/docs/images $(VENV)/bin/python -m pytest -n0 -q -m slow tests/web/test_screenshots.py
 
 bench: $(VENV)/.dev ## measure throughput, latency and import time
 	@$(VENV)/bin/python -m pytest tests/bench -m bench --numprocesses=0 -q -s $(PYTEST_ARGS)

@@ -51,11 +51,12 @@ _COMMANDS = {
     "mark-deploy": "deploy",
     "demo": "demo",
     "adopt": "adopt",
+    "web": "web",
 }
 
 
 # They start, signal or inspect processes as Unix has them. The others work on Windows too.
-_OF_UNIX = frozenset({"start", "lifecycle", "doctor", "demo"})
+_OF_UNIX = frozenset({"start", "lifecycle", "doctor", "demo", "web"})
 
 
 class _Commands(click.Group):

@@ -28,6 +28,7 @@ from .recycling import KEYS as RECYCLING
 from .recycling import Recycling
 from .schema import Each, Table, keys_of
 from .settings import DEFAULT, Origin
+from .web_table import WebTable
 
 DEFAULT_ENVIRONMENT: Final = "development"
 QUEUE_LIST: Final = 'a list of queues, each "NAME", "NAME,WEIGHT" or ["NAME", WEIGHT]'
@@ -98,6 +99,7 @@ class Config:
     recycling: Recycling = field(default_factory=Recycling)
     redis: RedisSettings = field(default_factory=RedisSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    web: WebTable = field(default_factory=WebTable)
     capsules: tuple[Capsule, ...] = (Capsule(DEFAULT_NAME),)
     cron: tuple[Entry, ...] = ()
     rules: Rulebook = field(default_factory=Rulebook, hash=False)
@@ -143,7 +145,7 @@ def _queues(items: tuple[str | tuple[str, int], ...]) -> tuple[tuple[str, int], 
 
 # What a file may say: every key with the type of its value.
 _NOT_OF_FORKQ: Final = (
-    "recycling", "redis", "log", "capsules", "cron", "rules", "source", "folder", "reload",
+    "recycling", "redis", "log", "web", "capsules", "cron", "rules", "source", "folder", "reload",
     "foreground", "origins"
 )  # fmt: skip
 _FORKQ: Final[Table] = {**keys_of(Config, without=_NOT_OF_FORKQ), **RECYCLING}
@@ -151,6 +153,7 @@ PLAIN_TABLES: Final[Mapping[str, Table]] = {
     "forkq": _FORKQ,
     "redis": keys_of(RedisSettings),
     "log": keys_of(LogSettings),
+    "web": keys_of(WebTable),
 }
 CAPSULE: Final[Table] = {
     "queues": Annotated[tuple[str | tuple[str, int], ...], Meta(description=QUEUE_LIST), _queues],

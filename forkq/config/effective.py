@@ -37,10 +37,10 @@ def effective(config: Config) -> Iterator[Effective]:
 
 
 def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
-    owners = {"forkq": config, "redis": config.redis, "log": config.log}
+    owners = {"forkq": config, "redis": config.redis, "log": config.log, "web": config.web}
     for name, keys in PLAIN_TABLES.items():
         own = [key for key in keys if key not in RECYCLING]
-        yield from (((name, key), getattr(owners[name], key)) for key in own)
+        yield from (((name, key), _shown(key, getattr(owners[name], key))) for key in own)
     yield from ((("forkq", key), config.recycling.shown(key)) for key in RECYCLING)
     for capsule in config.capsules:
         yield ("capsules", capsule.name, "queues"), capsule.listed_queues
@@ -54,6 +54,11 @@ def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
     for table in FIELDS:
         for name, rules in config.rules.entries.items():
             yield from _rule(table, name, rules)
+
+
+def _shown(key: str, value: object) -> object:
+    """A hash of a password is not shown: a weak password can be guessed from it."""
+    return "(not shown)" if key == "password_hash" and value else value
 
 
 def _row(entry: Entry) -> dict[str, object]:

@@ -151,6 +151,27 @@ KEYS: Final[Mapping[str, Key]] = {
         "Whether forkq writes what the app logs even if the app has set up `logging` itself "
         "([logging](logging.md))."
     ),
+    "web.listen": Key(
+        "Where `forkq web` listens, `HOST:PORT`; beyond the loopback it needs an authentication.",
+        ("FORKQ_WEB_LISTEN",), "--listen",
+    ),
+    "web.password_hash": Key(
+        "The password of `forkq web`, as `forkq web hash-password` prints it.",
+        ("FORKQ_WEB_PASSWORD_HASH",),
+    ),
+    "web.user_header": Key(
+        "The header in which a reverse proxy names the user; only the proxy may reach `listen`."
+    ),
+    "web.authenticate": Key(
+        "A function `module:name` of your own: it gets the request, and returns the name of the "
+        "user, or None."
+    ),
+    "web.authorize": Key(
+        "A function `module:name` of your own: it gets the user and an action, and returns whether "
+        "the user may do it."
+    ),
+    "web.hosts": Key("The host names under which the web UI is served, beside the loopback."),
+    "web.read_only": Key("Whether the web UI offers no actions.", (), "--read-only"),
     "capsules.NAME.queues": Key(
         "The queues and patterns that the capsule serves: strictly in this order, or with weights "
         "by chance in these proportions.",

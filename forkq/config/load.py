@@ -35,6 +35,7 @@ from .recycling import KEYS as RECYCLING
 from .recycling import Recycling
 from .schema import nearest
 from .settings import Problems, Setting, Settings, mapped, origins, overlaid, table_of
+from .web_table import WebTable
 
 
 def load(
@@ -211,6 +212,7 @@ def _build(
         recycling=Recycling(**recycling),
         redis=RedisSettings(**values["redis"]),
         log=LogSettings(**values["log"]),
+        web=WebTable(**values["web"]),
         capsules=capsules,
         cron=tuple(map(entry_of, values.get("cron", ()))),
         rules=rules,

@@ -55,7 +55,11 @@ def test_the_wheel_has_the_package_with_its_data_and_nothing_else(built: tuple[P
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     folder = ROOT / "forkq"
-    ours = [path for kind in ("*.py", "*.lua", "*.html", "py.typed") for path in folder.rglob(kind)]
+    ours = [
+        path
+        for kind in ("*.py", "*.lua", "*.html", "*.css", "*.js", "*.svg", "py.typed")
+        for path in folder.rglob(kind)
+    ]
     assert names == {str(path.relative_to(ROOT)) for path in ours}
     with tarfile.open(source) as unpacked:
         assert any(name.endswith("/tests/conftest.py") for name in unpacked.getnames())

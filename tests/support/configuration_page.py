@@ -15,6 +15,7 @@ from forkq.config.capsule import Capsule
 from forkq.config.config import TABLES, Config, LogSettings, RedisSettings
 from forkq.config.keys import KEYS
 from forkq.config.schema import Each, Either, Rows, expectation
+from forkq.config.web_table import WebTable
 from forkq.cron.entry import Entry, Schedule
 from tests.support.documents import ROOT
 
@@ -23,6 +24,7 @@ _OWNERS: Mapping[str, type] = {
     "forkq": Config,
     "redis": RedisSettings,
     "log": LogSettings,
+    "web": WebTable,
     "capsules": Capsule,
     "cron": Entry,
 }

@@ -13,6 +13,7 @@ from forkq.config.capsule import Capsule
 from forkq.config.config import TABLES, Config, LogSettings, RedisSettings
 from forkq.config.cron_tables import ROWS
 from forkq.config.recycling import Recycling
+from forkq.config.web_table import WebTable
 from forkq.cron.entry import Entry
 from tests.support.config_files import Failer, Loader
 
@@ -80,6 +81,14 @@ class TestEveryKey:
         level = "error"
         format = "json"
         takeover = true
+        [web]
+        listen = "[::1]:80"
+        password_hash = "scrypt:1:2:3:c2FsdA==:aGFzaA=="
+        user_header = "X-User"
+        authenticate = "app.web:who"
+        authorize = "app.web:may"
+        hosts = "jobs.example.org"
+        read_only = true
         [capsules.default]
         queues = ["critical,5", ["low", 1]]
         concurrency = 10
@@ -147,6 +156,11 @@ class TestEveryKey:
                 timeout=1.0,
             ),
             log=LogSettings(level="error", format="json", takeover=True),
+            web=WebTable(
+                listen="[::1]:80", password_hash="scrypt:1:2:3:c2FsdA==:aGFzaA==",
+                user_header="X-User", authenticate="app.web:who", authorize="app.web:may",
+                hosts=("jobs.example.org",), read_only=True,
+            ),
             capsules=(
                 Capsule(
                     "default", (("critical", 5), ("low", 1)), 10, 2, 0.0, 60.5, recycling=limits
@@ -224,6 +238,10 @@ class TestEveryKey:
             ("redis.timeout", '"5"', 'a number from 0.001 to 3600, found the string "5"'),
             ("log.level", '"INFO"', 'one of "debug", "info", "warning", "error", found the string'),
             ("log.format", '"xml"', 'one of "auto", "console", "json", "logfmt", found the string'),
+            ("web.listen", '"9293"', "HOST:PORT"),
+            ("web.password_hash", '"secret"', "what `forkq web hash-password` prints"),
+            ("web.authorize", '"app"', '"module:function"'),
+            ("web.user_header", '"A B"', "the name of a header"),
             ("log.takeover", '"no"', 'true or false, found the string "no"'),
             ("capsules.a.queues", "5", "a list of queues, each"),
             ("capsules.a.queues", '[["a", 1, 2]]', "a list of queues, each"),
@@ -246,7 +264,9 @@ class TestEveryKey:
 
     def test_every_key_is_covered_above(self) -> None:
         """A key added to the config must be added to these tests."""
-        names = {name for table in ("forkq", "redis", "log") for name in _keys(TABLES[table])}
+        names = {
+            name for table in ("forkq", "redis", "log", "web") for name in _keys(TABLES[table])
+        }
         names |= set(_keys(ROWS.item))
         assert all(re.search(rf"^\s*{name} = ", self.TEXT, re.MULTILINE) for name in names)
 

@@ -15,6 +15,7 @@ from forkq.cron.entry import Entry
 from tests.support.config_files import Loader
 from tests.support.documents import ROOT
 
+_TABLES = ("forkq", "redis", "log", "web")
 EXAMPLE = ROOT / "deploy" / "forkq.toml"
 
 
@@ -55,7 +56,11 @@ class TestExample:
     @pytest.mark.parametrize(
         ("table", "key"),
         [
-            *((name, key) for name in ("forkq", "redis", "log") for key in _keys(TABLES[name])),
+            *(
+                (name, key)
+                for name in ("forkq", "redis", "log", "web")
+                for key in _keys(TABLES[name])
+            ),
             *(("capsules.default", key) for key in ("queues", "concurrency", "workers")),
             *(("[cron]", key) for key in _keys(ROWS.item)),
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from forkq.cli.start import start
+from forkq.cli.web import web
 from forkq.config.check import key_paths
 from forkq.config.config import TABLES
 from forkq.config.keys import KEYS
@@ -20,9 +21,11 @@ def test_every_key_is_described_and_no_other() -> None:
 
 
 def test_every_flag_exists() -> None:
-    """`forkq start` has it, and parses it under the name that the configuration reads."""
-    options = {option: parameter.name for parameter in start.params for option in parameter.opts}
-    for key in KEYS.values():
+    """`forkq start` or `forkq web` has it, and parses it under the name that the configuration
+    reads."""
+    for name, key in KEYS.items():
+        command = web if name.startswith("web.") else start
+        options = {option: given.name for given in command.params for option in given.opts}
         assert not key.flag or options[key.flag] == key.parameter
 
 

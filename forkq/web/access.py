@@ -1,0 +1,78 @@
+"""From ``[web]`` of the configuration to who may see the web UI, and what they may do."""
+
+from __future__ import annotations
+
+import importlib
+import ipaddress
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import HTTPConnection
+
+from ..config.web_table import WebTable, address_of
+from ..errors import ConfigError
+from .passwords import BasicPassword
+from .settings import Authenticate, WebSettings
+
+
+def settings_of(table: WebTable) -> WebSettings:
+    """Raises ConfigError, also for an address beyond the loopback without an authentication."""
+    authenticate = _authenticate(table)
+    host, _ = address_of(table.listen)
+    if authenticate is None and not is_loopback(host):
+        raise ConfigError(
+            f"web.listen: {table.listen} is beyond this host, and nothing asks who comes; set "
+            "web.password_hash (forkq web hash-password), web.user_header or web.authenticate"
+        )
+    return WebSettings(
+        authenticate=authenticate,
+        authorize=_function("web.authorize", table.authorize) if table.authorize else None,
+        read_only=table.read_only,
+        hosts=table.hosts,
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this host reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
+
+
+def _authenticate(table: WebTable) -> Authenticate | None:
+    ways = [key for key in ("password_hash", "user_header", "authenticate") if getattr(table, key)]
+    if len(ways) > 1:
+        raise ConfigError(f"web: {' and '.join(ways)} both say who the user is; keep one of them")
+    if table.authenticate:
+        return _function("web.authenticate", table.authenticate)
+    if table.user_header:
+        return _by_header(table.user_header)
+    return BasicPassword(table.password_hash) if table.password_hash else None
+
+
+def _by_header(name: str) -> Authenticate:
+    """The user that the reverse proxy names; None if it names none, or if there are two."""
+
+    def user_of(request: HTTPConnection) -> str | None:
+        found = request.headers.getlist(name)
+        return found[0] if len(found) == 1 and found[0] else None
+
+    return user_of
+
+
+def _function(key: str, target: str) -> Callable[..., Any]:
+    """The function that ``module:name`` names. Raises ConfigError."""
+    module, _, name = target.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f'{key}: "{target}": {error}') from None
+    if not callable(found):
+        raise ConfigError(f'{key}: "{target}" is no function')
+    function: Callable[..., Any] = found
+    return function

@@ -1,0 +1,53 @@
+"""The pages of the three sets of jobs: one list with a filter, a selection and actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from starlette.routing import Route
+
+from .. import api
+from ..store.find_job import Location
+from . import job_actions, job_lists
+from .routing import page
+from .visit import View, Visit
+
+# What would stand in an empty list, and how it comes there.
+_EMPTY: Final[dict[Location, tuple[str, str]]] = {
+    "dead": (
+        "No job is dead.",
+        "A job that has failed too often, or is killed, is kept here until you retry or delete it.",
+    ),
+    "retrying": (
+        "No job waits for a retry.",
+        "A job that fails stands here until its next try, with its error.",
+    ),
+    "scheduled": (
+        "No job is scheduled.",
+        "Jobs that are pushed for later stand here: Report.perform_in(3600, ...).",
+    ),
+}
+
+
+def routes(location: Location) -> list[Route]:
+    """The list of one set, and its actions."""
+    return [page(job_actions.PATHS[location], _shown(location)), *job_actions.routes(location)]
+
+
+def _shown(location: Location) -> Callable[[Visit], View]:
+    def jobs(visit: Visit) -> View:
+        given = job_lists.given(visit)
+        found = job_lists.read(location, job_lists.asked(given), visit.query("after"))
+        values = {
+            "location": location,
+            "path": job_actions.PATHS[location],
+            "size": api.job_set(location).size,
+            "given": given,
+            "fields": job_lists.FIELDS,
+            "list": found,
+            "empty": _EMPTY[location],
+        }
+        return View("jobs.html", values)
+
+    return jobs

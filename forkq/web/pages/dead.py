@@ -1,0 +1,13 @@
+"""Jobs that were given up, the latest first."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..job_actions import PATHS
+from ..job_pages import routes
+from ..routing import NavItem
+
+ORDER: Final = 60
+NAV: Final = NavItem("Dead", PATHS["dead"], "d")
+ROUTES: Final = routes("dead")

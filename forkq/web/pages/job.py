@@ -1,0 +1,115 @@
+"""One job: its life, its error, its arguments, and what can be done with it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from ... import api
+from ...api.readable_job import MASK, args_of
+from ...errors import ForkqError
+from ...wire.printable import cut, printable
+from ..frames import split
+from ..job_actions import PATHS
+from ..refused import Refused
+from ..routing import Done, Plan, action, page
+from ..texts import name as shown
+from ..visit import View, Visit
+
+_LONGEST: Final = 20_000  # characters of a payload
+_SETS: Final = frozenset(PATHS)
+
+
+def job(visit: Visit) -> View:
+    entry = _entry(visit.query("set"), visit.query("key"), visit.query("jid"))
+    values = {
+        "job": entry,
+        "in_set": entry.location in _SETS,
+        "path": PATHS.get(entry.location, ""),
+        "frames": split(entry.backtrace),
+        "args": _pretty(entry.args),
+        "editable": not entry.malformed and len(entry.raw) <= _LONGEST,
+        "payload": _text(entry),
+    }
+    return View("job.html", values)
+
+
+def edit(visit: Visit) -> Plan:
+    """Replaces the arguments of a job in a set, and retries it."""
+    form = visit.form
+    entry = _entry(form.get("set"), form.get("key"), "")
+    args = unmasked(_read(form.get("args")), entry.args, args_of(entry.job))
+    back = PATHS[entry.location]
+
+    def do() -> Done:
+        edited = entry.edit(args=args)
+        if edited is None or not edited.retry():
+            raise Refused(409, "The job has left meanwhile.", "Search for it by its id.")
+        return Done(f"Changed the arguments of {shown(entry.name)} and retried it.", [entry.jid])
+
+    says = f"Retry {shown(entry.name)} with other arguments?"
+    details = (f"Before: {cut(_pretty(entry.args), 500)}", f"Now: {cut(form.get('args'), 500)}")
+    return Plan(says, do, "Retry 1 job", back, details=details)
+
+
+def unmasked(edited: Any, masked: Any, real: Any) -> Any:
+    """``edited``, with each mask that still stands where it stood replaced by the real value.
+    Raises Refused for a mask in another place."""
+    if edited == MASK:
+        if masked != MASK:
+            raise Refused(400, f"{MASK} stands where no secret was.", "Write the value there.")
+        return real
+    if type(edited) is dict:
+        return {
+            key: unmasked(value, *(_inner(side, key) for side in (masked, real)))
+            for key, value in edited.items()
+        }
+    if type(edited) is list:
+        return [
+            unmasked(value, *(_inner(side, at) for side in (masked, real)))
+            for at, value in enumerate(edited)
+        ]
+    return edited
+
+
+def _inner(value: Any, key: str | int) -> Any:
+    if type(value) is dict:
+        return value.get(key)
+    return value[key] if type(value) is list and type(key) is int and key < len(value) else None
+
+
+def _read(text: str) -> list[Any]:
+    try:
+        return msgspec.json.decode(text, type=list[Any])
+    except (ValueError, RecursionError) as error:
+        raise ForkqError(f"the arguments are no JSON array: {error}") from None
+
+
+def _entry(location: str, key: str, jid: str) -> api.JobEntry:
+    found = api.job_set(location).get(key) if key else api.entry(jid) if jid else None
+    if found is None:
+        raise Refused(
+            404, "This job is nowhere.", "It is done, was deleted, or has moved: search by its id."
+        )
+    return found
+
+
+def _pretty(value: Any) -> str:
+    try:
+        return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return repr(value)
+
+
+def _text(entry: api.JobEntry) -> str:
+    """The masked payload; bytes that are no JSON as they are."""
+    raw = entry.masked
+    try:
+        text = msgspec.json.format(raw, indent=2).decode()
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        text = raw.decode("utf-8", "replace")
+    return printable(cut(text, _LONGEST), keep="\n")
+
+
+ROUTES: Final = [page("/job", job), action("/job/edit", "retry jobs", edit)]

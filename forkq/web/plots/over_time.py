@@ -1,0 +1,122 @@
+"""Charts over time: bars of counts, and lines of values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from markupsafe import Markup
+
+from ...api import Deploy
+from .axes import LABELS, TimeAxis, ValueAxis, clock
+from .deploys import marks
+from .svg import chart, element, joined, percent, stretched, tooltip
+
+Label: TypeAlias = Callable[[float], str]
+
+_HEIGHT: Final = 180
+_GAP: Final = 0.15  # of a slot, between two bars
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What was counted in one slot of time: ``good`` in the bar's foot, ``failed`` on top of it."""
+
+    good: int
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line: its ``name`` is its class, too. None in ``values``: nothing is known there."""
+
+    name: str
+    values: Sequence[float | None]
+
+
+def bars(
+    slots: Sequence[Slot], axis: TimeAxis, *, summary: str, deploys: Sequence[Deploy] = ()
+) -> Markup:
+    """One bar for each slot of ``axis``."""
+    upward = ValueAxis.over(max((one.good + one.failed for one in slots), default=0), _HEIGHT)
+    width = 1 / max(1, len(slots))
+    step = (axis.end - axis.start) * width
+    drawn = (
+        _bar(one, at * width, width, upward, clock(axis.start + at * step))
+        for at, one in enumerate(slots)
+        if one.good or one.failed
+    )
+    return chart(
+        summary,
+        _HEIGHT + LABELS,
+        upward.grid(),
+        joined(drawn),
+        upward.values(lambda value: f"{value:,.10g}"),
+        marks(deploys, axis, _HEIGHT),
+        axis.labels(_HEIGHT),
+        kind="bars",
+    )
+
+
+def _bar(slot: Slot, start: float, width: float, axis: ValueAxis, time: str) -> Markup:
+    middle, top = axis.y(slot.good), axis.y(slot.good + slot.failed)
+    x, wide = percent(start + width * _GAP / 2), percent(width * (1 - _GAP))
+    parts = [tooltip(f"{time} UTC: {slot.good:,} done, {slot.failed:,} failed")]
+    if slot.good:
+        parts.append(_rect(x, middle, wide, axis.height - middle, "good"))
+    if slot.failed:
+        parts.append(_rect(x, top, wide, middle - top, "failed"))
+    return element("g", *parts)
+
+
+def _rect(x: str, y: float, width: str, height: float, kind: str) -> Markup:
+    tall = max(1.5, height)  # a single failure among a thousand jobs must be seen
+    return element(
+        "rect", x=x, y=round(y + height - tall, 2), width=width, height=tall, class_=kind
+    )
+
+
+def lines(
+    series: Sequence[Line],
+    axis: TimeAxis,
+    *,
+    summary: str,
+    label: Label,
+    deploys: Sequence[Deploy] = (),
+) -> Markup:
+    """Each of ``series`` as a line. A single value between two gaps is a dot: it is seen, too."""
+    known = [value for line in series for value in line.values if value is not None]
+    upward = ValueAxis.over(max(known, default=0), _HEIGHT)
+    drawn = [path for line in series for path in _line(line, upward)]
+    return chart(
+        summary,
+        _HEIGHT + LABELS,
+        upward.grid(),
+        stretched(_HEIGHT, *drawn),
+        upward.values(label),
+        marks(deploys, axis, _HEIGHT),
+        axis.labels(_HEIGHT),
+        kind="lines",
+    )
+
+
+def _line(line: Line, axis: ValueAxis) -> list[Markup]:
+    """A path for each run of known values. A stroke with round ends and no length is a dot."""
+    step = 1000 / max(1, len(line.values))
+    found: list[Markup] = []
+    for run in _runs(line.values):
+        points = [f"{(at + 0.5) * step:.5g} {axis.y(value)}" for at, value in run]
+        path = f"M{points[0]}h0" if len(points) == 1 else "M" + "L".join(points)
+        found.append(element("path", tooltip(line.name), d=path, class_=f"line {line.name}"))
+    return found
+
+
+def _runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
+    runs: list[list[tuple[int, float]]] = [[]]
+    for at, value in enumerate(values):
+        if value is not None:
+            runs[-1].append((at, value))
+        elif runs[-1]:
+            runs.append([])
+    return [run for run in runs if run]

@@ -1,0 +1,128 @@
+"""From a page function to a route: threads, rendering, live messages, and actions in two steps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from ..wire.printable import printable
+from .flash import set_flash
+from .forms import Form, read_form
+from .live import stream, wants_live
+from .refused import Refused
+from .rendering import page_response
+from .visit import View, Visit
+from .worker import PATIENCE, Worker
+
+PageFunction: TypeAlias = "Callable[[Visit], View | Response]"
+
+_AUDIT: Final = logging.getLogger("forkq.web.audit")
+ACTION_PATIENCE: Final = 55.0  # seconds; many a proxy cuts a connection after 60
+_MOST_JIDS: Final = 1000  # in one line of the audit log
+
+
+@dataclass(frozen=True, slots=True)
+class NavItem:
+    """A page in the navigation: ``key`` follows g on the keyboard."""
+
+    title: str
+    path: str
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What an action did: ``text`` is shown, ``jids`` stand in the audit log. ``undo`` is the path
+    and the fields of the form that undoes it."""
+
+    text: str
+    jids: Sequence[str] = ()
+    undo: tuple[str, dict[str, str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an action would do. ``says``: a sentence with the number of jobs ("Delete 412 jobs from
+    the dead set?"). ``do`` does it. ``ask``: whether the user confirms it first. ``danger``: it
+    cannot be undone. ``back`` is the page to return to."""
+
+    says: str
+    do: Callable[[], Done]
+    button: str = "Confirm"
+    back: str = "/"
+    ask: bool = True
+    danger: bool = False
+    details: Sequence[str] = field(default=())
+
+
+def page(path: str, function: PageFunction) -> Route:
+    """The route of a page. Its function runs in a thread; it may raise any error of forkq."""
+
+    async def serve(request: Request) -> Response:
+        visit = Visit(request, Form([]))
+        if wants_live(request):
+            return stream(visit, function)
+        return await _in_thread(visit, lambda: _shown(visit, function(visit)))
+
+    return Route(path, serve, methods=["GET"], name=path)
+
+
+def action(path: str, name: str, plan: Callable[[Visit], Plan]) -> Route:
+    """The route of an action, for POST. ``name`` ("pause queue") is what ``authorize`` and the
+    audit log are told. ``plan`` reads the form and says what would be done."""
+
+    async def serve(request: Request) -> Response:
+        visit = Visit(request, await read_form(request))
+        return await _in_thread(visit, lambda: _act(visit, name, plan), ACTION_PATIENCE)
+
+    return Route(path, serve, methods=["POST"], name=path)
+
+
+async def _in_thread(
+    visit: Visit, make: Callable[[], Response], patience: float = PATIENCE
+) -> Response:
+    worker: Worker = visit.request.app.state.worker
+    return await worker.run(make, patience)
+
+
+def _shown(visit: Visit, made: View | Response) -> Response:
+    return made if isinstance(made, Response) else page_response(visit, made)
+
+
+def _act(visit: Visit, name: str, plan: Callable[[Visit], Plan]) -> Response:
+    _check(visit, name)
+    planned = plan(visit)
+    if planned.ask and not visit.form.get("confirmed"):
+        fields = visit.form.without("csrf")
+        return page_response(visit, View("confirm.html", {"plan": planned, "fields": fields}))
+    visit.request.state.acting = True
+    done = planned.do()
+    visit.observer.forget()
+    _audit(visit, name, done)
+    response = RedirectResponse(visit.url(planned.back), 303)
+    set_flash(response, done.text, done.undo)
+    return response
+
+
+def _check(visit: Visit, name: str) -> None:
+    if visit.form.get("csrf") != visit.csrf:
+        raise Refused(403, "The form is too old.", "Go back, reload the page, and try again.")
+    if not visit.may(name):
+        raise Refused(403, f"You may not do this here: {name}.", "")
+
+
+def _audit(visit: Visit, name: str, done: Done) -> None:
+    """One line for each action: who, what, which jobs."""
+    who = printable(visit.user or "(no authentication)")
+    jids = [printable(jid) for jid in done.jids[:_MOST_JIDS]]
+    more = len(done.jids) - len(jids)
+    _AUDIT.info(
+        "%s: %s: %s%s%s", who, name, printable(done.text),
+        f" jids={','.join(jids)}" if jids else "", f" and {more} more" if more > 0 else "",
+    )  # fmt: skip

@@ -1,0 +1,28 @@
+"""What the owner of a web UI decides: who may see it, who may act, and under which names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from starlette.requests import HTTPConnection
+
+# Returns the name of the user; None if the request is refused.
+Authenticate: TypeAlias = "Callable[[HTTPConnection], str | None]"
+# Whether the user of that name may do the action of that name.
+Authorize: TypeAlias = "Callable[[str, str], bool]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSettings:
+    """``authenticate`` names the user of a request. Without it, only requests from this very host
+    are served. ``authorize`` decides on each action; without it, every user may act.
+    ``read_only`` removes all actions. ``hosts`` are the host names under which the UI is served,
+    beside those of the loopback; empty: any, if there is an ``authenticate``.
+    """
+
+    authenticate: Authenticate | None = None
+    authorize: Authorize | None = None
+    read_only: bool = False
+    hosts: tuple[str, ...] = ()

@@ -1,0 +1,93 @@
+"""One visit of a page: what it asked for, who asked, and how pages are rendered for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+
+from .facts import Observer
+from .forms import Form
+from .settings import WebSettings
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a page function returns: a template and its values. The template's block ``live`` is
+    what is sent again while the page is looked at."""
+
+    template: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Given to each page function. ``form`` has the fields of a POST."""
+
+    request: Request
+    form: Form
+
+    @property
+    def settings(self) -> WebSettings:
+        settings: WebSettings = self.request.app.state.settings
+        return settings
+
+    @property
+    def observer(self) -> Observer:
+        observer: Observer = self.request.app.state.observer
+        return observer
+
+    @property
+    def user(self) -> str:
+        """The name that the authentication gave; "" on the loopback without one."""
+        return str(self.request.scope.get("forkq.user", ""))
+
+    @property
+    def nonce(self) -> str:
+        return str(self.request.scope["forkq.nonce"])
+
+    @property
+    def csrf(self) -> str:
+        """The token that each form must repeat."""
+        return str(self.request.scope["forkq.csrf"])
+
+    def query(self, name: str, default: str = "") -> str:
+        """A parameter of the URL."""
+        return self.request.query_params.get(name, default)
+
+    def number(self, name: str, default: int, most: int) -> int:
+        """A parameter of the URL as a number from 0 to ``most``."""
+        text = self.query(name)
+        return min(int(text), most) if text.isascii() and text.isdigit() else default
+
+    def url(self, path: str, **query: object) -> str:
+        """The link to a page of this UI, wherever it is mounted. A parameter that is None or ""
+        is left out."""
+        root = str(self.request.scope.get("root_path", "")).rstrip("/")
+        return f"{root}{self.path_of(path, **query)}"
+
+    def path_of(self, path: str, **query: object) -> str:
+        """As ``url``, for this UI itself: without the path of the mount."""
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        return f"{path}{'?' + urlencode(given) if given else ''}"
+
+    def here(self, **query: object) -> str:
+        """The link to this page with some parameters changed."""
+        return self.url(self.path, **{**self.request.query_params, **query})
+
+    @property
+    def path(self) -> str:
+        """The path of this page without that of the mount."""
+        root = str(self.request.scope.get("root_path", "")).rstrip("/")
+        return self.request.url.path.removeprefix(root)
+
+    def may(self, action: str) -> bool:
+        """Whether the user may do that action."""
+        settings = self.settings
+        if settings.read_only:
+            return False
+        return settings.authorize is None or settings.authorize(self.user, action)

@@ -1,0 +1,185 @@
+"""The web UI in a real browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis import Redis
+
+import forkq
+from tests.support.documents import ROOT
+from tests.support.waiting import wait_until
+from tests.web.browser import PHONE, WIDE, Browser
+from tests.web.scenario import shop
+from tests.web.shared import HOSTILE
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+AXE = ROOT / "build" / "axe.min.js"
+PAGES = ("/", "/queues", "/queue?name=mail", "/busy", "/search?q=Mail")
+
+
+def push(queue: str = "mail", job: str = "Mail", *args: Any) -> None:
+    forkq.default_client.default().push({"class": job, "args": list(args), "queue": queue})
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_fits_a_phone_in_the_dark_and_in_the_light(browser: Browser, path: str) -> None:
+    push("mail", "Mail", "a" * 500)
+    push("a" * 150, "b" * 300)
+    for scheme in ("light", "dark"):
+        browser.look(PHONE, scheme)
+        browser.open(path)
+        browser.find("h1")
+        assert not browser.scrolls_sideways()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_axe_finds_nothing_serious(browser: Browser, redis: Redis, path: str) -> None:
+    if not AXE.exists():
+        pytest.skip("needs axe-core from npm: make test-deps")
+    shop(redis)
+    browser.open(path)
+    browser.wait_text("no process serves", "#problems")
+    browser.run(AXE.read_text())
+    for scheme in ("light", "dark"):
+        browser.look(WIDE, scheme)
+        found = browser.run("return axe.run().then((all) => all.violations)")
+        serious = [one for one in found if one["impact"] in {"serious", "critical"}]
+        assert [(scheme, one["id"], one["nodes"][0]["html"]) for one in serious] == []
+
+
+def test_an_action_acts_in_redis(browser: Browser) -> None:
+    push()
+    browser.open("/queue?name=mail")
+    browser.find("form[action$='/queue/pause'] button").click()
+    browser.wait_text("Paused mail", ".flash")
+    assert forkq.api.Queue("mail").paused
+    browser.find(".flash button").click()  # its undo
+    browser.wait_text("Resumed mail", ".flash")
+    assert not forkq.api.Queue("mail").paused
+
+
+def test_a_clear_asks_first_and_can_be_undone(browser: Browser) -> None:
+    for _ in range(3):
+        push()
+    browser.open("/queue?name=mail")
+    browser.find("form[action$='/queue/clear'] button").click()
+    browser.wait_text("Delete 3 jobs from mail?", "h1")
+    assert forkq.api.Queue("mail").size == 3
+    browser.find(".confirm button").click()
+    browser.wait_text("Deleted 3 jobs", ".flash")
+    assert forkq.api.Queue("mail").size == 0
+    browser.find(".flash button").click()
+    browser.wait_text("Put 3 jobs back", ".flash")
+    assert forkq.api.Queue("mail").size == 3
+
+
+def test_what_changes_is_shown_without_a_reload(browser: Browser) -> None:
+    push()
+    browser.open("/queues")
+    browser.run("window.same = true")
+    browser.wait_text("1", "td.number")
+    push()
+    browser.wait_text("2", "td.number")
+    assert browser.run("return window.same")
+
+
+def test_the_focus_stays_where_it_is(browser: Browser) -> None:
+    push()
+    browser.open("/queues")
+    browser.wait_text("Pause", "td .actions")
+    browser.run("document.querySelector('td button').focus()")
+    push()
+    browser.wait_text("2", "td.number")
+    assert browser.run("return document.activeElement.innerText") == "Pause"
+
+
+def test_a_hidden_page_asks_for_nothing(browser: Browser) -> None:
+    push()
+    browser.open("/queues")
+    browser.wait_text("1", "td.number")
+    wait_until(lambda: browser.run("return source !== null"), what="the connection")
+    browser.run(
+        "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    assert browser.run("return source") is None
+    browser.run(
+        "Object.defineProperty(document, 'hidden', {value: false, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    push()
+    browser.wait_text("2", "td.number")
+
+
+def test_a_page_says_that_its_connection_is_lost(browser: Browser) -> None:
+    push()
+    browser.open("/queues")
+    browser.wait_text("1", "td.number")
+    said = browser.run("source.onerror(); return document.getElementById('lost').textContent")
+    assert "no longer change" in said  # in one step: the next message takes it away
+    push()
+    browser.wait_text("2", "td.number")
+    wait_until(lambda: browser.text("#lost") == "", what="the end of the warning")
+
+
+def test_hostile_names_are_text(browser: Browser) -> None:
+    push(HOSTILE, HOSTILE, HOSTILE)
+    for path in ("/queues", "/busy", "/"):
+        browser.open(path)
+        browser.find("h1")
+        assert browser.driver.title.endswith("forkq")
+    browser.open("/queues")
+    browser.wait_text("<script>document", "tbody th")
+    browser.find("tbody th a").click()
+    browser.wait_text("<script>document", "h1")
+    browser.wait_text("<script>document", "code.args")
+    assert "hacked" not in browser.driver.title.partition("<script>")[0]
+
+
+def test_the_keyboard_is_enough(browser: Browser) -> None:
+    push()
+    browser.open("/")
+    browser.press("g", "q")
+    browser.wait_path("/queues")
+    browser.wait_text("mail", "tbody th")  # the facts may be those of the test before
+    browser.press("j", "ENTER")
+    browser.wait_path("/queue?name=mail")
+    browser.press("g", "b")
+    browser.wait_path("/busy")
+    browser.press("?")
+    browser.wait_text("Keyboard", "dialog[open]")
+    browser.press("ESCAPE", "/")
+    browser.press(*"Mail", "ENTER")
+    browser.wait_path("/search?q=Mail")
+
+
+def test_a_button_is_reached_and_pressed_by_tab(browser: Browser) -> None:
+    push()
+    browser.open("/queues")
+    browser.wait_text("Pause", "td .actions")
+    for _ in range(30):
+        browser.press("TAB")
+        if browser.run("return document.activeElement.innerText") == "Pause":
+            break
+    browser.press("ENTER")
+    browser.wait_text("Paused mail", ".flash")
+
+
+def test_every_page_works_without_javascript(browser: Browser) -> None:
+    push()
+    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        wait_until(lambda: _offers_a_pause(browser), what="the queue as it is now")
+        browser.find("form[action$='/queue/pause'] button").click()
+        wait_until(lambda: forkq.api.Queue("mail").paused, what="the pause")
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def _offers_a_pause(browser: Browser) -> bool:
+    """The facts of a page may be a second old, and those of the test before."""
+    browser.open("/queues")
+    return bool(browser.all("form[action$='/queue/pause'] button"))

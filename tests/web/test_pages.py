@@ -1,0 +1,256 @@
+"""What the pages say, and what their actions do in Redis."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from redis import Redis
+from starlette.testclient import TestClient
+
+import forkq
+from forkq import default_client
+from tests.web.shared import act, client_of, confirm
+
+
+def push(queue: str = "mail", job: str = "Mail", *args: Any) -> str:
+    jid = default_client.default().push({"class": job, "args": list(args), "queue": queue})
+    assert jid is not None
+    return jid
+
+
+def beat(redis: Redis, *queues: str, **fields: Any) -> str:
+    """The record of a process that serves these queues, as its heartbeat writes it."""
+    identity, now = "web-1:77:abc", time.time()
+    info = {
+        "hostname": "web-1", "pid": 77, "tag": "shop", "queues": list(queues), "concurrency": 5,
+        "started_at": now - 60, "labels": [], "identity": identity, "version": "1.0",
+    }  # fmt: skip
+    record: Any = {
+        "info": json.dumps(info),
+        "concurrency": 5,
+        "busy": 1,
+        "beat": now,
+        "rss": 2048,
+    }
+    redis.sadd("processes", identity)
+    record |= {"quiet": "false", "rtt_us": 500, **fields}
+    redis.hset(identity, mapping=record)
+    redis.expire(identity, 60)
+    return identity
+
+
+def run_job(redis: Redis, identity: str, **progress: Any) -> None:
+    """A job that the process runs, as its heartbeat writes it."""
+    job = {"class": "Export", "args": ["secret argument"], "jid": "a" * 24, "queue": "mail"}
+    work: dict[str, Any] = {
+        "queue": "mail", "payload": json.dumps(job), "run_at": int(time.time()) - 3665
+    }  # fmt: skip
+    if progress:
+        work["progress"] = {"at": time.time(), "note": "", "total": None, **progress}
+    redis.hset(f"{identity}:work", "t1", json.dumps(work))
+    redis.expire(f"{identity}:work", 60)
+
+
+class TestProblems:
+    def test_all_is_well(self, web: TestClient) -> None:
+        assert "All well." in web.get("/queues").text
+
+    def test_jobs_without_any_process(self, web: TestClient) -> None:
+        push()
+        assert "no process runs jobs: 1 job waiting" in web.get("/queues").text
+
+    def test_a_queue_that_no_process_serves(self, web: TestClient, redis: Redis) -> None:
+        push("lost")
+        beat(redis, "mail")
+        assert "no process serves queue lost: 1 job waiting" in web.get("/queues").text
+
+    def test_a_pattern_serves_too(self, web: TestClient, redis: Redis) -> None:
+        push("tenant-1")
+        beat(redis, "tenant-*")
+        assert "no process serves queue" not in web.get("/queues").text
+
+    def test_a_paused_queue_with_jobs(self, web: TestClient, redis: Redis) -> None:
+        push()
+        beat(redis, "mail")
+        forkq.api.Queue("mail").pause()
+        assert "queue mail is paused: 1 job" in web.get("/queues").text
+
+    def test_a_damaged_key(self, web: TestClient, redis: Redis) -> None:
+        redis.set("dead", "x")
+        assert "RENAME dead damaged:dead" in web.get("/queues").text
+
+    def test_a_silent_process(self, web: TestClient, redis: Redis) -> None:
+        beat(redis, "mail", beat=time.time() - 45)
+        assert "process 77 on web-1 is silent for " in web.get("/queues").text
+
+    def test_a_class_that_fails_more_than_it_did(self, web: TestClient, redis: Redis) -> None:
+        now = datetime.now(timezone.utc)
+        for back, failed in ((2, 30), (25, 4), (40, 5)):
+            minute = now - timedelta(minutes=back)
+            key = f"j|{minute:%y%m%d}|{minute.hour}:{minute:%M}"
+            redis.hset(key, mapping={"Bad|p": 50, "Bad|f": failed, "Fine|p": 50, "Fine|f": 15})
+        html = web.get("/queues").text
+        assert "30 runs of Bad failed in 10 min, 9 in the 50 min before" in html
+        assert "runs of Fine" not in html
+
+    def test_only_the_worst_three_are_named(self, web: TestClient, redis: Redis) -> None:
+        beat(redis, "mail")
+        for number in range(6):
+            push(f"lost-{number}")
+        html = web.get("/queues").text
+        assert html.count("no process serves queue") == 3
+        assert "and 3 problems more" in html
+
+
+class TestDashboard:
+    def test_it_has_the_counts_of_each_set(self, web: TestClient, redis: Redis) -> None:
+        push()
+        redis.zadd("dead", {"{}": 1})
+        html = web.get("/").text
+        assert "queued" in html
+        assert 'href="/dead"' in html
+
+    def test_the_days_are_chosen(self, web: TestClient) -> None:
+        assert "The last 7 days" in web.get("/?days=7").text
+        assert "The last 365 days" in web.get("/?days=99999").text
+
+
+class TestQueues:
+    def test_each_has_its_size_and_rules(self, web: TestClient) -> None:
+        push()
+        forkq.api.Queue("mail").limit = 3
+        html = web.get("/queues").text
+        assert '<a href="/queue?name=mail">mail</a>' in html
+        assert "limit 3" in html
+
+    def test_many_come_in_pages(self, web: TestClient, redis: Redis) -> None:
+        redis.sadd("queues", *(f"q{number:03}" for number in range(120)))
+        html = web.get("/queues").text
+        assert html.count('href="/queue?name=') == 50
+        assert 'href="/queues?page=1"' in html
+        last = web.get("/queues?page=999").text
+        assert last.count('href="/queue?name=') == 20
+
+
+class TestQueue:
+    def test_it_has_its_jobs_with_masked_secrets(self, web: TestClient) -> None:
+        jid = push("mail", "Mail", {"to": "ann", "password": "hunter2"})
+        html = web.get("/queue?name=mail").text
+        assert jid in html
+        assert "ann" in html
+        assert "hunter2" not in html
+
+    def test_it_says_what_holds_it(self, web: TestClient, redis: Redis) -> None:
+        push()
+        beat(redis, "mail")
+        forkq.api.Queue("mail").pause()
+        html = web.get("/queue?name=mail").text
+        assert "Why it does not drain" in html
+        assert "web-1" in html
+
+    @pytest.mark.parametrize("name", ["", "a*", "a,1"])
+    def test_a_name_that_is_none_is_refused(self, web: TestClient, name: str) -> None:
+        assert web.get("/queue", params={"name": name}).status_code == 400
+
+    def test_pause_and_resume(self, web: TestClient) -> None:
+        push()
+        assert act(web, "/queue/pause", name="mail").headers["location"] == "/queue?name=mail"
+        assert forkq.api.Queue("mail").paused
+        act(web, "/queue/resume", name="mail")
+        assert not forkq.api.Queue("mail").paused
+
+    def test_a_clear_says_how_many_and_is_put_back(self, web: TestClient) -> None:
+        jids = [push() for _ in range(3)]
+        question = act(web, "/queue/clear", name="mail")
+        assert "Delete 3 jobs from mail?" in question.text
+        assert forkq.api.Queue("mail").size == 3
+        confirm(web, "/queue/clear", name="mail")
+        assert forkq.api.Queue("mail").size == 0
+        html = web.get("/queue?name=mail").text
+        assert "Deleted 3 jobs from mail" in html
+        token = html.partition('name="token" value="')[2].partition('"')[0]
+        act(web, "/undo", token=token, back="/queue?name=mail")
+        assert {entry.jid for entry in forkq.api.Queue("mail")} == set(jids)
+
+    def test_the_rules_are_changed_lifted_and_reset(self, web: TestClient) -> None:
+        queue = forkq.api.Queue("mail")
+        act(web, "/queue/limits", name="mail", limit="3", rate="10/second", burst="")
+        assert (queue.limit, queue.process_limit, queue.rate) == (3, None, "10/second")
+        act(web, "/queue/limits", name="mail", limit="", rate="")
+        assert (queue.limit, queue.rate) == (None, None)
+        act(web, "/queue/reset", name="mail")
+        assert forkq.api.queues("mail")[0].changed == ()
+
+    @pytest.mark.parametrize(
+        "fields", [{"limit": "-1"}, {"limit": "x"}, {"rate": "fast"}, {"burst": "3"}]
+    )
+    def test_a_wrong_rule_is_refused(self, web: TestClient, fields: dict[str, str]) -> None:
+        answer = act(web, "/queue/limits", name="mail", **fields)
+        assert answer.status_code == 400
+        assert "Traceback" not in answer.text
+        assert forkq.api.queues("mail")[0].changed == ()
+
+
+class TestBusy:
+    def test_running_jobs_with_progress_and_no_arguments(
+        self, web: TestClient, redis: Redis
+    ) -> None:
+        run_job(redis, beat(redis, "mail"), done=40, total=120)
+        html = web.get("/busy").text
+        assert "Export" in html
+        assert "40 of 120" in html
+        assert "1 h 1 min" in html
+        assert "secret argument" not in html
+        assert "web-1" in html
+
+    def test_a_process_is_told_to_be_quiet_and_to_stop(
+        self, web: TestClient, redis: Redis, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        identity = beat(redis, "mail")
+        with caplog.at_level(logging.INFO, "forkq.web.audit"):
+            confirm(web, "/busy/quiet", identity=identity)
+            assert redis.lrange(f"{identity}-signals", 0, -1) == [b"TSTP"]
+            confirm(web, "/busy/stop", identity=identity)
+        assert redis.lrange(f"{identity}-signals", 0, -1) == [b"TERM", b"TSTP"]
+        assert "(no authentication): stop process: Told process 77" in caplog.text
+
+    def test_one_that_has_ended_is_said_to_have(self, web: TestClient) -> None:
+        answer = act(web, "/busy/stop", identity="gone:1:2")
+        assert answer.status_code == 404
+        assert "has ended" in answer.text
+
+
+class TestSearch:
+    def test_by_id_and_by_text(self, web: TestClient) -> None:
+        jid = push("mail", "Mail")
+        html = web.get("/search", params={"q": jid}).text
+        assert f'href="/job?jid={jid}"' in html
+        job = {"class": "Report", "args": ["for ann"], "at": time.time() + 1000}
+        later = default_client.default().push(job)
+        assert str(later) in web.get("/search?q=for+ann").text
+
+    def test_an_empty_one_says_what_can_be_searched(self, web: TestClient) -> None:
+        assert "By its id" in web.get("/search").text
+
+
+class TestUndo:
+    @pytest.mark.parametrize("back", ["//evil.example", "https://evil.example", "/\\evil.example"])
+    def test_it_never_leads_to_another_site(self, web: TestClient, back: str) -> None:
+        push()
+        token = forkq.api.Queue("mail").delete_all(undo=True).undo
+        assert act(web, "/undo", token=token, back=back).headers["location"] == "/"
+
+    def test_one_that_is_too_late_is_refused(self, web: TestClient) -> None:
+        assert act(web, "/undo", token="nothing").status_code == 400
+
+
+def test_an_unknown_page_has_the_navigation(api_client: None) -> None:
+    with client_of() as web:
+        answer = web.get("/nowhere")
+    assert answer.status_code == 404
+    assert 'href="/queues"' in answer.text
