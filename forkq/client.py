@@ -6,7 +6,7 @@ docs/decisions/006).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,11 +20,13 @@ from .wire.payload import (
     MAX_SIZE,
     Payload,
     StrictArgs,
+    check_args,
     check_bounds,
+    check_shape,
     dumps,
     loads,
     new_jid,
-    validate,
+    new_jids,
 )
 from .wire.redis_url import EMBEDDED, checked_url
 from .wire.times import due, now
@@ -85,6 +87,7 @@ class Client:
         self.keys = Keys(prefix)
         self._rules = rules
         self._strict = strict_args
+        self.dead_bounds = (10_000, 180.0)  # dead jobs that are kept, and days: for forkq.api
         # Told of the queues of each push that Redis has taken.
         self.pushed_to: Callable[[Iterable[str]], None] | None = None
         self._bounds = (max_payload_size, max_nesting)
@@ -108,7 +111,7 @@ class Client:
         InvalidJob for a job that could never run, ServerUnavailable if Redis cannot be reached (the
         text says whether the job may be in Redis), or ServerRefused if Redis refuses the push.
         """
-        encoded = self._encoded(job, new_jid())
+        encoded = self._encoded(_with_defaults(job))
         if encoded is not None:
             self._release([encoded])
         return encoded and encoded.jid
@@ -123,14 +126,14 @@ class Client:
 
     def push_later(self, job: Payload, wait: Callable[[Callable[[], None]], object]) -> str | None:
         """Like ``push``, when the function is called that ``wait`` gets; ``job`` is checked now."""
-        encoded = self._encoded(job, new_jid())
+        encoded = self._encoded(_with_defaults(job))
         if encoded is None:
             return None
         wait(lambda: self._write([_enqueued_now(encoded)]))
         return encoded.jid
 
     def push_bulk(self, job: Payload) -> list[str]:
-        """Pushes one job per element of ``args``, a list of argument lists; 1,000 a round trip.
+        """Pushes one job per element of ``args``, a list of argument lists, in batches of 1,000.
 
         ``at`` may be one moment for all, or a list with one for each. Returns the jids of those
         that no middleware vetoed. Everything is validated and encoded before anything is written.
@@ -138,15 +141,14 @@ class Client:
         in Redis (``pushed``) and of those that may be (``unknown``).
         """
         rows, moments = _rows(job)
-        base = {key: value for key, value in job.items() if key not in ("args", "at", "jid")}
-        encoded: list[_EncodedJob] = []
-        for number, (args, moment) in enumerate(zip(rows, moments, strict=True)):
-            with in_row(number):
-                one = self._encoded({**base, "args": args, **moment}, new_jid())
-            if one is not None:
-                encoded.append(one)
-        self._release(encoded)
-        return [one.jid for one in encoded]
+        base = _with_defaults({**job, "at": None, "args": []})
+        encoded: list[_EncodedJob | None] = []
+        with in_row(encoded):
+            for args, at, jid in zip(rows, moments, new_jids(len(rows)), strict=True):
+                encoded.append(self._encoded({**base, "at": at, "args": args, "jid": jid}))
+        kept = [one for one in encoded if one is not None]
+        self._release(kept)
+        return _jids(kept)
 
     @contextmanager
     def connection(self) -> Iterator[RedisConnection]:
@@ -161,39 +163,21 @@ class Client:
         """Closes the idle connections."""
         self._transport.close()
 
-    def _prepare(self, job: Payload, jid: str) -> Payload | None:
-        """The job with its defaults, after the client middleware; None if that vetoed it."""
-        if type(job) is not dict:
-            raise InvalidJob(
-                f'a job is a dict like {{"class": "Name", "args": []}}, not a {_kind(job)}'
-            )
-        _refuse_main(job.get("class"))
-        made = {"retry": True, "queue": DEFAULT_QUEUE, "jid": jid, "created_at": now(), **job}
-        made = self._checked(made)
+    def _encoded(self, job: Payload) -> _EncodedJob | None:
+        """``job``, which has its defaults, after the client middleware; None if that vetoed it."""
+        check_args(job, self._strict)
+        made = _in_time(job)
         if len(middleware.client):
             changed = middleware.client.run(made, lambda: made)
-            return None if changed is None else self._checked(changed)
-        return made
-
-    def _checked(self, job: Payload) -> Payload:
-        """``job`` with ``at`` in epoch seconds, or without a past one. Raises InvalidJob."""
-        at = job.get("at")
-        bare = {key: value for key, value in job.items() if key != "at"}
-        validate(bare, self._strict)
-        moment = None if at is None else due(at)
-        if moment is not None and moment > now():
-            bare["at"] = moment
-        return bare
-
-    def _encoded(self, job: Payload, jid: str) -> _EncodedJob | None:
-        made = self._prepare(job, jid)
-        if made is None:
-            return None
+            if changed is None:
+                return None
+            check_shape(changed)
+            check_args(changed, self._strict)
+            made = _in_time({**changed})
         at = made.pop("at", None)
         if at is None:
-            made = {**made, "enqueued_at": now()}
-        payload = self._bounded(made)
-        return _EncodedJob(made["jid"], made["queue"], at, payload)
+            made["enqueued_at"] = now()
+        return _EncodedJob(made["jid"], made["queue"], at, self._bounded(made))
 
     def _bounded(self, job: Payload) -> bytes:
         """``job`` as JSON. Raises InvalidJob if it is too large, or too deeply nested."""
@@ -209,10 +193,8 @@ class Client:
             self._write(jobs)
 
     def _write(self, jobs: Sequence[_EncodedJob]) -> None:
-        starts = range(0, len(jobs), BATCH)
-        self._transport.push(
-            (self._writes(jobs[start : start + BATCH]) for start in starts), len(jobs)
-        )
+        batches = (jobs[start : start + BATCH] for start in range(0, len(jobs), BATCH))
+        self._transport.push((self._writes(batch) for batch in batches), len(jobs))
         if self.pushed_to is not None:
             self.pushed_to({job.queue for job in jobs})
 
@@ -231,6 +213,27 @@ class Client:
             writes.append(Write(("SADD", self.keys.queues, queue)))
             writes.append(Write(("LPUSH", self.keys.queue(queue), *payloads), _jids(waiting)))
         return writes
+
+
+def _with_defaults(job: Payload) -> Payload:
+    """A new dict: ``job`` and what it leaves open. Raises InvalidJob for what no job can have."""
+    if type(job) is not dict:
+        kind = type(job).__name__  # its value may be a secret, here and below
+        raise InvalidJob(f'a job is a dict like {{"class": "Name", "args": []}}, not a {kind}')
+    _refuse_main(job.get("class"))
+    defaults = {"retry": True, "queue": DEFAULT_QUEUE, "jid": new_jid(), "created_at": now()}
+    made = {**defaults, **job}
+    check_shape(made)
+    return made
+
+
+def _in_time(job: Payload) -> Payload:
+    """``job`` itself, with ``at`` in epoch seconds, or without a past one. Raises InvalidJob."""
+    at = job.pop("at", None)
+    moment = None if at is None else due(at)
+    if moment is not None and moment > now():
+        job["at"] = moment
+    return job
 
 
 def _on_commit(send: Callable[[], None]) -> None:
@@ -260,33 +263,31 @@ def _refuse_main(name: object) -> None:
         )
 
 
-def _kind(value: object) -> str:
-    """The type of a wrong argument; its value may be a secret."""
-    return type(value).__name__
-
-
 def _jids(jobs: Sequence[_EncodedJob]) -> list[str]:
     return [job.jid for job in jobs]
 
 
 @contextmanager
-def in_row(number: int) -> Iterator[None]:
-    """Adds to an InvalidJob the number of the row of a bulk push."""
+def in_row(done: Sized) -> Iterator[None]:
+    """Adds to an InvalidJob the number of the row of a bulk push: so many are in ``done``."""
     try:
         yield
     except InvalidJob as error:
-        raise InvalidJob(f"row {number} (the first is 0): {error}") from None
+        raise InvalidJob(f"row {len(done)} (the first is 0): {error}") from None
 
 
-def _rows(job: Payload) -> tuple[list[Any], list[dict[str, Any]]]:
+def _rows(job: Payload) -> tuple[list[list[Any]], list[Any]]:
     """The argument lists of a bulk push, and ``at`` for each of them."""
     rows = job.get("args")
     if not isinstance(rows, list | tuple):
-        raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not a {_kind(rows)}")
-    for number, row in enumerate(rows):
-        if not isinstance(row, list | tuple):
-            with in_row(number):
-                raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not a {_kind(row)}")
+        raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not a {type(rows).__name__}")
+    lists: list[list[Any]] = []
+    with in_row(lists):
+        for row in rows:
+            if not isinstance(row, list | tuple):
+                kind = type(row).__name__
+                raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not a {kind}")
+            lists.append(list(row))
     moments = job.get("at")
     if isinstance(moments, list | tuple):
         if len(moments) != len(rows):
@@ -294,6 +295,5 @@ def _rows(job: Payload) -> tuple[list[Any], list[dict[str, Any]]]:
                 f"job {job.get('class')!r}: {len(moments)} times `at` for {len(rows)} argument "
                 "lists; pass one time, or one for each"
             )
-        return [list(row) for row in rows], [{"at": moment} for moment in moments]
-    shared = {} if moments is None else {"at": moments}
-    return [list(row) for row in rows], [shared] * len(rows)
+        return lists, list(moments)
+    return lists, [moments] * len(lists)

@@ -11,6 +11,7 @@ from . import registry
 from .current_job import CurrentJob
 from .errors import InvalidJob, MissingAttribute
 from .push import (
+    Parameters,
     PerformAsync,
     PerformAsyncOnCommit,
     PerformBulk,
@@ -33,7 +34,7 @@ R = TypeVar("R")
 OPTIONS: Final = frozenset(
     {
         *("queue", "retry", "dead", "backtrace", "retry_queue", "retry_for", "tags", "log_level"),
-        *("on_crash", "crashes", "timeout", "hard_timeout"),
+        *("on_crash", "crashes", "timeout", "hard_timeout", "secret"),
     }
 )
 
@@ -99,9 +100,9 @@ class Job:
         if not hasattr(cls, "perform"):
             return
         name = name or _full_name(cls)
-        signature = _signature(cls.perform, skip_self=not _is_static(cls, "perform"))
-        cls._pusher = Pusher[Any](name, signature, cls._options)  # type: ignore[attr-defined]
-        registry.add(_spec_of_class(cls, name, _arity(signature)))
+        parameters = _parameters(cls.perform, skip_self=not _is_static(cls, "perform"))
+        cls._pusher = Pusher[Any](name, parameters, cls._options)  # type: ignore[attr-defined]
+        registry.add(_spec_of_class(cls, name, parameters.arity))
 
 
 class FunctionJob(Pusher[P], Generic[P, R]):
@@ -111,7 +112,7 @@ class FunctionJob(Pusher[P], Generic[P, R]):
     __wrapped__: Callable[P, R]
 
     def __init__(self, function: Callable[P, R], spec: JobSpec) -> None:
-        super().__init__(spec.name, _signature(function, skip_self=False), spec.options)
+        super().__init__(spec.name, _parameters(function, skip_self=False), spec.options)
         update_wrapper(self, function)
         self.spec = spec
 
@@ -166,7 +167,7 @@ def job(
             retry_in=retry_in,
             retries_exhausted=retries_exhausted,
             where=_full_name(function),
-            arity=_arity(_signature(function, skip_self=False)),
+            arity=_parameters(function, skip_self=False).arity,
             module=function.__module__,
         )
         registry.add(spec)
@@ -233,20 +234,11 @@ def _refuse_lazy(function: Callable[..., Any]) -> None:
             )
 
 
-def _signature(function: Callable[..., Any], *, skip_self: bool) -> inspect.Signature:
+def _parameters(function: Callable[..., Any], *, skip_self: bool) -> Parameters:
     _refuse_lazy(function)
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())[1 if skip_self else 0 :]
-    return signature.replace(parameters=parameters)
-
-
-def _arity(signature: inspect.Signature) -> tuple[int, float]:
-    """The smallest and the largest number of positional arguments."""
-    parameters = signature.parameters.values()
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    open_ended = any(p.kind == p.VAR_POSITIONAL for p in parameters)
-    fewest = sum(p.default is p.empty for p in positional)
-    return fewest, float("inf") if open_ended else len(positional)
+    return Parameters(signature.replace(parameters=parameters))
 
 
 def _is_static(cls: type, attribute: str) -> bool:

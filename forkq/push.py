@@ -53,6 +53,50 @@ When: TypeAlias = "Moment | Sequence[Moment] | None"
 _NAMED: Final = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 
 
+class Parameters:
+    """The parameters of a job's ``perform``. ``arity``: the smallest and the largest number of
+    positional arguments."""
+
+    __slots__ = ("_needs_names", "_signature", "arity")
+
+    def __init__(self, signature: inspect.Signature) -> None:
+        self._signature = signature
+        self.arity = _arity(signature)
+        parameters = signature.parameters.values()
+        self._needs_names = any(
+            p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters
+        )
+
+    def __str__(self) -> str:
+        return str(self._signature)
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The positional arguments for the payload. Raises TypeError if they do not fit."""
+        fewest, most = self.arity
+        if fewest <= len(args) <= most and not kwargs and not self._needs_names:
+            return list(args)  # Signature.bind would take 40 % of the time of a bulk push
+        bound = self._signature.bind(*args, **kwargs)
+        named = [
+            name for name in bound.arguments if self._signature.parameters[name].kind in _NAMED
+        ]
+        if named:
+            raise TypeError(
+                f"{', '.join(named)} can only be given by name, but a payload carries positions; "
+                "make it a positional parameter"
+            )
+        if bound.kwargs:  # one was given by name, after one that was not given
+            bound.apply_defaults()
+        return list(bound.args)
+
+
+def _arity(signature: inspect.Signature) -> tuple[int, float]:
+    parameters = signature.parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    open_ended = any(p.kind == p.VAR_POSITIONAL for p in parameters)
+    fewest = sum(p.default is p.empty for p in positional)
+    return fewest, float("inf") if open_ended else len(positional)
+
+
 class Performs(Protocol[P]):
     """A class with ``perform``: by this shape type checkers know its parameters."""
 
@@ -62,11 +106,11 @@ class Performs(Protocol[P]):
 class Pusher(Generic[P]):
     """A job with its options, ready to be pushed."""
 
-    __slots__ = ("_options", "_signature", "name")
+    __slots__ = ("_options", "_parameters", "name")
 
-    def __init__(self, name: str, signature: inspect.Signature, options: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, parameters: Parameters, options: Mapping[str, Any]) -> None:
         self.name = name
-        self._signature = signature
+        self._parameters = parameters
         self._options = options
 
     def perform_async(self, *args: P.args, **kwargs: P.kwargs) -> str:
@@ -110,16 +154,16 @@ class Pusher(Generic[P]):
     ) -> list[str]: ...
 
     def perform_bulk(self, rows: Iterable[Any], *, at: When = None) -> list[str]:
-        """Pushes one job per argument list, 1,000 a round trip. Returns their jids.
+        """Pushes one job per argument list, in batches of 1,000. Returns their jids.
 
         A row is a tuple, which type checkers check, or a list, which they do not.
         Nothing is pushed if a row is wrong. If Redis fails meanwhile, the error has the jids of the
         jobs that are in Redis (``pushed``) and of those that may be (``unknown``).
         """
-        checked = []
-        for number, row in enumerate(rows):
-            with in_row(number):
-                checked.append(self._bind(_row(self.name, row), {}))
+        checked: list[list[Any]] = []
+        with in_row(checked):
+            for row in rows:
+                checked.append(self._bind(_row(self.name, row), {}))  # noqa: PERF401 - counts rows
         when = {} if at is None else {"at": at}
         return default().push_bulk({**self._options, "class": self.name, "args": checked, **when})
 
@@ -130,7 +174,7 @@ class Pusher(Generic[P]):
         """
         changed = {**self._options, **more, **options}
         validate({**changed, "class": self.name, "args": []}, "off")
-        return Pusher(self.name, self._signature, changed)
+        return Pusher(self.name, self._parameters, changed)
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> Payload:
         """What ``perform_async`` gives to ``Client.push``: the class, the arguments, the options.
@@ -145,20 +189,9 @@ class Pusher(Generic[P]):
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """The positional arguments for the payload. Raises InvalidJob if they do not fit."""
         try:
-            bound = self._signature.bind(*args, **kwargs)
+            return self._parameters.bind(args, kwargs)
         except TypeError as error:
-            raise InvalidJob(f"job {self.name!r} takes {self._signature}: {error}") from None
-        named = [
-            name for name in bound.arguments if self._signature.parameters[name].kind in _NAMED
-        ]
-        if named:
-            raise InvalidJob(
-                f"job {self.name!r} takes {self._signature}: {', '.join(named)} can only be "
-                "given by name, but a payload carries positions; make it a positional parameter"
-            )
-        if bound.kwargs:  # one was given by name, after one that was not given
-            bound.apply_defaults()
-        return list(bound.args)
+            raise InvalidJob(f"job {self.name!r} takes {self._parameters}: {error}") from None
 
 
 class PerformAsync:

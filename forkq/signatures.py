@@ -31,6 +31,7 @@ class JobOptions(TypedDict, total=False):
     crashes: int
     timeout: float | None
     hard_timeout: float | None
+    secret: bool
 
 
 # By these shapes a checker knows which rows fit. A job without optional parameters has the first.

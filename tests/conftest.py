@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import compileall
+import importlib
 import os
+import sys
+import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -15,6 +20,8 @@ from forkq.wire import times
 from tests.support.leaks import OpenResources
 from tests.support.server import Server
 from tests.support.tree import StartTree
+
+TESTS = Path(__file__).parent
 
 
 @pytest.fixture(autouse=True)
@@ -26,9 +33,39 @@ def host_time() -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Compiles the package once, as pip does for a user. The tests start hundreds of forkq
-    processes, and where PYTHONDONTWRITEBYTECODE is set, each would compile what it imports."""
+    processes, and where PYTHONDONTWRITEBYTECODE is set, each would compile what it imports.
+
+    The tests are compiled once, too: with their assertions rewritten, that takes each worker longer
+    than all the rest of its collection.
+    """
     if not hasattr(config, "workerinput"):
-        compileall.compile_dir(Path(forkq.__file__).parent, quiet=2)
+        for folder in (Path(forkq.__file__).parent, TESTS.parent / "examples"):
+            compileall.compile_dir(folder, quiet=2)
+    sys.dont_write_bytecode = False
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells each of xdist's workers whether all tests are run."""
+    everything = node.config.args_source == pytest.Config.ArgsSource.TESTPATHS
+    node.workerinput["forkq_everything"] = everything
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before they collect the whole suite, the workers import it, each from another file on: a file
+    that one has compiled, the others need not."""
+    worker = getattr(session.config, "workerinput", {})
+    if not worker.get("forkq_everything"):
+        return
+    files = sorted(TESTS.rglob("test_*.py"))
+    first = int(worker["workerid"].removeprefix("gw")) * len(files) // worker["workercount"]
+    for path in files[first:] + files[:first]:
+        with (
+            suppress(Exception, pytest.skip.Exception),
+            warnings.catch_warnings(),
+        ):  # the collection reports it
+            warnings.simplefilter("error")
+            importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
 
 
 def pytest_xdist_auto_num_workers() -> int:

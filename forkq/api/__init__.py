@@ -1,19 +1,25 @@
-"""Looking in from any process: what runs, what is queued, where a job is, what periodic jobs do.
+"""Looking in and acting from any process: what runs, what waits, what failed and why, what periodic
+jobs do; and to retry, move, edit, kill and delete jobs.
 
 For an app's own pages, scripts and checks; forkq's commands use it, too. It uses the connections
 with which this process pushes (``forkq.configure``). Every function asks Redis, and raises
 ServerUnavailable if Redis cannot be reached, ServerRefused if it refuses. What processes report is
-as old as their last heartbeat.
+as old as their last heartbeat. A key that holds another type is shown as empty (``damaged_keys``).
+
+Each action on a job is one atomic step on that very member of a set or queue. Sidekiq's processes
+and its web UI may work on the same Redis at the same time. As in Sidekiq, no client middleware runs
+when a job goes back to its queue. Death handlers run in children only, so not for ``kill``.
 """
 
 from __future__ import annotations
 
 from . import cron
-from .entry import Crash, JobEntry, JobEvent
+from .entry import JobEntry
 from .filters import Filter
 from .find import find, is_alive
 from .groups import FailureGroup, FailureGroups, failures
 from .job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, job_set
+from .life import Crash, JobEvent
 from .limits import Limits
 from .lookup import entry
 from .metrics import ClassMetrics, Deploy, Histogram, Metrics, MetricsReport, Point

@@ -7,10 +7,23 @@ never wait for pages. ``import forkq.api.aio`` to use it.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import ParamSpec, TypeVar
+from itertools import islice
+from typing import Final, ParamSpec, TypeVar
+
+from ..store.threads import CallThreads
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_SIZE: Final = 4
+_PATIENCE: Final = 5.0
+_threads: Final = CallThreads(
+    _SIZE,
+    patience=_PATIENCE,
+    name="forkq api",
+    busy=f"{_SIZE} calls have waited for Redis for {_PATIENCE:g} s, and no thread was free for "
+    "this one; it did nothing",
+)
 
 
 async def run(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -19,15 +32,17 @@ async def run(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     Raises ServerUnavailable if no thread is free for 5 s. If the coroutine is cancelled, a call
     that has begun goes on in its thread, and one that has not begun is left out.
     """
-    raise NotImplementedError
+    return await _threads.run(call, *args, **kwargs)
 
 
-def pages(entries: Iterable[T], count: int = 100) -> AsyncIterator[list[T]]:
+async def pages(entries: Iterable[T], count: int = 100) -> AsyncIterator[list[T]]:
     """What ``entries`` yields, such as ``RetrySet().scan(...)``, in lists of ``count``; each is
     read in a thread when it is asked for."""
-    raise NotImplementedError
+    iterator = iter(entries)
+    while page := await run(lambda: list(islice(iterator, count))):
+        yield page
 
 
 async def close() -> None:
     """Waits for the calls that have begun, and ends the threads. The next call starts new ones."""
-    raise NotImplementedError
+    await _threads.close()

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import MalformedPayload
 from ..store.find_job import Location
-from ..wire.payload import Payload
-
-
-@dataclass(frozen=True, slots=True)
-class Crash:
-    """How a process died that had the job in progress. ``why`` is the reason for people, ``at`` in
-    epoch seconds (None: unknown), ``rss`` its peak memory in KiB, ``alone``: no other job ran in
-    it, so this crash counts. ``stack`` is where the job was, if that is known."""
-
-    why: str
-    at: float | None = None
-    host: str = ""
-    rss: int | None = None
-    alone: bool = False
-    stack: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class JobEvent:
-    """One event in the life of a job, as its payload tells it: ``what`` is "pushed", "enqueued",
-    "failed", "retried", "crashed", "due", "died" or "dies" (to come), ``at`` in epoch seconds."""
-
-    at: float
-    what: str
-    detail: str = ""
+from ..wire.payload import Payload, dumps, loads
+from . import changes, readable_job
+from .changes import Change
+from .life import Crash, JobEvent, crash_of, dies_at, events, retries_of
+from .readable_job import moment, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,108 +47,122 @@ class JobEntry:
     def key(self) -> str:
         """A short name of this very member, for ``JobSet.get`` and for forms: it has letters,
         digits, points and dashes only, and no data of the job."""
-        raise NotImplementedError
+        score = struct.pack(">d", self.score).hex()
+        return score + hashlib.blake2b(self.raw, digest_size=8).hexdigest()
 
     @property
     def jid(self) -> str:
         """The id of the job; "" if it has none."""
-        raise NotImplementedError
+        return text(self.job.get("jid"))
 
     @property
     def name(self) -> str:
         """The class; of an ActiveJob the class that is wrapped. "" if it has none."""
-        raise NotImplementedError
+        return readable_job.name_of(self.job)
+
+    @property
+    def wrapper(self) -> str:
+        """The class as the payload has it; for an ActiveJob, Rails' wrapper."""
+        return text(self.job.get("class"))
 
     @property
     def args(self) -> list[Any]:
         """The arguments, with "***" for each that is secret: all of them if the job has ``secret``
         set, else each value in an object under a key such as "password". Those of an ActiveJob are
         the arguments of the wrapped job. A payload that is no job has its text as only argument."""
-        raise NotImplementedError
+        if self.malformed:
+            return [self.raw.decode("utf-8", "replace")]
+        return readable_job.masked_args(self.job)
 
     @property
     def masked(self) -> bytes:
         """The payload with its secrets masked, to show."""
-        raise NotImplementedError
+        return self.raw if self.malformed else dumps(readable_job.masked_job(self.job))
 
     @property
     def error_class(self) -> str:
         """The class of its latest error; "" if it has not failed."""
-        raise NotImplementedError
+        return text(self.job.get("error_class"))
 
     @property
     def error_message(self) -> str:
         """The message of its latest error."""
-        raise NotImplementedError
+        return text(self.job.get("error_message"))
 
     @property
     def backtrace(self) -> list[str]:
         """The lines of its latest error's backtrace, innermost first, if the job keeps them
         (``backtrace=True``)."""
-        raise NotImplementedError
+        return readable_job.backtrace_of(self.job)
 
     @property
     def crashes(self) -> tuple[Crash, ...]:
         """How processes died that had it in progress, the oldest first."""
-        raise NotImplementedError
+        return tuple(map(crash_of, readable_job.crashes_of(self.job)))
 
     @property
     def events(self) -> tuple[JobEvent, ...]:
         """What is known of its life, in order of time, with what is to come."""
-        raise NotImplementedError
+        return events(self.job, self.location, self.score)
 
     @property
     def tags(self) -> tuple[str, ...]:
         """Its tags."""
-        raise NotImplementedError
+        found = self.job.get("tags")
+        return tuple(map(text, found)) if type(found) is list else ()
 
     @property
     def created_at(self) -> float | None:
         """When it was pushed, epoch seconds; None if it does not say."""
-        raise NotImplementedError
+        return moment(self.job.get("created_at"))
 
     @property
     def enqueued_at(self) -> float | None:
         """When it last came to a queue, epoch seconds; None if it has not, or does not say."""
-        raise NotImplementedError
+        return moment(self.job.get("enqueued_at"))
 
     @property
     def failed_at(self) -> float | None:
         """When it first failed, epoch seconds; None if it has not."""
-        raise NotImplementedError
+        return moment(self.job.get("failed_at"))
 
     @property
     def last_failed_at(self) -> float | None:
         """When it last failed, epoch seconds; None if it has not."""
-        raise NotImplementedError
+        return moment(self.job.get("retried_at")) or self.failed_at
 
     @property
     def since(self) -> float | None:
         """Since when it has been where it is, epoch seconds: its death, its last failure, its push
         to the schedule, or the moment it was enqueued. None if it does not say."""
-        raise NotImplementedError
+        if self.location == "dead":
+            return moment(self.score)
+        if self.location == "retrying":
+            return self.last_failed_at
+        return self.created_at if self.location == "scheduled" else self.enqueued_at
 
     @property
     def at(self) -> float | None:
         """When a scheduled or retrying job is due, epoch seconds; else None."""
-        raise NotImplementedError
+        return moment(self.score) if self.location in ("scheduled", "retrying") else None
 
     @property
     def retry_count(self) -> int | None:
         """How many of its retries have failed: 0 after its first failure, None before."""
-        raise NotImplementedError
+        count = self.job.get("retry_count")
+        return count if type(count) is int else None
 
     @property
     def retries(self) -> int | None:
         """How many retries it may have at most; None if time limits them (``retry_for``)."""
-        raise NotImplementedError
+        return retries_of(self.job)
 
     @property
     def dies_at(self) -> float | None:
         """When a retrying job dies if it goes on failing, epoch seconds: exact with ``retry_for``,
         else an estimate by the default delays, since a ``retry_in`` of its class is not known
         here. None if it is not retrying."""
-        raise NotImplementedError
+        return dies_at(self.job, self.score) if self.location == "retrying" else None
 
     def retry(self, *, fresh: bool = False) -> bool:
         """Sends a retrying, dead or scheduled job to its queue now.
@@ -173,32 +171,33 @@ class JobEntry:
         count; a dead job that fails again is dead again. ``fresh`` forgets its failures: then it
         has all its retries again. Raises MalformedPayload if the payload is no job.
         """
-        raise NotImplementedError
+        return self._do(changes.retried(self.checked_job(), fresh=fresh))
 
     def add_to_queue(self) -> bool:
         """Sends a scheduled or retrying job to its queue now, as if it were due: its retry count
         stays. Raises MalformedPayload if the payload is no job."""
-        raise NotImplementedError
+        return self._do(changes.enqueued(self.checked_job()))
 
     def kill(self) -> bool:
         """Moves it to the dead set, which is trimmed as at each death. A job that is no job is
         moved in the form that the dead set has for those."""
-        raise NotImplementedError
+        return self._do(changes.killed(self.raw, self.queue, self.malformed))
 
     def delete(self) -> bool:
         """Deletes it. To be able to put it back, use ``delete_all(Filter(keys=...), undo=True)`` of
         its set or queue."""
-        raise NotImplementedError
+        return self._do(changes.DELETED)
 
     def move(self, queue: str) -> bool:
         """Sends it to another queue: from a queue or the dead set at once, from the schedule or the
         retry set when it is due. Raises InvalidRule for a name that is not one queue's, and
         MalformedPayload if the payload is no job."""
-        raise NotImplementedError
+        name = changes.checked_queue(queue)
+        return self._do(changes.moved(self.checked_job(), self.location, name))
 
     def reschedule(self, at: float) -> bool:
         """Makes a scheduled or retrying job due at ``at``, epoch seconds."""
-        raise NotImplementedError
+        return self._do(changes.rescheduled(self.raw, at))
 
     def edit(self, *, args: Sequence[Any]) -> JobEntry | None:
         """Replaces its arguments where it stands. Returns the new entry; None if the job has left.
@@ -207,4 +206,44 @@ class JobEntry:
         Raises InvalidJob for arguments that JSON cannot carry, MalformedPayload if the payload is
         no job.
         """
-        raise NotImplementedError
+        change = changes.edited(self.checked_job(), args)
+        if not self._do(change):
+            return None
+        return entry_of(change.payload, self.location, self.queue, self.score)
+
+    def checked_job(self) -> Payload:
+        """What the payload says. Raises MalformedPayload if it is no job."""
+        if self.malformed:
+            raise MalformedPayload(f"this is no job that can run: {self.malformed}; delete it")
+        return self.job
+
+    def _do(self, change: Change) -> bool:
+        """Makes the change to this member. Returns whether it was still there."""
+        if self.location == "running":
+            return False
+        [done] = changes.apply(self.location, self.queue, [(self.raw, change)])
+        if done == changes.REFUSED:
+            raise changes.refusal(change)
+        return done == changes.DONE
+
+
+def entry_of(
+    raw: bytes, location: Location, queue: str = "", score: float = 0.0, owner: str = ""
+) -> JobEntry:
+    """The entry of these bytes. ``queue`` is the queue that has them, "" in a set."""
+    try:
+        job, malformed = loads(raw), ""
+    except MalformedPayload as error:
+        job, malformed = {}, str(error)
+    return JobEntry(
+        raw, location, queue or readable_job.queue_of(job), score, owner, job, malformed
+    )
+
+
+def score_in(key: str) -> float | None:
+    """The score in a ``JobEntry.key``; None if that is no key."""
+    try:
+        [score] = struct.unpack(">d", bytes.fromhex(key[:16]))
+    except (ValueError, struct.error):
+        return None
+    return None if math.isnan(score) else float(score)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
+
+from ..wire import times
 
 if TYPE_CHECKING:
     from .entry import JobEntry
@@ -16,8 +19,9 @@ class Filter:
     """Jobs that have everything that is given here; ``Filter()`` is every job.
 
     ``job`` and ``error`` are the name of a class, or its last part: "Timeout" also finds
-    "requests.exceptions.Timeout". They may have ``*`` and ``?``. ``queue`` is a name, ``tag`` one
-    of the job's tags. ``match`` is text anywhere in the payload, upper and lower case alike.
+    "requests.exceptions.Timeout". They may have ``*`` and ``?``; "=Timeout" is that name alone.
+    ``queue`` is a name, ``tag`` one of the job's tags. ``match`` is text anywhere in the payload,
+    upper and lower case alike.
     ``older_than`` and ``newer_than`` are seconds or a timedelta, and compare how long the job has
     been where it is (``JobEntry.since``). ``keys`` are those of a selection (``JobEntry.key``); a
     set finds them without reading the others.
@@ -35,7 +39,45 @@ class Filter:
 
     def matches(self, entry: JobEntry, now: float | None = None) -> bool:
         """Whether it is one of these jobs; ``now`` (epoch seconds) is the moment for their age."""
-        raise NotImplementedError
+        return (
+            self._fits(entry)
+            and (self.match is None or self.match.casefold() in _text(entry.raw))
+            and (self.keys is None or entry.key in self.keys)
+            and (self.older_than is self.newer_than is None or self._has_age(entry, now))
+        )
+
+    def _fits(self, entry: JobEntry) -> bool:
+        return (
+            (self.job is None or _named(self.job, entry.name) or _named(self.job, entry.wrapper))
+            and (self.error is None or _named(self.error, entry.error_class))
+            and (self.jid is None or self.jid == entry.jid)
+            and (self.queue is None or self.queue == entry.queue)
+            and (self.tag is None or self.tag in entry.tags)
+        )
+
+    def _has_age(self, entry: JobEntry, now: float | None) -> bool:
+        since = entry.since
+        if since is None:
+            return False
+        age = (times.now() if now is None else now) - since
+        older, newer = _in_seconds(self.older_than), _in_seconds(self.newer_than)
+        return (older is None or age > older) and (newer is None or age < newer)
 
 
 EVERY: Final = Filter()
+
+
+def _named(pattern: str, name: str) -> bool:
+    """Whether a class or its last part has that name, or matches that pattern."""
+    if pattern.startswith("="):
+        return pattern[1:] == name
+    last = name.replace("::", ".").rpartition(".")[2]
+    return pattern in (name, last) or fnmatchcase(name, pattern) or fnmatchcase(last, pattern)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace").casefold()
+
+
+def _in_seconds(length: float | timedelta | None) -> float | None:
+    return length.total_seconds() if isinstance(length, timedelta) else length

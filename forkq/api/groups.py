@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
 
+from ..store.find_job import Location
+from ..wire.times import now
+from .changes import set_key
+from .entry import JobEntry
 from .filters import EVERY, Filter
+from .pages import SetPages
+from .query import ask_leniently
+
+_HOURS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +41,12 @@ class FailureGroup:
     @property
     def where(self) -> Filter:
         """The filter that names exactly these jobs."""
-        raise NotImplementedError
+        return Filter(job=f"={self.job}", error=f"={self.error}")
 
 
 @dataclass(frozen=True, slots=True)
 class FailureGroups:
-    """Groups, the largest first. ``seen`` of ``total`` jobs were looked at, the newest ones."""
+    """Groups, the largest first. ``seen`` of ``total`` jobs were looked at."""
 
     groups: tuple[FailureGroup, ...]
     seen: int
@@ -50,6 +60,64 @@ class FailureGroups:
 
 
 def failures(where: Filter = EVERY, *, most: int = 100_000) -> FailureGroups:
-    """The retrying and the dead jobs together, grouped; of each set the newest ``most`` jobs at
-    most. Raises ServerUnavailable."""
-    raise NotImplementedError
+    """The retrying and the dead jobs together, grouped; of each set ``most`` jobs at most,
+    those with the highest scores. Raises ServerUnavailable."""
+    return grouped(("retrying", "dead"), where, most)
+
+
+def grouped(locations: Sequence[Location], where: Filter, most: int) -> FailureGroups:
+    """The jobs of these sets by class and error."""
+    found: dict[tuple[str, str], _Group] = {}
+    moment, seen = now(), 0
+    for location in locations:
+        for entry in islice(_newest(location), most):
+            seen += 1
+            if where.matches(entry, moment):
+                group = found.setdefault((entry.name, entry.error_class), _Group())
+                group.add(entry, moment)
+    sizes = ask_leniently(*(("ZCARD", set_key(location)) for location in locations))
+    groups = sorted((group.done(*names) for names, group in found.items()), key=_order)
+    return FailureGroups(tuple(groups), seen, max(seen, sum(size or 0 for size in sizes)))
+
+
+@dataclass(slots=True)
+class _Group:
+    """A group that grows."""
+
+    retrying: int = 0
+    dead: int = 0
+    first: float | None = None
+    last: float | None = None
+    message: str = ""
+    hourly: list[int] = field(default_factory=lambda: [0] * _HOURS)
+
+    def add(self, entry: JobEntry, moment: float) -> None:
+        self.retrying += entry.location == "retrying"
+        self.dead += entry.location == "dead"
+        first, last = entry.failed_at, entry.last_failed_at
+        if first is not None:
+            self.first = first if self.first is None else min(first, self.first)
+        if last is None:
+            return
+        hour = int((moment - last) // 3600)
+        if 0 <= hour < _HOURS:
+            self.hourly[-1 - hour] += 1
+        if self.last is None or last >= self.last:
+            self.last, self.message = last, entry.error_message
+
+    def done(self, job: str, error: str) -> FailureGroup:
+        count = self.retrying + self.dead
+        times, hourly = (self.first, self.last), tuple(self.hourly)
+        return FailureGroup(
+            job, error, self.message, count, self.retrying, self.dead, *times, hourly
+        )
+
+
+def _order(group: FailureGroup) -> tuple[int, float]:
+    return -group.count, -(group.last_seen or 0.0)
+
+
+def _newest(location: Location) -> Iterable[JobEntry]:
+    pages = SetPages(location, newest_first=True)
+    while page := pages.next():
+        yield from page

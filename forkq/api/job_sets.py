@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..default_client import default
+from ..errors import ForkqError
 from ..store.find_job import Location
-from .entry import JobEntry
+from ..store.find_job import find as find_job
+from .bulk import Decide, Orders, act, delete, kill
+from .changes import checked_queue, enqueued, moved, retried, set_key
+from .entry import JobEntry, entry_of
 from .filters import EVERY, Filter
-from .groups import FailureGroups
+from .groups import FailureGroups, grouped
 from .outcome import OnProgress, Outcome
-from .query import ask, keys
+from .pages import SelectedPages, SetPages, scan, selected
+from .query import ask, ask_at_once, ask_leniently
 
 
 class JobSet:
@@ -33,8 +39,8 @@ class JobSet:
     @property
     def size(self) -> int:
         """How many jobs it has."""
-        [count] = ask(("ZCARD", self._key))
-        return int(count)
+        [count] = ask_leniently(("ZCARD", self._key))
+        return count or 0
 
     def __len__(self) -> int:
         return self.size
@@ -45,30 +51,38 @@ class JobSet:
     def scan(self, where: Filter = EVERY, *, newest_first: bool = False) -> Iterator[JobEntry]:
         """The jobs that ``where`` names, by score: the first due, or the first dead, comes first.
         Reads more only when they are asked for."""
-        raise NotImplementedError
+        if where.keys is not None:
+            return (e for e in selected(self.location, where.keys) if where.matches(e))
+        return scan(SetPages(self.location, newest_first=newest_first), where)
 
     def page(
         self, offset: int = 0, count: int = 25, *, newest_first: bool = False
     ) -> list[JobEntry]:
         """``count`` jobs from the one with the number ``offset`` on. Any page costs the same."""
-        raise NotImplementedError
+        order = ("REV",) if newest_first else ()
+        last = offset + count - 1
+        [found] = ask_leniently(("ZRANGE", self._key, offset, last, *order, "WITHSCORES"))
+        return [entry_of(raw, self.location, score=score) for raw, score in found or ()]
 
     def find(self, jid: str) -> JobEntry | None:
         """The job with that id. A large set is searched in short steps."""
-        raise NotImplementedError
+        client = default()
+        with client.connection() as connection:
+            found = find_job(connection, client.keys, jid, (self.location,), ())
+        return None if found is None else entry_of(found.payload, self.location, score=found.at)
 
     def get(self, key: str) -> JobEntry | None:
         """The member that had this ``JobEntry.key``; None if it has left, or was changed."""
-        raise NotImplementedError
+        return next(selected(self.location, (key,)), None)
 
     def count(self, where: Filter = EVERY) -> int:
         """How many jobs ``where`` names. With a filter, this reads the whole set."""
-        raise NotImplementedError
+        return self.size if where == EVERY else sum(1 for _ in self.scan(where))
 
     def groups(self, where: Filter = EVERY, *, most: int = 100_000) -> FailureGroups:
-        """Its jobs grouped by class and error, the largest group first; of a larger set only the
-        newest ``most`` jobs."""
-        raise NotImplementedError
+        """Its jobs grouped by class and error, the largest group first; of a larger set only
+        ``most`` jobs, those with the highest scores: the latest deaths."""
+        return grouped((self.location,), where, most)
 
     def retry_all(
         self,
@@ -80,7 +94,8 @@ class JobSet:
         progress: OnProgress | None = None,
     ) -> Outcome:
         """Sends them to their queues now, as ``JobEntry.retry`` does; the oldest first."""
-        raise NotImplementedError
+        orders = Orders(where, dry_run, most, progress)
+        return self._act(lambda entry: retried(entry.checked_job(), fresh=fresh), orders)
 
     def add_all_to_queue(
         self,
@@ -91,7 +106,8 @@ class JobSet:
         progress: OnProgress | None = None,
     ) -> Outcome:
         """Sends them to their queues now, as ``JobEntry.add_to_queue`` does."""
-        raise NotImplementedError
+        orders = Orders(where, dry_run, most, progress)
+        return self._act(lambda entry: enqueued(entry.checked_job()), orders)
 
     def kill_all(
         self,
@@ -103,7 +119,9 @@ class JobSet:
     ) -> Outcome:
         """Moves them to the dead set, which keeps its bounds: the oldest dead jobs may be dropped
         for them. Raises ForkqError for the dead set itself."""
-        raise NotImplementedError
+        if self.location == "dead":
+            raise ForkqError("the jobs of the dead set are dead: use delete_all")
+        return self._act(kill, Orders(where, dry_run, most, progress))
 
     def move_all(
         self,
@@ -115,7 +133,9 @@ class JobSet:
         progress: OnProgress | None = None,
     ) -> Outcome:
         """Sends them to another queue, as ``JobEntry.move`` does."""
-        raise NotImplementedError
+        name = checked_queue(queue)
+        orders = Orders(where, dry_run, most, progress, not_in=name)
+        return self._act(lambda e: moved(e.checked_job(), self.location, name), orders)
 
     def delete_all(
         self,
@@ -128,16 +148,24 @@ class JobSet:
     ) -> Outcome:
         """Deletes them. With ``undo``, Redis keeps them for ten minutes, in which ``undo`` with the
         token ``Outcome.undo`` puts them back."""
-        raise NotImplementedError
+        return self._act(delete, Orders(where, dry_run, most, progress, undo))
 
     def clear(self) -> int:
         """Deletes all at once, and frees their memory in the background. Returns how many there
         were. This cannot be undone; ``delete_all(undo=True)`` can."""
-        raise NotImplementedError
+        ask(("ZCARD", self._key))  # raises WrongType: another program's value is not deleted
+        [count, _] = ask_at_once(("ZCARD", self._key), ("UNLINK", self._key))
+        return int(count)
 
     @property
     def _key(self) -> str:
-        raise NotImplementedError
+        return set_key(self.location)
+
+    def _act(self, decide: Decide, orders: Orders) -> Outcome:
+        chosen = orders.where.keys
+        if chosen is None:
+            return act(SetPages(self.location), self.size, decide, orders)
+        return act(SelectedPages(self.location, chosen), len(chosen), decide, orders)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -150,10 +178,6 @@ class ScheduledSet(JobSet):
 
     __slots__ = ()
 
-    @property
-    def _key(self) -> str:
-        return keys().schedule
-
 
 class RetrySet(JobSet):
     """Failed jobs that wait for their next try, the first due first."""
@@ -161,10 +185,6 @@ class RetrySet(JobSet):
     location: Location = "retrying"
 
     __slots__ = ()
-
-    @property
-    def _key(self) -> str:
-        return keys().retry
 
 
 class DeadSet(JobSet):
@@ -174,11 +194,12 @@ class DeadSet(JobSet):
 
     __slots__ = ()
 
-    @property
-    def _key(self) -> str:
-        return keys().dead
-
 
 def job_set(location: Any) -> JobSet:
     """The set of that location: "scheduled", "retrying" or "dead". Raises ForkqError."""
-    raise NotImplementedError
+    kinds: dict[str, type[JobSet]] = {
+        kind.location: kind for kind in (ScheduledSet, RetrySet, DeadSet)
+    }
+    if location not in kinds:
+        raise ForkqError(f"there is no set {location!r}: choose one of {', '.join(kinds)}")
+    return kinds[location]()

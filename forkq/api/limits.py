@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .queues import QueueState
+from .queues import QueueState, queues
 from .running import RunningJob
+from .work_set import WorkSet
 
 
 class Limits:
@@ -15,15 +16,16 @@ class Limits:
     __slots__ = ()
 
     def __iter__(self) -> Iterator[QueueState]:
-        raise NotImplementedError
+        return (state for state in queues() if state.has_rules)
 
     def __len__(self) -> int:
-        raise NotImplementedError
+        return sum(1 for _ in self)
 
     def get(self, name: str) -> QueueState:
         """One queue and its rules."""
-        raise NotImplementedError
+        [state] = queues(name)
+        return state
 
     def holders(self, name: str) -> list[RunningJob]:
         """The jobs in progress that hold the slots of the queue's limit, the longest first."""
-        raise NotImplementedError
+        return WorkSet().of_queue(name)

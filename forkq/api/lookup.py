@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .entry import JobEntry
+from .entry import JobEntry, entry_of
+from .find import find
 
 
 def entry(jid: str) -> JobEntry | None:
@@ -10,4 +11,8 @@ def entry(jid: str) -> JobEntry | None:
 
     The actions of a running job return False: only its process may end it. Searches as ``find``.
     """
-    raise NotImplementedError
+    found = find(jid)
+    if found is None:
+        return None
+    queue = found.queue if found.location in ("queued", "running") else ""
+    return entry_of(found.payload, found.location, queue, found.at, found.owner)

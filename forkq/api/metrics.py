@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Final
 
+from ..errors import ForkqError
 from ..wire.histogram import BOUNDS
+from ..wire.times import now
+from .query import ask_leniently, keys
+from .stored_metrics import (
+    MOST_MINUTES,
+    MOST_TENS,
+    check_minutes,
+    counts_by_class,
+    counts_in,
+    intervals,
+    percentile,
+)
+
+_MOST_DAYS: Final = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +60,8 @@ class ClassMetrics:
     @property
     def average(self) -> float | None:
         """How long a successful run took on average, in seconds; None if there was none."""
-        raise NotImplementedError
+        count = self.processed - self.failed
+        return self.seconds / count if count > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +86,11 @@ class MetricsReport:
     @property
     def total(self) -> ClassMetrics:
         """All classes together, under the name ""."""
-        raise NotImplementedError
+        nothing = tuple(
+            _points({}, self.begins, self.step, int(self.ends - self.begins) // self.step)
+        )
+        rows = zip(nothing, *(each.points for each in self.classes), strict=True)
+        return ClassMetrics("", tuple(map(_sum, rows)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +110,7 @@ class Histogram:
     @property
     def buckets(self) -> tuple[int, ...]:
         """The counts of all intervals together."""
-        raise NotImplementedError
+        return tuple(map(sum, zip(*self.columns, strict=True)))
 
     @property
     def count(self) -> int:
@@ -99,11 +120,11 @@ class Histogram:
     def percentile(self, percent: float) -> float | None:
         """The run time in seconds that so many percent of the runs did not exceed, estimated within
         its bucket; None without a run. In the last bucket it is that bucket's lower bound."""
-        raise NotImplementedError
+        return percentile(self.buckets, self.bounds, percent)
 
     def percentiles(self) -> tuple[float | None, float | None, float | None]:
         """p50, p95 and p99."""
-        raise NotImplementedError
+        return self.percentile(50), self.percentile(95), self.percentile(99)
 
 
 class Metrics:
@@ -118,18 +139,79 @@ class Metrics:
     def over(self, minutes: int = 60, *, at: float | None = None) -> MetricsReport:
         """All classes in the ``minutes`` before ``at`` (epoch seconds, default: now), by minute; by
         ten minutes if that is longer than 8 hours (at most 3 days)."""
-        raise NotImplementedError
+        check_minutes(minutes, MOST_TENS)
+        times = intervals(minutes, at)
+        step = times.step
+        hashes = ask_leniently(*(("HGETALL", keys().metrics(name)) for name in times.metric_names))
+        classes: dict[str, dict[int, list[int]]] = {}
+        for number, found in enumerate(hashes):
+            for job, figures in counts_by_class(found or {}).items():
+                classes.setdefault(job, {})[number] = figures
+        rows = [
+            ClassMetrics(job, tuple(_points(found, times.begins, step, len(hashes))))
+            for job, found in classes.items()
+        ]
+        rows.sort(key=lambda row: (-row.seconds, -row.processed, row.job))
+        ends = times.begins + step * len(hashes)
+        deploys = tuple(mark for mark in _deploys(times.days) if times.begins <= mark.at < ends)
+        return MetricsReport(times.begins, ends, step, tuple(rows), deploys)
 
     def histogram(self, job: str, minutes: int = 60, *, at: float | None = None) -> Histogram:
         """The run times of one class in the ``minutes`` (at most 480) before ``at``."""
-        raise NotImplementedError
+        return self.histograms([job], minutes, at=at)[job]
 
     def histograms(
         self, jobs: Sequence[str], minutes: int = 60, *, at: float | None = None
     ) -> dict[str, Histogram]:
         """Those of several classes, in few round trips."""
-        raise NotImplementedError
+        check_minutes(minutes, MOST_MINUTES)
+        times = intervals(minutes, at)
+        names = [(job, minute) for job in jobs for minute in times.histogram_names]
+        replies = ask_leniently(*(("GET", keys().histogram(*name)) for name in names))
+        columns = [counts_in(raw) for raw in replies]
+        ends, size = times.begins + 60 * minutes, len(times.histogram_names)
+        return {
+            job: Histogram(job, times.begins, ends, 60, tuple(columns[size * n : size * (n + 1)]))
+            for n, job in enumerate(jobs)
+        }
 
     def deploys(self, days: int = 3) -> list[Deploy]:
         """The deploy marks of the last ``days`` days (UTC, at most 90), the oldest first."""
-        raise NotImplementedError
+        if not 1 <= days <= _MOST_DAYS:
+            raise ForkqError(f"deploy marks of {days} days: they are kept for 1 to {_MOST_DAYS}")
+        today = datetime.fromtimestamp(now(), timezone.utc)
+        return _deploys([f"{today - timedelta(days=back):%Y%m%d}" for back in range(days)])
+
+
+def _points(
+    found: Mapping[int, list[int]], begins: float, step: int, count: int
+) -> Iterator[Point]:
+    for number in range(count):
+        processed, failed, milliseconds = found.get(number, (0, 0, 0))
+        yield Point(begins + number * step, processed, failed, milliseconds / 1000)
+
+
+def _sum(points: Sequence[Point]) -> Point:
+    return Point(
+        points[0].at,
+        sum(point.processed for point in points),
+        sum(point.failed for point in points),
+        sum(point.seconds for point in points),
+    )
+
+
+def _deploys(days: Sequence[str]) -> list[Deploy]:
+    """The marks of these days, the oldest first. A mark that cannot be read is left out."""
+    found = ask_leniently(*(("HGETALL", keys().marks(day)) for day in days))
+    marks = [pair for each in found for pair in (each or {}).items()]
+    deploys = (_deploy(*mark) for mark in marks)
+    return sorted((one for one in deploys if one is not None), key=lambda one: one.at)
+
+
+def _deploy(minute: bytes, label: bytes) -> Deploy | None:
+    try:
+        moment = datetime.fromisoformat(minute.decode().replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    at = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    return Deploy(at.timestamp(), label.decode("utf-8", "replace"))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from .processes import Process
+from .processes import Process, living, processes
+from .query import ask, keys
+
+# Seconds after which an order is forgotten that its process did not take.
+_ORDER_TTL: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +59,42 @@ class ProcessSet:
     __slots__ = ()
 
     def __iter__(self) -> Iterator[Process]:
-        raise NotImplementedError
+        return iter(processes())
 
     def __len__(self) -> int:
-        raise NotImplementedError
+        return len(processes())
 
     def get(self, identity: str) -> Process | None:
         """The process of that identity; None if it has no living record."""
-        raise NotImplementedError
+        return next(iter(living([identity])), None)
 
     def trees(self) -> list[Tree]:
         """The processes by host and master."""
-        raise NotImplementedError
+        found: dict[tuple[str, int], list[Process]] = {}
+        for process in self:
+            found.setdefault((process.hostname, process.master or process.pid), []).append(process)
+        return [
+            Tree(host, master, members[0].tag, members[0].version, tuple(members))
+            for (host, master), members in sorted(found.items())
+        ]
 
     def quiet(self, *identities: str) -> int:
         """They fetch no more jobs; running jobs go on. There is no way back but a restart."""
-        raise NotImplementedError
+        return _order("TSTP", identities)
 
     def stop(self, *identities: str) -> int:
         """They stop as at TERM. The master starts a new child in the place of each that it did not
         stop itself; stop a whole tree on its host (``forkq stop``)."""
-        raise NotImplementedError
+        return _order("TERM", identities)
 
     def dump_stacks(self, *identities: str) -> int:
         """They log the stack of each thread, with the job that it runs; look into their logs. The
         stacks do not come to Redis."""
-        raise NotImplementedError
+        return _order("TTIN", identities)
+
+
+def _order(signal: str, identities: Sequence[str]) -> int:
+    """Leaves the order for those of the processes that live, as Sidekiq's web UI does."""
+    found = [keys().signals(process.identity) for process in living(list(identities))]
+    ask(*(c for key in found for c in (("LPUSH", key, signal), ("EXPIRE", key, _ORDER_TTL))))
+    return len(found)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ..limits.patterns import matches_any
 from ..store.process_info import UNREADABLE, process_info
-from .query import ask, ask_leniently, keys, texts
+from .query import ask, ask_leniently, keys, server_now, texts
 
 _FIELDS: Final = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us")
 
@@ -41,6 +42,10 @@ class Process:
     capsules: tuple[str, ...] = ()
     master: int = 0
 
+    def serves(self, queue: str) -> bool:
+        """Whether it fetches from that queue, by name or by a pattern."""
+        return matches_any(queue, self.queues)
+
 
 def processes() -> list[Process]:
     """Every process whose record has not expired, by host and age. Raises ServerUnavailable."""
@@ -49,8 +54,11 @@ def processes() -> list[Process]:
 
 def living(names: list[str]) -> list[Process]:
     """Those of these identities that have a record that can be read."""
+    if not names:
+        return []
+    moment = server_now()
     records = ask_leniently(*(("HMGET", keys().process(name), *_FIELDS) for name in names))
-    found = [_process(name, record) for name, record in zip(names, records, strict=True)]
+    found = [_process(name, record, moment) for name, record in zip(names, records, strict=True)]
     return sorted(
         (process for process in found if process is not None),
         key=lambda p: (p.hostname, p.started_at, p.identity),
@@ -63,7 +71,7 @@ def identities() -> list[str]:
     return texts(names)
 
 
-def _process(identity: str, record: Any) -> Process | None:
+def _process(identity: str, record: Any, moment: float = 0.0) -> Process | None:
     """The record of one process; None if it is missing or cannot be read."""
     try:
         raw, concurrency, busy, beat, quiet, rss, rtt = record
@@ -83,6 +91,9 @@ def _process(identity: str, record: Any) -> Process | None:
             rtt_us=int(rtt or 0),
             labels=info.labels,
             version=info.version,
+            silent_for=max(0.0, moment - float(beat)) if beat else 0.0,
+            capsules=tuple(info.capsules),
+            master=info.master,
         )
     except UNREADABLE:
         return None

@@ -28,6 +28,17 @@ def ask(*commands: Command) -> list[Any]:
     return replies
 
 
+def ask_at_once(*commands: Command) -> list[Any]:
+    """The replies to ``commands``, which are done with nothing between them. Raises
+    ServerUnavailable."""
+    with default().connection() as connection:
+        *queued, replies = connection.pipeline([("MULTI",), *commands, ("EXEC",)])
+        for reply in (*queued, *(replies if isinstance(replies, list) else [replies])):
+            if isinstance(reply, Exception):
+                raise reply
+    return list(replies)
+
+
 def ask_leniently(*commands: Command) -> list[Any]:
     """As ``ask``, with None for each key of another type. Any other refusal is raised: without the
     right to read a key, zero would be a wrong answer."""

@@ -11,14 +11,18 @@ from ..limits.overrides import FORGET_ALL, Fields, in_force, limit_to, process_l
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import rate_text
 from ..limits.rules import Rules
+from ..store.find_job import find as find_job
 from ..store.scripts import RULES_CHANGE, SET_ADD
-from .entry import JobEntry
+from .bulk import Decide, Orders, act, delete, kill
+from .changes import checked_queue, moved
+from .entry import JobEntry, entry_of
 from .filters import EVERY, Filter
 from .outcome import OnProgress, Outcome
-from .processes import Process
-from .query import ask, keys
-from .queue_report import QueueReport
-from .running import RunningJob
+from .pages import ListPages, scan
+from .processes import Process, processes
+from .query import ask, ask_at_once, keys
+from .queue_report import QueueReport, queue_reports
+from .running import RunningJob, running
 from .stats import latency
 
 
@@ -37,16 +41,12 @@ class Queue:
     __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
-        if type(name) is not str or not name:
-            raise InvalidRule(f"expected the name of a queue, found {name!r}")
-        if "," in name:
-            raise InvalidRule(f'"{name}" has a comma, as NAME,WEIGHT has: name the queue alone')
-        if is_pattern(name):
+        if type(name) is str and is_pattern(name):
             raise InvalidRule(
                 f'"{name}" is a pattern, and at run time each queue has rules of its own: name '
                 "one, or write the pattern's rules into forkq.toml"
             )
-        self.name: Final = name
+        self.name: Final = checked_queue(name)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
@@ -140,21 +140,25 @@ class Queue:
     def scan(self, where: Filter = EVERY, *, newest_first: bool = False) -> Iterator[JobEntry]:
         """Its queued jobs that ``where`` names, the next one first. Reads page after page: a job
         that is there all the time comes, even if others are pushed and fetched meanwhile."""
-        raise NotImplementedError
+        return scan(ListPages(self.name, newest_first=newest_first), where)
 
     def page(
         self, offset: int = 0, count: int = 25, *, newest_first: bool = False
     ) -> list[JobEntry]:
         """``count`` queued jobs from the one with the number ``offset`` on; 0 is the next one."""
-        raise NotImplementedError
+        return ListPages(self.name, newest_first=newest_first, offset=offset).next(count)
 
     def find(self, jid: str) -> JobEntry | None:
         """The queued job with that id. A long queue is searched in short steps."""
-        raise NotImplementedError
+        client = default()
+        with client.connection() as connection:
+            found = find_job(connection, client.keys, jid, ("queued",), (self.name,))
+        return None if found is None else entry_of(found.payload, "queued", self.name)
 
     def delete(self, jid: str) -> bool:
         """Deletes the queued job with that id. Returns whether it was there."""
-        raise NotImplementedError
+        found = self.find(jid)
+        return found is not None and found.delete()
 
     def delete_all(
         self,
@@ -166,7 +170,7 @@ class Queue:
         progress: OnProgress | None = None,
     ) -> Outcome:
         """Deletes the queued jobs that ``where`` names, in batches, as ``JobSet.delete_all``."""
-        raise NotImplementedError
+        return self._act(delete, Orders(where, dry_run, most, progress, undo))
 
     def move_all(
         self,
@@ -178,7 +182,11 @@ class Queue:
         progress: OnProgress | None = None,
     ) -> Outcome:
         """Moves the queued jobs that ``where`` names to another queue, in batches, in order."""
-        raise NotImplementedError
+        name = checked_queue(queue)
+        if name == self.name:
+            return Outcome()
+        orders = Orders(where, dry_run, most, progress)
+        return self._act(lambda entry: moved(entry.checked_job(), "queued", name), orders)
 
     def kill_all(
         self,
@@ -189,27 +197,36 @@ class Queue:
         progress: OnProgress | None = None,
     ) -> Outcome:
         """Moves the queued jobs that ``where`` names to the dead set, in batches."""
-        raise NotImplementedError
+        return self._act(kill, Orders(where, dry_run, most, progress))
 
     def clear(self) -> int:
         """Deletes all its queued jobs at once, and frees their memory in the background. Its name
         leaves the list of queues, as in Sidekiq, until the next push. Jobs in progress go on.
         Returns how many there were. This cannot be undone."""
-        raise NotImplementedError
+        name = keys().queue(self.name)
+        ask(("LLEN", name))  # raises WrongType: another program's value is not deleted
+        [count, *_] = ask_at_once(
+            ("LLEN", name), ("UNLINK", name), ("SREM", keys().queues, self.name)
+        )
+        return int(count)
 
     @property
     def in_flight(self) -> list[RunningJob]:
         """Its jobs in progress, on all hosts, the longest first."""
-        raise NotImplementedError
+        return [job for job in running() if job.queue == self.name]
 
     @property
     def served_by(self) -> list[Process]:
         """The living processes that fetch from it."""
-        raise NotImplementedError
+        return [process for process in processes() if process.serves(self.name)]
 
     def report(self) -> QueueReport:
         """All that tells why it drains or does not."""
-        raise NotImplementedError
+        [report] = queue_reports(self.name)
+        return report
+
+    def _act(self, decide: Decide, orders: Orders) -> Outcome:
+        return act(ListPages(self.name), self.size, decide, orders)
 
     def _rules(self) -> Rules:
         configured = default().rules.of(self.name)

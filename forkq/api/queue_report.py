@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from .processes import Process
-from .queues import QueueState
-from .running import RunningJob
+from ..store.damage import is_damaged, remedy
+from .processes import Process, processes
+from .query import ask_leniently, keys
+from .queues import QueueState, queues
+from .running import RunningJob, running
+from .stats import latency
 
 # Worst first; only "full" and "rate" are usual in a busy system.
 HoldKind: TypeAlias = Literal["damaged", "paused", "unserved", "quiet", "limit", "rate", "full"]
@@ -52,4 +57,64 @@ class QueueReport:
 def queue_reports(*names: str) -> list[QueueReport]:
     """The reports of these queues; without names, of every queue, by name. Costs some round trips
     for all together. Raises ServerUnavailable."""
-    raise NotImplementedError
+    states = queues(*names)
+    lists = [keys().queue(state.name) for state in states]
+    replies = ask_leniently(*(c for key in lists for c in (("LINDEX", key, -1), ("TYPE", key))))
+    living, jobs = processes(), running()
+    return [
+        _report(state, oldest, str(kind, "ascii"), living, jobs)
+        for state, oldest, kind in zip(states, replies[::2], replies[1::2], strict=True)
+    ]
+
+
+def _report(
+    state: QueueState,
+    oldest: bytes | None,
+    kind: str,
+    living: Sequence[Process],
+    jobs: Sequence[RunningJob],
+) -> QueueReport:
+    serving = tuple(process for process in living if process.serves(state.name))
+    in_flight = tuple(job for job in jobs if job.queue == state.name)
+    holds = tuple(_holds(state, kind, serving, in_flight))
+    return QueueReport(state, latency(oldest), serving, in_flight, holds)
+
+
+def _holds(
+    state: QueueState, kind: str, serving: Sequence[Process], jobs: Sequence[RunningJob]
+) -> Iterator[Hold]:
+    key = keys().queue(state.name)
+    if is_damaged(key, kind):
+        yield Hold("damaged", f"its key holds a {kind}: move it away with `{remedy(key)}`")
+    elif state.size > 0:
+        yield from _held_by_hand(state)
+        yield from _held_by_processes(serving)
+        yield from _held_by_rules(state, serving, jobs)
+
+
+def _held_by_hand(state: QueueState) -> Iterator[Hold]:
+    if state.paused:
+        yield Hold("paused", f"it is paused: `forkq resume {state.name}` ends that")
+
+
+def _held_by_processes(serving: Sequence[Process]) -> Iterator[Hold]:
+    active = [process for process in serving if not process.quiet]
+    if not serving:
+        yield Hold("unserved", "no living process serves it")
+    elif not active:
+        yield Hold("quiet", f"all {len(serving)} processes that serve it are quiet")
+    elif all(process.busy >= process.concurrency for process in active):
+        threads = sum(process.concurrency for process in active)
+        yield Hold("full", f"all {threads} threads that serve it are busy")
+
+
+def _held_by_rules(
+    state: QueueState, serving: Sequence[Process], jobs: Sequence[RunningJob]
+) -> Iterator[Hold]:
+    if state.limit is not None and state.busy >= state.limit:
+        yield Hold("limit", f"{state.busy} jobs are in progress, and its limit is {state.limit}")
+    most, held = state.process_limit, Counter(job.identity for job in jobs)
+    if most is not None and serving and all(held[one.identity] >= most for one in serving):
+        yield Hold("limit", f"each process has as many jobs as its process_limit allows: {most}")
+    if state.tokens is not None and state.tokens < 1:
+        yield Hold("rate", f"its rate of {state.rate} allows no job now")

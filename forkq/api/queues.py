@@ -37,6 +37,12 @@ class QueueState:
     blocking: bool | tuple[str, ...]
     changed: tuple[str, ...]
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether it has any rule, or is paused."""
+        rules = (self.limit, self.process_limit, self.rate)
+        return self.paused or bool(self.blocking) or any(rule is not None for rule in rules)
+
 
 def queues(*names: str) -> list[QueueState]:
     """The state of these queues. Without names: of every queue that was ever pushed to, has a rule

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .running import RunningJob
+from .process_set import ProcessSet
+from .running import RunningJob, running
 
 
 class WorkSet:
@@ -14,24 +15,25 @@ class WorkSet:
     __slots__ = ()
 
     def __iter__(self) -> Iterator[RunningJob]:
-        raise NotImplementedError
+        return iter(running())
 
     def __len__(self) -> int:
-        raise NotImplementedError
+        return len(running())
 
     def find(self, jid: str) -> RunningJob | None:
         """The run of that job; None if it does not run."""
-        raise NotImplementedError
+        return next((job for job in self if job.jid == jid), None)
 
     def of_queue(self, name: str) -> list[RunningJob]:
         """The jobs of one queue."""
-        raise NotImplementedError
+        return [job for job in self if job.queue == name]
 
     def of_process(self, identity: str) -> list[RunningJob]:
         """The jobs of one process."""
-        raise NotImplementedError
+        return [job for job in self if job.identity == identity]
 
     def dump_stack(self, jid: str) -> bool:
         """Has the process that runs the job log the stacks of its threads (the stack does not come
         to Redis). Returns whether the job runs in a process that takes orders."""
-        raise NotImplementedError
+        job = self.find(jid)
+        return job is not None and ProcessSet().dump_stacks(job.identity) == 1

@@ -251,7 +251,8 @@ class Child:
             return
         self._deadline = deadline
         self._go_quiet("stopping")
-        if running := [class_and_jid(unit.payload) for unit in self._fetcher.in_flight()]:
+        units = [unit for unit in self._fetcher.in_flight() if unit.thread]
+        if running := [class_and_jid(unit.payload) for unit in units]:
             self._log.info("the stop waits for these jobs", running=running[:_MOST_JOBS])
         call_handlers("shutdown", self._log)
 

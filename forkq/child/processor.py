@@ -81,6 +81,7 @@ class Processor:
         self._complain = complain
         self._hold = hold
         self._limits = limits
+        self._begins = limits.begins()
         self._timed_classes = limits.classes
         self._gate = threading.Event()
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
@@ -156,6 +157,7 @@ class Processor:
     def _perform(self, run: JobRun) -> BaseException | None:
         """Loads the job and runs it inside the region. Returns what it raised, or Interrupted."""
         unit = run.unit
+        self._begins[0] = unit.sequence  # before the job can end this process
         unit.begin(get_ident(), now())
         try:
             job = loads(unit.payload)

@@ -6,7 +6,7 @@ child's main thread looks at those jobs when the next limit is due, and raises `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, MutableSequence
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -78,6 +78,11 @@ class TimeLimits:
         self.classes: Container[str] = (
             _Every() if timeout or hard_timeout else registry.with_time_limit
         )
+
+    def begins(self) -> MutableSequence[int]:
+        """Where a processor notes the sequence number of the lease whose job it begins, for the
+        master."""
+        return [0] if self._table is None else self._table.begins()
 
     # Called by processors
 

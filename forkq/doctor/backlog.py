@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from .. import api
 from ..config.config import Config
 from ..errors import MalformedPayload
 from ..limits.patterns import matches_any
+from ..store.process_info import live_queues
 from ..wire.payload import loads
 from ..wire.printable import shown_name
 from .finding import Finding, listed, unchecked
@@ -33,7 +33,7 @@ def queues(server: Server, config: Config) -> Finding:
     """Which queues have waiting jobs, and neither a capsule of the configuration nor any living
     process that fetches from them."""
     waiting = _waiting(server)
-    served = [*config.queue_names, *_queues_of_processes()]
+    served = [*config.queue_names, *live_queues(server.connection, server.keys, quiet=False)]
     lost = {name: size for name, size in waiting.items() if not matches_any(name, served)}
     if not lost:
         return Finding("ok", "queues", f"all queues with waiting jobs are served: {len(waiting)}")
@@ -62,11 +62,6 @@ def _sizes(counts: Mapping[str, int]) -> Iterator[str]:
     """Names with their numbers of jobs, the most first."""
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     return (f"{shown_name(name)} (jobs: {count:,})" for name, count in ordered)
-
-
-def _queues_of_processes() -> set[str]:
-    """The queues and patterns of the processes that fetch, forkq's and Sidekiq's, on all hosts."""
-    return {name for each in api.processes() if not each.quiet for name in each.queues}
 
 
 def _waiting(server: Server) -> dict[str, int]:

@@ -182,6 +182,12 @@ class ChildHandle:
         found = deadlines.overdue(self.deadlines, time.monotonic())
         return {job.sequence: TimeLimit(_overdue_message(job)) for job in found}
 
+    @property
+    def last_begun(self) -> int | None:
+        """The highest sequence number of a lease whose job it has begun; None if that is unknown:
+        a child of older code does not tell."""
+        return None if self.deadlines is None else deadlines.last_begun(self.deadlines)
+
     def descriptors(self) -> Iterator[int]:
         """The master's descriptors for this child; children that are forked later close them."""
         yield self.control

@@ -147,7 +147,8 @@ class Children:
             child.rescued = True
             failed = child.failed_leases() if crash is None else {}
             counts, report = (child.processed, child.failed), child.rescue_ended
-            dead = DeadChild(child.identity, child.queues, crash, *counts, failed, report=report)
+            begun = child.last_begun
+            dead = DeadChild(child.identity, child.queues, crash, *counts, failed, begun, report)
             self._rescue.add(dead)
 
     def end_pauses(self) -> None:

@@ -53,8 +53,9 @@ _LOAD_SCRIPTS: Final[Sequence[Command]] = [
 class DeadChild:
     """A child whose leases must go back to ``queues``. ``crash`` is None if its jobs get no crash
     record. ``processed`` and ``failed`` are the last counts that it reported to the master.
-    ``errors``: why the jobs of some leases, by sequence number, have failed. ``report`` is called
-    when its jobs have gone back."""
+    ``errors``: why the jobs of some leases, by sequence number, have failed. ``last_begun``: the
+    highest sequence number of a lease whose job had begun; None if that is unknown. ``report`` is
+    called when its jobs have gone back."""
 
     identity: str
     queues: tuple[str, ...]
@@ -62,6 +63,7 @@ class DeadChild:
     processed: int = 0
     failed: int = 0
     errors: Mapping[int, BaseException] = field(default_factory=dict)
+    last_begun: int | None = None
     report: Callable[[Recovered], None] = field(default=lambda recovered: None, compare=False)
 
 
@@ -207,7 +209,8 @@ class Rescue:
 
     def _moving(self, child: DeadChild) -> Steps[Recovered]:
         if child.crash is not None:
-            return (yield from self._recovery.recover(child.queues, child.identity, child.crash))
+            owner = (child.queues, child.identity, child.crash)
+            return (yield from self._recovery.recover(*owner, last_begun=child.last_begun))
         if child.errors:
             failed = mark_failed(self._recovery, child.queues, child.identity, child.errors)
             for job in (yield from failed):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # booting child was told to stop.
 _END_LIMIT: Final = 1.0
 # Seconds that a child which hangs in its boot has to log its stacks.
-_STACKS_LIMIT: Final = 0.5
+_STACKS_LIMIT: Final = 2.0
 
 
 class StuckChildren:

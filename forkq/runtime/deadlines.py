@@ -1,8 +1,9 @@
-"""When the jobs of one child must have ended: a file without a name, shared with its master.
+"""When the jobs of one child must have ended, and which have begun: a file without a name, shared
+with its master.
 
-The child maps it, and writes at the beginning and at the end of each job with a hard time limit.
-That costs no system call, and the master can read it while a job holds the interpreter's lock. The
-master reads by the descriptor alone, which its next program inherits.
+The child maps it, and writes at the beginning of each job, and at the end of each one with a hard
+time limit. That costs no system call, and the master can read it while a job holds the
+interpreter's lock. The master reads by the descriptor alone, which its next program inherits.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import mmap
 import os
 from collections import deque
-from typing import Final, NamedTuple
+from collections.abc import MutableSequence
+from typing import Final, NamedTuple, cast
 
 _WORD: Final = 8  # bytes
 # How much of the innermost calls of an overdue job the record of its failure has.
@@ -18,6 +20,8 @@ _LONGEST_TEXT: Final = 512
 _PLACE: Final = 3 * _WORD + _LONGEST_TEXT  # bytes
 # A place that a dead processor has left is not used again.
 _SPARE: Final = 16
+# In the last place of a child that notes the begin of each job: in others it is 0 or 1.
+_NOTES_BEGINS: Final = 0xF0124
 
 
 class Overdue(NamedTuple):
@@ -33,10 +37,14 @@ class Overdue(NamedTuple):
 class DeadlineTable:
     """The child's side. The child gives the empty ``file`` of the master its size: only a child
     with new code knows its number of processors. A place has a deadline (0: it is free), the
-    sequence number of a lease, whether the child has logged the stack, and its end as text."""
+    sequence number of a lease, whether the child has logged the stack, and its end as text.
+
+    The second half of the places never has a deadline: a processor notes there which lease it has
+    begun last. A master with older code sees free places."""
 
     def __init__(self, file: int, processors: int) -> None:
-        places = processors + _SPARE
+        half = processors + _SPARE
+        places = 2 * half
         words = places * _WORD
         os.ftruncate(file, places * _PLACE)
         whole = memoryview(mmap.mmap(file, places * _PLACE))
@@ -44,7 +52,18 @@ class DeadlineTable:
         self._sequences = whole[words : 2 * words].cast("Q")
         self._told = whole[2 * words : 3 * words].cast("Q")
         self._texts = whole[3 * words :]
-        self._free = deque(range(places))
+        self._free = deque(range(half))
+        self._unused = iter(range(half, places))
+        self._told[-1] = _NOTES_BEGINS
+
+    def begins(self) -> MutableSequence[int]:
+        """One number, for a processor: the sequence of the lease whose job it has begun last. If
+        there is no place left, the master takes each lease for one that has begun."""
+        place = next(self._unused, None)
+        if place is None:
+            self._told[-1] = 0
+            return [0]
+        return cast("MutableSequence[int]", self._sequences[place : place + 1])
 
     def note(self, deadline: float, sequence: int) -> int:
         """A job begins. Returns its place, -1 if there is none left."""
@@ -87,6 +106,17 @@ def overdue(file: int, now: float) -> list[Overdue]:
         return []
     again = _deadlines(file)
     return [_overdue(file, place, at) for place, at in found.items() if again[place] == at]
+
+
+def last_begun(file: int) -> int | None:
+    """The highest sequence number of a lease whose job the child has begun: it begins them in the
+    order of these numbers. None if the child does not tell."""
+    places = _places(file)
+    if not places or _word(file, (3 * places - 1) * _WORD) != _NOTES_BEGINS:
+        return None
+    half = places // 2
+    begun = os.pread(file, half * _WORD, (places + half) * _WORD)
+    return max(memoryview(begun).cast("Q"))
 
 
 def _deadlines(file: int) -> memoryview[float]:

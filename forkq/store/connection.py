@@ -114,13 +114,18 @@ class RedisConnection:
     def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Several commands in one round trip. A reply that is an error is returned in the list."""
         self.send(*commands)
+        return self.replies(commands)
+
+    def replies(self, commands: Sequence[Command]) -> list[Any]:
+        """The next replies, which are those to ``commands``. One that is an error is returned in
+        the list."""
         return [with_key(self._read_reply(), command) for command in commands]
 
     def script(self, script: Script, keys: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Runs ``script``. Sends its text only if the server does not know it."""
-        command = Call(script, keys, arguments).command
+        [reply] = self.exchange([Call(script, keys, arguments)])
         try:
-            return self._evaluate(script, command)
+            return self._value(reply)
         except ResponseError as error:
             if "WRONGTYPE" not in str(error):
                 raise
@@ -176,11 +181,15 @@ class RedisConnection:
 
     def send(self, *commands: Command) -> None:
         """Sends without waiting for the replies. All earlier replies must have been read."""
-        connection = self._open()
         if self._unread:
             self.close()
             raise exceptions.ConnectionError("the last call was interrupted before its reply came")
-        self._unread = len(commands)
+        self.send_more(*commands)
+
+    def send_more(self, *commands: Command) -> None:
+        """Sends while replies are still to be read. The caller reads them all, in order."""
+        connection = self._open()
+        self._unread += len(commands)
         self._probe_at = 0.0
         try:
             connection.send(commands)
@@ -261,15 +270,6 @@ class RedisConnection:
         if isinstance(reply, Exception):
             raise reply
         return reply
-
-    def _evaluate(self, script: Script, command: Command) -> Any:
-        self.send(command)
-        try:
-            return self.read()
-        except exceptions.NoScriptError:
-            self.call("SCRIPT", "LOAD", script.text)
-            self.send(command)
-            return self.read()
 
     def _find_damaged(self, keys: Sequence[str], error: ResponseError) -> ResponseError:
         """``error`` of a script, with the names of the damaged keys if there are any."""

@@ -30,6 +30,7 @@ _MOST_RECORDS: Final = 10
 # then longer each time, up to some minutes. It waits in the schedule, so it holds up no other job.
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 300.0
+_LONGEST_SEQUENCE: Final = 20  # digits
 # What recover.lua understands; a number is when the job is due.
 REQUEUE: Final = "requeue"
 BURY: Final = "bury"
@@ -80,6 +81,12 @@ class Lease:
     how: bytes
     payload: bytes
     end: bytes
+
+    @property
+    def sequence(self) -> int:
+        """Which of its owner's leases it is, as it counts; 0 if another program made it."""
+        digits = self.name.rpartition(b"/")[2]
+        return int(digits) if digits.isdigit() and len(digits) < _LONGEST_SEQUENCE else 0
 
     @property
     def job(self) -> str:

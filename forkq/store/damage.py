@@ -18,6 +18,8 @@ _BELONGS: Final = tuple(
         (r"forkq:cron:runs:", "list"),
         (r"forkq:cron:(origin|claim):|forkq:(place|host|task):", "string"),
         (r"forkq:(flushed|lost):", "hash"),
+        (r"forkq:undo:[0-9a-f]+:\d+$", "list"),
+        (r"forkq:undo:", "hash"),
         (r"forkq:(controlled|cron|cron:last|cron:pending)$", "hash"),
         (r"forkq:cron:paused$", "set"),
         (r"forkq:(leader|leader:left|stat:ran_twice)$", "string"),

@@ -5,16 +5,20 @@ transport.py imports this module, and redis-py with it, at the first push.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from itertools import chain
+from typing import Final, TypeAlias
 
 from ..errors import ServerUnavailable
 from .connection import Command, RedisConnection, RedisError, refused
 from .pool import RedisPool
 from .refusals import failure
 
+# So many batches hide a network's round trip. After a lost reply, all of them are in doubt.
+_UNDER_WAY: Final = 4
 # One command, and the jids of the jobs that are in Redis once it is done.
 Write: TypeAlias = "tuple[Command, Sequence[str]]"
 # What Redis refused, with its error.
@@ -51,14 +55,14 @@ class Delivery:
         self._pool = RedisPool(url, size=size, timeout=timeout, connect_timeout=connect_timeout)
 
     def push(self, batches: Iterator[Sequence[Write]], total: int) -> None:
-        """Sends each batch of ``total`` jobs in one round trip. Stops at the first that fails, and
-        raises ServerUnavailable with the jids that are surely in Redis, and those that may be."""
+        """Sends the batches of ``total`` jobs, several at a time. Stops at the first that fails,
+        and raises ServerUnavailable with the jids that are surely in Redis, and those that may be.
+        """
         account = PushAccount(total)
         try:
-            for batch in batches:
-                refusals = self._deliver(batch, account)
-                if refusals:
-                    raise refusals[0][1]
+            while refusals := self._send(batches, account):
+                if stands := self._send_again(refusals, account):
+                    raise stands[0][1]
         except RedisError as error:
             raise self._failure(error, account) from error
 
@@ -75,34 +79,64 @@ class Delivery:
         """Closes the idle connections."""
         self._pool.close()
 
-    def _deliver(self, batch: Sequence[Write], account: PushAccount) -> Refusals:
-        """Sends one batch. What a server refused that has lost its role (a failover) is sent once
-        more, on a fresh connection. Returns the refusals that stand."""
-        refusals = self._attempt(batch, account)
-        again = [write for write, error in refusals if refused(error)]
-        if not again:
-            return refusals
-        self._pool.close()  # the pooled connections lead to the old master, too
-        stands = [pair for pair in refusals if not refused(pair[1])]
-        return stands + self._attempt(again, account)
-
-    def _attempt(self, writes: Sequence[Write], account: PushAccount) -> Refusals:
-        """Sends ``writes`` once. Returns what was refused, with the reason."""
+    def _send(self, batches: Iterator[Sequence[Write]], account: PushAccount) -> Refusals:
+        """Sends batches until none is left, or one is refused. Returns what was refused."""
+        first = next(batches, None)
+        if first is None:
+            return []
         with self._pool.connection() as connection:
-            account.unknown = [jid for _, jids in writes for jid in jids]
-            replies = connection.pipeline([command for command, _ in writes])
-            account.unknown = []
-            refusals: Refusals = []
-            for write, reply in zip(writes, replies, strict=True):
-                if isinstance(reply, Exception):
-                    refusals.append((write, reply))
-                else:
-                    account.pushed += write[1]
-            if any(refused(reply) for _, reply in refusals):
+            refusals = _pipelined(connection, chain([first], batches), account)
+            if any(refused(error) for _, error in refusals):
                 connection.close()
             return refusals
+
+    def _send_again(self, refusals: Refusals, account: PushAccount) -> Refusals:
+        """Sends once more, on a fresh connection, what a server refused that has lost its role (a
+        failover). Returns the refusals that stand."""
+        again = [write for write, error in refusals if refused(error)]
+        stands = [pair for pair in refusals if not refused(pair[1])]
+        if not again:
+            return stands
+        self._pool.close()  # the pooled connections lead to the old master, too
+        return stands + self._send(iter([again]), account)
 
     def _failure(self, error: Exception, account: PushAccount) -> ServerUnavailable:
         found = failure(error, self._url, str(account))
         found.pushed, found.unknown = tuple(account.pushed), tuple(account.unknown)
         return found
+
+
+def _pipelined(
+    connection: RedisConnection, batches: Iterator[Sequence[Write]], account: PushAccount
+) -> Refusals:
+    """Sends the next batch while the replies to earlier ones are on their way. After a refusal it
+    sends no more, and reads what is on its way."""
+    under_way: deque[Sequence[Write]] = deque()
+    for batch in batches:
+        under_way.append(batch)
+        account.unknown += [jid for _, jids in batch for jid in jids]
+        connection.send_more(*(command for command, _ in batch))
+        if len(under_way) == _UNDER_WAY and (
+            refusals := _read_replies(connection, under_way.popleft(), account)
+        ):
+            break
+    else:
+        refusals = []
+    for batch in under_way:
+        refusals += _read_replies(connection, batch, account)
+    return refusals
+
+
+def _read_replies(
+    connection: RedisConnection, batch: Sequence[Write], account: PushAccount
+) -> Refusals:
+    """What the server refused of the batch that was sent first of those under way."""
+    replies = connection.replies([command for command, _ in batch])
+    del account.unknown[: sum(len(jids) for _, jids in batch)]
+    refusals: Refusals = []
+    for write, reply in zip(batch, replies, strict=True):
+        if isinstance(reply, Exception):
+            refusals.append((write, reply))
+        else:
+            account.pushed += write[1]
+    return refusals

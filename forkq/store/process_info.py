@@ -35,6 +35,8 @@ class ProcessInfo(msgspec.Struct):
     tag: str | None = ""
     labels: tuple[str, ...] = ()
     version: str = ""
+    # The pid of its master: forkq alone writes it.
+    master: int = 0
 
     @property
     def all_queues(self) -> tuple[str, ...]:
@@ -48,14 +50,23 @@ def process_info(raw: Any) -> ProcessInfo:
     return msgspec.json.decode(bounded(raw), type=ProcessInfo)
 
 
-def live_queues(connection: RedisConnection, keys: Keys) -> set[str]:
-    """The queues and patterns of every process whose record has not expired."""
-    found: set[str] = set()
+def live_queues(connection: RedisConnection, keys: Keys, *, quiet: bool = True) -> set[str]:
+    """The queues and patterns of every process whose record has not expired; without ``quiet`` only
+    of those that fetch."""
     identities = decoded_names(connection.call("SMEMBERS", keys.processes))
-    commands = [("HGET", keys.process(identity), "info") for identity in identities]
-    for raw in connection.pipeline(commands) if commands else ():
-        try:
-            found.update(process_info(raw).all_queues)
-        except UNREADABLE:
-            continue  # its record has expired, or is not readable: it tells nothing
-    return found
+    records = [keys.process(identity) for identity in identities]
+    if not quiet and records:
+        states = connection.pipeline([("HGET", record, "quiet") for record in records])
+        pairs = zip(records, states, strict=True)
+        records = [record for record, state in pairs if state != b"true"]
+    commands = [("HGET", record, "info") for record in records]
+    infos = connection.pipeline(commands) if commands else ()
+    return {name for info in infos for name in _queues_in(info)}
+
+
+def _queues_in(info: Any) -> tuple[str, ...]:
+    """The queues of one process; none if its record has expired, or is not readable."""
+    try:
+        return process_info(info).all_queues
+    except UNREADABLE:
+        return ()

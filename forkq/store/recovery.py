@@ -83,10 +83,17 @@ class Recovery:
         return Recovered(moved, [])
 
     def recover(
-        self, queues: Sequence[str], identity: str, crash: Crash, *, may_return: bool = False
+        self,
+        queues: Sequence[str],
+        identity: str,
+        crash: Crash,
+        *,
+        may_return: bool = False,
+        last_begun: int | None = None,
     ) -> Steps[Recovered]:
-        """Puts the owner's jobs back with a crash record. Jobs that it held for a solo child had
-        not begun: they go back unchanged.
+        """Puts the owner's jobs back with a crash record. Those that had not begun go back
+        unchanged: what it held for a solo child, and what it had leased ahead, with a higher
+        sequence number than ``last_begun`` (None: it is unknown).
 
         An owner that ``may_return`` is perhaps only cut off from Redis. It finds a note of its
         lost leases (child/fetch/lost_leases.py). After a failure the caller begins anew; the result
@@ -96,7 +103,9 @@ class Recovery:
         yield from self._look_for_burials(progress)
         listed = yield from self.list_all(queues, identity)
         every = [lease for _, leases in listed for lease in leases]
-        begun = {lease.name: lease.job for lease in every if _has_begun(lease, identity)}
+        begun = {
+            lease.name: lease.job for lease in every if _has_begun(lease, identity, last_begun)
+        }
         progress.in_progress = max(progress.in_progress, len(begun))
         crash = replace(crash, jobs=progress.in_progress, alone=is_solo(identity))
         problem: RedisError | None = None
@@ -225,7 +234,9 @@ class Recovery:
             connection.call("SADD", keys.processes, identity)
 
 
-def _has_begun(lease: Lease, identity: str) -> bool:
+def _has_begun(lease: Lease, identity: str, last_begun: int | None) -> bool:
     """Whether that owner runs the job: a suspect waits for a solo child in the one that fetched
     it."""
+    if last_begun is not None and lease.sequence > last_begun:
+        return False
     return is_solo(identity) or not lease.is_suspect

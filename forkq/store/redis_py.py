@@ -94,7 +94,7 @@ class RawConnection:
 
     def send(self, commands: Iterable[Command]) -> None:
         """Writes the commands, and reads nothing."""
-        packed = [pack_command(command) for command in commands]
+        packed = [b"".join([pack_command(command) for command in commands])]
         try:
             self._connection.send_packed_command(packed, check_health=False)
         except exceptions.ConnectionError as error:

@@ -164,6 +164,15 @@ class Keys:
         """String, expiring: what became of a task of Django's (contrib/django/task_store.py)."""
         return f"{self.prefix}forkq:task:{jid}"
 
+    def undo(self, token: str) -> str:
+        """Hash, expiring after ten minutes: where the jobs come from that were deleted under that
+        token, and how many lists keep them (api/undo.py)."""
+        return f"{self.prefix}forkq:undo:{token}"
+
+    def undo_list(self, token: str, number: int) -> str:
+        """List, expiring after ten minutes: score and member in turn of deleted jobs."""
+        return f"{self.prefix}forkq:undo:{token}:{number}"
+
     @property
     def leader(self) -> str:
         """String, expiring: the identity and the process of the leader."""

@@ -33,6 +33,9 @@ MAX_NESTING: Final = 100
 LARGEST: Final = 64 << 20
 DEEPEST: Final = 500
 _SAFE_LIMIT: Final = 5000
+# Values of these types stay what they are, with any content.
+_SIMPLE: Final = frozenset((str, int, bool, type(None)))
+_JID_BYTES: Final = 12
 _STRING = re.compile(rb'"[^"]*"')
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_STEPS = bytes(set(range(256)) - set(b"[{]}"))
@@ -132,7 +135,13 @@ def dumps(job: Payload) -> bytes:
 
 def new_jid() -> str:
     """A job id: 24 lowercase hex digits."""
-    return secrets.token_hex(12)
+    return secrets.token_hex(_JID_BYTES)
+
+
+def new_jids(count: int) -> list[str]:
+    """So many job ids. The system is asked once for all of them."""
+    digits, each = secrets.token_hex(_JID_BYTES * count), 2 * _JID_BYTES
+    return [digits[start : start + each] for start in range(0, len(digits), each)]
 
 
 def validate(job: Payload, strict: StrictArgs = "raise") -> None:
@@ -140,8 +149,14 @@ def validate(job: Payload, strict: StrictArgs = "raise") -> None:
 
     ``strict`` applies only to the types inside ``args``; the shape of the job is always checked.
     """
-    _check_shape(job)
-    if strict == "off":
+    check_shape(job)
+    check_args(job, strict)
+
+
+def check_args(job: Payload, strict: StrictArgs) -> None:
+    """Raises InvalidJob for the first value in ``args`` that the job would not get as it was
+    pushed; warns of it, or does nothing, by ``strict``."""
+    if strict == "off" or _SIMPLE.issuperset(map(type, job["args"])):
         return
     try:
         problem = _first_foreign_value(job["args"])
@@ -152,10 +167,12 @@ def validate(job: Payload, strict: StrictArgs = "raise") -> None:
     message = f"job {job['class']!r}: {problem}"
     if strict == "raise":
         raise InvalidJob(message)
-    warnings.warn(message, stacklevel=6)  # where Client.push was called
+    warnings.warn(message, stacklevel=5)  # where Client.push was called
 
 
-def _check_shape(job: Payload) -> None:
+def check_shape(job: Payload) -> None:
+    """Raises InvalidJob for a key of the job with a value that it cannot have. The values inside
+    ``args`` may be any."""
     name = job.get("class")
     if type(name) is not str or not name:
         raise InvalidJob(f"a job needs a name: `class` is {shown(name)}; pass a non-empty string")

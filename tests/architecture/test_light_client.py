@@ -59,3 +59,9 @@ def test_a_client_with_a_url_loads_no_config() -> None:
 def test_the_configuration_is_loaded_with_the_first_address() -> None:
     program = 'import forkq\nforkq.configure("redis://localhost/0", environ={})'
     assert "forkq.config.config" in modules_after(program)
+
+
+def test_the_server_does_not_load_the_management_api() -> None:
+    loaded = modules_after("import forkq.cli.start, forkq.master.spawn")
+    assert "forkq.master.spawn" in loaded
+    assert "forkq.api" not in loaded

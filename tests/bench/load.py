@@ -50,11 +50,12 @@ def fill(server: Server, jobs: int) -> None:
             client.lpush("queue:default", *[PAYLOAD] * 1000)
 
 
-def drain(server: Server, jobs: int) -> float:
-    """Jobs per second over the middle nine tenths of `jobs`, while a program drains their queue."""
+def drain(server: Server, jobs: int, left: int = 0) -> float:
+    """Jobs per second over the middle nine tenths of `jobs`, while a program drains their queue
+    until `left` are left."""
     with server.client() as client:
-        first = _below(client, jobs - jobs // 20)
-        last = _below(client, jobs // 20)
+        first = _below(client, left + jobs - jobs // 20)
+        last = _below(client, left + jobs // 20)
     return (first[1] - last[1]) / (last[0] - first[0])
 
 

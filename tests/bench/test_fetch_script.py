@@ -57,7 +57,7 @@ class Load:
         keys = self.keys(version)
         done = [1, self.queues, self.want, *range(first - self.want, first)]
         head = ["EVALSHA", sha, 2 + len(keys), "paused", "forkq:controlled", *keys]
-        arguments = [self.want, OWNER, first, self.seed, self.queues]
+        arguments = [self.want, OWNER, first, self.seed, self.queues, self.want]
         return [*head, *arguments, *(done if self.acknowledges else [0]), *self.rest]
 
 

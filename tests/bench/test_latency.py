@@ -67,7 +67,8 @@ def test_idle_push_to_start(server: Server, tree: StartTree, children: int) -> N
 
 
 def test_commands_of_an_idle_tree(server: Server, tree: StartTree) -> None:
-    """An idle tree of four children sends at most three commands a second."""
+    """An idle tree of four children sends at most seven commands a second: heartbeats, and a PING
+    on each connection that is silent for two seconds."""
     tree(
         server,
         app=APP,
@@ -83,4 +84,4 @@ def test_commands_of_an_idle_tree(server: Server, tree: StartTree) -> None:
     calls.pop("config|resetstat")
     rate = sum(calls.values()) / WATCHED
     print(f"\n{rate:.2f} commands/s, those inside scripts included; a minute's: {calls}")
-    assert rate <= 3
+    assert rate <= 7

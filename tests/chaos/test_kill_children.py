@@ -30,7 +30,7 @@ def test_twenty_thousand_jobs_under_fire(
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     random_kills = RandomKills(forkq, redis, journal)
     began = time.monotonic()
-    random_kills.run(every=0.3, until=lambda: settled(redis), deadline=300)
+    random_kills.run(every=0.3, until=lambda: settled(redis), deadline=300, most=1000)
     spent = time.monotonic() - began
     random_kills.assert_nothing_lost(jids)
     random_kills.assert_only_the_killed_ran_twice(jids)

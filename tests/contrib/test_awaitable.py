@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +13,7 @@ import forkq
 from forkq import default_client
 from forkq.contrib import awaitable
 from forkq.contrib.starlette import lifespan, push
+from forkq.store.threads import CallThreads
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 
@@ -26,7 +26,7 @@ def mail(number: int) -> None:
 @pytest.fixture
 def server(own_server: Server) -> Iterator[Server]:
     """The server that jobs are pushed to, which fails fast."""
-    default_client._default = forkq.Client(own_server.url, timeout=0.5, connect_timeout=0.5)
+    default_client._default = forkq.Client(own_server.url, timeout=2, connect_timeout=2)
     yield own_server
     default_client.forget()
 
@@ -69,36 +69,37 @@ def test_a_redis_that_hangs_does_not_hang_the_loop(server: Server) -> None:
         async with lifespan():
             await push(mail.perform_async, 0)
             ticking = asyncio.create_task(ticks(count))
-            os.kill(server.pid, signal.SIGSTOP)
+            server.pause()
             try:
                 pushes = (push(mail.perform_async, number) for number in range(3))
                 found = await asyncio.gather(*pushes, return_exceptions=True)
             finally:
-                os.kill(server.pid, signal.SIGCONT)
+                server.resume()
             ticking.cancel()
         return list(found), count[0]
 
     errors, ticked = asyncio.run(main())
     assert [type(each) for each in errors] == [forkq.ServerUnavailable] * 3
-    assert "is not known" in str(errors[0])
+    # Of the push that had the open connection; the others were still opening theirs.
+    assert sum("is not known" in str(each) for each in errors) >= 1
     assert ticked >= 5
 
 
 def test_a_push_that_no_thread_takes_is_not_pushed(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(awaitable, "_THREADS", 1)
-    monkeypatch.setattr(awaitable, "_PATIENCE", 0.1)
+    one = CallThreads(1, patience=0.1, name="forkq push", busy="no thread was free")
+    monkeypatch.setattr(awaitable, "_threads", one)
 
     async def main() -> BaseException | str:
         async with lifespan():
             await push(mail.perform_async, 0)
-            os.kill(server.pid, signal.SIGSTOP)
+            server.pause()
             try:
                 two = [push(mail.perform_async, 1), push(mail.perform_async, 2)]
                 _, second = await asyncio.gather(*two, return_exceptions=True)
             finally:
-                os.kill(server.pid, signal.SIGCONT)
+                server.resume()
         return second
 
     assert "no thread was free" in str(asyncio.run(main()))
@@ -143,7 +144,7 @@ def test_a_forked_process_pushes_with_threads_of_its_own(server: Server, redis: 
     if pid == 0:
         code = 1
         try:
-            asyncio.run(asyncio.wait_for(one(), 10))
+            asyncio.run(asyncio.wait_for(one(), 60))
             code = 0
         finally:
             os._exit(code)

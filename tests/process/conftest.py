@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from tests.support import preloaded
 
 
 @pytest.fixture(scope="session", autouse=True)
-def preloaded_libraries() -> None:
-    """Lets ``ForkqTree.run`` fork its commands."""
+def preloaded_processes() -> Iterator[None]:
+    """Lets ForkqTree fork its masters and commands."""
     preloaded.start()
+    yield
+    preloaded.close()
 
 
 @pytest.fixture

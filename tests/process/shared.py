@@ -121,6 +121,18 @@ def wait_settled(redis: Redis, deadline: float = PATIENCE) -> None:
     )
 
 
+def wait_swept(redis: Redis, tree: ForkqTree) -> None:
+    """Waits until the first sweep of the tree's clock is over: it recovers what is dead just then,
+    and cannot know how that died. After it the clock leads."""
+
+    def leads() -> bool:
+        holder: Any = redis.get("forkq:leader") or b""
+        clocks = tree.children("forkq clock")
+        return bool(clocks) and f":{clocks[-1].pid}:".encode() in holder
+
+    wait_until(leads, what="the first sweep of the clock")
+
+
 def counter(redis: Redis, name: str) -> int:
     """``stat:processed`` or ``stat:failed``."""
     value: Any = redis.get(f"stat:{name}")
@@ -184,6 +196,17 @@ def wait_events(
         every=0.02,
         what=f"{count} x {event!r} in {tree.log}",
     )
+
+
+def wait_event_of(tree: ForkqTree, event: str, pid: int) -> dict[str, Any]:
+    """Waits until ``event`` was logged of process ``pid``, and returns the first such line. On a
+    slow machine the same may be logged of other processes, too."""
+    found = wait_until(
+        lambda: [line for line in events(tree, event) if line.get("pid") == pid],
+        every=0.02,
+        what=f"{event!r} of {pid} in {tree.log}",
+    )
+    return found[0]
 
 
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -36,7 +37,7 @@ def test_an_app_that_does_not_exist(
     """Exit code 3. A message without a traceback names the module and where forkq looked for it."""
     env = PRELOAD if preload else {}
     forkq = tree(redis_server, app="", args=["-r", target], env=env, ready=False)
-    assert forkq.wait(deadline=15) == 3
+    assert forkq.wait(deadline=60) == 3
     log = forkq.log_text()
     assert named in log
     assert "cannot load the app" in log
@@ -66,7 +67,7 @@ def test_an_app_that_fails_at_import(
     """Exit code 3. The message names the exception and the app, preloaded or not."""
     env = PRELOAD if preload else {}
     forkq = tree(redis_server, app=source, args=JSON, env=env, ready=False)
-    assert forkq.wait(deadline=15) == 3
+    assert forkq.wait(deadline=60) == 3
     assert named in forkq.log_text()
     assert re.search(r"the app '?jobs|/jobs\.py", forkq.log_text())
     forkq.assert_gone()
@@ -78,7 +79,7 @@ def test_children_that_cannot_boot_are_tried_three_times_with_pauses(
     """Then the master gives up and logs why. That takes some seconds, because of the pauses."""
     app = "import os\nos.write(2, b'trying\\n')\nraise RuntimeError('the config is missing')\n"
     forkq = tree(redis_server, app=app, args=[*JSON, "-w", "1"], ready=False)
-    assert forkq.wait(deadline=15) == 3
+    assert forkq.wait(deadline=60) == 3
     assert forkq.log_text().count("trying") == 3
     (line,) = events(forkq, "cannot boot; giving up")
     assert line["child"] == "default.0"
@@ -107,7 +108,7 @@ def test_children_that_die_at_import(
     """They cannot report a reason. The master logs how they died, and gives up, too."""
     app = f"import os\nos.write(2, b'trying\\n')\n{deed}\n"
     forkq = tree(redis_server, app=app, args=JSON, ready=False)
-    assert forkq.wait(deadline=15) == 3
+    assert forkq.wait(deadline=60) == 3
     assert forkq.log_text().count("trying") == 3
     (line,) = events(forkq, "cannot boot; giving up")
     assert how in line["reason"]
@@ -126,7 +127,7 @@ def test_a_startup_handler_that_fails_is_a_child_that_cannot_boot(
             raise OSError("no database")
     """
     forkq = tree(redis_server, app=app, args=JSON, ready=False)
-    assert forkq.wait(deadline=15) == 3
+    assert forkq.wait(deadline=60) == 3
     (line,) = events(forkq, "cannot boot; giving up")
     assert "no database" in line["reason"]
 
@@ -174,7 +175,7 @@ def test_a_preloaded_app_with_threads_is_refused_by_name(
     """
     config = "[forkq]\npreload = true\n"
     forkq = tree(redis_server, app=app, config=config, ready=False)
-    assert forkq.wait(deadline=15) == 3
+    assert forkq.wait(deadline=60) == 3
     log = forkq.log_text()
     assert "the-poller" in log
     assert "preload = false" in log
@@ -195,7 +196,7 @@ def test_an_app_may_start_threads_without_preload(
     journal.wait("end", [jid])
     began = time.monotonic()
     assert forkq.stop() == 0
-    assert time.monotonic() - began < 10  # the thread would last a minute
+    assert time.monotonic() - began < 25  # the time-out; the thread would last a minute
 
 
 def test_a_child_inherits_neither_handlers_nor_descriptors_of_the_master(
@@ -231,5 +232,8 @@ def test_the_tree_survives_a_master_that_is_stopped_and_continued(
 
 def _pipes(process: psutil.Process) -> set[str]:
     folder = f"/proc/{process.pid}/fd"
-    links = {os.readlink(f"{folder}/{fd}") for fd in os.listdir(folder)}  # noqa: PTH115, PTH208
+    links = set()
+    for fd in os.listdir(folder):  # noqa: PTH208
+        with suppress(FileNotFoundError):  # closed since: a process reads files now and then
+            links.add(os.readlink(f"{folder}/{fd}"))  # noqa: PTH115
     return {link for link in links if link.startswith("pipe:")}

@@ -15,7 +15,7 @@ def test_status_quiet_and_stop_need_only_the_pidfile(tree: StartTree) -> None:
         (line,) = done.stderr.splitlines()
         assert "forkq.timout: unknown key" in line
         assert f"going by the pidfile {pidfile} alone" in line
-    assert forkq.process.wait(timeout=30) == 0
+    assert forkq.process.wait(timeout=60) == 0
 
 
 def test_a_file_that_is_not_there_names_the_remedy(tree: StartTree) -> None:

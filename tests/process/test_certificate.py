@@ -17,6 +17,7 @@ from tests.process.shared import (
     push_many,
     wait_events,
     wait_settled,
+    wait_swept,
 )
 from tests.support.server import Server
 from tests.support.tree import StartTree
@@ -33,8 +34,9 @@ def test_a_segfault_leaves_its_python_stack(
     door = journal.path.with_name("open")
     [neighbour] = push_many(redis_server, "Gate", [[str(door)]])
     journal.wait("begin", [neighbour])
+    wait_swept(redis, forkq)
     jid = push(redis_server, "Segfault")
-    wait_until(lambda: redis.zcard("dead"), deadline=30, what="the burial")
+    wait_until(lambda: redis.zcard("dead"), deadline=60, what="the burial")
     door.touch()
     wait_settled(redis)
     first = wait_events(forkq, "child died")[0]
@@ -65,8 +67,9 @@ def test_a_child_that_dies_without_a_word_leaves_no_stack(
     args: list[Any],
 ) -> None:
     forkq = tree(redis_server, app=APP, args=["-c", "1", *JSON], env=journal.env)
+    wait_swept(redis, forkq)
     push(redis_server, name, *args)
-    wait_until(lambda: redis.zcard("dead"), deadline=30, what="the burial")
+    wait_until(lambda: redis.zcard("dead"), deadline=60, what="the burial")
     wait_events(forkq, "child died", 3)
     assert not any("stack" in line for line in events(forkq, "child died"))
     assert forkq.stop() == 0
@@ -86,7 +89,7 @@ def test_a_crash_of_a_jobs_own_fork_is_not_the_childs(
     )
     forkq = tree(redis_server, app=app, args=["-c", "1", *JSON], env=journal.env)
     push(redis_server, "ForkAndDie")
-    wait_until(lambda: redis.zcard("dead"), deadline=30, what="the burial")
+    wait_until(lambda: redis.zcard("dead"), deadline=60, what="the burial")
     [dead] = payloads(redis, "dead")
     assert not any("stack" in crash for crash in dead["forkq"]["crashes"])
     assert forkq.stop() == 0

@@ -20,7 +20,7 @@ from tests.process.shared import APP, Journal, json_log, measured, pass_time, pa
 from tests.support import bound
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,9 +58,11 @@ def kill(pid, ours):
     os.close(ours)
 
 clocks = [clock(0), clock(1)]
-deadline = time.monotonic() + 60
+began = time.monotonic()
+deadline = began + 120
 while redis.zcard("schedule") + redis.zcard("retry") and time.monotonic() < deadline:
-    time.sleep(chance.uniform(0.005, 0.12))
+    # More and more time: on a slow machine a clock needs it to get anything done.
+    time.sleep(chance.uniform(0.005, 0.12 + (time.monotonic() - began) / 30))
     victim = chance.randrange(2)
     kill(*clocks[victim])
     kills += 1
@@ -86,7 +88,7 @@ def test_clocks_killed_again_and_again_lose_and_duplicate_nothing(
         redis.zadd(name, entries)
     command = [sys.executable, "-c", KILLER, redis_server.url, str(random.getrandbits(32))]
     killer = subprocess.run(
-        bound.command(command), cwd=ROOT, capture_output=True, text=True, timeout=90, check=False
+        bound.command(command), cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
     )
     assert killer.returncode == 0, killer.stderr
     assert not redis.exists("schedule", "retry", "dead")
@@ -132,7 +134,7 @@ def test_a_clock_that_was_frozen_goes_on_where_it_stood(
     pass_time(0.5)
     assert not journal.jids("begin")
     frozen.send_signal(signal.SIGCONT)
-    journal.wait("end", jids, deadline=10)
+    journal.wait("end", jids)
     assert {len(lines) for lines in journal.runs().values()} == {1}
     assert [found["jid"] for found in payloads(redis, "schedule")] == [later]
 
@@ -175,12 +177,13 @@ def test_a_host_with_a_wrong_clock_goes_by_the_servers(
     assert [job["jid"] for job in payloads(redis, "schedule")] == [early]
     scores: Any = redis.zrange("retry", 0, -1, withscores=True)
     [(_, at)] = scores
-    assert 10 < at - time.time() < 60
+    assert 10 < at - failed["failed_at"] < 60
     assert time.time() - 60 < failed["failed_at"] <= time.time()
     last: Any = wait_until(lambda: redis.hget("forkq:cron:last", "tick"), what="a tick")
     assert begun <= int(last) <= time.time()
     told = [line for line in json_log(forkq) if "clock and redis's differ" in line["event"]]
-    assert [line["seconds_ahead"] for line in told] == [wrong]
+    [line] = told
+    assert abs(line["seconds_ahead"] - wrong) < 60, "exact but for a slow answer"
 
 
 def test_a_clock_that_hangs_is_no_reason_to_wait_where_there_is_another(
@@ -193,10 +196,10 @@ def test_a_clock_that_hangs_is_no_reason_to_wait_where_there_is_another(
     frozen = clock(first)
     frozen.send_signal(signal.SIGSTOP)
     jids = [push(redis_server, "Quick", 0, at=time.time() + 0.2) for _ in range(50)]
-    journal.wait("end", jids, deadline=15)
+    journal.wait("end", jids, deadline=60)
     frozen.send_signal(signal.SIGCONT)
     more = [push(redis_server, "Quick", 0, at=time.time() + 0.2) for _ in range(50)]
-    journal.wait("end", more, deadline=15)
+    journal.wait("end", more, deadline=60)
     assert {len(lines) for lines in journal.runs().values()} == {1}
     for each in (first, second):
         assert each.stop() == 0
@@ -209,7 +212,7 @@ def test_a_wall_clock_beyond_all_jobs_is_no_matter_to_a_tree_that_stops(
     push(redis_server, "Quick", 0, at=time.time() + 1000 * 365 * 86_400)
     forkq = tree(redis_server, app=APP, env=journal.env)
     wait_until(lambda: redis.exists("forkq:leader"), what="a leader")
-    assert forkq.stop(deadline=10) == 0
+    assert forkq.stop(deadline=within(10)) == 0
     assert len(payloads(redis, "schedule")) == 1
 
 

@@ -12,7 +12,6 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.support import preloaded
 from tests.support.server import Server
 from tests.support.tree import FORKQ
 
@@ -139,20 +138,3 @@ def test_a_job_at_an_impossible_time_is_found(
 
     found = json.loads(result.stdout, parse_constant=no_constant)
     assert found["at"] == (None if score == "inf" else pytest.approx(float(score)))
-
-
-@pytest.mark.parametrize("arguments", [["version"], ["startt"], ["stats", "--redis", NOWHERE]])
-def test_a_preloaded_command_of_the_tests_is_as_any_other(
-    tmp_path: Path, arguments: list[str]
-) -> None:
-    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
-    assert preloaded.can_run(arguments, env)
-    found, expected = (
-        preloaded.run(arguments, tmp_path, env, 60),
-        forkq(*arguments, cwd=tmp_path),
-    )
-    assert (found.returncode, found.stdout, found.stderr) == (
-        expected.returncode,
-        expected.stdout,
-        expected.stderr,
-    )

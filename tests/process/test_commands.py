@@ -103,7 +103,7 @@ def test_running_and_stuck_show_a_real_job(
     jid = push(redis_server, "Crawl", SECRET, queue="slow")
     [job] = wait_until(
         lambda: [job for job in output_json(forkq, "running") if job["progress"]],
-        deadline=25,
+        deadline=60,
         every=0.2,
         what="a heartbeat that tells of progress",
     )

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.process.shared import Journal, events, json_log, wait_events, workers
+from tests.process.shared import Journal, json_log, wait_events, workers
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
 # Each run tells its tick in place of the jid: `Journal` reads it as such.
 APP = """
@@ -71,12 +71,18 @@ def consecutive(found: list[int]) -> bool:
     return found == list(range(found[0], found[-1] + 1))
 
 
+def wait_consecutive(journal: Journal, name: str) -> None:
+    """Waits until every tick of an entry up to the latest has run: a job may stand still before it
+    tells, while the next one runs."""
+    wait_until(lambda: consecutive(ticks(journal, name)), what=f"the ticks between, of {name!r}")
+
+
 def wait_ticks(journal: Journal, name: str, count: int) -> list[int]:
     """Waits until that many ticks of an entry have run, from now on."""
     before = len(ticks(journal, name))
     return wait_until(
         lambda: found if len(found := ticks(journal, name)) >= before + count else [],
-        deadline=30,
+        deadline=90,
         what=f"{count} more runs of {name!r}",
     )
 
@@ -85,7 +91,7 @@ def wait_tick_after(journal: Journal, name: str, moment: float) -> None:
     """Waits until a tick of an entry has run that is later than ``moment``, epoch seconds."""
     wait_until(
         lambda: max(ticks(journal, name), default=0) > moment,
-        deadline=30,
+        deadline=90,
         what=f"a run of {name!r} after {moment}",
     )
 
@@ -111,9 +117,10 @@ def test_jobs_of_code_and_file_run_each_second_and_each_tick_once(
     start(tree, own_server, journal)
     for name in ("code", "file"):
         wait_ticks(journal, name, 5)
-        assert consecutive(ticks(journal, name))
+        wait_consecutive(journal, name)
     assert all(line.at >= int(line.jid.partition("/")[2]) for line in journal.lines("default"))
-    assert set(ticks(journal, "file", "named")) == set(ticks(journal, "file"))
+    told = {line.event for line in journal.lines() if line.jid.startswith("file/")}
+    assert told == {"named"}
     runs = history(own_server.client(), "code")
     assert {"enqueued", "done"} == {run["event"] for run in runs}
 
@@ -144,7 +151,7 @@ def test_ticks_go_on_through_a_change_of_processes(
             running.signal(signal.SIGUSR2)
         wait_until(
             lambda before=before: {p.pid for p in running.children()} - before,  # type: ignore[misc]
-            deadline=20,
+            deadline=60,
             what="a new process",
         )
         wait_ticks(journal, "code", 2)
@@ -155,7 +162,7 @@ def test_ticks_go_on_through_a_change_of_processes(
     waiting: Any = redis.lrange("queue:default", 0, -1)
     left = [json.loads(payload) for payload in waiting]
     for job in left:
-        if job["forkq"]["cron"] == "code" and not job["forkq"].get("crashes"):
+        if job["forkq"]["cron"] == "code":
             found[job["forkq"]["tick"]] += 1
     assert consecutive(sorted(found))
     enqueued = Counter(run["tick"] for run in history(redis, "code") if run["event"] == "enqueued")
@@ -170,8 +177,7 @@ def test_two_trees_on_one_redis_share_the_ticks(
     wait_ticks(journal, "code", 3)
     first.stop()
     wait_ticks(journal, "code", 3)
-    found = ticks(journal, "code")
-    assert consecutive(found)
+    wait_consecutive(journal, "code")
 
 
 def test_an_entry_that_a_deploy_has_dropped_ticks_no_more(
@@ -188,7 +194,10 @@ def test_an_entry_that_a_deploy_has_dropped_ticks_no_more(
     wait_tick_after(journal, "code", removal + 1)
     assert ticks(journal, "file")[-1] <= removal
     assert set(redis.hkeys("forkq:cron")) == {b"code", b"slow"}
-    [removed] = [line for line in json_log(running) if "jobs removed" in line["event"]]
+    [removed] = wait_until(
+        lambda: [line for line in json_log(running) if "jobs removed" in line["event"]],
+        what="the line of the removal",
+    )
     assert (removed["names"], removed["level"]) == (["file"], "warning")
 
 
@@ -204,14 +213,14 @@ def test_an_app_that_was_renamed_goes_on_with_its_own_entries(
     running.stop()
     (running.cwd / "forkq.toml").write_text('[forkq]\ntag = "renamed"\n')
     running.start().wait_ready()
-    [told] = wait_events(running, _NOT_PUBLISHED, deadline=20)
+    [told] = wait_events(running, _NOT_PUBLISHED, deadline=60)
     assert told["names"] == ["code", "slow"]
     redis.delete(announced)  # as a minute's end does
-    [told] = wait_events(running, _TAKEN_OVER, deadline=30)
-    asleep = time.time()
+    [told] = wait_events(running, _TAKEN_OVER, deadline=60)
+    asleep = time.time() + within(2)  # the clock has to hear of it
     assert told["names"] == ["code", "slow"]
-    wait_tick_after(journal, "code", asleep + 3)
-    assert consecutive(ticks(journal, "code"))
+    wait_tick_after(journal, "code", asleep + 1)
+    wait_consecutive(journal, "code")
     definitions: Any = redis.hgetall("forkq:cron")
     origins = {name: json.loads(raw)["origin"] for name, raw in definitions.items()}
     assert origins == {
@@ -219,7 +228,7 @@ def test_an_app_that_was_renamed_goes_on_with_its_own_entries(
         b"slow": "code:renamed",
         b"file": announced.decode().replace("forkq:cron:origin", "file"),
     }
-    assert ticks(journal, "file")[-1] <= asleep + 2  # the clock has to hear of it
+    assert ticks(journal, "file")[-1] <= asleep
     assert running.run("cron", "remove", "file", "--redis", own_server.url).returncode == 0
 
 
@@ -247,19 +256,19 @@ def test_a_killed_child_of_the_old_version_does_not_bring_its_periodic_jobs_back
 
     def wait_for(*names: str) -> None:
         wanted = {name.encode() for name in names}
-        wait_until(lambda: set(redis.hkeys("forkq:cron")) == wanted, deadline=20, what=str(names))
+        wait_until(lambda: set(redis.hkeys("forkq:cron")) == wanted, deadline=60, what=str(names))
 
     old = start_version("v1")
     wait_for("v1")
     new = start_version("v2")
     wait_for("v2")
     workers(old)[0].kill()
-    wait_events(old, "a newer child of this app publishes the periodic jobs", deadline=20)
+    wait_events(old, "a newer child of this app publishes the periodic jobs", deadline=60)
     wait_for("v2")
     old.signal(signal.SIGUSR2)
     wait_for("v1")  # now it is the newer one
     workers(new)[0].kill()
-    wait_events(new, "a newer child of this app publishes the periodic jobs", deadline=20)
+    wait_events(new, "a newer child of this app publishes the periodic jobs", deadline=60)
     old.stop()
     wait_for("v1")  # until its claim has run out: docs/periodic.md
 
@@ -278,7 +287,7 @@ def test_ticks_that_passed_while_all_was_down_are_made_up_for_by_the_latest(
     again = back + 3600
     running.start().wait_ready()
     wait_tick_after(journal, "code", again + 2)
-    [told] = events(running, "ticks of a periodic job were missed")
+    [told] = wait_events(running, "ticks of a periodic job were missed")
     assert told["name"] == "code"
     hour = {tick for tick in ticks(journal, "code") if back < tick < again - 55}
     assert len(hour) <= 7  # the latest of the hour's, and some of the last minute's

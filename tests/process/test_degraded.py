@@ -31,7 +31,7 @@ from tests.process.shared import (
 )
 from tests.support.server import Server
 from tests.support.tree import StartTree
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
 JSON = ["--log-format", "json"]
 # A startup handler that fails while the file "no-database" is there. It writes a line for each try.
@@ -121,7 +121,7 @@ def test_a_tree_that_was_ready_goes_on_when_a_child_cannot_boot(
     assert "no database" in line["reason"]
     assert not [line for line in systemd.lines if line.startswith("STOPPING")]
     (here / "no-database").unlink()
-    wait_until(lambda: forkq.status()["state"] == "running", what="its recovery", deadline=15)
+    wait_until(lambda: forkq.status()["state"] == "running", what="its recovery", deadline=60)
     assert forkq.status()["missing"] == []
     (line,) = wait_events(forkq, "child is ready again")
     assert line["failed"] >= 5
@@ -146,13 +146,13 @@ def test_a_rolling_restart_tries_an_empty_slot_at_once_and_ends_without_it(
     forkq.signal(signal.SIGUSR2)
     wait_events(forkq, "rolling restart called off: the new child died; the old ones go on")
     wait_until(lambda: "READY=1" in _after(systemd.lines, "RELOADING=1"), what="the reload's end")
-    assert forkq.status()["state"] == "degraded"
+    wait_until(lambda: forkq.status()["state"] == "degraded", what="the state")
     (here / "no-database").unlink()
     tries = len(_tries(here))
     asked = time.monotonic()
     forkq.signal(signal.SIGUSR2)
     wait_until(lambda: len(_tries(here)) > tries, what="another try")
-    assert _tries(here)[tries] - asked < 0.4, "the pause has grown beyond this"
+    assert _tries(here)[tries] - asked < within(1.0), "the pause has grown beyond this"
     wait_until(lambda: forkq.status()["state"] == "running", what="its recovery")
     assert forkq.stop() == 0
 
@@ -176,7 +176,7 @@ def test_a_child_short_of_threads_fetches_nothing(
     )
     jids = push_many(redis_server, "Nap", [[5]] * 5)
     forkq = tree(redis_server, app=app, args=["-c", "5", *JSON], env=journal.env, ready=False)
-    assert forkq.wait(deadline=20) == 3
+    assert forkq.wait(deadline=60) == 3
     (line,) = events(forkq, "cannot boot; giving up")
     assert "the system gives no more threads" in line["reason"]
     assert not events(forkq, "ready")
@@ -191,14 +191,15 @@ def test_the_child_that_hangs_in_its_boot_is_named_with_its_stack(
 ) -> None:
     """After the time limit the master kills it, and counts a failed boot."""
     app = HANG.replace('(Path(__file__).parent / "hang").exists()', "True")
-    config = "[forkq]\nboot_timeout = 0.5\n"
+    timeout = round(within(0.5), 1)  # the app must be on its way by then
+    config = f"[forkq]\nboot_timeout = {timeout:g}\n"
     forkq = tree(redis_server, config=config, app=app, ready=False, args=JSON)
-    assert forkq.wait(deadline=30) == 3
+    assert forkq.wait(deadline=90) == 3
     killed = events(forkq, "a child hangs in its boot; killing it")
     assert [line["child"] for line in killed] == ["default.0"] * 3
     assert any("in hang" in line["stack"] for line in events(forkq, "stack"))
     (line,) = events(forkq, "cannot boot; giving up")
-    assert "not ready after 0.5 s ([forkq] boot_timeout)" in line["reason"]
+    assert f"not ready after {timeout:g} s ([forkq] boot_timeout)" in line["reason"]
     forkq.assert_gone()
 
 
@@ -228,7 +229,8 @@ def test_usr2_during_a_rolling_restart_is_done_after_it(
     redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """Even if the first one hangs in the boot of new code: the next code may boot."""
-    config = "[forkq]\nboot_timeout = 4\n"  # the start of an interpreter beside a load included
+    # The start of an interpreter beside a load included.
+    config = f"[forkq]\nboot_timeout = {max(4, within(2)):g}\n"
     args = ["-c", "1", *JSON]
     app = APP.read_text() + HANG
     forkq = tree(redis_server, config=config, app=app, args=args, env=journal.env)
@@ -239,7 +241,8 @@ def test_usr2_during_a_rolling_restart_is_done_after_it(
     forkq.signal(signal.SIGUSR2)
     forkq.signal(signal.SIGUSR2)
     wait_events(forkq, "rolling restart: one is under way; another one follows it")
-    wait_events(forkq, "rolling restart called off: the new child died; the old ones go on")
+    called_off = "rolling restart called off: the new child died; the old ones go on"
+    wait_events(forkq, called_off, deadline=90)
     assert old in workers(forkq)
     (forkq.cwd / "hang").unlink()
     wait_events(forkq, "rolling restart: every child is new")
@@ -259,7 +262,7 @@ def test_a_child_that_still_imports_ends_at_once(
     booting = workers(forkq)
     began = time.monotonic()
     if end == "TERM":
-        assert forkq.stop(deadline=10) == 0
+        assert forkq.stop(deadline=within(10)) == 0
         assert not events(forkq, "jobs ignore the stop; freezing")
         forkq.assert_gone()
     elif end == "TERM to the child":
@@ -269,7 +272,7 @@ def test_a_child_that_still_imports_ends_at_once(
     else:
         forkq.signal(signal.SIGKILL)
         wait_until(lambda: not forkq.processes(), what="the end of all")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < within(5)
 
 
 def test_a_stop_does_not_wait_for_an_import(redis_server: Server, tree: StartTree) -> None:
@@ -278,7 +281,7 @@ def test_a_stop_does_not_wait_for_an_import(redis_server: Server, tree: StartTre
     app = "import ctypes, os\nos.write(2, b'importing\\n')\nctypes.PyDLL(None).sleep(60)\n"
     forkq = tree(redis_server, app=app, args=JSON, ready=False)
     wait_until(lambda: "importing" in forkq.log_text(), what="the import")
-    assert forkq.stop(deadline=15) == 0
+    assert forkq.stop(deadline=within(15)) == 0
     (line,) = events(forkq, "a child in its boot does not obey; killing it")
     assert line["child"] == "default.0"
     forkq.assert_gone()
@@ -295,7 +298,7 @@ def test_a_stop_does_not_blame_jobs_when_none_runs(redis_server: Server, tree: S
             time.sleep(60)
     """
     forkq = tree(redis_server, app=app, args=["-t", "0.1", *JSON])
-    assert forkq.stop(deadline=15) == 0
+    assert forkq.stop(deadline=within(15)) == 0
     (line,) = events(forkq, "children do not end; freezing")
     assert line["children"] == {"default.0": "stopping"}
     assert line["jobs"] == 0

@@ -43,7 +43,7 @@ def test_its_job_is_found_and_runs_again_after_its_child_and_its_tree_were_kille
         child.kill()
     tree_.wait()
     tree_.start()
-    wait_until(lambda: len(journal.lines("begin")) == 3, deadline=15, what="its third run")
+    wait_until(lambda: len(journal.lines("begin")) == 3, deadline=60, what="its third run")
     assert redis.smembers("queues") == {b"gone"}
 
 

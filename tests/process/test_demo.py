@@ -193,7 +193,7 @@ def test_an_interrupt_stops_the_tree(tmp_path: Path, number: signal.Signals, wai
             assert line, said
             said += line
         demo.send_signal(number)
-        rest, _ = demo.communicate(timeout=60)
+        rest, _ = demo.communicate(timeout=120)
         assert demo.returncode == 130, said + rest
     assert "lost 0" in rest or "nothing had been started" in rest
 

@@ -99,7 +99,7 @@ def test_a_server_that_dies_is_started_again(tree: StartTree, journal: Journal) 
     first = server_of(forkq)
     first.kill()
     wait_until(lambda: _server(forkq, first) and _answers(forkq), what="another server")
-    journal.wait("end", jids, deadline=20)
+    journal.wait("end", jids, deadline=60)
     wait_settled(client(forkq))
     late = push(url(forkq), "Quick", 0.001)
     journal.wait("end", [late])
@@ -131,7 +131,7 @@ def test_a_server_that_cannot_be_started_again_does_not_end_the_master(
     assert forkq.alive
     assert sum(master.cpu_times()[:2]) - used < 0.5
     manifest.write_bytes(good)
-    wait_until(lambda: _answers(forkq), what="the server", deadline=15)
+    wait_until(lambda: _answers(forkq), what="the server", deadline=60)
     assert server_of(forkq) != first
     jid = push(url(forkq), "Quick", 0.001)
     journal.wait("end", [jid])

@@ -10,6 +10,7 @@ import pytest
 import forkq
 from forkq.testing import PushRefused
 from forkq.testing.server import ForkqServer
+from tests.support.waiting import wait_until
 
 APP = """
 import os
@@ -48,7 +49,7 @@ def test_jobs_run_in_a_forked_child(forkq_server: ForkqServer, app: str, tmp_pat
     with pytest.raises(AssertionError) as raised:
         forkq_server.wait_for(push("fails"))
     assert "has failed and is retrying: ValueError: no such thing; the end of" in str(raised.value)
-    assert "ValueError: no such thing" in forkq_server.log
+    wait_until(lambda: "ValueError: no such thing" in forkq_server.log, what="the line")
     with pytest.raises(RuntimeError, match="call stop"):
         forkq_server.start(app)
     forkq_server.stop()

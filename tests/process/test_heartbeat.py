@@ -24,7 +24,7 @@ from tests.process.shared import (
 )
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
 INTERVAL, LATE = 10.0, 2.0
 
@@ -32,7 +32,7 @@ INTERVAL, LATE = 10.0, 2.0
 def beats(redis: Redis, seconds: float) -> list[float]:
     """When the last beat of the one child was sent, and each later one arrived (monotonic): those
     of so many seconds, and one at least."""
-    [identity] = redis.smembers("processes")
+    [identity] = wait_until(lambda: redis.smembers("processes"), what="the record")
     seen: list[Any] = [redis.hget(identity, "beat")]
     arrivals = [time.monotonic() - (time.time() - float(seen[0]))]
     end = time.monotonic() + seconds
@@ -44,7 +44,7 @@ def beats(redis: Redis, seconds: float) -> list[float]:
             arrivals.append(time.monotonic())
         return time.monotonic() >= end and len(arrivals) > 1
 
-    deadline = seconds + 2 * INTERVAL
+    deadline = seconds + 6 * INTERVAL
     wait_until(watch_is_over, deadline=deadline, every=0.02, what="the end of the watch")
     return arrivals
 
@@ -73,7 +73,7 @@ def test_beats_are_punctual_while_ten_processors_spin(
     gaps = [later - earlier for earlier, later in pairwise(arrivals)]
     measured(f"gaps between beats: {', '.join(f'{gap:.2f}' for gap in gaps)} s")
     assert gaps
-    assert max(gaps) <= INTERVAL + LATE
+    assert max(gaps) <= INTERVAL + within(LATE)
     assert forkq.stop() == 0
 
 
@@ -81,12 +81,12 @@ def test_a_beat_comes_at_start_at_quiet_and_the_record_goes_with_the_child(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     forkq = tree(redis_server, app=APP, args=["-c", "2"], env=journal.env)
-    wait_until(lambda: redis.scard("processes") == 1, deadline=5, what="the record")
+    wait_until(lambda: redis.scard("processes") == 1, what="the record")
     members: Any = redis.smembers("processes")
     [identity] = members
     assert redis.hget(identity, "quiet") == b"false"
     forkq.signal(signal.SIGTSTP)
-    wait_until(lambda: redis.hget(identity, "quiet") == b"true", deadline=5, what="the news")
+    wait_until(lambda: redis.hget(identity, "quiet") == b"true", what="the news")
     assert forkq.stop() == 0
     assert redis.keys(f"{identity.decode()}*") == []
     assert redis.scard("processes") == 0
@@ -125,19 +125,26 @@ def test_jobs_of_a_killed_child_count_as_far_as_it_had_reported(
     forkq = tree(redis_server, app=APP, args=["-c", "2"], env=journal.env)
     wait_until(lambda: redis.scard("processes") == 1, what="the record")
     wait_until(lambda: flushed(redis), what="its first flush")
-    push_many(redis_server, "Quick", [[0.001]] * 50)
-    push_many(redis_server, "Fail", [["x", True]] * 5)
-    wait_reported(forkq, 55)
-    before = counter(redis, "processed")
+    pushed = 0
+
+    def unflushed() -> int:
+        """How many jobs the child has reported since its last flush, which may come meanwhile."""
+        nonlocal pushed
+        push_many(redis_server, "Quick", [[0.001]] * 50)
+        push_many(redis_server, "Fail", [["x", True]] * 5)
+        pushed += 55
+        wait_reported(forkq, pushed)
+        return pushed - counter(redis, "processed")
+
+    left = wait_until(unflushed, what="jobs that are reported and not flushed")
     [child] = workers(forkq)
     child.kill()
-    wait_until(lambda: counter(redis, "processed") == 55, what="the dead child's counts")
-    measured(f"{55 - before} of 55 jobs were counted by the master")
-    assert before < 55
-    assert counter(redis, "failed") == 5
+    wait_until(lambda: counter(redis, "processed") == pushed, what="the dead child's counts")
+    measured(f"{left} of {pushed} jobs were counted by the master")
+    assert counter(redis, "failed") == pushed // 11
     wait_until(lambda: child.pid not in [p.pid for p in workers(forkq)], what="the replacement")
     assert forkq.stop() == 0
-    assert counter(redis, "processed") == 55
+    assert counter(redis, "processed") == pushed
 
 
 def flushed(redis: Redis) -> bool:

@@ -28,6 +28,7 @@ from tests.process.shared import (
     settled,
     solo_children,
     wait_settled,
+    wait_swept,
     waiting,
     workers,
 )
@@ -75,7 +76,7 @@ def test_one_poison_job_among_good_ones_dies_alone(
     good = push_many(redis_server, "Quick", rows[:40])
     bad = push(redis_server, name, *args)
     good += push_many(redis_server, "Quick", rows[40:])
-    wait_until(lambda: settled(redis) and redis.zcard("dead"), deadline=60, what="the end of all")
+    wait_until(lambda: settled(redis) and redis.zcard("dead"), deadline=120, what="the end of all")
     assert_only_poison_died(redis, journal, good, [bad])
     assert forkq.stop() == 0
 
@@ -90,7 +91,7 @@ def test_many_poison_jobs_at_once_die_alone(
         bad.append(push(redis_server, *_flat(POISON[number % len(POISON)])))
         good += push_many(redis_server, "Quick", [[0.01]] * 20)
     wait_until(
-        lambda: settled(redis) and redis.zcard("dead") == 10, deadline=90, what="the end of all"
+        lambda: settled(redis) and redis.zcard("dead") == 10, deadline=180, what="the end of all"
     )
     assert_only_poison_died(redis, journal, good, bad)
     assert forkq.stop() == 0
@@ -188,6 +189,7 @@ def test_a_suspect_that_fails_alone_is_cleared(
     app.push({"class": "Doomed", "args": [str(door)], "retry": 5})
     app.close()
     wait_until(lambda: len(journal.lines("begin")) == 2, what="both jobs")
+    wait_swept(redis, forkq)
     workers(forkq)[0].kill()
     wait_until(lambda: len(journal.lines("begin")) == 4, what="both jobs again")
     door.touch()
@@ -271,7 +273,7 @@ def test_kills_of_holders_and_solo_children_lose_nothing(
         seen = len(journal.lines("begin"))
         with suppress(AssertionError):
             wait_until(lambda n=seen: len(journal.lines("begin")) > n, deadline=5, what="a job")  # type: ignore[misc]
-    wait_until(lambda: settled(redis), deadline=60, what="the end of all jobs")
+    wait_until(lambda: settled(redis), deadline=120, what="the end of all jobs")
     dead = {job["jid"] for job in payloads(redis, "dead")}  # killed alone three times, from outside
     assert journal.jids("end") | dead == set(jids)
     overlaps = [
@@ -339,7 +341,7 @@ def test_a_job_may_ask_to_run_again_after_each_crash(
     client = Client(redis_server.url)
     client.push({"class": "Exit", "args": [1], "on_crash": "requeue"})
     client.close()
-    wait_until(lambda: len(journal.lines("begin")) > BUDGET, deadline=30, what="many runs")
+    wait_until(lambda: len(journal.lines("begin")) > BUDGET, deadline=60, what="many runs")
     wait_until(lambda: redis.zcard("schedule"), what="a pause")
     assert len(journal.lines("begin")) < 4 * BUDGET
     assert redis.zcard("dead") == 0

@@ -26,13 +26,14 @@ from tests.process.shared import (
     settled,
     title,
     wait_settled,
+    wait_swept,
     waiting,
     workers,
     zombies,
 )
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
 
 def test_children_killed_one_after_the_other_lose_no_job(
@@ -45,7 +46,13 @@ def test_children_killed_one_after_the_other_lose_no_job(
     args = ["-w", "4", "-c", "2", "--log-level", "warning"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     random_kills = RandomKills(forkq, redis, journal)
-    random_kills.run(every=0.3, until=lambda: settled(redis), deadline=60)
+
+    def is_over() -> bool:
+        if settled(redis) and len(random_kills.kills) < 3:  # this process is slower than the jobs
+            jids.extend(push_many(redis_server, "Quick", rows))
+        return settled(redis)
+
+    random_kills.run(every=0.3, until=is_over, deadline=150)
     assert len(random_kills.kills) >= 3
     random_kills.assert_nothing_lost(jids)
     random_kills.assert_only_the_killed_ran_twice(jids)
@@ -54,7 +61,7 @@ def test_children_killed_one_after_the_other_lose_no_job(
         f"{len(random_kills.kills)} kills, {random_kills.reruns()} jobs again, "
         f"median {median * 1e3:.1f} ms"
     )
-    assert median < 5  # a sweep would take 15 s
+    assert median < within(5)  # a sweep would take 15 s
     assert forkq.stop() == 0
     forkq.assert_gone()
 
@@ -71,12 +78,13 @@ def test_the_jobs_of_a_killed_child_run_again_at_once_in_another_one(
     victim = workers(forkq)[0]
     lost = {line.jid for line in journal.lines("begin") if line.pid == victim.pid}
     assert len(lost) == 2
+    wait_swept(redis, forkq)
     killed = time.monotonic()
     victim.kill()
     wait_until(lambda: len(journal.lines("begin")) == 6, what="the dead child's two jobs again")
     again = journal.lines("begin")[4:]
     assert {line.jid for line in again} == lost
-    assert min(line.at for line in again) - killed < 5  # a sweep would take 15 s
+    assert min(line.at for line in again) - killed < within(5)  # a sweep would take 15 s
     records: dict[str, Any] = {p["jid"]: p.get("forkq") for p in _in_flight(redis)}
     assert set(records) == set(mine)
     for jid in mine:
@@ -95,6 +103,22 @@ def test_the_jobs_of_a_killed_child_run_again_at_once_in_another_one(
     assert not zombies(forkq)
     assert forkq.stop() == 0
     assert counter(redis, "processed") == 4
+
+
+def test_jobs_that_a_killed_child_had_leased_ahead_are_no_suspects(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """They had not begun, so they do not run in a solo child, as the one that killed it does."""
+    push_many(redis_server, "Quick", [[0]] * 2000)
+    bad = push(redis_server, "Die", int(signal.SIGKILL), crashes=1)
+    behind = push_many(redis_server, "Quick", [[0]] * 500)
+    forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
+    journal.wait("end", behind)
+    wait_until(lambda: payloads(redis, "dead"), what="the burial")
+    runs = journal.runs()
+    assert len(runs[bad]) == 2
+    (second,) = workers(forkq)
+    assert {line.pid for jid in behind for line in runs[jid]} == {second.pid}
 
 
 @pytest.mark.parametrize(
@@ -118,6 +142,7 @@ def test_a_job_that_crashes_three_children_is_buried_with_the_reason(
     """It is buried after the third crash within 72 h in a child of its own, and the tree goes on
     with the next job."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
+    wait_swept(redis, forkq)
     bad = push(redis_server, name, *args)
     good = push(redis_server, "Quick", 0.001)
     journal.wait("end", [good])
@@ -139,7 +164,7 @@ def test_a_child_that_crashes_again_and_again_is_replaced_with_growing_pauses(
     """Children that boot and then crash do not make a busy loop."""
     forkq = tree(redis_server, app=APP, args=["-c", "1", "-t", "1"], env=journal.env)
     jids = push_many(redis_server, "Die", [[9]] * 6)
-    wait_until(lambda: redis.zcard("dead") == 6, deadline=30, what="all jobs dead")
+    wait_until(lambda: redis.zcard("dead") == 6, deadline=60, what="all jobs dead")
     runs = journal.runs()
     assert {jid: len(runs[jid]) for jid in jids} == dict.fromkeys(jids, 4)
     first_runs = sorted(min(line.at for line in runs[jid]) for jid in jids)
@@ -148,7 +173,7 @@ def test_a_child_that_crashes_again_and_again_is_replaced_with_growing_pauses(
     for gap, ceiling in zip(gaps, (0.1, 0.2, 0.4, 0.8, 1.0), strict=True):
         assert gap >= ceiling / 2
     assert forkq.alive
-    wait_until(lambda: len(workers(forkq)) == 1, deadline=10, what="the child again")
+    wait_until(lambda: len(workers(forkq)) == 1, what="the child again")
     assert forkq.stop() == 0
 
 

@@ -57,7 +57,7 @@ def test_a_job_that_ends_in_time_is_finished_after_its_masters_death(
 ) -> None:
     """It is finished and acknowledged while a new master runs already: it runs once."""
     door = journal.path.with_name("open")
-    forkq = tree(redis_server, app=APP, args=["-c", "2"], env=journal.env)
+    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "60"], env=journal.env)
     jid = push(redis_server, "Gate", str(door))
     journal.wait("begin", [jid])
     kill_master(forkq)
@@ -66,8 +66,8 @@ def test_a_job_that_ends_in_time_is_finished_after_its_masters_death(
     forkq.start().wait_ready()
     other = push(redis_server, "Quick", 0.001)
     journal.wait("end", [other])
-    assert time.monotonic() - started < 20  # the job at the gate has 25 s
-    assert leased(redis) == [jid]
+    wait_until(lambda: leased(redis) == [jid], what="the other's acknowledgement")
+    assert time.monotonic() - started < 60  # so long the job at the gate has
     door.touch()
     wait_settled(redis)
     assert [line.event for line in journal.lines() if line.jid == jid] == ["begin", "end"]
@@ -80,14 +80,14 @@ def test_masters_killed_under_load_lose_no_job(
 ) -> None:
     """Three masters are killed, each followed by a `forkq start` at once: no job is lost, none runs
     twice."""
-    args = ["-w", "2", "-c", "3", "-t", "2", "--log-level", "warning"]
+    args = ["-w", "2", "-c", "3", "-t", "20", "--log-level", "warning"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     jids = push_many(redis_server, "Quick", [[0.005]] * 1500)
     for done in (200, 500, 800):
         _wait_ended(journal, done)
         kill_master(forkq)
         forkq.start()
-    wait_settled(redis, deadline=30)
+    wait_settled(redis, deadline=60)
     assert journal.jids("end") == set(jids)
     assert all(len(runs) == 1 for runs in journal.runs().values()), "a graceful end repeats nothing"
     forkq.wait_ready()
@@ -110,7 +110,7 @@ def test_a_whole_tree_killed_at_once_is_recovered_by_the_next_start(
     door.touch()
     started = time.monotonic()
     forkq.start()
-    journal.wait("end", jids, deadline=10)
+    journal.wait("end", jids)
     measured(f"all done {time.monotonic() - started:.1f} s after the new start")
     wait_settled(redis)
     assert sorted(len(runs) for runs in journal.runs().values()) == [1, 1, 2, 2, 2, 2]
@@ -132,7 +132,7 @@ def test_whole_trees_killed_under_load_lose_no_job(
     kill_tree(forkq)
     in_flight = set(leased(redis))
     forkq.start()
-    journal.wait("end", jids, deadline=20)
+    journal.wait("end", jids, deadline=60)
     wait_settled(redis)
     twice = {jid: runs for jid, runs in journal.runs().items() if len(runs) > 1}
     assert set(twice) <= in_flight
@@ -185,5 +185,5 @@ def kill_tree(tree: ForkqTree) -> None:
 
 def _wait_ended(journal: Journal, count: int) -> None:
     wait_until(
-        lambda: len(journal.lines("end")) >= count, deadline=20, what=f"{count} jobs", every=0.02
+        lambda: len(journal.lines("end")) >= count, deadline=60, what=f"{count} jobs", every=0.02
     )

@@ -16,7 +16,7 @@ from redis import Redis
 from tests.process.shared import measured, push, workers
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until, within
 
 LEASE = "forkq:leader"
 ELSEWHERE = "vm2:7:eeeeeeeeeeee another-boot/pid:[1]/4242/1.00"
@@ -33,8 +33,9 @@ def record(what):
 
 def watch():
     while True:
+        asked = time.monotonic()
         if forkq.is_leader():
-            record("leads")
+            record(f"leads {asked:.6f}")
         time.sleep(0.005)
 
 @forkq.on("startup")
@@ -49,12 +50,14 @@ def elected():
 def noop():
     pass
 """
+AT_ONCE = 7.0  # at least so many seconds of a lease are left when its holder dies
 _ONE_TERM = 0.5  # seconds of silence after which a child's next word begins a new term
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A stretch of time in which one child believed that it leads."""
+    """A stretch of time in which one child surely led: from the answer to its first question to
+    the last question. The child may stand still between a question and its answer."""
 
     pid: int
     begin: float
@@ -70,9 +73,12 @@ class LeaderJournal:
 
     def recorded(self, what: str) -> list[tuple[int, float]]:
         """Pid and time, in order."""
+        return [(int(line[-2]), float(line[-1])) for line in self._lines(what)]
+
+    def _lines(self, what: str) -> list[list[str]]:
         text = self._path.read_text() if self._path.exists() else ""
         lines = [line.split() for line in text[: text.rfind("\n") + 1].splitlines()]
-        return [(int(pid), float(at)) for word, pid, at in lines if word == what]
+        return [line for line in lines if line[0] == what]
 
     def leader(self) -> int | None:
         """Who leads now: has just said so."""
@@ -80,7 +86,7 @@ class LeaderJournal:
         pid, at = recorded[-1] if recorded else (0, 0.0)
         return pid if time.monotonic() - at < 0.1 else None
 
-    def wait_leader(self, candidates: list[psutil.Process], deadline: float = 7.0) -> int:
+    def wait_leader(self, candidates: list[psutil.Process], deadline: float = PATIENCE) -> int:
         """Waits until one of these leads and has heard of it, which is a moment later; returns
         its pid."""
         pids = {process.pid for process in candidates}
@@ -98,11 +104,12 @@ class LeaderJournal:
     def terms(self) -> list[Term]:
         """Who led from when to when."""
         terms = []
-        for pid in {pid for pid, _ in self.recorded("leads")}:
-            times = [at for each, at in self.recorded("leads") if each == pid]
-            breaks = [i for i, (a, b) in enumerate(pairwise(times), 1) if b - a > _ONE_TERM]
-            for first, last in pairwise([0, *breaks, len(times)]):
-                terms.append(Term(pid, times[first], times[last - 1]))
+        lines = self._lines("leads")
+        for pid in {pid for _, _, pid, _ in lines}:
+            spans = [(float(asked), float(at)) for _, asked, each, at in lines if each == pid]
+            breaks = [i for i, (a, b) in enumerate(pairwise(spans), 1) if b[0] - a[1] > _ONE_TERM]
+            for first, last in pairwise([0, *breaks, len(spans)]):
+                terms.append(Term(int(pid), spans[first][1], spans[last - 1][0]))
         return sorted(terms, key=lambda term: term.begin)
 
     def assert_never_two(self) -> None:
@@ -157,7 +164,7 @@ def test_when_the_leading_child_is_killed_another_child_of_its_tree_leads(
     [replacement] = [child for child in workers(pair.leading) if child.pid != pair.leader]
     killed = time.monotonic()
     psutil.Process(pair.leader).kill()
-    leader_journal.wait_leader([replacement])
+    leader_journal.wait_leader([replacement], deadline=within(AT_ONCE))
     measured(
         f"led again {1000 * (leader_journal.terms()[-1].begin - killed):.0f} ms after the kill"
     )
@@ -170,12 +177,10 @@ def test_when_the_leading_clock_is_killed_there_is_a_leader_again_at_once(
     """Its successor sees that it is dead, and does not wait for its lease to run out."""
     killed = time.monotonic()
     clock(pair.leading).kill()
-    wait_until(
-        lambda: len(leader_journal.recorded("elected")) == 2, deadline=7, what="a second election"
-    )
+    wait_until(lambda: len(leader_journal.recorded("elected")) == 2, what="a second election")
     took = leader_journal.recorded("elected")[1][1] - killed
     measured(f"led again {1000 * took:.0f} ms after the kill")
-    assert took < 7  # at least so much of its lease was left
+    assert took < within(AT_ONCE)
 
 
 def test_when_the_leading_clock_gets_term_another_leads_at_once(
@@ -183,7 +188,9 @@ def test_when_the_leading_clock_gets_term_another_leads_at_once(
 ) -> None:
     clock(pair.leading).terminate()
     wait_until(
-        lambda: len(leader_journal.recorded("elected")) == 2, deadline=7, what="a second election"
+        lambda: len(leader_journal.recorded("elected")) == 2,
+        deadline=within(AT_ONCE),
+        what="a second election",
     )
 
 
@@ -195,14 +202,14 @@ def test_when_the_leading_tree_stops_the_other_leads_at_once(
     leader_journal.wait_leader(workers(pair.other))
     took = leader_journal.recorded("elected")[-1][1] - stopped
     measured(f"led again {1000 * took:.0f} ms after the order to stop")
-    assert took < 7  # at least so much of its lease was left
+    assert took < within(AT_ONCE)
 
 
 def test_when_the_leading_tree_goes_quiet_the_other_leads(
     pair: Pair, leader_journal: LeaderJournal
 ) -> None:
     pair.leading.signal(signal.SIGTSTP)
-    leader_journal.wait_leader(workers(pair.other))
+    leader_journal.wait_leader(workers(pair.other), deadline=within(AT_ONCE))
 
 
 def test_when_the_whole_leading_tree_is_killed_the_other_leads_within_15_seconds(
@@ -213,7 +220,7 @@ def test_when_the_whole_leading_tree_is_killed_the_other_leads_within_15_seconds
     killed = time.monotonic()
     for process in processes:
         process.kill()
-    leader_journal.wait_leader(workers(pair.other), deadline=15)
+    leader_journal.wait_leader(workers(pair.other), deadline=within(15))
     measured(f"led again {leader_journal.recorded('elected')[-1][1] - killed:.2f} s after the kill")
 
 
@@ -225,7 +232,7 @@ def test_a_leader_that_hangs_is_replaced_within_15_seconds(
     began = time.monotonic()
     hung.suspend()
     try:
-        leader_journal.wait_leader(workers(pair.other), deadline=15)
+        leader_journal.wait_leader(workers(pair.other), deadline=within(15))
     finally:
         hung.resume()
     measured(
@@ -236,11 +243,11 @@ def test_a_leader_that_hangs_is_replaced_within_15_seconds(
 def test_the_lease_of_a_host_that_vanished_is_taken_when_it_has_run_out(
     redis: Redis, redis_server: Server, tree: StartTree, leader_journal: LeaderJournal
 ) -> None:
-    redis.set(LEASE, ELSEWHERE, px=3000)
     runs_out = time.monotonic() + 3
+    redis.set(LEASE, ELSEWHERE, px=3000)
     forkq = tree(redis_server, app=APP, env=leader_journal.env)
-    leader_journal.wait_leader(workers(forkq), deadline=15)
-    [(_, elected)] = leader_journal.recorded("elected")
+    leader_journal.wait_leader(workers(forkq))
+    (_, elected) = leader_journal.recorded("elected")[0]
     assert runs_out - 0.5 < elected
 
 
@@ -251,7 +258,7 @@ def test_a_rolling_restart_hands_the_leadership_on(
     old = {child.pid for child in workers(pair.leading)}
     pair.leading.signal(signal.SIGUSR2)
     wait_until(lambda: not old & {child.pid for child in workers(pair.leading)},
-               deadline=20, what="the new children")  # fmt: skip
+               deadline=60, what="the new children")  # fmt: skip
     leader_journal.wait_leader([*workers(pair.leading), *workers(pair.other)])
 
 
@@ -275,12 +282,12 @@ def test_a_leader_handler_that_exits_or_hangs_does_not_disturb_the_child(
     redis: Redis, redis_server: Server, tree: StartTree, leader_journal: LeaderJournal
 ) -> None:
     """It runs in a thread of its own, and SystemExit ends that handler alone."""
-    forkq = tree(redis_server, app=NASTY, args=["-t", "10"], env=leader_journal.env)
+    forkq = tree(redis_server, app=NASTY, args=["-t", "60"], env=leader_journal.env)
     (child,) = workers(forkq)
     wait_until(lambda: leader_journal.recorded("stays"), what="the handler that stays")
     push(redis_server, "Noop")
-    wait_until(lambda: redis.get("stat:processed") == b"1", deadline=25, what="a job")
+    wait_until(lambda: redis.get("stat:processed") == b"1", deadline=60, what="a job")
     assert workers(forkq) == [child]
     stopped = time.monotonic()
     assert forkq.stop() == 0
-    assert time.monotonic() - stopped < 8, "no handler is waited for"
+    assert time.monotonic() - stopped < 60, "no handler is waited for"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -13,7 +14,7 @@ from forkq.wire.keys import Keys
 from tests.process.shared import APP, Journal, push_many, settled, workers
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
 KEYS = Keys()
 
@@ -42,14 +43,20 @@ def test_many_kills_leak_no_permit_and_never_overrun_the_limit(
     kills, most = 0, 0
     dice = random.Random(30)
     end = time.monotonic() + 40
-    while kills < 30 and time.monotonic() < end and not settled(redis):
+    while kills < 30 and (time.monotonic() < end or kills < 10):
+        assert time.monotonic() < end + 120, f"only {kills} kills"
+        if settled(redis):
+            if kills >= 10:
+                break
+            jids += push_many(redis_server, "Quick", [[0.01]] * 1000)
         if victims := holders(redis, forkq):  # the dead come back after growing pauses
-            dice.choice(victims).kill()
-            kills += 1
+            with suppress(psutil.NoSuchProcess):
+                dice.choice(victims).kill()
+                kills += 1
         pause = time.monotonic() + dice.uniform(0.02, 0.2)
         while time.monotonic() < pause:
             most = max(most, redis.hlen(KEYS.inflight("default")))
-    wait_until(lambda: settled(redis), deadline=60, every=0.05, what="the end of all jobs")
+    wait_until(lambda: settled(redis), deadline=120, every=0.05, what="the end of all jobs")
     buried = redis.zcard(KEYS.dead)
     assert kills >= 10
     assert most == 3
@@ -68,7 +75,7 @@ def test_a_killed_childs_slot_is_taken_at_once(
     holder = journal.lines("begin")[0].pid
     killed = time.monotonic()
     next(child for child in workers(forkq) if child.pid == holder).kill()
-    wait_until(lambda: len(journal.lines("begin")) == 2, deadline=10, what="the job again")
-    assert journal.lines("begin")[1].at - killed < 5  # a sweep would take 15 s
+    wait_until(lambda: len(journal.lines("begin")) == 2, what="the job again")
+    assert journal.lines("begin")[1].at - killed < within(5)  # a sweep would take 15 s
     journal.path.with_name("open").touch()
     wait_until(lambda: settled(redis), what="the end of all jobs")

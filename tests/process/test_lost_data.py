@@ -17,7 +17,7 @@ from tests.process.shared import (
 )
 from tests.support.server import Server
 from tests.support.tree import StartTree
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
 SOON = 5.0  # well before the next beat that would come anyway
 
@@ -44,7 +44,7 @@ def test_the_records_of_children_are_written_again_at_once(
         before = said(redis)
         lose(server)
         again = server.client()
-        wait_until(lambda: said(again) == before, deadline=SOON, what="the same again")
+        wait_until(lambda: said(again) == before, deadline=within(SOON), what="the same again")
         assert again.scard("processes") == 2
         jid = push(server, "Hold", 1)
         journal.wait("end", [jid])
@@ -69,7 +69,7 @@ def test_connections_that_are_ended_for_idleness_are_no_outage(
         args = ["-w", "2", "-c", "2", "--log-format", "json"]
         forkq = tree(server, app=APP, args=args, env=journal.env)
         ended = made(server)
-        wait_until(lambda: made(server) >= ended + 8, deadline=20, every=0.2, what="reconnects")
+        wait_until(lambda: made(server) >= ended + 8, deadline=60, every=0.2, what="reconnects")
         jid = push(server, "Quick", 0.01)
         journal.wait("end", [jid])
         errors = [line for line in json_log(forkq) if line["level"] == "error"]

@@ -64,12 +64,13 @@ def test_redis_gone_for_a_while_and_back(
     used = cpu_seconds(everyone) - used
     measured(f"4 processes used {used:.2f} s of processor time in 3 s without redis")
     assert used < 0.6
-    assert journal.jids("end") == set(first), "jobs under way end in their time"
+    journal.wait("end", first)  # jobs under way end in their time
+    assert journal.jids("end") == set(first)
     if way == "stop":
         own_server.start()
     else:
         own_server.resume()
-    wait_settled(redis, deadline=20)
+    wait_settled(redis, deadline=60)
     assert journal.jids("end") == {*first, *rest}
     assert all(len(runs) == 1 for runs in journal.runs().values())
     assert [psutil.Process(forkq.pid), *forkq.children()] == everyone, "a process ended"
@@ -90,7 +91,7 @@ def test_a_scheduled_job_due_during_an_outage_runs_after_it(
     wait_events(forkq, LOST, 2)
     pass_time(0.5)
     own_server.start()
-    journal.wait("end", [jid], deadline=15)
+    journal.wait("end", [jid], deadline=60)
     wait_events(forkq, BACK, 2)
     assert_one_line_each(forkq)
     assert forkq.stop() == 0
@@ -113,7 +114,7 @@ def test_connections_killed_again_and_again_under_load(
         kills += 1
         return settled(redis)
 
-    wait_until(cut, deadline=40, every=0.15, what="the end of the jobs")
+    wait_until(cut, deadline=90, every=0.15, what="the end of the jobs")
     assert kills > 5
     assert set(jids) == journal.jids("end")
     assert not redis.zcard("retry")
@@ -142,7 +143,7 @@ def test_connections_killed_while_jobs_fail(
         return kills == 8 or settled(redis)
 
     wait_until(cut, every=0.1, what="eight cuts")
-    wait_settled(redis, deadline=30)
+    wait_settled(redis, deadline=60)
     assert sorted(job["jid"] for job in payloads(redis, "retry")) == sorted(retried)
     assert sorted(job["jid"] for job in payloads(redis, "dead")) == sorted(buried)
     assert forkq.stop() == 0
@@ -164,7 +165,7 @@ def test_a_full_redis_goes_on_working_under_load(
     with full(own_server):
         with pytest.raises(ServerFull):
             push(own_server, "Quick", 0.001)
-        wait_settled(redis, deadline=30)
+        wait_settled(redis, deadline=60)
         assert journal.jids("end") == set(jids)
         assert sorted(job["jid"] for job in payloads(redis, "retry")) == sorted(retried)
         assert sorted(job["jid"] for job in payloads(redis, "dead")) == sorted(buried)
@@ -191,7 +192,7 @@ def test_a_redis_that_stays_full_is_logged_once(
     journal.wait("begin", jids)
     jids += push_many(own_server, "Quick", [[0.01]] * 2000)
     with full(own_server):
-        wait_events(forkq, REFUSED, deadline=15)
+        wait_events(forkq, REFUSED, deadline=60)
         began = len(journal.lines("end"))
         wait_until(lambda: len(journal.lines("end")) > began + 50, what="more jobs")
         assert not events(forkq, ACCEPTED)
@@ -243,10 +244,10 @@ def test_children_killed_while_redis_is_away_lose_no_job(
     wait_events(forkq, "rescue waits for redis")
     door.touch()
     own_server.start()
-    journal.wait("end", jids, deadline=20)
+    journal.wait("end", jids, deadline=60)
     wait_settled(redis)
     assert len(events(forkq, "rescue waits for redis")) == 1
-    assert len(events(forkq, "jobs rescued")) == 2
+    assert len(wait_events(forkq, "jobs rescued", 2)) == 2
     assert forkq.stop() == 0
 
 
@@ -268,7 +269,7 @@ def test_stop_while_redis_is_away_is_in_time_and_loses_nothing(
     assert sorted(leased(redis)) == sorted(jids)
     begun = len(journal.lines("begin"))
     forkq.start()
-    wait_until(lambda: len(journal.lines("begin")) == begun + 2, deadline=15, what="both again")
+    wait_until(lambda: len(journal.lines("begin")) == begun + 2, deadline=60, what="both again")
 
 
 def test_a_start_without_redis_waits_for_it(
@@ -283,7 +284,7 @@ def test_a_start_without_redis_waits_for_it(
     forkq.wait_ready()
     own_server.start()
     jid = push(own_server, "Quick", 0.001)
-    journal.wait("end", [jid], deadline=15)
+    journal.wait("end", [jid], deadline=60)
     assert "Traceback" not in forkq.log_text()
     assert forkq.stop() == 0
     assert not waiting(own_server.client())

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from redis import Redis
 
@@ -87,7 +88,8 @@ def test_children_with_max_jobs_take_turns_under_load_and_lose_nothing(
 
     def push_steadily() -> None:
         while not done.wait(0.02):
-            jids.extend(push_many(redis_server, "Quick", [[0.005]] * 10))
+            if len(waiting(redis)) < 200:  # a slow machine must come to an end with them, too
+                jids.extend(push_many(redis_server, "Quick", [[0.005]] * 10))
 
     pusher = threading.Thread(target=push_steadily)
     pusher.start()
@@ -96,7 +98,7 @@ def test_children_with_max_jobs_take_turns_under_load_and_lose_nothing(
     finally:
         done.set()
         pusher.join()
-    wait_settled(redis)
+    wait_settled(redis, deadline=60)
     assert ran_once(journal, jids)
     assert all(line["jobs"] >= 45 and line["why"] == "max_jobs" for line in lines)
     assert {line["child"] for line in lines} == {"default.0", "default.1"}
@@ -122,7 +124,7 @@ def test_a_child_that_grows_is_replaced_and_ends_its_job(
     quick = push_many(redis_server, "Quick", [[0.01]] * 20)
     journal.wait("end", quick)
     assert old.pid not in {line.pid for line in journal.lines("end")}
-    assert leased(redis) == [hog]
+    wait_until(lambda: leased(redis) == [hog], what="the acknowledgement of all others")
     door.touch()
     wait_settled(redis)
     assert ran_once(journal, [hog, *quick])
@@ -159,10 +161,10 @@ def test_an_old_child_is_replaced(
 ) -> None:
     """Its capsule's own limit counts."""
     forkq = start(tree, redis_server, journal, "[capsules.default]\nmax_age = 2", "-c", "1")
-    old = workers(forkq)
     (line, *_) = wait_events(forkq, "recycling a child")
-    assert (line["why"], line["pid"], line["limit"]) == ("max_age", old[0].pid, 2.0)
-    wait_until(lambda: not old[0].is_running(), what="the old child's end")
+    assert (line["why"], line["limit"]) == ("max_age", 2.0)
+    wait_until(lambda: not psutil.pid_exists(line["pid"]), what="the old child's end")
+    wait_until(lambda: workers(forkq), what="another child in its place")
     assert forkq.stop() == 0
 
 

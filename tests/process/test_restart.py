@@ -18,7 +18,6 @@ from forkq.client import Client
 from forkq.master.isolation import MOST_SOLO
 from tests.process.shared import (
     Journal,
-    events,
     measured,
     payloads,
     push,
@@ -26,6 +25,8 @@ from tests.process.shared import (
     title,
     wait_events,
     wait_settled,
+    wait_swept,
+    waiting,
     workers,
     zombies,
 )
@@ -68,7 +69,7 @@ APP = """
         record("end")
 """
 HELPER = "VERSION = {version!r}\n\ndef work():\n    {work}\n"
-DEADLINE = 60.0
+DEADLINE = 120.0
 JSON = ["--log-format", "json"]
 CALLED_OFF = "rolling restart called off: the new child died; the old ones go on"
 
@@ -227,7 +228,9 @@ def test_a_steady_stream_of_jobs_never_waits_for_a_child(
         nonlocal fewest
         at = time.monotonic()
         pushed[push(redis_server, "Work", 0.001)] = at
-        fewest = min(fewest, sum(title(child).endswith("busy]") for child in workers(forkq)))
+        if known := status_children(forkq):
+            ready = [one for one in known if one["state"] == "running" and one["concurrency"]]
+            fewest = min(fewest, len(ready))
         return release.state() == "done"
 
     forkq.signal(signal.SIGUSR2)
@@ -258,7 +261,7 @@ def test_the_masters_death_in_each_step_loses_nothing(
     forkq.process.kill()
     forkq.process.wait()
     release.hang.unlink(missing_ok=True)
-    wait_until(lambda: not forkq.processes(), deadline=30, what="the end of its children")
+    wait_until(lambda: not forkq.processes(), deadline=60, what="the end of its children")
     forkq.start().wait_ready()
     wait_settled(redis, deadline=60)
     assert journal.jids("end") == set(jids)
@@ -284,7 +287,7 @@ def test_the_new_childs_death_in_each_step_is_rolled_back(
         if child["name"] == name and child["pid"] not in old
     ]
     os.kill(new, signal.SIGKILL)
-    wait_until(lambda: release.state() == "rolled back", deadline=30, what="the rollback")
+    wait_until(lambda: release.state() == "rolled back", deadline=60, what="the rollback")
     release.hang.unlink(missing_ok=True)
     wait_until(lambda: len(workers(forkq)) == 2, what="two children")
     wait_settled(redis, deadline=60)
@@ -317,12 +320,12 @@ def test_a_configuration_that_breaks_during_the_exec_is_waited_for(
     right = (forkq.cwd / "forkq.toml").read_text()
     release.write("number-two")
     forkq.signal(signal.SIGUSR2)
-    wait_until(lambda: canary_state(forkq) == "running", deadline=30, what="a ready canary")
+    wait_until(lambda: canary_state(forkq) == "running", deadline=60, what="a ready canary")
     (forkq.cwd / "forkq.toml").write_text("[forkq\n")
     forkq.wait_log("the configuration is wrong now; waiting")
     journal.wait("end", [push(redis_server, "Work", 0)])
     (forkq.cwd / "forkq.toml").write_text(right)
-    wait_until(lambda: release.state() == "done", deadline=30, what="the restart")
+    wait_until(lambda: release.state() == "done", deadline=60, what="the restart")
     assert "already running" in forkq.run("start", "-r", "jobs").stderr
     assert forkq.stop() == 0
 
@@ -379,9 +382,9 @@ def test_a_child_that_dies_during_the_exec_is_rescued_and_replaced(
     (forkq.cwd / "open").touch()
     release.hang.unlink()
     journal.wait("end", [running])
-    wait_until(lambda: release.state() == "done", deadline=30, what="the restart")
+    wait_until(lambda: release.state() == "done", deadline=60, what="the restart")
     wait_settled(redis)
-    assert [line["how"] for line in events(forkq, "child died")] == ["SIGKILL"]
+    assert [line["how"] for line in wait_events(forkq, "child died")] == ["SIGKILL"]
     assert forkq.stop() == 0
 
 
@@ -406,7 +409,9 @@ def narrow(
 
 
 @pytest.mark.parametrize("narrow", [OTHER], ids=["two capsules"], indirect=True)
-def test_each_capsule_has_a_canary(narrow: Release, redis_server: Server, journal: Journal) -> None:
+def test_each_capsule_has_a_canary(
+    narrow: Release, redis_server: Server, redis: Redis, journal: Journal
+) -> None:
     """The first capsule has no job: its canary alone would have proved nothing."""
     forkq, old = narrow.tree, set(workers(narrow.tree))
     pushed = set()
@@ -414,8 +419,7 @@ def test_each_capsule_has_a_canary(narrow: Release, redis_server: Server, journa
     forkq.signal(signal.SIGUSR2)
 
     def is_over() -> bool:
-        # The old children take two at once: the canary gets one before it counts as good.
-        pushed.update(push_many(redis_server, "Work", [[0.05]] * 3, queue="other"))
+        pushed.update(more_work(redis_server, redis, "other"))
         return narrow.state() == "rolled back"
 
     wait_until(is_over, deadline=DEADLINE, every=0.05, what="the rollback")
@@ -431,20 +435,24 @@ def test_what_the_master_shares_with_an_old_child_outlives_its_exec(
 ) -> None:
     """A hard time limit that ends after it, and the stack of a crash after it."""
     forkq, never, door = narrow.tree, narrow.tree.cwd / "never", narrow.tree.cwd / "open"
-    stuck = push(redis_server, "Gate", str(never), retry=0, hard_timeout=5)
+    limit = max(5, round(within(4)))  # it must last longer than the restart
+    stuck = push(redis_server, "Gate", str(never), retry=0, hard_timeout=limit)
     crash = push(redis_server, "Crash", str(door), on_crash="dead", crashes=1)
     journal.wait("begin", [stuck, crash])
     old = {line.pid for line in journal.lines("begin")}
     assert len(old) == 2
     assert restart(forkq)[0] == 0
+    wait_swept(redis, forkq)
     door.touch()
-    wait_until(lambda: redis.zcard("dead") == 2, deadline=30, what="the end of both")
+    wait_until(lambda: redis.zcard("dead") == 2, deadline=60 + limit, what="the end of both")
     dead = {job["jid"]: job for job in payloads(redis, "dead")}
     assert dead[stuck]["error_class"] == "forkq.errors.TimeLimit"
-    assert "in crash" in dead[crash]["forkq"]["crashes"][0]["stack"]
+    first = dead[crash]["forkq"]["crashes"][0]
+    assert "in crash" in first.get("stack", ""), first
     assert {line.pid for line in journal.lines("begin") if line.jid == stuck} < old
-    died = events(forkq, "child died")[0]
-    assert (died["how"], died["pid"] in old) == ("SIGSEGV", True)
+    lines = wait_events(forkq, "child died", 2)
+    died = next(line for line in lines if line["how"] == "SIGSEGV")
+    assert died["pid"] in old
     assert "in crash" in died["stack"]
     assert forkq.stop() == 0
 
@@ -458,8 +466,7 @@ def test_a_canary_ends_a_job_at_its_hard_limit(
     forkq.signal(signal.SIGUSR2)
 
     def is_over() -> bool:
-        # As above.
-        pushed.update(push_many(redis_server, "Work", [[0.01]] * 3, retry=0, hard_timeout=1))
+        pushed.update(more_work(redis_server, redis, "default", retry=0, hard_timeout=3))
         return narrow.state() == "rolled back"
 
     wait_until(is_over, deadline=DEADLINE, every=0.05, what="the rollback")
@@ -469,6 +476,13 @@ def test_a_canary_ends_a_job_at_its_hard_limit(
     (failed,) = payloads(redis, "dead")
     assert failed["error_class"] == "forkq.errors.TimeLimit"
     assert journal.jids("one") == pushed - {failed["jid"]}
+
+
+def more_work(server: Server, redis: Redis, queue: str, **more: Any) -> list[str]:
+    """So many jobs that the old children, which take two at once, always leave some: the canary
+    gets one before it counts as good, even if this process stands still for a second."""
+    missing = 10 - len(waiting(redis, queue))
+    return push_many(server, "Work", [[0.3]] * missing, queue=queue, **more) if missing > 0 else []
 
 
 def reach(release: Release, step: str) -> None:
@@ -482,19 +496,19 @@ def reach(release: Release, step: str) -> None:
         release.hang.touch()
     forkq.signal(signal.SIGUSR2)
     if step == "canary boots":
-        wait_until(lambda: canary_state(forkq) == "booting", deadline=30, what="the canary")
+        wait_until(lambda: canary_state(forkq) == "booting", deadline=60, what="the canary")
         return
-    wait_until(lambda: canary_state(forkq) == "running", deadline=30, what="a ready canary")
+    wait_until(lambda: canary_state(forkq) == "running", deadline=60, what="a ready canary")
     if step == "canary watched":
         return
     if release.preload and step == "replacing":
-        wait_until(lambda: release.state() == "replacing", deadline=30, what="the exec")
+        wait_until(lambda: release.state() == "replacing", deadline=60, what="the exec")
         return
     release.hang.touch()
     if step == "exec":
         wait_until(lambda: "booting" in title(psutil.Process(forkq.pid)), what="the exec")
     else:
-        wait_until(lambda: release.state() == "replacing", deadline=30, what="the exec")
+        wait_until(lambda: release.state() == "replacing", deadline=60, what="the exec")
         wait_until(lambda: len(status_children(forkq)) == 5, what="the first new child")
 
 
@@ -535,7 +549,7 @@ def test_suspects_that_old_children_hold_run_after_a_restart_that_was_called_off
     assert restart(forkq)[0] == 1
     wait_events(forkq, CALLED_OFF)
     (forkq.cwd / "broken").unlink()
-    wait_until(lambda: journal.jids("end") >= set(held), deadline=30, what="the suspects")
+    wait_until(lambda: journal.jids("end") >= set(held), deadline=60, what="the suspects")
     door.touch()
     wait_settled(redis)
     assert redis.zcard("dead") == 0

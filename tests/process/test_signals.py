@@ -88,7 +88,7 @@ def test_a_third_int_kills_at_once_and_the_leases_stay(
         if count == 1:  # two of the same kind may become one, unless the first was taken
             wait_until(lambda: psutil.Process(forkq.pid).status() == "sleeping", what="its rest")
     forkq.wait()
-    assert time.monotonic() - began < TIMEOUT / 2
+    assert time.monotonic() - began < TIMEOUT
     forkq.assert_gone(deadline=0.2)
     assert sorted(leased(redis)) == sorted(jids)
     forkq.start()
@@ -250,7 +250,7 @@ def test_usr2_leaves_an_old_child_all_the_time_its_job_needs(
     journal.wait("end", [second])
     pass_time(0.5)
     assert old.is_running()
-    assert leased(redis) == [first]
+    wait_until(lambda: leased(redis) == [first], what="the acknowledgement of the second")
     assert forkq.stop() == 0
     forkq.assert_gone(deadline=0.2)
     assert waiting(redis) == [first]

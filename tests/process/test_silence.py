@@ -11,16 +11,26 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.process.shared import APP, Journal, pass_time, push, push_many, wait_events, workers
+from tests.process.shared import (
+    APP,
+    Journal,
+    pass_time,
+    push,
+    push_many,
+    wait_event_of,
+    wait_events,
+    workers,
+)
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
-LIMIT = 1.0
+# Beside a load any process may stand still for a second.
+LIMIT = round(min(within(1.0), 3.0), 1)
 
 
 def env_of(journal: Journal) -> dict[str, str]:
-    """A child is silent after a second, so that the tests need not wait."""
+    """A child is silent soon, so that the tests need not wait."""
     return {**journal.env, "FORKQ_SILENT_AFTER": f"{LIMIT:g}"}
 
 
@@ -45,9 +55,9 @@ def test_a_stopped_process_is_logged_once_and_again_when_it_is_back(
     forkq = start_tree(tree, redis_server, journal)
     (child,) = forkq.children("forkq clock" if name == "clock" else "forkq child")
     child.suspend()
-    (line,) = wait_events(forkq, "child is silent")
+    line = wait_event_of(forkq, "child is silent", child.pid)
     assert (line["level"], line["child"], line["pid"]) == ("warning", name, child.pid)
-    assert line["silent_for"] >= LIMIT
+    assert line["silent_for"] >= round(LIMIT)  # whole seconds
     assert (line["process"], line["hint"]) == ("stopped", f"kill -CONT {child.pid} lets it go on")
     wait_until(lambda: states(forkq)[name] == "silent", what="the state")
     assert not forkq.status()["ready"]
@@ -55,13 +65,15 @@ def test_a_stopped_process_is_logged_once_and_again_when_it_is_back(
     pass_time(2 * LIMIT)
     found = json.loads(forkq.run("status", "--json").stdout)
     ages = {child["name"]: child["beat_age"] for child in found["children"]}
-    assert ages.pop(name) >= 3 * LIMIT
-    assert max(*ages.values(), found["beat_age"]) < 3 * LIMIT
+    age = ages.pop(name)
+    assert age >= 3 * LIMIT
+    assert max(*ages.values(), found["beat_age"]) < age
     child.resume()
-    (back,) = wait_events(forkq, "child is back")
+    back = wait_event_of(forkq, "child is back", child.pid)
     assert (back["child"], back["silent_for"] >= 2) == (name, True)
     wait_until(forkq.ready, what="a tree that is ready again")
-    assert len(wait_events(forkq, "child is silent")) == 1
+    silent = [line["pid"] for line in wait_events(forkq, "child is silent")]
+    assert silent.count(child.pid) == 1
     assert "Traceback" not in forkq.log_text()
     assert forkq.stop() == 0
 
@@ -73,8 +85,7 @@ def test_a_job_that_holds_the_interpreter_shows_its_stack_at_once_and_at_ttin(
     forkq = start_tree(tree, redis_server, journal, ["-w", "2", "-c", "2"])
     jid = push(redis_server, "Hold", 60)
     journal.wait("begin", [jid])
-    (line,) = wait_events(forkq, "child is silent")
-    assert line["pid"] == journal.lines("begin")[0].pid
+    wait_event_of(forkq, "child is silent", journal.lines("begin")[0].pid)
     forkq.wait_log(r'File ".*jobs.py", line \d+ in hold')
     forkq.signal(signal.SIGTTIN)
     wait_until(lambda: forkq.log_text().count(" in hold") == 2, what="its stack again")
@@ -102,7 +113,7 @@ def test_the_jobs_of_a_stopped_child_are_stuck(
     assert {(job["jid"], job["heartbeat"]) for job in found} == {(jid, False) for jid in jids}
     workers(forkq)[0].resume()
     wait_until(
-        lambda: forkq.run("stuck", *ask).returncode == 0, deadline=20, what="its next heartbeat"
+        lambda: forkq.run("stuck", *ask).returncode == 0, deadline=60, what="its next heartbeat"
     )
     assert forkq.stop() == 0
 

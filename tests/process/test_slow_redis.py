@@ -62,6 +62,6 @@ def test_a_stop_after_many_deaths_is_obeyed_at_once(
     spent = time.monotonic() - began
     measured(f"TERM was obeyed after {spent:.1f} s, beside {CHILDREN} children to be rescued")
     # A turn of the loop waits for one answer, which the proxy may pass on in two parts.
-    assert spent < within(2 * SLOW + 0.5)
+    assert spent < within(6 * SLOW)  # for eight children, one after the other, it would be 16
     forkq.wait()
     assert time.monotonic() - began <= spent + within(1 + BEYOND)

@@ -155,31 +155,39 @@ def test_jobs_that_end_within_the_time_out_are_finished_and_acknowledged(
 ) -> None:
     """`forkq.stopping()` is true for them. No new job begins meanwhile, and the stop ends when they
     have."""
-    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "20"], env=journal.env)
-    jids = [push(redis_server, "Polite"), push(redis_server, "Nap", 0.5)]
+    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "60"], env=journal.env)
+    door = journal.path.with_name("open")
+    jids = [push(redis_server, "Polite"), push(redis_server, "Gate", str(door))]
     journal.wait("begin", jids)
     behind = push_many(redis_server, "Quick", [[0.001]] * 4)
     began = time.monotonic()
-    assert forkq.stop() == 0
-    assert time.monotonic() - began < 10  # the time-out is 20 s
+    forkq.signal(signal.SIGTERM)
+    journal.wait("end", jids[:1])  # now the child knows of the stop
+    door.touch()
+    assert forkq.wait() == 0
+    assert time.monotonic() - began < 60  # the time-out
     assert journal.jids("end") == set(jids)
     assert waiting(redis) == behind
     assert leased(redis) == []
     assert counter(redis, "processed") == 2
 
 
+@pytest.mark.parametrize("children", [1, 2])
 def test_stop_under_load_neither_loses_nor_repeats(
-    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal, children: int
 ) -> None:
-    """The jobs that have begun are finished and acknowledged, the others wait in their order."""
-    args = ["-w", "2", "-c", "5", "--log-level", "warning"]
+    """The jobs that have begun are finished and acknowledged, the others wait. Each child keeps the
+    order of what it puts back."""
+    args = ["-w", f"{children}", "-c", "5", "--log-level", "warning"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
     jids = push_many(redis_server, "Quick", [[0.002]] * 2000)
     wait_until(lambda: len(journal.lines("end")) > 300, what="300 jobs")
     assert forkq.stop() == 0
     done = journal.jids("end")
     assert set(journal.runs()) == done
-    assert waiting(redis) == [jid for jid in jids if jid not in done]
+    left = [jid for jid in jids if jid not in done]
+    assert sorted(waiting(redis)) == sorted(left)
+    assert children > 1 or waiting(redis) == left
     assert leased(redis) == []
     assert counter(redis, "processed") == len(done)
     assert all(len(runs) == 1 for runs in journal.runs().values())
@@ -230,6 +238,7 @@ def test_a_stop_while_redis_hangs_is_in_time(
     assert spent <= within(0.5 + BEYOND)
     forkq.assert_gone(deadline=0.2)
     own_server.resume()
+    redis.ping()  # what the tree has sent before is done by the next command
     if leased(redis):
         assert "jobs stay leased in redis; the next start gives them back" in forkq.log_text()
     assert sorted([*waiting(redis), *leased(redis)]) == sorted(jids)
@@ -248,8 +257,9 @@ def test_a_killing_child_during_the_stop_changes_nothing(
     victim = workers(forkq)[0]
     forkq.signal(signal.SIGTERM)
     forkq.wait_log("stopping")
-    victim.kill()
-    assert forkq.wait(deadline=1 + BEYOND) == 0
+    with contextlib.suppress(psutil.NoSuchProcess):  # on a slow machine the stop may be over
+        victim.kill()
+    assert forkq.wait(deadline=within(1 + BEYOND)) == 0
     forkq.assert_gone(deadline=0.2)
     assert sorted(waiting(redis)) == sorted(jids)
     assert len(journal.lines("begin")) == 2

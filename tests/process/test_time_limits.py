@@ -40,7 +40,7 @@ def test_a_python_loop_ends_at_its_limit_and_is_retried(
     (begun,) = journal.runs()[spin]
     (ended,) = [line for line in journal.lines("finally") if line.jid == spin]
     measured(f"a limit of 500 ms came after {(ended.at - begun.at) * 1000:.0f} ms")
-    assert 0.4 < ended.at - begun.at < within(1)
+    assert 0.4 < ended.at - begun.at < within(5)
     (job,) = payloads(redis, "retry")
     assert (job["jid"], job["error_class"]) == (spin, "forkq.errors.TimeLimit")
     assert neighbour in journal.jids("end")
@@ -125,7 +125,7 @@ def test_the_other_jobs_of_the_child_get_their_time(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal, tmp_path: Path
 ) -> None:
     """The replacement is ready first; the neighbour ends in the old child, and runs once."""
-    forkq = tree(redis_server, app=APP, args=["-c", "2", *JSON], env=journal.env)
+    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "60", *JSON], env=journal.env)
     (old,) = workers(forkq)
     gate = tmp_path / "gate"
     neighbour = push(redis_server, "Gate", str(gate))
@@ -174,7 +174,7 @@ def test_a_job_that_ends_in_its_last_moment_is_not_failed(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal, tmp_path: Path
 ) -> None:
     """While the child is drained, the overdue job may still end by itself."""
-    forkq = tree(redis_server, app=APP, args=["-c", "2", *JSON], env=journal.env)
+    forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "60", *JSON], env=journal.env)
     gate, last = tmp_path / "gate", tmp_path / "last"
     late = push(redis_server, "Gate", str(gate), hard_timeout=0.5)
     neighbour = push(redis_server, "Gate", str(last))

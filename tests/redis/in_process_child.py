@@ -87,6 +87,8 @@ class ProcessorThreads:
             if thread.ident is not None:
                 thread.join(20)
                 assert not thread.is_alive(), f"{thread.name} did not end"
+        self.fetcher.late_jobs.end()
+        wait_until(lambda: not self.fetcher.late_jobs.runs, what="the end of the watch")
         assert self.errors == []
 
     def wait_runs(self, count: int, deadline: float = 20.0) -> None:
@@ -186,6 +188,7 @@ class InProcessChild:
             wait_until(lambda: self.manager.idle, deadline=20, what="the end of all processors")
         finally:
             returned = self.fetcher.give_back()
+            wait_until(lambda: not self.fetcher.late_jobs.runs, what="the end of the watch")
             self._pool.close()
             self._connection.close()
         return returned

@@ -22,8 +22,8 @@ class Proxy:
     """Forwards 127.0.0.1:`port` to `target`, a port of the same host.
 
     After `cut(token, times)` the next `times` requests that contain `token` still reach the server,
-    but their replies are thrown away and the connection is closed. `target` may be changed; it
-    holds for connections made from then on.
+    up to the token at least, but the replies to them are thrown away and the connection is closed.
+    `target` may be changed; it holds for connections made from then on.
 
     Between `cut_off` and `restore` connections stay open and new ones are taken, and nothing
     passes. What was sent meanwhile arrives late, as TCP would have it, even if its sender has
@@ -109,21 +109,37 @@ class Proxy:
             server.settimeout(None)  # that was for the connect: an idle connection stays open
             self._open += (client, server)
             deaf = threading.Event()
+            sending = threading.Lock()
             for pump in (self._requests, self._replies):
-                threading.Thread(target=pump, args=[client, server, deaf], daemon=True).start()
+                threading.Thread(
+                    target=pump, args=[client, server, deaf, sending], daemon=True
+                ).start()
 
     def _requests(
-        self, client: socket.socket, server: socket.socket, deaf: threading.Event
+        self,
+        client: socket.socket,
+        server: socket.socket,
+        deaf: threading.Event,
+        sending: threading.Lock,
     ) -> None:
+        end = b""  # of what came before: a token may come in two parts
         with contextlib.suppress(OSError):
             while data := client.recv(1 << 16):
                 self._passable.wait()
-                if self._loses(data):
-                    deaf.set()
-                server.sendall(data)
-        _hang_up(server)
+                with sending:
+                    if self._loses(end + data):
+                        deaf.set()
+                    server.sendall(data)
+                end = data[1 - len(self._token) :] if self._token else b""
+        _end_requests(server)
 
-    def _replies(self, client: socket.socket, server: socket.socket, deaf: threading.Event) -> None:
+    def _replies(
+        self,
+        client: socket.socket,
+        server: socket.socket,
+        deaf: threading.Event,
+        sending: threading.Lock,
+    ) -> None:
         with contextlib.suppress(OSError):
             while (data := server.recv(1 << 16)) and not deaf.is_set():
                 self._passable.wait()
@@ -134,6 +150,11 @@ class Proxy:
                     break
                 client.sendall(data)
         _hang_up(client)
+        with sending:  # a reply to an earlier request: the one with the token still gets there
+            _end_requests(server)
+        with contextlib.suppress(OSError):
+            while server.recv(1 << 16):
+                pass
         _hang_up(server)
 
     def _loses(self, data: bytes) -> bool:
@@ -143,6 +164,13 @@ class Proxy:
             self._left -= 1
             self.cuts += 1
             return True
+
+
+def _end_requests(server: socket.socket) -> None:
+    """The server still carries out what it was sent. If its replies were not read, the kernel would
+    throw away what it has not read."""
+    with contextlib.suppress(OSError):
+        server.shutdown(socket.SHUT_WR)
 
 
 def _hang_up(end: socket.socket) -> None:

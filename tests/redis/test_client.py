@@ -376,7 +376,7 @@ if pid == 0:
     os._exit(0)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
-    subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, check=True, timeout=120)
     args = [job["args"][0] for job in queued(redis)]
     assert (args.count("before"), args.count("parent"), args.count("child")) == (1, 50, 50)
 

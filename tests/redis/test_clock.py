@@ -20,7 +20,7 @@ from forkq.wire import times
 from tests.redis.in_process_clock import InProcessClock
 from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
 LEASE = "forkq:leader"
 
@@ -34,7 +34,7 @@ def arrived(redis: Redis, queue: str = "q") -> list[str]:
     return [json.loads(payload)["jid"] for payload in reversed(payloads)]
 
 
-def wait_arrived(redis: Redis, *jids: str, deadline: float = 10) -> None:
+def wait_arrived(redis: Redis, *jids: str, deadline: float = 30) -> None:
     wait_until(lambda: arrived(redis) == list(jids), deadline=deadline, what=f"{jids}", every=0.002)
 
 
@@ -124,7 +124,7 @@ def test_a_server_whose_clock_is_set_back_moves_nothing_before_its_time(
     with InProcessClock(redis_server.url) as clock:
         wait_leads(clock)
         wall.shift = -1.0
-        wait_arrived(redis, "1", deadline=5)
+        wait_arrived(redis, "1")
     [payload] = redis.lrange("queue:q", 0, -1)
     assert json.loads(payload)["enqueued_at"] >= at
 
@@ -149,9 +149,9 @@ def test_a_host_with_a_wrong_clock_moves_jobs_at_their_time_and_logs_it(
     payloads: Any = redis.lrange("queue:q", 0, -1)
     assert all(abs(json.loads(raw)["enqueued_at"] - true()) < 60 for raw in payloads)
     found = [line for line in log.lines if "clock and redis's" in line[1]]
-    assert [(level, values) for level, _, values in found] == [
-        ("warning", {"seconds_ahead": wrong})
-    ]
+    [(level, _, values)] = found
+    assert level == "warning"
+    assert values == {"seconds_ahead": pytest.approx(wrong, abs=60)}  # exact but for a slow answer
 
 
 @pytest.mark.parametrize("wrong", [3600.0, -3600.0])
@@ -209,7 +209,7 @@ def test_without_tracking_it_polls(own_server: Server) -> None:
     with InProcessClock(own_server.url) as clock:
         wait_leads(clock)
         redis.zadd("schedule", {job(): time.time() + 0.1})
-        wait_arrived(redis, "1", deadline=4.5)  # a renewal comes after 5 s
+        wait_arrived(redis, "1", deadline=within(4.5))  # a renewal comes after 5 s
 
 
 @pytest.fixture
@@ -231,21 +231,21 @@ def test_the_leader_notices_when_an_app_starts_and_stops(
         )  # fmt: skip
         redis.hset("forkq:cron", name, one.encode())
     with InProcessClock(redis_server.url) as clock:
-        wait_until(lambda: redis.llen("queue:ours") >= 2, what="two ticks of ours", deadline=15)
+        wait_until(lambda: redis.llen("queue:ours") >= 2, what="two ticks of ours", deadline=60)
         assert redis.exists("forkq:cron:origin:") == 1
         assert redis.exists("queue:theirs") == 0
         redis.set("forkq:cron:origin:shop", "runs", ex=60)
-        wait_until(lambda: redis.llen("queue:theirs") >= 1, what="a tick of theirs", deadline=15)
+        wait_until(lambda: redis.llen("queue:theirs") >= 1, what="a tick of theirs", deadline=60)
         redis.delete("forkq:cron:origin:shop")
         wait_until(lambda: _stands_still(redis, "theirs", "ours"), what="the end of theirs",
-                   deadline=20, every=1.5)  # fmt: skip
+                   deadline=90, every=1.5)  # fmt: skip
         clock.stop()
 
 
 def _stands_still(redis: Redis, name: str, other: str) -> bool:
     """Whether the first queue gets no job while the other one gets two."""
     before, length = redis.llen(f"queue:{name}"), redis.llen(f"queue:{other}")
-    wait_until(lambda: redis.llen(f"queue:{other}") >= length + 2, what="two ticks", deadline=10)
+    wait_until(lambda: redis.llen(f"queue:{other}") >= length + 2, what="two ticks", deadline=60)
     return redis.llen(f"queue:{name}") == before
 
 

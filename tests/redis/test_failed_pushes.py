@@ -71,39 +71,41 @@ def test_a_row_that_does_not_fit_is_named(
 def test_a_bulk_push_with_a_lost_reply_says_which_jobs_are_in_and_which_may_be(
     redis: Redis, redis_server: Server
 ) -> None:
-    """The reply to the third batch is lost, and then the server is away."""
+    """The reply to the third batch is lost, and then the server is away. Some batches were sent
+    before the replies to those before them had come."""
     with Proxy(redis_server.port) as proxy:
         client = Client(proxy.url)
-        proxy.cut(b'"args":[2500]')
-        said = "2,000 of 5,000 jobs were pushed; whether 1,000 more were is not known"
+        proxy.cut(b'"args":[2999]')  # the end of that batch
+        said = r"of 5,000 jobs were pushed; whether \d,000 more were is not known"
         with pytest.raises(ServerUnavailable, match=said) as caught:
             client.push_bulk({"class": "MyJob", "args": ROWS})
         client.close()
-    assert (len(caught.value.pushed), len(caught.value.unknown)) == (2000, 1000)
-    sent = {*caught.value.pushed, *caught.value.unknown}
-    wait_until(lambda: in_redis(redis) == sent, what="the server to have carried out the batch")
+    pushed, unknown = set(caught.value.pushed), set(caught.value.unknown)
+    assert len(pushed) <= 2000
+    assert len(pushed | unknown) == len(pushed) + len(unknown) >= 3000
+    wait_until(lambda: len(in_redis(redis)) >= 3000, what="the server to carry out three batches")
+    assert pushed <= in_redis(redis) <= pushed | unknown
 
 
 def test_a_bulk_push_never_says_nothing_was_pushed_when_something_was(own_server: Server) -> None:
-    """The server goes away between two batches, so that the third finds no connection at all."""
+    """The server goes away before the fifth batch is sent; the reply to the first has come."""
     client = Client(own_server.url)
-    sent: list[object] = []
-    delivery = client._transport._open()
-    send = delivery._attempt
+    made: list[object] = []
+    writes = client._writes
 
-    def attempt(*arguments: Any) -> Any:
-        if len(sent) == 2:
+    def away(jobs: Any) -> Any:
+        made.append(jobs)
+        if len(made) == 5:
             own_server.stop()
-        sent.append(arguments)
-        return send(*arguments)
+        return writes(jobs)
 
-    delivery._attempt = attempt  # type: ignore[method-assign, assignment]
-    with pytest.raises(ServerUnavailable, match="2,000 of 5,000 jobs were pushed") as caught:
+    client._writes = away  # type: ignore[method-assign]
+    with pytest.raises(ServerUnavailable, match=r"[1-4],000 of 5,000 jobs were pushed") as caught:
         client.push_bulk({"class": "MyJob", "args": ROWS})
     client.close()
     own_server.start()
-    assert in_redis(own_server.client()) == set(caught.value.pushed)
-    assert caught.value.unknown == ()
+    pushed, unknown = set(caught.value.pushed), set(caught.value.unknown)
+    assert pushed <= in_redis(own_server.client()) <= pushed | unknown
 
 
 def test_a_bulk_push_that_is_refused_in_part_says_which_part(

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from redis import Redis
 
 from forkq.store.connection import RedisConnection
-from forkq.store.scripts import BURY, FETCH, RECOVER, REQUEUE, RETRY
+from forkq.store.scripts import BURY, FETCH, PUT_BACK, RECOVER, REQUEUE, RETRY
 from forkq.wire.keys import Keys
 from tests.support.server import Server
 
@@ -157,17 +157,22 @@ class Machine(RuleBasedStateMachine):
     @rule(
         owner=OWNER,
         want=st.integers(0, 7),
+        ahead=st.integers(0, 3),
         weighted=st.booleans(),
         data=st.data(),
     )
-    def fetch(self, owner: str, want: int, weighted: bool, data: Any) -> None:
+    def fetch(self, owner: str, want: int, ahead: int, weighted: bool, data: Any) -> None:
+        """``ahead``: how many more than ``want`` it takes while no rule is in force."""
         done = [lease for lease in self.mine(owner) if data.draw(st.booleans())]
-        arguments = self.arguments(owner, want, weighted, done)
+        arguments = self.arguments(owner, want, ahead, weighted, done)
+        if not self.rules_in_force():
+            want += ahead
         for lease in done:
             self.drop(lease)
         keys = (KEYS.paused, KEYS.controlled, *KEYS.lists_and_leases(QUEUES))
         reply = self.connection.script(FETCH, keys, arguments)
         assert reply[0] == 0
+        assert (reply[1] == 2) == bool(ahead and self.rules_in_force() and want + ahead > 0)
         found = [
             (QUEUES[number - 1], payload.decode())
             for number, payload in zip(reply[4::2], reply[5::2], strict=True)
@@ -176,7 +181,12 @@ class Machine(RuleBasedStateMachine):
             self.check_admissible(found, want, owner)
         else:
             assert found == self.model.strict(self.groups, self.fair, want, owner, self.sequence)
-        self.sequence += want
+        self.sequence += want + ahead
+
+    def rules_in_force(self) -> bool:
+        """Rules of the caller, or a pause, or rules set at run time."""
+        sent = any(queue.sent or queue.blocks for queue in self.model.queues.values())
+        return sent or bool(self.redis.exists(KEYS.paused, KEYS.controlled))
 
     def check_admissible(self, found: list[tuple[str, str]], want: int, owner: str) -> None:
         """Any draw will do that breaks no rule and leaves no job that could have been taken."""
@@ -186,7 +196,9 @@ class Machine(RuleBasedStateMachine):
         left = [name for name in QUEUES if self.model.room(name, owner)]
         assert len(found) == want or not left
 
-    def arguments(self, owner: str, want: int, weighted: bool, done: list[str]) -> list[Any]:
+    def arguments(
+        self, owner: str, want: int, ahead: int, weighted: bool, done: list[str]
+    ) -> list[Any]:
         groups = [part for g in self.groups for part in (len(g), int(weighted), int(self.fair))]
         rules, count = [], 0
         for number, name in enumerate(QUEUES, 1):
@@ -209,7 +221,7 @@ class Machine(RuleBasedStateMachine):
         counted = [len(held) // 2, *held]
         if not any(queue.rule("process_limit") for queue in self.model.queues.values()):
             counted = []
-        head = [want, owner, self.sequence, 77 if weighted else 0, len(QUEUES)]
+        head = [want + ahead, owner, self.sequence, 77 if weighted else 0, len(QUEUES), want]
         if not weighted and not self.fair:
             groups = []  # each queue in order
         count_of = len(self.groups) if groups else 0
@@ -232,6 +244,21 @@ class Machine(RuleBasedStateMachine):
         lease = data.draw(st.sampled_from([*self.mine(OWNERS[0]), *self.mine(OWNERS[1])]))
         name, payload = self.drop(lease)
         self.connection.script(script, (KEYS.inflight(name), "gone"), (lease, 1, payload, 0, 1000))
+
+    @precondition(lambda self: any(map(self.mine, OWNERS)))
+    @rule(owner=OWNER, count=st.integers(0, 6), gone=st.booleans())
+    def put_back(self, owner: str, count: int, gone: bool) -> None:
+        """The youngest leases of an owner go back, each to the head of its queue; their permits are
+        free. ``gone``: among them is one that it holds no more."""
+        ranked = sorted(self.mine(owner), key=lambda lease: -int(lease.rpartition("/")[2]))
+        moves: list[Any] = [1, self.sequence] if gone else []
+        for lease in ranked[:count]:
+            name, payload = self.drop(lease)
+            self.model.queues[name].jobs.appendleft(payload)
+            moves += [QUEUES.index(name) + 1, lease.rpartition("/")[2]]
+        lists = KEYS.lists_and_leases(QUEUES)
+        moved = self.connection.script(PUT_BACK, (KEYS.queues, *lists), (owner, *moves))
+        assert moved == len(ranked[:count])
 
     @rule(owner=OWNER, crashed=st.booleans())
     def kill(self, owner: str, crashed: bool) -> None:

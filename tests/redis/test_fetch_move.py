@@ -111,7 +111,7 @@ def test_a_damaged_hash_leaves_the_jobs_in_their_list_and_numbers_the_next_ones_
     redis.set("{queue:a}:inflight", "another type")
     if is_full:
         fill(server)
-    arguments = (3, OWNER, 9, 0, 2, *counted(()))
+    arguments = (3, OWNER, 9, 0, 2, 3, *counted(()))
     reply = connection.script(FETCH, keys_of("a", "b"), arguments)
     assert reply == [0, 0, [1, b"damaged", 2], [b"{queue:a}:inflight"], 2, b"b1", 2, b"b2"]
     assert line(redis, "a") == [b"a1", b"a2"]

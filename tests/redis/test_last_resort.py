@@ -331,6 +331,6 @@ def test_when_several_processors_die_no_job_runs_twice_at_once(
         )
         child.manager.replace_the_dead()
         settled(redis)
-        assert child.manager.counts() == (4, 0)
+        wait_until(lambda: child.manager.counts() == (4, 0), what="the counts")
     assert order == ["abandon"] * 4 + ["make"] * 4
     assert together[0] <= 4

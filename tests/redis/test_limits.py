@@ -135,7 +135,7 @@ def test_a_child_that_waits_is_woken_by_what_it_waits_for(
             redis.srem(KEYS.paused, "q")
         else:
             control(redis, "q", **{"rate": "none"} if how == "rate" else {"limit": "none"})
-        child.wait_runs(1, deadline=5)
+        child.wait_runs(1, deadline=AT_ONCE)
         assert time.monotonic() - began < AT_ONCE
 
 
@@ -232,7 +232,8 @@ def test_a_process_limit_set_at_run_time_holds_and_its_end_is_noticed(
         push(redis, *range(10))
         gate.wait_for(2)
         wait_idle(child)
-        assert redis.hlen(KEYS.inflight("q")) == 2
+        wait_until(lambda: redis.hlen(KEYS.inflight("q")) == 2, what="the acknowledgements")
+        assert len(gate.waiting) == 2
         control(redis, "q", process_limit="none")
         gate.wait_for(6)
         gate.open()
@@ -306,7 +307,7 @@ def test_a_blocking_queue_delays_later_ones_until_its_last_job_has_ended(
         wait_idle(child)
         assert redis.llen("queue:b") == 1
         gate.open()
-        child.wait_runs(2, deadline=5)
+        child.wait_runs(2, deadline=AT_ONCE)
     assert child.order == [b"first", b"after"]
 
 
@@ -361,7 +362,7 @@ def test_a_rate_allows_its_burst_and_then_evenly_spaced_starts(
     with ProcessorThreads(redis_server.url, lambda unit: times.append(time.monotonic()),
               concurrency=3, rules=rules) as child:  # fmt: skip
         child.wait_runs(60)
-    for number, moment in enumerate(times, 1):
+    for number, moment in enumerate(sorted(times), 1):  # one thread may tell after the next
         assert number <= 50 * (moment - began) + 5
     assert redis.pttl(KEYS.bucket("q")) > 0
 
@@ -388,7 +389,7 @@ def test_a_changed_rate_wakes_the_child_that_waits_for_a_token(
         child.wait_runs(1)
         wait_idle(child)
         control(redis, "q", rate="100/1")
-        child.wait_runs(2, deadline=5)
+        child.wait_runs(2, deadline=AT_ONCE)
 
 
 # Patterns
@@ -401,7 +402,7 @@ def test_a_pattern_follows_new_queues_while_running(redis: Redis, redis_server: 
             began = time.monotonic()
             redis.sadd(KEYS.queues, f"tenant-{number}")
             push(redis, number, queue=f"tenant-{number}")
-            child.wait_runs(number + 1, deadline=5)
+            child.wait_runs(number + 1, deadline=AT_ONCE)
             assert time.monotonic() - began < AT_ONCE
 
 
@@ -417,7 +418,7 @@ def test_one_push_among_many_sleeping_queues_wakes_only_its_queue(
             wait_idle(child)
             before = commands(redis)
             push(redis, name, queue=name)
-            child.wait_runs(number + 1, deadline=5)
+            child.wait_runs(number + 1, deadline=AT_ONCE)
             wait_idle(child)
             assert commands(redis) - before < 100
 

@@ -14,6 +14,7 @@ from redis import Redis
 from forkq.child.failure.retry import Bury, Retry
 from forkq.child.failure.settle import Settler
 from forkq.child.fetch.lost_leases import LostLeases
+from forkq.limits.rules import Rules
 from forkq.store.connection import RedisConnection
 from forkq.store.crash_record import Crash
 from forkq.store.dead_set import DeadSet
@@ -41,8 +42,11 @@ def connection(redis: Redis, redis_server: Server) -> Iterator[RedisConnection]:
 
 
 @pytest.fixture
-def child(redis: Redis, redis_server: Server) -> ProcessorThreads:
-    return ProcessorThreads(redis_server.url, concurrency=3)
+def child(redis: Redis, redis_server: Server) -> Iterator[ProcessorThreads]:
+    """It leases nothing ahead, since a rule is in force."""
+    child = ProcessorThreads(redis_server.url, concurrency=3, rules={"q": Rules(limit=100)})
+    yield child
+    child.stop()
 
 
 @pytest.fixture
@@ -308,3 +312,23 @@ def test_a_refused_retry_leaves_no_doubt(
     take_away(connection)
     assert not settling.again()
     assert (unit.lost, losses.count, redis.zcard("retry")) == (True, 1, 0)
+
+
+def test_a_job_that_has_not_begun_does_not_begin_once_its_lease_is_lost(
+    child: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
+) -> None:
+    """This host stood still, and another one has the jobs."""
+    push(redis, "1", "2", "3")
+    assert jid(take(child)) == "1"
+    take_away(connection)
+    redis.delete(LIST)
+    push(redis, "4")
+    for unit in child.fetcher.in_flight():
+        unit.taken -= 60
+    assert jid(take(child)) == "4"
+    assert losses.count == 0
+    assert sorted(map(jid, child.fetcher.in_flight())) == ["1", "4"]
+
+
+def jid(unit: UnitOfWork) -> str:
+    return str(json.loads(unit.payload)["jid"])

@@ -115,8 +115,7 @@ def test_a_hundred_malformed_payloads_are_buried_and_the_processors_unharmed(
             b'[{"class":"Good"}]',
         }  # fmt: skip
         assert redis.exists("retry") == 0
-        wait_until(lambda: child.manager.tally().processed == 101, what="the tally")
-        assert child.manager.tally().failed == 100
+        wait_until(lambda: child.manager.counts() == (101, 100), what="the tally")
     assert child.log.events().count("malformed payload, buried") == 100
 
 
@@ -612,7 +611,7 @@ def test_jobs_that_redis_does_not_take_keep_no_processor_from_working(
         redis.lpush(LIST, *(payload("Good", n) for n in range(20)))
         wait_until(lambda: len(ran) == 20 and redis.llen(LIST) == 0, what="the good jobs")
         wait_until(lambda: redis.hlen(INFLIGHT) == 5, what="the acknowledgements")
-        assert child.manager.busy == 0
+        wait_until(lambda: child.manager.busy == 0, what="the last failure")
         assert sent_in(redis, 0.5) < 20
         assert child.settler.again() is True
         accept(own_server, target, reason)
@@ -639,7 +638,9 @@ def test_when_too_many_failed_jobs_are_kept_nothing_is_fetched_or_asked(
     with InProcessChild(redis_server.url, concurrency=2) as child:
         redis.lpush(LIST, *(payload("Bad", jid=f"{n}") for n in range(9)), payload("Good", 1))
         wait_until(lambda: redis.hlen(INFLIGHT) == 5, what="as many leases as fit")
-        wait_until(lambda: child.manager.busy == 0, what="the last failure")
+        # Not until no processor is busy: none is between a fetch and its first job.
+        wait_until(lambda: TOO_MANY_PARKED in child.log.events(), what="the last failure")
+        wait_until(lambda: child.manager.busy == 0, what="idle processors")
         assert sent_in(redis, 0.5) < 20
         assert (redis.hlen(INFLIGHT), ran) == (5, [])
         assert child.log.events().count(TOO_MANY_PARKED) == 1
@@ -661,7 +662,8 @@ def test_what_is_refused_is_tried_again_with_growing_pauses(
     redis.set("retry", "no set")
     with InProcessChild(redis_server.url, concurrency=2) as child:
         redis.lpush(LIST, *(payload("Bad", jid=f"{n}") for n in range(9)))
-        wait_until(lambda: redis.llen(LIST) == 0 and child.manager.busy == 0, what="the failures")
+        parked = child.fetcher._in_flight.parked
+        wait_until(lambda: len(parked) == 9 and child.manager.busy == 0, what="the failures")
         assert child.settler.again_in_time() is True
         before = commands(redis)
         for _ in range(100):

@@ -266,7 +266,7 @@ def test_a_process_without_forkq_toml_knows_changed_rules_only(
     queue = forkq.Queue("webhooks")
     assert queue.limit is None
     queue.limit = 2
-    wait_until(lambda: queue.limit == 2, deadline=5, what="the change")
+    wait_until(lambda: queue.limit == 2, what="the change")
 
 
 @pytest.mark.parametrize("text", re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL))

@@ -87,3 +87,22 @@ def test_the_second_try_knows_how_many_jobs_the_first_one_found(
     assert recover_both() == Recovered(1, [])
     payload: Any = redis.lindex("queue:q", 0)
     assert json.loads(payload)["forkq"]["crashes"][0]["jobs"] == 2
+
+
+def test_jobs_that_were_leased_ahead_and_had_not_begun_are_no_suspects(
+    recovery: Recovery, connection: RedisConnection, redis: Redis
+) -> None:
+    """They go back unchanged, behind those that had begun."""
+    owner = "vm:1:aaaaaaaaaaaa"
+    for number in range(8, 13):
+        payload = json.dumps({"class": "J", "args": [], "jid": f"{number}"})
+        redis.hset("{queue:q}:inflight", f"{owner}/{number}", payload)
+    connection.connect()
+    steps = recovery.recover(["q"], owner, Crash(signal=9), last_begun=9)
+    recovered = carry_out(connection, steps)
+    assert (recovered.moved, sorted(recovered.in_progress)) == (5, ["J 8", "J 9"])
+    line: Any = redis.lrange("queue:q", 0, -1)
+    jobs = [json.loads(payload) for payload in reversed(line)]
+    assert [job["jid"] for job in jobs] == ["8", "9", "10", "11", "12"]
+    assert [job["forkq"]["crashes"][0]["jobs"] for job in jobs[:2]] == [2, 2]
+    assert not any("forkq" in job for job in jobs[2:])

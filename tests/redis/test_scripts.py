@@ -69,7 +69,7 @@ def fetch(
     owner: str = OWNER,
 ) -> list[bytes]:
     rules = plain(weights) if weights else NO_RULES
-    arguments = (want, owner, first, seed, len(queues), *counted(done), *rules)
+    arguments = (want, owner, first, seed, len(queues), want, *counted(done), *rules)
     taken: list[bytes] = connection.script(FETCH, keys_of(*queues), arguments)[4:]
     return taken[1::2]
 
@@ -150,7 +150,7 @@ def test_acknowledging_without_a_lease_is_reported(
     push(redis, "1", "2", "3")
     fetch(connection, 2)
     once, twice = (
-        (1, OWNER, 3, 0, 1, *counted(done), *NO_RULES) for done in ((1, 1, 1), (1, 2, 1, 2))
+        (1, OWNER, 3, 0, 1, 1, *counted(done), *NO_RULES) for done in ((1, 1, 1), (1, 2, 1, 2))
     )
     assert connection.script(FETCH, keys_of("q"), once) == [0, 0, [], [], 1, b"3"]
     assert connection.script(FETCH, keys_of("q"), twice)[0] == 1
@@ -187,7 +187,7 @@ def shares(connection: RedisConnection, redis: Redis, want: int, jobs: int = 18_
     connection.call("SCRIPT", "LOAD", FETCH.text)
     head = ("EVALSHA", FETCH.sha, len(keys), *keys, want, OWNER)
     commands: list[tuple[Any, ...]] = [
-        (*head, first, seeds.getrandbits(31) | 1, 3, 0, *plain(weights))
+        (*head, first, seeds.getrandbits(31) | 1, 3, want, 0, *plain(weights))
         for first in range(1, jobs + 1, want)
     ]
     drawn: Counter[bytes] = Counter()

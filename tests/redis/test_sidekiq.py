@@ -18,7 +18,7 @@ import pytest
 from redis import Redis
 
 import forkq
-from forkq import default_client, middleware, registry
+from forkq import api, default_client, middleware, registry
 from forkq.child.heartbeat.beat import Heartbeat
 from forkq.child.heartbeat.record import Record, describe
 from forkq.child.heartbeat.round_trip import RoundTrip
@@ -484,3 +484,56 @@ def test_a_dead_job_of_either_side_can_be_retried_from_sidekiqs_api(
     with InProcessChild(redis_server.url):
         wait_until(lambda: redis.zcard("dead") == 1, what="the second burial")
     assert only(redis, "dead")["retry_count"] >= 0
+
+
+def test_sidekiqs_api_sees_what_forkqs_api_did(
+    ruby: Ruby, jobs: dict[str, Any], redis: Redis
+) -> None:
+    ruby("""
+      %w[retry kill edit move delete].each { |what| HardJob.perform_in(3600, what) }
+      set = Sidekiq::ScheduledSet.new
+      set.each { |e| Sidekiq::DeadSet.new.kill(e.value) if e.args == ["retry"] }
+      set.each { |e| e.delete if e.args == ["retry"] }
+      HardJob.perform_async("queued")
+    """)
+    [dead] = api.DeadSet()
+    assert (dead.name, dead.retry()) == ("HardJob", True)
+    acts: dict[str, Callable[[api.JobEntry], Any]] = {
+        "kill": lambda entry: entry.kill(),
+        "edit": lambda entry: entry.edit(args=["edited", 1]),
+        "move": lambda entry: entry.move("low"),
+        "delete": lambda entry: entry.delete(),
+    }
+    for entry in list(api.ScheduledSet()):
+        assert acts[entry.args[0]](entry)
+    seen = ruby("""
+      out = {
+        queue: Sidekiq::Queue.new("default").map(&:args),
+        dead: Sidekiq::DeadSet.new.map(&:args),
+        scheduled: Sidekiq::ScheduledSet.new.map { |e| [e.args, e.queue, e.at.to_f] },
+      }
+    """)
+    assert seen["queue"] == [["retry"], ["queued"]]
+    assert seen["dead"] == [["kill"]]
+    assert sorted(entry[:2] for entry in seen["scheduled"]) == [
+        [["edited", 1], "default"],
+        [["move"], "low"],
+    ]
+    assert all(entry[2] == pytest.approx(time.time() + 3600, abs=60) for entry in seen["scheduled"])
+    assert api.Queue("default").clear() == 2
+    assert ruby("out = Sidekiq::Queue.all.map(&:name)") == []
+
+
+@pytest.mark.slow
+def test_a_ruby_process_obeys_forkqs_api(
+    redis: Redis, redis_server: Server, jobs: dict[str, Any], tmp_path: Path
+) -> None:
+    """It takes an order with its heartbeat, which comes every 5 to 10 s."""
+    with sidekiq(redis_server, tmp_path) as process:
+        wait_until(lambda: len(api.ProcessSet()) == 1, deadline=60, what="its record")
+        [found] = api.ProcessSet()
+        assert (found.pid, found.master, found.quiet) == (process.pid, 0, False)
+        assert api.ProcessSet().quiet(found.identity) == 1
+        wait_until(lambda: next(iter(api.ProcessSet())).quiet, deadline=60, what="quiet")
+        assert api.ProcessSet().stop(found.identity) == 1
+        assert process.wait(60) == 0

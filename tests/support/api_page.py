@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import forkq
 from forkq import api, errors, middleware, registry, testing
+from forkq.api import aio
 from forkq.cron.entry import Entry
 from forkq.cron.schedule import Schedule
 from forkq.current_job import CurrentJob
@@ -104,6 +105,7 @@ def page() -> str:
         parts += _section(title, forkq, names)
     parts += _section("Middleware", middleware, ("Middleware", "Chain"))
     parts += _section("Looking in", api, looking_in)
+    parts += _section("From asyncio", aio, ("run", "pages", "close"))
     parts += _section("Periodic jobs at run time", api.cron, api.cron.__all__)
     parts += _section("Testing", testing, _IN_TESTS)
     parts += ["## Types", "Names for annotations.", "\n".join(_type_items())]
@@ -138,7 +140,9 @@ def _described(name: str, thing: Any) -> Iterator[str]:
         yield _markdown(inspect.getdoc(thing))
         yield "\n\n".join(_member_items(thing))
     elif inspect.isroutine(thing):
-        yield _code([f"def {_signature(_function(thing), _WIDTH)}: ..."])
+        node = _function(thing)
+        kind = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
+        yield _code([f"{kind} {_signature(node, _WIDTH)}: ..."])
         yield _markdown(inspect.getdoc(thing))
     else:
         yield _markdown(_constant_doc(name))
@@ -229,7 +233,7 @@ def _markdown(docstring: str | None) -> str:
     return inspect.cleandoc(docstring).replace("``", "`")
 
 
-def _signature(node: ast.FunctionDef, width: int = 0) -> str:
+def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef, width: int = 0) -> str:
     """Name, parameters without ``self``, and result; one parameter a line beyond ``width``."""
     parameters = _parameters(node.args)
     result = f" -> {_result(node)}"
@@ -263,7 +267,7 @@ def _with_default(argument: ast.arg, default: ast.expr | None) -> str:
     return f"{_source(argument)}{equals}{_source(default)}"
 
 
-def _result(node: ast.FunctionDef) -> str:
+def _result(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     assert node.returns is not None
     return _source(node.returns)
 
@@ -279,9 +283,9 @@ def _class(kind: type) -> ast.ClassDef:
     return node
 
 
-def _function(function: Any) -> ast.FunctionDef:
+def _function(function: Any) -> ast.FunctionDef | ast.AsyncFunctionDef:
     node = _parsed(function)
-    assert isinstance(node, ast.FunctionDef)
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     return node
 
 

@@ -1,75 +1,182 @@
-"""A command of forkq in a process that was forked with the libraries loaded, forkq itself not.
+"""Processes of forkq that are forked with their imports done, instead of executed.
 
-Most of a short command's time goes into importing redis-py and the like, and the tests run hundreds
-of commands. What forkq imports, and in which order, is the same as for a user.
+Most of a short command's time goes into importing redis-py and the like, and the tests start many
+hundreds of commands and masters. A command finds the libraries loaded, and forkq itself not: what
+forkq imports, and in which order, is the same as for a user. A master finds forkq loaded as well.
+tests/process/test_preloaded.py compares both with processes that were executed.
+
+A process of its own (``preloading.py``) does the imports and forks: the test process has threads.
 """
 
 from __future__ import annotations
 
-import importlib
-import multiprocessing
+import json
 import os
+import select
+import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Mapping, Sequence
-from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any, BinaryIO, Final
 
-LIBRARIES = ["click", "msgspec", "psutil", "pytest", "redis", "setproctitle", "structlog"]
+from . import bound
+
+LIBRARIES: Final = ("click", "msgspec", "psutil", "redis", "setproctitle", "structlog")
+MASTER: Final = ("forkq.cli.start", "forkq.child.main", "forkq.clock.main")
 # They fork, execute or watch processes themselves, or have children that outlive them.
-OWN_PROCESS = {"restart", "demo", "doctor"}
-READ_AT_START = ("PYTHON", "LC_", "LANG")  # variables that Python reads before it runs anything
+OWN_PROCESS: Final = {"restart", "demo", "doctor"}
+READ_AT_START: Final = ("PYTHON", "LC_", "LANG")  # variables that Python reads before it runs
+LENGTH: Final = struct.Struct("!Q")
 
-_context = multiprocessing.get_context("forkserver")
-_started = False
+
+class Forked:
+    """One forked process, with what ``subprocess.Popen`` has for a process of its own."""
+
+    def __init__(self, source: _Source, pid: int, arguments: Sequence[str]) -> None:
+        self._source = source
+        self.pid = pid
+        self.args = arguments
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+        if self.returncode is None:
+            self.returncode = self._source.ask({"poll": self.pid})
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for its end; raises TimeoutExpired."""
+        if self.poll() is None:
+            descriptor = os.pidfd_open(self.pid)
+            try:
+                select.select([descriptor], [], [], timeout)
+            finally:
+                os.close(descriptor)
+        if (code := self.poll()) is None:
+            raise subprocess.TimeoutExpired(list(self.args), timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Does nothing once it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+class _Source:
+    """The process that imports once, and forks at each request."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        self._modules = modules
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+
+    def start(self) -> None:
+        """Lets it import."""
+        program = [sys.executable, str(Path(__file__).with_name("preloading.py"))]
+        self._socket, theirs = socket.socketpair()
+        self._process = subprocess.Popen(
+            bound.command([*program, str(theirs.fileno()), *self._modules]),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # no terminal, which Python would buffer by lines
+            pass_fds=[theirs.fileno()],
+        )
+        theirs.close()
+
+    def close(self) -> None:
+        """Ends it."""
+        if self._process is not None and self._socket is not None:
+            self._socket.close()
+            self._process.wait(30)
+            self._process = self._socket = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started."""
+        return self._socket is not None
+
+    def fork(
+        self,
+        arguments: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        out: BinaryIO,
+        err: BinaryIO,
+        *,
+        new_session: bool = False,
+    ) -> Forked:
+        """``bin/forkq`` with these arguments; its standard input is empty."""
+        request = {
+            "arguments": list(arguments),
+            "cwd": os.fspath(cwd),
+            "env": dict(env),
+            "new_session": new_session,
+        }
+        pid = self.ask(request, [out.fileno(), err.fileno()])
+        return Forked(self, pid, arguments)
+
+    def ask(self, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Any:
+        """The answer to a request."""
+        assert self._socket is not None
+        data = json.dumps(request).encode()  # what is not UTF-8 is escaped, too
+        with self._lock:
+            socket.send_fds(self._socket, [LENGTH.pack(len(data))], descriptors)
+            self._socket.sendall(data)
+            return json.loads(self._socket.recv(100))
+
+
+_commands, _masters = _Source(LIBRARIES), _Source([*LIBRARIES, *MASTER])
 
 
 def start() -> None:
-    """Starts the process that is forked; it ends with this one."""
-    global _started  # noqa: PLW0603 - one for the test process, as multiprocessing has it
-    _context.set_forkserver_preload([*LIBRARIES, __name__])
-    forkserver.ensure_running()
-    _started = True
+    """Starts the processes that fork. They end with this one, or at ``close``."""
+    if sys.platform == "linux" and hasattr(os, "pidfd_open"):
+        _commands.start()
+        _masters.start()
+
+
+def close() -> None:
+    """Ends the processes that fork."""
+    _commands.close()
+    _masters.close()
 
 
 def can_run(arguments: Sequence[str], env: Mapping[str, str]) -> bool:
     """Whether a process of its own would make no difference to this command."""
     names = {name for name in {*env, *os.environ} if name.startswith(READ_AT_START)}
     changed = any(env.get(name) != os.environ.get(name) for name in names)
-    return _started and not changed and OWN_PROCESS.isdisjoint(arguments)
+    return _commands.running and not changed and OWN_PROCESS.isdisjoint(arguments)
 
 
 def run(
     arguments: Sequence[str], cwd: Path, env: Mapping[str, str], deadline: float
 ) -> subprocess.CompletedProcess[str]:
     """As ``subprocess.run`` of ``forkq`` with these arguments."""
-    with tempfile.TemporaryDirectory(prefix="forkq-command-") as folder:
-        out, err = Path(folder, "out"), Path(folder, "err")
-        process = _context.Process(target=_command, args=(arguments, cwd, dict(env), out, err))
-        process.start()
-        process.join(deadline)
-        if process.exitcode is None:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = _commands.fork(arguments, cwd, env, out, err)
+        try:
+            code = process.wait(deadline)
+        except subprocess.TimeoutExpired:
             process.kill()
-            process.join()
-            raise subprocess.TimeoutExpired(list(arguments), deadline, out.read_bytes())
-        code = process.exitcode
-        process.close()
-        return subprocess.CompletedProcess(
-            list(arguments), code, out.read_text("utf-8"), err.read_text("utf-8")
-        )
+            process.wait()
+            raise
+        return subprocess.CompletedProcess(list(arguments), code, _text(out), _text(err))
 
 
-def _command(
-    arguments: Sequence[str], cwd: Path, env: Mapping[str, str], out: Path, err: Path
-) -> None:
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for number, path in enumerate((out, err), 1):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
-    os.chdir(cwd)
-    os.environ.clear()
-    os.environ.update(env)
-    time.tzset()
-    sys.argv = ["forkq", *arguments]
-    importlib.import_module("forkq.__main__").main()
+def _text(file: BinaryIO) -> str:
+    file.seek(0)
+    return file.read().decode()
+
+
+def master(arguments: Sequence[str], cwd: Path, env: Mapping[str, str], log: BinaryIO) -> Forked:
+    """``forkq start`` and these arguments, in a session of its own."""
+    return _masters.fork(["start", *arguments], cwd, env, log, log, new_session=True)

@@ -15,7 +15,7 @@ import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import psutil
 
@@ -41,6 +41,7 @@ class ForkqTree:
 
     wrapper: Sequence[str] = ()  # a command that the master is started by
     program: Sequence[str] = FORKQ
+    fresh = False  # whether the master is executed, even if a fork would make no difference
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class ForkqTree:
         self.env = self._environment(env or {})
         if config is not None:
             (self.cwd / "forkq.toml").write_text(textwrap.dedent(config))
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | preloaded.Forked | None = None
         self._sessions: set[int] = set()
         self._born = time.time()
 
@@ -80,17 +81,23 @@ class ForkqTree:
         if self.alive:
             raise RuntimeError(f"the master already runs as pid {self.pid}")
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                bound.command([*self.wrapper, *self.program, "start", *self.args]),
-                cwd=self.cwd,
-                env=self.env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            self._process = self._start(log)
         self._sessions.add(self._process.pid)
         return self
+
+    def _start(self, log: BinaryIO) -> subprocess.Popen[bytes] | preloaded.Forked:
+        plain = self.program is FORKQ and not self.wrapper and not self.fresh
+        if plain and preloaded.can_run(self.args, self.env):
+            return preloaded.master(self.args, self.cwd, self.env, log)
+        return subprocess.Popen(
+            bound.command([*self.wrapper, *self.program, "start", *self.args]),
+            cwd=self.cwd,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
 
     def run(self, *args: str, deadline: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Another command as the same user, in the same folder: `tree.run("status", "--json")`."""
@@ -108,7 +115,7 @@ class ForkqTree:
         )
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> subprocess.Popen[bytes] | preloaded.Forked:
         """The master, as its parent sees it."""
         if self._process is None:
             raise RuntimeError("the tree was not started")

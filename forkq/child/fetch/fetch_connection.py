@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 from redis.exceptions import NoScriptError
 
 from ...config.capsule import Capsule
-from ...store.connection import DamagedKey, RedisConnection, ResponseError
-from ...store.scripts import ADOPT, FETCH, REQUEUE
+from ...store.connection import RedisConnection, ResponseError
+from ...store.scripts import ADOPT, FETCH
 from ...store.server_time import ServerTime
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork, lease, owner
 from .damaged_keys import DamagedKeys
 from .fetch_request import FetchReply, FetchRequest
+from .lease_returns import LeaseReturns
 from .queue_notes import QueueNotes
 from .queue_selector import QueueOffer, QueueSelector
 from .tracked_keys import TrackedKeys
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 # About how many bytes of payloads a fetch brings (fetch.lua), besides one job.
 _FETCH_BYTES: Final = 524_288
-# Of how many queues one script returns leases, and about how many bytes of their payloads.
-_REQUEUE_QUEUES: Final = 500
-_REQUEUE_BYTES: Final = 4 << 20
+# What fetch.lua says if a rule was in force, and seconds until a fetch asks for more than then.
+_RULES_IN_FORCE: Final = 2
+_RULED_FOR: Final = 1.0
 # How many fetches with a lost reply are remembered: one for each connection that was lost.
 _LOST_REPLIES: Final = 1000
 
@@ -57,10 +58,12 @@ class FetchConnection:
         self._selector = QueueSelector(capsule, keys)
         self._tracked = TrackedKeys()
         self._damaged = DamagedKeys(keys, log)
+        self._returns = LeaseReturns(self._owner, keys, connection, log)
         self._notes = QueueNotes(keys, connection, self._selector, self._damaged, log)
         connection.on_change(self._on_changes)
         self._most = _FETCH_BYTES  # so many payloads of the last size fit into a reply
         self._was_open = False
+        self._ruled_until = 0.0
         self._sequence = 1
         self._under_way: FetchRequest | None = None
         self._lost: deque[range] = deque(maxlen=_LOST_REPLIES)
@@ -79,6 +82,16 @@ class FetchConnection:
     def counts(self) -> bool:
         """Whether ``send`` needs to know how many jobs stay in flight."""
         return self._selector.counts
+
+    @property
+    def is_ruled(self) -> bool:
+        """Whether a rule was in force lately: nothing can be leased ahead."""
+        return time.monotonic() < self._ruled_until
+
+    @property
+    def sent_at(self) -> float:
+        """When the fetch under way was sent (monotonic)."""
+        return 0.0 if self._under_way is None else self._under_way.sent_at
 
     @property
     def busy(self) -> bool:
@@ -111,14 +124,18 @@ class FetchConnection:
         want: int,
         done: Sequence[UnitOfWork],
         *,
+        free: int = 0,
         register: bool = False,
         held: Mapping[str, int] | None = None,
     ) -> None:
-        """Sends a fetch. A sequence number is used once, even if the fetch fails."""
+        """Sends a fetch for ``want`` jobs, or for ``free`` if a rule is in force. A sequence number
+        is used once, even if the fetch fails."""
         want = min(want, self._most)
         offer = self._offer(want, done)
         registers = self._tracked.missing(self._selector.wanting(offer)) if register else ()
-        self._under_way = FetchRequest(self._sequence, want, done, registers, offer, held)
+        self._under_way = FetchRequest(
+            self._sequence, want, free, time.monotonic(), done, registers, offer, held
+        )
         self._sequence += want
         self._transmit(self._under_way)
 
@@ -132,7 +149,9 @@ class FetchConnection:
         if payloads:
             self._most = max(1, _FETCH_BYTES // max(1, *map(len, payloads)))  # one may be empty
         units = request.units(taken[::2], payloads)
-        short = len(units) < request.want
+        if marked == _RULES_IN_FORCE:
+            self._ruled_until = time.monotonic() + _RULED_FOR
+        short = len(units) < (request.free if marked == _RULES_IN_FORCE else request.want)
         if damaged or self._damaged.any:
             self._damaged.update(request, units, damaged, reasons, complete=short and not marked)
         if self._selector.dynamic:
@@ -142,7 +161,8 @@ class FetchConnection:
         else:  # there are more jobs: no processor waits, and nothing needs to be tracked
             tracked = False
             self._tracked.changed(None)
-        return FetchReply(units, short, tracked, lease_gone=bool(lease_gone))
+        seconds = time.monotonic() - request.sent_at
+        return FetchReply(units, short, tracked, seconds, lease_gone=bool(lease_gone))
 
     def adopt(self, owner: str, queue: str, sequence: int) -> UnitOfWork | None:
         """Takes over a lease of another child. None if it is gone. If the reply is lost, the lease
@@ -161,17 +181,20 @@ class FetchConnection:
             return False
         return not any(sequence in lost for lost in list(self._lost))
 
+    def put_back(self, units: Sequence[UnitOfWork]) -> bool:
+        """Returns these, the youngest first, to the head of their queues. False if a queue is
+        damaged: some leases stay. Not while a fetch is under way."""
+        complete = self._returns.put_back(units)
+        self._changed(None)  # Redis does not tell this connection of its own changes
+        return complete
+
     def requeue(self, keep: Iterable[int]) -> bool:
         """Returns to its queue each lease of this child but those with the sequence numbers
         ``keep``. False if a queue is damaged: its leases stay."""
-        complete = True
-        arguments = (self._owner, self._sequence, _REQUEUE_BYTES, *keep)
         selector = self._selector
         names = sorted(selector.offered) if selector.dynamic else selector.offer().names
-        for start in range(0, len(names), _REQUEUE_QUEUES):
-            lists = self._keys.lists_and_leases(names[start : start + _REQUEUE_QUEUES])
-            complete = self._requeue(lists, arguments) and complete
-        self._changed(None)  # Redis does not tell this connection of its own changes
+        complete = self._returns.requeue(names, self._sequence, keep)
+        self._changed(None)  # as above
         return complete
 
     def wait(self, seconds: float, wake: int) -> bool:
@@ -195,16 +218,6 @@ class FetchConnection:
             self._most = 1  # the payloads may have been too large to come in time
         self._under_way = None
         return request.done
-
-    def _requeue(self, lists: Sequence[str], arguments: Sequence[Any]) -> bool:
-        """Returns the leases of some queues, a bounded number of bytes at a time."""
-        try:
-            while self._connection.script(REQUEUE, (self._keys.queues, *lists), arguments)[1]:
-                pass
-        except DamagedKey as error:
-            self.log.error("jobs cannot go back", error=str(error))
-            return False
-        return True
 
     def _offer(self, want: int, done: Sequence[UnitOfWork]) -> QueueOffer:
         if not self._selector.dynamic:

@@ -18,12 +18,15 @@ _LARGEST_SEED: Final = 31  # bits
 
 @dataclass(slots=True)
 class FetchRequest:
-    """A fetch: how many jobs it wants from sequence number ``first`` on, which units it
+    """A fetch: how many jobs it wants from sequence number ``first`` on, and how many of them at
+    most (``free``) if a rule is in force, when it was sent (monotonic), which units it
     acknowledges, which keys it registers so that Redis says when they change, from which queues it
     may take, and how many jobs of each queue stay in flight (None: not counted)."""
 
     first: int
     want: int
+    free: int
+    sent_at: float
     done: Sequence[UnitOfWork]
     registers: Sequence[str]
     offer: QueueOffer
@@ -51,6 +54,7 @@ class FetchRequest:
             self.first,
             0 if in_order else random.getrandbits(_LARGEST_SEED) | 1,
             offer.count,
+            self.free,
             *self._acknowledged(),
             *self._rules(),
         )
@@ -60,9 +64,9 @@ class FetchRequest:
 
     def units(self, queues: Sequence[int], payloads: Sequence[bytes]) -> list[UnitOfWork]:
         """What it has leased: the script numbers the queues from 1."""
-        names = self.offer.names
+        names, sent_at = self.offer.names, self.sent_at
         return [
-            UnitOfWork(queue, names[queue - 1], sequence, payload)
+            UnitOfWork(queue, names[queue - 1], sequence, payload, sent_at)
             for sequence, (queue, payload) in enumerate(
                 zip(queues, payloads, strict=True), self.first
             )
@@ -92,10 +96,11 @@ class FetchRequest:
 @dataclass(slots=True)
 class FetchReply:
     """What a fetch brought. ``short``: less than it wanted; ``tracked``: Redis will say when there
-    is more. ``lease_gone``: it acknowledged a unit without a lease: one that was acknowledged
-    before a reply was lost, or that was given to another host."""
+    is more. ``seconds``: from the request to now. ``lease_gone``: it acknowledged a unit without a
+    lease: one that was acknowledged before a reply was lost, or that was given to another host."""
 
     units: Sequence[UnitOfWork]
     short: bool
     tracked: bool
+    seconds: float
     lease_gone: bool

@@ -23,6 +23,7 @@ from ...wire.lease import UnitOfWork
 # A job is tiny if it takes less than a thread switch or any I/O would: while it runs, other
 # processors could not have done anything with the turn.
 _TINY: Final = 50e-6
+_SHARE: Final = 1 / 16  # of the last job in the mean run time
 _TINY_JOBS: Final = 32  # so many in a row, and the turn is reserved
 # Seconds. Python itself lets a busy thread run for 5 ms before another one gets the interpreter.
 _RESERVED_FOR: Final = 1e-3
@@ -62,7 +63,8 @@ class Holdings:
 
 
 class FetchTurn:
-    """One token: free, held by a processor, or reserved by one. Who holds it has the turn."""
+    """One token: free, held by a processor, or reserved by one. Who holds it has the turn.
+    ``run_time``: how long a job took lately, in seconds."""
 
     def __init__(self) -> None:
         self._free: SimpleQueue[bool] = SimpleQueue()
@@ -71,6 +73,7 @@ class FetchTurn:
         self._absent: Holdings | None = None  # who reserved the turn last
         self._watched = False
         self._tiny_jobs = 0
+        self.run_time = 0.0
 
     def resume(self, holdings: Holdings) -> bool:
         """Takes back the turn that this processor reserved. False if it did not, or lost it."""
@@ -124,8 +127,14 @@ class FetchTurn:
         self.release(holdings)
 
     def performed(self, seconds: float) -> None:
-        """A job took so long. Counted without a lock: a count that is missed does no harm."""
-        self._tiny_jobs = self._tiny_jobs + 1 if seconds < _TINY else 0
+        """A job took so long. Counted without a lock: a count that is missed does no harm. One long
+        job among short ones, or a moment without a CPU, changes ``run_time`` little."""
+        if seconds < _TINY:
+            self._tiny_jobs += 1
+        else:
+            self._tiny_jobs = 0
+            seconds = min(seconds, 4 * self.run_time + _TINY)
+        self.run_time += (seconds - self.run_time) * _SHARE
 
     def idle(self) -> None:
         """There are no jobs: the watcher may sleep until it is woken."""

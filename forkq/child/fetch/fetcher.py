@@ -6,8 +6,9 @@ While a processor is free, one of them has the turn: it fetches, or waits for Re
 there may be jobs (supply.py has the table of states). Acknowledgements travel in the next fetch,
 which is sent while the last jobs still run.
 
-A child never leases more jobs than it has processors, so a job that is fetched starts at once. A
-solo child fetches nothing: it takes over the leases that the master names (``adopt``).
+A fetch brings jobs for the processors that are free, and those that will start within some
+milliseconds (lookahead.py). What does not start in that time goes back (late_jobs.py). A solo child
+fetches nothing: it takes over the leases that the master names (``adopt``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from collections.abc import Callable
 from typing import Final
 
 from ...config.capsule import Capsule
-from ...runtime.log import LogOnce
 from ...runtime.pipe import Adopt
 from ...store.connection import ConnectionLost, RedisConnection
 from ...store.outage import Outage, ended_idle, reconnect_backoff
@@ -26,6 +26,7 @@ from .fetch_connection import FetchConnection
 from .fetch_turn import FetchTurn, Holdings
 from .in_flight import InFlight
 from .lease_exchange import LeaseExchange
+from .parked_notice import ParkedNotice
 from .supply import State, Supply
 from .waker import Waker
 from .wakeup_backoff import WakeupBackoff
@@ -34,6 +35,8 @@ from .wakeup_backoff import WakeupBackoff
 # that is gone is noticed sooner (RedisConnection.wait).
 _LONGEST_WAIT: Final = 60.0
 _WAITING: Final = State.WAITING
+# Seconds. This host may have stood still since then, and another one may have its leases.
+_OLD_LEASE: Final = 20.0
 
 
 class Fetcher:
@@ -45,18 +48,18 @@ class Fetcher:
         self._concurrency = capsule.concurrency
         self._enough_done = max(1, capsule.concurrency * 3 // 4)
         self._connection = connection
-        self._log = connection.log
-        self._log_once = LogOnce(connection.log)
         self._turn = FetchTurn()
         self._waker = Waker()  # wakes the processor that has the turn
         self._backoff = reconnect_backoff(connection.connection)
         self._wakeups = WakeupBackoff()
         self._in_flight = InFlight()
+        self._notice = ParkedNotice(self._in_flight, capsule.concurrency, connection.log)
         self._supply = Supply()
         most = 0 if solo else capsule.concurrency
         self._leases = LeaseExchange(
-            most, connection, self._in_flight, self._supply, self._wakeups, outage
+            most, connection, self._in_flight, self._supply, self._wakeups, self._turn, outage
         )
+        self.late_jobs = self._leases.late_jobs
         self._on_lost: Callable[[UnitOfWork], None] = lambda unit: None
 
     @property
@@ -76,14 +79,19 @@ class Fetcher:
         holdings.units.clear()
         in_flight = self._in_flight
         try:
+            taken = time.monotonic()
+            if in_flight.oldest() < taken - _OLD_LEASE:
+                self._leases.doubt()
             unit = in_flight.next(holdings)
             if unit is None:
                 return self._take_in_turn(holdings)
-            if in_flight.done and in_flight.is_time_to_send(self._enough_done, self._concurrency):
+            if in_flight.done and in_flight.is_time_to_send(
+                self._leases.lookahead.low, self._enough_done, self._concurrency
+            ):
                 self._leases.send_ahead()
-            unit.taken = time.monotonic()
+            unit.taken = taken
             if holdings.reserved:
-                self._turn.renew(holdings, unit.taken)
+                self._turn.renew(holdings, taken)
         except BaseException:
             self._leases.recover()
             self._turn.recover(holdings)
@@ -103,7 +111,7 @@ class Fetcher:
     def forget(self, unit: UnitOfWork) -> None:
         """``unit`` was settled by another script, or its lease was given to another host."""
         self._in_flight.forget(unit)
-        self._note_parked()
+        self._notice.update()
         if unit.lost:
             self._on_lost(unit)
         # A processor that is about to wait must know it, too: a fetch that counted this unit as
@@ -115,7 +123,7 @@ class Fetcher:
         for another one."""
         unit.thread = 0
         self._in_flight.park(unit)
-        self._note_parked()
+        self._notice.update()
         self._waker.wake()  # the processor that waits may fetch again
 
     # What suspects.py needs
@@ -164,6 +172,10 @@ class Fetcher:
         """The unit in flight of that number, if there is one."""
         return self._in_flight.by_sequence.get(sequence)
 
+    def drop(self, unit: UnitOfWork) -> bool:
+        """Whether ``unit``, whose lease is lost, had not begun here. Then no processor gets it."""
+        return self._in_flight.drop(unit)
+
     def knows(self, sequence: int) -> bool:
         """Whether the reply to the fetch that asked for that number has come."""
         return self._connection.knows(sequence)
@@ -180,6 +192,7 @@ class Fetcher:
     def quiet(self) -> None:
         """Fetches nothing more. Processors get what is leased already, then None."""
         self._leases.quiet = True
+        self.late_jobs.hurry()
         self._waker.wake()
 
     def in_flight(self) -> list[UnitOfWork]:
@@ -198,23 +211,10 @@ class Fetcher:
         Call it when no processor runs any more. False if Redis refused: the leases stay, and the
         master or a sweep puts them back once this child is gone.
         """
+        self.late_jobs.end()
         return self._leases.give_back()
 
     # What any processor does
-
-    def _note_parked(self) -> None:
-        """Too many parked jobs leave no room for others: logs when that begins and ends."""
-        too_many, parked = self._in_flight.parked_too_many(), len(self._in_flight.parked)
-        if too_many >= self._concurrency:
-            self._log_once.error(
-                "parked",
-                "fetching no more jobs: too many keep their leases without a processor",
-                kept=parked,
-                remedy="redis does not take failed jobs: make room there, or mend its retry and "
-                "dead sets",
-            )
-        elif too_many <= 0 and self._log_once.over("parked"):
-            self._log.info("fetching jobs again", kept=parked)
 
     def _take_in_turn(self, holdings: Holdings) -> UnitOfWork | None:
         """No unit is ready: takes the turn, fetches, and leaves the turn again."""
@@ -249,8 +249,9 @@ class Fetcher:
 
     def _refill(self) -> None:
         """One step of the table in supply.py."""
-        if self._supply.state is State.TRACKED and not self._connection.busy:
-            self._wait()
+        seen = self._supply.state
+        if seen is State.TRACKED and not self._connection.busy:
+            self._wait(seen)
         elif not self._leases.exchange():
             self._rest(self._backoff.pause())
         else:
@@ -258,12 +259,13 @@ class Fetcher:
             if not self._in_flight.ready and (
                 not self._connection.tracks or self._leases.room() == 0
             ):
-                self._wait()  # Redis will not say when there is more
+                self._wait(self._supply.state)  # Redis will not say when there is more
 
-    def _wait(self) -> None:
+    def _wait(self, seen: State) -> None:
         """Until Redis says that a key changed, a processor has news, or the time is up."""
         self._turn.idle()
-        self._supply.begin_wait()
+        if not self._leases.begin_wait(seen):
+            return
         began, notified = time.monotonic(), False
         try:
             if self._in_flight.done or self._leases.quiet:

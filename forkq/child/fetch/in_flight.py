@@ -1,15 +1,18 @@
 """The units of one child: ready to be performed, in flight, and done.
 
 A unit is in flight from its fetch until it is settled. Before a processor takes it, it is ready
-too. Once done, it waits for the fetch that acknowledges it. It is parked if it failed and Redis
-refuses its retry or its burial, and held if it waits for a solo child. Any thread may call. No lock
-is needed: each step is a single one that Python does not interrupt.
+too; ``taken`` is the time of its fetch then. Once done, it waits for the fetch that acknowledges
+it. It is parked if it failed and Redis refuses its retry or its burial, and held if it waits for a
+solo child. Any thread may call. No lock is needed: each step is a single one that Python does not
+interrupt.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from math import inf
 from typing import Final
 
 from ...wire.lease import UnitOfWork
@@ -29,9 +32,23 @@ class InFlight:
         self.done: deque[UnitOfWork] = deque()
         self.parked: set[int] = set()
         self.held: set[int] = set()
+        self._added = 0
+        self._surplus: deque[UnitOfWork] = deque()
 
-    def add(self, units: Iterable[UnitOfWork]) -> None:
+    @property
+    def started(self) -> int:
+        """How many units processors have taken so far."""
+        return self._added - len(self.ready) - len(self._surplus)
+
+    def began(self) -> Iterator[float]:
+        """When the jobs in progress began (monotonic): those that are ready come last."""
+        units = list(self.by_sequence.values())
+        in_progress = units[: len(units) - len(self.ready)]
+        return (unit.taken for unit in in_progress if unit.sequence not in self.held)
+
+    def add(self, units: Collection[UnitOfWork]) -> None:
         """A fetch brought these."""
+        self._added += len(units)
         for unit in units:
             self.by_sequence[unit.sequence] = unit
             self.ready.append(unit)
@@ -74,13 +91,49 @@ class InFlight:
         """What is done, taken one by one: other threads add to it meanwhile."""
         return [self.done.popleft() for _ in range(len(self.done))]
 
-    def is_time_to_send(self, enough_done: int, processors: int) -> bool:
-        """Whether the next fetch is due: ``enough_done`` is done, or so many processors perform
-        that none is free to have the turn."""
-        if len(self.done) >= enough_done:
-            return True
+    def is_time_to_send(self, low: int, enough_done: int, processors: int) -> bool:
+        """Whether the next fetch is due: at most ``low`` units are ready, and ``enough_done`` is
+        done or no processor is free to have the turn."""
+        if len(self.ready) > low:
+            return False
+        return len(self.done) >= enough_done or self.are_all_busy(processors)
+
+    def are_all_busy(self, processors: int) -> bool:
+        """Whether each of that many processors performs a unit."""
         waiting = len(self.ready) + len(self.parked) + len(self.held)
         return len(self.by_sequence) - waiting >= processors
+
+    def oldest(self) -> float:
+        """When the oldest ready unit was asked for (monotonic)."""
+        try:
+            return self.ready[0].taken
+        except IndexError:
+            return inf
+
+    def take_surplus(self, processors: int) -> list[UnitOfWork]:
+        """The ready units that no processor is free for, youngest first. They are in flight no
+        more. ``surplus_returned`` follows; after an exception, ``known`` leaves them out."""
+        move = moves(self.ready, self._surplus)
+        with suppress(IndexError):  # processors take from the other end
+            while self.occupying() > processors:
+                next(move)
+                self.by_sequence.pop(self._surplus[-1].sequence, None)
+        return list(self._surplus)
+
+    def drop(self, unit: UnitOfWork) -> bool:
+        """Removes ``unit`` if it is ready: whether it was."""
+        try:
+            self.ready.remove(unit)
+        except ValueError:
+            return False
+        self.by_sequence.pop(unit.sequence, None)
+        self._added -= 1
+        return True
+
+    def surplus_returned(self) -> None:
+        """Their jobs are in their queues again."""
+        self._added -= len(self._surplus)
+        self._surplus.clear()
 
     def occupying(self) -> int:
         """How many units have a processor, are ready for one, or are parked beyond the number that
@@ -97,6 +150,8 @@ class InFlight:
 
     def known(self) -> tuple[int, ...]:
         """The sequence numbers of all whose lease may stand in Redis."""
+        for unit in self._surplus:
+            self.by_sequence.pop(unit.sequence, None)
         in_flight = tuple(self.by_sequence)  # before what is done: a unit goes from there to here
         return (*in_flight, *(unit.sequence for unit in list(self.done)))
 
@@ -110,6 +165,7 @@ class InFlight:
         """All leases have been given back."""
         self.by_sequence.clear()
         self.ready.clear()
+        self._surplus.clear()
         self.parked.clear()
         self.held.clear()
 

@@ -7,17 +7,21 @@ it fetches on: what is done is acknowledged, and Redis returns each lease that i
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from time import monotonic
 from typing import Final
 
 from ...runtime.pipe import Adopt
 from ...store.connection import ConnectionLost, RedisConnection, RedisError
 from ...store.outage import Outage
+from .ahead_watch import AheadWatch
 from .fetch_connection import FetchConnection
+from .fetch_turn import FetchTurn
 from .in_flight import InFlight
+from .late_jobs import LateJobs
+from .lookahead import Lookahead
 from .supply import State, Supply
 from .wakeup_backoff import WakeupBackoff
 
@@ -35,6 +39,7 @@ class LeaseExchange:
         in_flight: InFlight,
         supply: Supply,
         wakeups: WakeupBackoff,
+        turn: FetchTurn,
         outage: Outage,
     ) -> None:
         self.quiet = False
@@ -43,40 +48,58 @@ class LeaseExchange:
         self.to_adopt: deque[Adopt] = deque()
         self.on_adopted: Callable[[bool], None] = lambda found: None
         self._concurrency = concurrency
+        self.lookahead = Lookahead(concurrency)
         self._connection = connection
         self._in_flight = in_flight
         self._supply = supply
         self._wakeups = wakeups
+        self._turn = turn
         self._outage = outage.part("redis gives no jobs", "redis gives jobs again")
-        self._lock = threading.RLock()  # an RLock knows its owner: see recover
-        self._requeue_due = time.monotonic() + _REQUEUE_EVERY
+        self.lock = threading.RLock()  # an RLock knows its owner: see recover
+        self._requeue_due = monotonic() + _REQUEUE_EVERY
+        watch = AheadWatch(self, concurrency, connection, in_flight, supply, self.lookahead)
+        self.late_jobs = LateJobs(watch.look)
 
     def room(self) -> int:
         """How many more jobs the processors can take."""
         return 0 if self.quiet else max(0, self._concurrency - self._in_flight.occupying())
 
+    def begin_wait(self, seen: State) -> bool:
+        """Whether the processor that has the turn may wait, in the state that it has ``seen``: from
+        then on it alone uses the connection."""
+        with self.lock:
+            return not self._in_flight.ready and self._supply.begin_wait(seen)
+
+    def doubt(self) -> None:
+        """Ready units may have lost their leases: those are dropped (lost_leases.py)."""
+        self.must_reconcile = True
+        self.exchange()
+
     def send_ahead(self) -> None:
         """Sends the next fetch now; the processor that has the turn next reads the reply."""
-        if not self._lock.acquire(blocking=False):
+        if not self.lock.acquire(blocking=False):
             return  # another processor sends it
         try:
             connection = self._connection
             if connection.is_open and not connection.busy and not self.must_reconcile:
                 self.request()
+                self._watch()  # each processor may be busy when the reply comes
         except (*ConnectionLost, RedisError) as error:
             self.failed(error)
         finally:
-            self._lock.release()
+            self.lock.release()
 
     def exchange(self) -> bool:
         """Sends a fetch unless one is under way, and takes in the reply. False if Redis failed."""
-        with self._lock:
+        with self.lock:
             try:
                 if self.must_reconcile or not self._connection.is_open:
                     self._reconcile(keep=self._in_flight.known)
                 if not self._connection.busy:
                     self.request()
-                self._take_in()
+                    self._take_in_awaited(at_once=True)
+                else:
+                    self._take_in_awaited()
                 self._adopt()
                 self._requeue_in_time()
             except (*ConnectionLost, RedisError) as error:
@@ -91,7 +114,7 @@ class LeaseExchange:
     def give_back(self) -> bool:
         """Acknowledges what is done, and puts all other leases back to the head of their queues.
         False if Redis refused or a queue is damaged: the leases stay."""
-        with self._lock:
+        with self.lock:
             try:
                 complete = self._reconcile(keep=tuple)
             except (*ConnectionLost, RedisError) as error:
@@ -105,12 +128,14 @@ class LeaseExchange:
 
     def request(self) -> None:
         """Sends a fetch. The caller holds the lock, or is the only thread."""
-        connection, room = self._connection, self.room()
+        connection, in_flight, room = self._connection, self._in_flight, self.room()
         connection.look_for_queues()
-        done = self._in_flight.take_done()
+        self.plan()
+        want = max(room, self._most() - in_flight.occupying())
+        done = in_flight.take_done()
         held = self._in_flight.count_by_queue(done) if connection.counts else None
         register = self._supply.registers and connection.tracks
-        connection.send(room, done, register=register, held=held)
+        connection.send(want, done, free=room, register=register, held=held)
 
     def failed(self, error: BaseException) -> None:
         """Redis failed: this child no longer knows what Redis did."""
@@ -121,23 +146,70 @@ class LeaseExchange:
         """Closes the connection. What the fetch under way was to acknowledge is acknowledged again
         by the next one."""
         self.must_reconcile = True
-        self._supply.connection_lost()
+        self._supply.doubt()
         self._in_flight.done.extend(self._connection.disconnect())
 
     def recover(self) -> None:
         """An exception ended a call here of this thread, perhaps between a fetch and its reply."""
         self.must_reconcile = True
         with suppress(RuntimeError):  # another thread holds it
-            self._lock.release()
+            self.lock.release()
 
-    def _take_in(self) -> None:
+    def plan(self) -> None:
+        """How many jobs may be leased ahead now, and when."""
+        in_flight, run_time = self._in_flight, self._turn.run_time
+        self.lookahead.plan(in_flight.started, in_flight.began(), run_time)
+
+    def _most(self) -> int:
+        """How many units may have a processor or be ready for one, if more than those for which one
+        is free; 0: no more."""
+        if self.quiet or not self._concurrency or not self.lookahead.depth:
+            return 0
+        if self._connection.is_ruled or self._in_flight.parked or not self.late_jobs.starts():
+            return 0
+        return self._concurrency + self.lookahead.depth
+
+    def put_back(self) -> None:
+        """Returns to its queue what no processor is free for."""
+        surplus = self._in_flight.take_surplus(self._concurrency)
+        if surplus:
+            if not self._connection.put_back(surplus):
+                self.must_reconcile = True  # so that the jobs of the other queues go back
+            self._in_flight.surplus_returned()
+            self._supply.doubt()
+
+    def _take_in_awaited(self, *, at_once: bool = False) -> None:
+        """A processor waits for the reply; ``at_once``: since the request."""
+        began, had_none = monotonic(), not self._in_flight.ready
+        seconds = self.take_in()
+        if had_none:
+            self.lookahead.waited(monotonic() - began)
+        if at_once:
+            self.lookahead.measured(seconds)
+
+    def take_in(self) -> float:
+        """Reads the reply to the fetch under way. Returns the seconds since the request."""
         reply = self._connection.receive()
         woken = self._supply.state is State.NOTIFIED
         self._wakeups.fetched(woken=woken, won=bool(reply.units))
         self._supply.fetched(short=reply.short, tracked=reply.tracked)
         self._in_flight.add(reply.units)
+        self._watch(len(reply.units))
         if reply.lease_gone:
             self.look_for_lost(self._connection.connection)
+        return reply.seconds
+
+    def _watch(self, count: int = 0) -> None:
+        """``count`` jobs came, or a fetch is under way. Jobs that no processor is free for may not
+        start, and the next fetch may be due before a job ends."""
+        if not self._concurrency:
+            return
+        busy = self._connection.busy
+        has_surplus = self._in_flight.occupying() > self._concurrency
+        if has_surplus and not busy and (self.quiet or self._connection.is_ruled):
+            self.put_back()
+        elif has_surplus or busy or (count and self.lookahead.expects_ends):
+            self.late_jobs.watch()
 
     def _adopt(self) -> None:
         """Takes over the leases that the master has named, unless they are gone."""
@@ -151,9 +223,9 @@ class LeaseExchange:
     def _requeue_in_time(self) -> None:
         """Now and then: a command of a connection that was given up may have reached Redis later,
         and have leased jobs that are unknown here."""
-        if time.monotonic() < self._requeue_due:
+        if monotonic() < self._requeue_due:
             return
-        self._requeue_due = time.monotonic() + _REQUEUE_EVERY
+        self._requeue_due = monotonic() + _REQUEUE_EVERY
         self._connection.requeue(self._in_flight.known())
         self._connection.note_queues_again()
 
@@ -170,9 +242,10 @@ class LeaseExchange:
             self._in_flight.done.extend(self._connection.disconnect())
         self._connection.open()
         if self._connection.busy:
-            self._take_in()
+            self.take_in()
         self._connection.send(0, self._in_flight.take_done())
-        self._take_in()
+        self.take_in()
         complete = self._connection.requeue(keep())
+        self._in_flight.surplus_returned()
         self.look_for_lost(self._connection.connection)
         return complete

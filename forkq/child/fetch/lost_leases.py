@@ -72,6 +72,8 @@ class LostLeases:
         unit = self._fetcher.find(sequence)
         if unit is None:
             self._count(sequence, job)
+        elif self._fetcher.drop(unit):
+            pass  # leased ahead: it has not begun here
         elif not unit.lost:
             unit.lost = True
             self._running[sequence] = job

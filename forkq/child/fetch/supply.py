@@ -14,6 +14,7 @@
 | any     | it brought less, and not all keys are registered  | SHORT    |
 | any     | it brought less, and all keys are registered      | TRACKED  |
 | any*    | the connection was lost                           | SHORT    |
+| any*    | jobs that were leased ahead went back             | SHORT    |
 | any     | the processor with the turn begins to wait        | WAITING  |
 | WAITING | Redis said that a key has changed                 | NOTIFIED |
 | WAITING | a processor has news, or the time is up           | SHORT    |
@@ -60,14 +61,19 @@ class Supply:
         else:
             self.state = State.PLENTY
 
-    def connection_lost(self) -> None:
-        """Redis will not say anything on a connection that is lost."""
+    def doubt(self) -> None:
+        """Redis will not say when there is more: the connection is lost, or this child itself has
+        put jobs back."""
         if self.state is not State.WAITING:
             self.state = State.SHORT
 
-    def begin_wait(self) -> None:
-        """The processor that has the turn waits from now on."""
+    def begin_wait(self, seen: State) -> bool:
+        """The processor that has the turn waits from now on, if the state is still the one that it
+        has ``seen``."""
+        if self.state is not seen:
+            return False
         self.state = State.WAITING
+        return True
 
     def end_wait(self, *, notified: bool) -> None:
         """It waits no more. ``notified``: Redis said that a key has changed."""

@@ -184,6 +184,7 @@ def describe(identity: str, config: Config, capsule: Capsule) -> dict[str, Any]:
         "identity": identity,
         "version": _VERSION,
         "embedded": False,
+        "master": os.getppid(),
     }
 
 

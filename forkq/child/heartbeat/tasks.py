@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -42,7 +41,7 @@ class Snapshot(NamedTuple):
         return sum(1 for unit in self.units if unit.thread)
 
 
-class HeartbeatTask(ABC):
+class HeartbeatTask:
     """One piece of a heartbeat's work. A subclass overrides ``run`` and what else it needs."""
 
     def __init__(self) -> None:
@@ -57,9 +56,9 @@ class HeartbeatTask(ABC):
         """Whether this beat runs it."""
         return time.monotonic() >= self._due
 
-    @abstractmethod
     def run(self, connection: RedisConnection, now: Snapshot) -> float:
         """Does the work. Returns the seconds until it is due again, or NEXT_BEAT."""
+        raise NotImplementedError
 
     def after_gap(self) -> None:
         """Redis may have lost what this child wrote: run again with this beat."""

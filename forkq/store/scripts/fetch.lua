@@ -8,6 +8,8 @@
 --       [3] the sequence number of the first payload taken; the rest count up from it
 --       [4] seed of the draw between groups by weight; 0 takes strictly in order
 --       [5] from how many queues to take
+--       [6] how many to take at most if a rule is in force: so many start at once; the others are
+--           leased ahead
 --       then four lists, each preceded by its length; empty lists at the end are left out:
 --       done     queue, how many to acknowledge, and their sequence numbers
 --       groups   how many queues, weight, 1 to take from them in turn; no group: each queue in order
@@ -17,7 +19,8 @@
 --                no such list: the owner did not count
 -- Returns  [1] 1 if a lease to acknowledge was gone
 --          [2] 1 if the keys that the caller registered before no longer cover all that it may
---              take next: the script set a mark, or left jobs because of their size
+--              take next: the script set a mark, or left jobs because of their size; 2 if a rule is in
+--              force, and it took no more than [6]
 --          [3] if it took less than was wanted, why: three values for each queue that is not just
 --              empty. Its number, the reason, and a detail: with `dry` the microseconds until it
 --              has a token, with `blocked` the number of the blocking queue, with `damaged` 1 for
@@ -54,6 +57,7 @@ else
     --- @include "fetch/take"
     --- @include "fetch/groups"
   else
+    if want > free then want, answer[2] = free, 2 end
     --- @include "fetch/rules"
     if changed then
       --- @include "fetch/changed_rules"

@@ -62,7 +62,7 @@ class DjangoTree(ForkqTree):
         done = subprocess.run(
             [sys.executable, "manage.py", *args],
             cwd=self.cwd, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=60, check=False,
+            timeout=180, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout

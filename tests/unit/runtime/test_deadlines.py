@@ -8,7 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from forkq.runtime import unnamed_file
-from forkq.runtime.deadlines import DeadlineTable, Overdue, next_deadline, overdue
+from forkq.runtime.deadlines import (
+    DeadlineTable,
+    Overdue,
+    last_begun,
+    next_deadline,
+    overdue,
+)
 from tests.support.waiting import wait_until
 
 
@@ -73,3 +79,32 @@ def test_a_full_table_refuses_and_stays_as_it_is(file: int) -> None:
     table.tell(-1, "f")
     table.clear(-1)
     assert len(overdue(file, 2.0)) == len(places) - places.count(-1)
+
+
+def test_the_master_reads_which_leases_have_begun(file: int) -> None:
+    """Leases begin in the order of their numbers: the highest one tells of all."""
+    table = DeadlineTable(file, 2)
+    assert last_begun(file) == 0
+    first, second = table.begins(), table.begins()
+    pid = os.fork()
+    if pid == 0:
+        first[0], second[0] = 2**40, 7
+        os._exit(0)
+    wait_until(lambda: os.waitpid(pid, os.WNOHANG)[0], what="the fork to end")
+    assert last_begun(file) == 2**40
+    assert next_deadline(file) is None
+
+
+def test_it_is_unknown_if_a_processor_has_no_place(file: int) -> None:
+    table = DeadlineTable(file, 1)
+    for _ in range(17):
+        table.begins()[0] = 5
+    assert last_begun(file) == 5
+    table.begins()[0] = 6
+    assert last_begun(file) is None
+
+
+def test_a_child_of_older_code_does_not_tell(file: int) -> None:
+    assert last_begun(file) is None  # it has not given the file a size
+    os.ftruncate(file, 17 * 536)
+    assert last_begun(file) is None

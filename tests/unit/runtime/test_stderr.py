@@ -20,7 +20,7 @@ import pytest
 
 from forkq.runtime import prompt, stderr
 from forkq.runtime.stderr import Stderr
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
 LINE = b"x" * 200 + b"\n"
 LONG = b"y" * 300_000 + b"\n"
@@ -118,7 +118,7 @@ def test_lines_without_a_reader_are_dropped_and_counted_when_it_reads_again(
     began = time.monotonic()
     for _ in range(5000):
         output.write(LINE)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < within(2)
     lost = output._dropped
     assert lost > 0
     found = drained(ends, output, drop_notice(lost))
@@ -157,7 +157,7 @@ def test_a_line_waits_for_a_slow_reader_but_only_one_line_for_a_stopped_one(
     began = time.monotonic()
     for _ in range(1000):
         output.write(LINE)
-    assert time.monotonic() - began < 0.2
+    assert time.monotonic() - began < 20  # if each waited, it would be 200
 
 
 def test_a_closed_reader_and_a_closed_descriptor_raise_nothing(

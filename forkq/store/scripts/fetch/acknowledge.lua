@@ -1,6 +1,6 @@
 -- Part of fetch.lua: removes the leases of finished jobs.
 
-for _ = 1, tonumber(ARGV[6]) do
+for _ = 1, tonumber(ARGV[7]) do
   local queue, count = tonumber(ARGV[position + 1]), tonumber(ARGV[position + 2])
   local key, leases = KEYS[2 * queue + 2], {}
   position = position + 2

@@ -5,8 +5,8 @@
 local call, pcall, tonumber, KEYS, ARGV = redis.call, redis.pcall, tonumber, KEYS, ARGV
 
 local want, owner, sequence = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
-local seed, queues = tonumber(ARGV[4]), tonumber(ARGV[5])
-local position = 6 -- of the last element of ARGV that was read
+local seed, queues, free = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local position = 7 -- of the last element of ARGV that was read
 
 local removed, added = {}, {} -- how many leases, by queue
 local damaged = {} -- by queue: 1 if its list is damaged, 2 if its in-flight hash is

@@ -6,7 +6,7 @@ for queue, count in pairs(removed) do
     call('DEL', start .. 'full', start .. 'busy')
   end
 end
-if want > 0 and bytes_left <= 0 then answer[2] = 1 end
+if want > 0 and bytes_left <= 0 and answer[2] == 0 then answer[2] = 1 end
 for queue, key_number in pairs(damaged) do
   local reasons = answer[3]
   local last = #reasons

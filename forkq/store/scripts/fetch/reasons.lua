@@ -7,7 +7,7 @@ local function set_mark(queue, name)
   if call('EXISTS', key) == 1 then return end
   call('HDEL', KEYS[2 * queue + 2], '') -- a full server takes the mark after a removal
   call('SET', key, '', 'EX', MARK_SECONDS)
-  answer[2] = 1
+  if answer[2] == 0 then answer[2] = 1 end
 end
 
 local function detail_of(queue, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forkq.child.fetch.fetch_turn import Holdings
 from forkq.child.fetch.in_flight import InFlight
 from forkq.wire.lease import UnitOfWork
 
@@ -19,7 +20,7 @@ def test_any_number_of_suspects_leaves_room_for_other_jobs() -> None:
         in_flight.hold(unit)
     assert in_flight.occupying() == 0
     assert in_flight.parked_too_many() < 0
-    assert not in_flight.is_time_to_send(1, 1)
+    assert not in_flight.is_time_to_send(0, 1, 1)
     assert not any(unit.payload for unit in suspects)
     for unit in suspects[1:]:
         in_flight.forget(unit)
@@ -36,3 +37,27 @@ def test_parked_jobs_leave_room_until_they_are_too_many() -> None:
     for unit in failed:
         in_flight.park(unit)
     assert in_flight.occupying() == in_flight.parked_too_many() == 3
+
+
+def test_what_no_processor_is_free_for_is_taken_back_youngest_first() -> None:
+    in_flight = InFlight()
+    fetched = units(6)
+    in_flight.add(fetched)
+    holdings = Holdings()
+    assert in_flight.next(holdings) is fetched[0]
+    assert in_flight.take_surplus(3) == fetched[:2:-1]
+    assert (in_flight.started, list(in_flight.ready)) == (1, fetched[1:3])
+    in_flight.surplus_returned()
+    assert in_flight.started == 1
+    assert in_flight.known() == tuple(unit.sequence for unit in fetched[:3])
+    assert in_flight.take_surplus(3) == []
+
+
+def test_only_a_unit_that_has_not_begun_is_dropped() -> None:
+    in_flight = InFlight()
+    fetched = units(2)
+    in_flight.add(fetched)
+    assert in_flight.next(Holdings()) is fetched[0]
+    assert not in_flight.drop(fetched[0])
+    assert in_flight.drop(fetched[1])
+    assert in_flight.units() == [fetched[0]]

@@ -1,0 +1,160 @@
+"""Where a job goes when a person acts on it, and the one step in which it goes there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from ..default_client import default
+from ..errors import InvalidRule, MalformedPayload, WrongType
+from ..limits.patterns import is_pattern
+from ..store.damage import message
+from ..store.find_job import Location
+from ..store.scripts import JOBS_MOVE
+from ..wire.malformed import wrap_malformed
+from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, validate
+from ..wire.times import now
+from .query import keys
+from .readable_job import is_active_job, queue_of, text
+
+DONE: Final = 1
+GONE: Final = 0
+REFUSED: Final = -1
+# Seconds for which deleted jobs can be put back.
+UNDO_FOR: Final = 600
+
+_NOWHERE, _BACK, _DEAD, _FIRST_QUEUE = 0, 1, 3, 6
+_DAY: Final = 86_400.0
+# What a job has because it has failed.
+_FAILURE: Final = (
+    *("error_message", "error_class", "error_backtrace"),
+    *("failed_at", "retried_at", "retry_count"),
+)
+
+
+class Change(NamedTuple):
+    """Where one job goes: to ``queue`` if that is given; else to the dead set, back to where it is,
+    or nowhere, as ``to`` says. ``payload`` is its new payload, ``score`` its new score (None: as it
+    was)."""
+
+    to: int
+    payload: bytes = b""
+    queue: str = ""
+    score: float | None = None
+
+
+class Kept(NamedTuple):
+    """The place for deleted jobs: the token, and the number of this batch."""
+
+    token: str
+    number: int
+
+
+DELETED: Final = Change(_NOWHERE)
+
+
+def enqueued(job: Payload) -> Change:
+    """To its queue, as if it were due."""
+    bare = {key: value for key, value in job.items() if key != "at"}
+    queue = queue_of(job)
+    return Change(_FIRST_QUEUE, dumps({**bare, "queue": queue, "enqueued_at": now()}), queue)
+
+
+def retried(job: Payload, *, fresh: bool) -> Change:
+    """To its queue, so that the run does not count, or with all its retries."""
+    count = job.get("retry_count")
+    if fresh:
+        job = {key: value for key, value in job.items() if key not in _FAILURE}
+    elif type(count) is int:
+        job = {**job, "retry_count": max(0, count - 1)}
+    return enqueued(job)
+
+
+def killed(raw: bytes, queue: str, malformed: str) -> Change:
+    """To the dead set."""
+    error = MalformedPayload(malformed)
+    payload = wrap_malformed(raw, queue or DEFAULT_QUEUE, error) if malformed else raw
+    return Change(_DEAD, payload, score=now())
+
+
+def moved(job: Payload, location: Location, queue: str) -> Change:
+    """To another queue: now, or when it is due."""
+    job = {**job, "queue": queue}
+    if "retry_queue" in job:
+        job["retry_queue"] = queue
+    return Change(_BACK, dumps(job)) if location in ("scheduled", "retrying") else enqueued(job)
+
+
+def edited(job: Payload, args: Sequence[Any]) -> Change:
+    """Where it is, with other arguments. Raises InvalidJob."""
+    new = list(args)
+    if is_active_job(job):
+        first = job["args"][0] if type(job.get("args")) is list and job["args"] else {}
+        new = [{**first, "arguments": new}]
+    validate({"class": text(job.get("class")), "args": new})
+    return Change(_BACK, default()._bounded({**job, "args": new}))
+
+
+def rescheduled(raw: bytes, at: float) -> Change:
+    """Where it is, with another time."""
+    return Change(_BACK, raw, score=at)
+
+
+def checked_queue(name: str) -> str:
+    """The name of one queue. Raises InvalidRule."""
+    if type(name) is not str or not name:
+        raise InvalidRule(f"expected the name of a queue, found {name!r}")
+    if "," in name:
+        raise InvalidRule(f'"{name}" has a comma, as NAME,WEIGHT has: name the queue alone')
+    if is_pattern(name):
+        raise InvalidRule(f'"{name}" is a pattern: name one queue')
+    return name
+
+
+def apply(
+    location: Location,
+    queue: str,
+    changes: Sequence[tuple[bytes, Change]],
+    kept: Kept | None = None,
+) -> list[int]:
+    """Makes the changes to these members of a set, or of ``queue``, in one step. Returns DONE, GONE
+    or REFUSED for each. With ``kept``, what is deleted is kept there."""
+    numbers: dict[str, int] = {}
+    arguments: list[Any] = []
+    for raw, change in changes:
+        to = change.to
+        if to == _FIRST_QUEUE:
+            to = numbers.setdefault(change.queue, _FIRST_QUEUE + len(numbers))
+        score = "" if change.score is None else change.score
+        arguments += (raw, to, change.payload, score, change.queue)
+    names = [*_fixed_keys(location, queue, kept), *map(keys().queue, numbers)]
+    most, days = default().dead_bounds
+    kept_for, lists = (UNDO_FOR, kept.number + 1) if kept else (0, 0)
+    kind = "list" if location == "queued" else "set"
+    fixed = (kind, now() - days * _DAY, most, kept_for, f"{location} {queue}".strip(), lists)
+    with default().connection() as connection:
+        return list(connection.script(JOBS_MOVE, names, (*fixed, *arguments)))
+
+
+def refusal(change: Change) -> WrongType:
+    """The error for a change that Redis refused."""
+    place = keys().dead if change.to == _DEAD else keys().queue(change.queue)
+    return WrongType(f"the job stays where it is: {message([place])}")
+
+
+def set_key(location: Location) -> str:
+    """The key of the set of that location."""
+    names = {"scheduled": keys().schedule, "retrying": keys().retry, "dead": keys().dead}
+    return names[location]
+
+
+def source_key(location: Location, queue: str) -> str:
+    """The key of a set, or of the list of ``queue``."""
+    return keys().queue(queue) if location == "queued" else set_key(location)
+
+
+def _fixed_keys(location: Location, queue: str, kept: Kept | None) -> list[str]:
+    names = keys()
+    token, number = kept or Kept("none", 0)
+    places = [names.undo_list(token, number), names.undo(token)]
+    return [source_key(location, queue), names.queues, names.dead, *places]

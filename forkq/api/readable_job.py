@@ -1,0 +1,134 @@
+"""What a payload says, read with care: any program may have written it."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import zlib
+from typing import Any, Final
+
+import msgspec
+
+from ..errors import MalformedPayload
+from ..wire.marks import KEY
+from ..wire.payload import DEFAULT_QUEUE, Payload, bounded
+from ..wire.times import seconds
+
+MASK: Final = "***"
+_SECRET: Final = re.compile(
+    r"passw|passphrase|pwd|secret|token|api_?key|private_?key|access_?key|credential|authori[sz]ation"
+    r"|cookie|card_?number|cvv|cvc|iban|(?<![a-z])(ssn|pin|otp|pass)(?![a-z])",
+    re.IGNORECASE,
+)
+_LATEST: Final = 253_402_300_799.0  # the year 9999: what is later cannot be shown
+_WRAPPERS: Final = frozenset(
+    (
+        "ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper",
+        "Sidekiq::ActiveJob::Wrapper",
+    )
+)
+_LONGEST_BACKTRACE: Final = 1 << 20
+
+
+def text(value: Any) -> str:
+    """A value that should be text: "" for None, and a cut text for anything else."""
+    if type(value) is str:
+        return value
+    return "" if value is None else str(value)[:200] if type(value) in (int, float, bool) else ""
+
+
+def moment(value: Any) -> float | None:
+    """A time stamp in epoch seconds; None if it is none that can be shown."""
+    if type(value) not in (int, float) or value < 0:
+        return None
+    stamp = seconds(value)
+    return stamp if math.isfinite(stamp) and stamp <= _LATEST else None
+
+
+def queue_of(job: Payload) -> str:
+    """The queue that the job names."""
+    return text(job.get("queue")) or DEFAULT_QUEUE
+
+
+def name_of(job: Payload) -> str:
+    """The class; of an ActiveJob the wrapped one."""
+    name = text(job.get("class"))
+    return text(job.get("wrapped")) or text(_active_job(job).get("job_class")) or name
+
+
+def is_active_job(job: Payload) -> bool:
+    """Whether Rails' ActiveJob pushed it."""
+    return text(job.get("class")) in _WRAPPERS
+
+
+def args_of(job: Payload) -> list[Any]:
+    """The arguments as the job's ``perform`` gets them, unmasked."""
+    args = _active_job(job).get("arguments", job.get("args"))
+    return args if type(args) is list else [] if args is None else [args]
+
+
+def masked_args(job: Payload) -> list[Any]:
+    """The arguments with their secrets masked."""
+    args = args_of(job)
+    return [MASK] * len(args) if job.get("secret") else list(masked(args))
+
+
+def masked(value: Any) -> Any:
+    """``value`` with the secrets in its objects masked."""
+    try:
+        return _masked(value)
+    except RecursionError:
+        return MASK
+
+
+def masked_job(job: Payload) -> Payload:
+    """The whole job with its secrets masked."""
+    shown: Payload = masked({key: value for key, value in job.items() if key != "secret"})
+    if "secret" in job:
+        shown["secret"] = job["secret"]
+    if job.get("secret"):
+        args = job.get("args")
+        shown["args"] = [MASK] * (len(args) if type(args) is list else 1)
+    return shown
+
+
+def backtrace_of(job: Payload) -> list[str]:
+    """The lines of the error's backtrace, innermost first."""
+    found = job.get("error_backtrace")
+    if type(found) is list:  # Sidekiq before 5
+        return [line for line in found if type(line) is str]
+    try:
+        packed = base64.b64decode(found or "")
+        raw = zlib.decompressobj().decompress(packed, _LONGEST_BACKTRACE)
+        return msgspec.json.decode(bounded(raw), type=list[str])
+    except (TypeError, ValueError, zlib.error, RecursionError, MalformedPayload):
+        return []
+
+
+def crashes_of(job: Payload) -> list[dict[str, Any]]:
+    """The crash records, as they stand."""
+    marks = job.get(KEY)
+    found = marks.get("crashes") if type(marks) is dict else None
+    return [one for one in found if type(one) is dict] if type(found) is list else []
+
+
+def _masked(value: Any) -> Any:
+    if type(value) is dict:
+        shown = {}
+        for key, item in value.items():  # no generator: it would double the depth of the stack
+            shown[key] = MASK if _SECRET.search(key) else _masked(item)
+        return shown
+    if type(value) is list:
+        items = []
+        for item in value:
+            items.append(_masked(item))  # noqa: PERF401 - as above
+        return items
+    return value
+
+
+def _active_job(job: Payload) -> dict[str, Any]:
+    """What ActiveJob wraps; empty for another job."""
+    args = job.get("args") if is_active_job(job) else None
+    first = args[0] if type(args) is list and args else None
+    return first if type(first) is dict else {}

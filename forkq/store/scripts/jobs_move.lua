@@ -1,0 +1,88 @@
+-- Takes jobs out of a set or a queue, and puts each elsewhere in the same step: both, or none.
+--
+-- KEYS  [1] the set or the list   [2] the set of queue names   [3] the dead set
+--       [4] the list that keeps what is deleted   [5] the index of such lists   [6 ..] lists of queues
+-- ARGV  [1] 'set' or 'list', the type of KEYS[1]
+--       [2] [3] dead jobs older than this (epoch seconds) are dropped, and how many are kept
+--       [4] seconds for which deleted jobs are kept; 0: they are not   [5] a name for KEYS[1]
+--       [6] how many lists of deleted jobs there are, with this one
+--       then per job: its member; where to: the number of a key (6 and above: a queue, 3: the dead set,
+--       1: back to where it is), 0: nowhere; the new payload; its score, '' for the same; the queue
+-- Returns for each job 1: done, 0: it was no longer there, -1: Redis refused its new place, so it was
+-- put back.
+--
+-- Only this very member is moved. The first write is a removal, so that a full server takes the rest.
+-- Redis does not undo a script that fails: so the script catches what may fail after the removal.
+
+local in_set, kept_for = ARGV[1] == 'set', tonumber(ARGV[4])
+local done, any_dead, kept = {}, false, {}
+
+local function is_refused(...)
+  local reply = redis.pcall(...)
+  return type(reply) == 'table' and reply.err
+end
+
+-- The score of the member that was removed, or true from a list; nothing if it was not there.
+local function take(member)
+  if not in_set then return redis.call('LREM', KEYS[1], -1, member) == 1 end
+  local score = redis.call('ZSCORE', KEYS[1], member)
+  return score and redis.call('ZREM', KEYS[1], member) == 1 and score
+end
+
+local function back(member, score)
+  if in_set then return redis.call('ZADD', KEYS[1], score, member) end
+  return redis.call('RPUSH', KEYS[1], member)
+end
+
+local function put(to, payload, score, queue)
+  if to == 3 then
+    any_dead = true
+    return not is_refused('ZADD', KEYS[3], score, payload)
+  end
+  redis.pcall('SADD', KEYS[2], queue)
+  return not is_refused('LPUSH', KEYS[to], payload)
+end
+
+local function keep(member, score)
+  kept[#kept + 1], kept[#kept + 2] = in_set and score or '', member
+end
+
+local function replace(member, payload, score)
+  if in_set then
+    local before = take(member)
+    if before then redis.call('ZADD', KEYS[1], score == '' and before or score, payload) end
+    return before and 1 or 0
+  end
+  local index = redis.call('LPOS', KEYS[1], member, 'RANK', -1)
+  if index then redis.call('LSET', KEYS[1], index, payload) end
+  return index and 1 or 0
+end
+
+local function move(member, to, payload, score, queue)
+  if to == 1 then return replace(member, payload, score) end
+  local before = take(member)
+  if not before then return 0 end
+  if to == 0 then
+    if kept_for > 0 then keep(member, before) end
+  elseif not put(to, payload, score, queue) then
+    back(member, before)
+    return -1
+  end
+  return 1
+end
+
+for i = 7, #ARGV, 5 do
+  done[#done + 1] = move(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+end
+
+if any_dead then
+  redis.pcall('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. ARGV[2])
+  redis.pcall('ZREMRANGEBYRANK', KEYS[3], 0, -tonumber(ARGV[3]) - 1)
+end
+if #kept > 0 then
+  redis.call('RPUSH', KEYS[4], unpack(kept))
+  redis.call('EXPIRE', KEYS[4], kept_for)
+  redis.call('HSET', KEYS[5], 'from', ARGV[5], 'lists', ARGV[6])
+  redis.call('EXPIRE', KEYS[5], kept_for)
+end
+return done

@@ -1,0 +1,24 @@
+-- Puts jobs back that were deleted a moment ago: a part of them, once.
+--
+-- KEYS  [1] the list that keeps them, score and member in turn   [2] the set or the list
+--       [3] the set of queue names
+-- ARGV  [1] 'set' or 'list', the type of KEYS[2]   [2] the queue, '' for a set
+-- Returns how many were put back. Of a list, the last one that was deleted comes first, so that the
+-- first one is fetched first.
+--
+-- A refusal leaves the jobs where they are kept: so they are removed there last. The LTRIM of nothing
+-- is for a full server: see retry.lua.
+
+local kept = redis.call('LRANGE', KEYS[1], 0, -1)
+if #kept == 0 then return 0 end
+redis.call('LTRIM', KEYS[1], 0, -1)
+for i = #kept - 1, 1, -2 do
+  if ARGV[1] == 'set' then
+    redis.call('ZADD', KEYS[2], 'NX', kept[i], kept[i + 1])
+  else
+    redis.call('RPUSH', KEYS[2], kept[i + 1])
+  end
+end
+if ARGV[1] == 'list' then redis.call('SADD', KEYS[3], ARGV[2]) end
+redis.call('DEL', KEYS[1])
+return #kept / 2

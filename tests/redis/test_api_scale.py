@@ -1,0 +1,93 @@
+"""The API reads and changes large sets in short steps, without loading them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+import forkq
+from forkq import default_client
+from forkq.api import DeadSet, Filter, JobEntry, Queue
+from forkq.api.pages import PAGE
+from tests.support.server import Server
+
+COUNT = 100_000
+FILL = """
+for n = 1, tonumber(ARGV[1]) do
+  local job = '{"class":"Mail' .. n % 100 .. '","args":[],"queue":"mail","jid":"' .. n .. '"}'
+  if ARGV[2] == 'set' then
+    redis.call('ZADD', KEYS[1], math.floor(n / 1000), job)
+  else
+    redis.call('LPUSH', KEYS[1], job)
+  end
+end
+"""
+
+
+@pytest.fixture(autouse=True)
+def client(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[forkq.Client]:
+    """The process's client, on an empty server."""
+    monkeypatch.setattr(default_client, "_default", None)
+    client = forkq.configure(redis_server.url, environ={})
+    yield client
+    client.close()
+
+
+def fill(redis: Redis, key: str, kind: str, count: int = COUNT) -> None:
+    redis.eval(FILL, 1, key, str(count), kind)
+    redis.config_resetstat()
+
+
+def scripts(redis: Redis) -> int:
+    """How many scripts have run since the server was filled."""
+    calls: Any = redis.info("commandstats")
+    return int(calls.get("cmdstat_evalsha", {}).get("calls", 0))
+
+
+def alive() -> int:
+    return sum(isinstance(each, JobEntry) for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("kind", ["set", "list"])
+def test_a_large_set_or_queue_is_read_in_short_scripts_and_not_kept(
+    redis: Redis, kind: str
+) -> None:
+    """No script returns more than a page, and no more than two pages are in memory."""
+    fill(redis, "dead" if kind == "set" else "queue:mail", kind)
+    entries = iter(DeadSet() if kind == "set" else Queue("mail"))
+    next(entries)
+    assert scripts(redis) <= 2  # the server may not know the script
+    seen, most = 1, 0
+    for _ in entries:
+        seen += 1
+        if seen % 33_333 == 0:
+            most = max(most, alive())
+    assert seen == COUNT
+    assert scripts(redis) >= COUNT / PAGE
+    assert most <= 2 * PAGE
+
+
+def test_an_action_on_some_of_many_changes_a_page_at_a_time(redis: Redis) -> None:
+    fill(redis, "dead", "set", 20_000)
+    seen: list[int] = []
+    outcome = DeadSet().retry_all(Filter(job="Mail7"), progress=lambda o: seen.append(o.seen))
+    assert (outcome.seen, outcome.matched, outcome.done) == (20_000, 200, 200)
+    steps = [after - before for before, after in zip([0, *seen], seen, strict=False)]
+    assert max(steps) <= PAGE
+    assert (redis.zcard("dead"), redis.llen("queue:mail")) == (19_800, 200)
+
+
+def test_from_the_middle_of_a_long_queue_few_are_removed_at_once(redis: Redis) -> None:
+    """Redis reads a list from its end to remove an entry: so the deeper, the fewer at once."""
+    fill(redis, "queue:mail", "list", 30_000)
+    outcome = Queue("mail").delete_all(Filter(job="Mail7"), most=250)
+    assert outcome.done == 250
+    pages = outcome.seen / PAGE
+    assert scripts(redis) > 1.5 * pages  # a page of the rear part takes several steps
+    assert Queue("mail").size == 29_750

@@ -1,0 +1,106 @@
+"""How many jobs are leased ahead, by what started lately and by what is expected to end."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from forkq.child.fetch import lookahead
+from forkq.child.fetch.lookahead import Lookahead
+
+
+class Clock:
+    """Stands for ``monotonic``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = time.monotonic()
+        monkeypatch.setattr(lookahead, "monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def made(clock: Clock) -> Lookahead:
+    """A round trip of 2 ms."""
+    made = Lookahead(processors=10)
+    made.measured(0.002)
+    return made
+
+
+def test_a_child_that_has_just_begun_leases_nothing_ahead(made: Lookahead) -> None:
+    made.plan(0, [], 0.0)
+    assert (made.depth, made.low) == (0, 0)
+
+
+def test_short_jobs_so_many_as_start_within_the_horizon(made: Lookahead, clock: Clock) -> None:
+    """10,000 start in a second: 42 in 85 % of 5 ms, and 30 in one and a half round trips."""
+    clock.now += 0.01
+    made.plan(101, [], 10e-6)
+    assert (made.depth, made.low) == (40, 30)  # no more than four for each processor at first
+    clock.now += 0.01
+    made.plan(202, [], 10e-6)
+    assert (made.depth, made.low) == (42, 30)
+    clock.now += 0.01
+    made.plan(202, [], 10e-6)  # none has started since
+    assert (made.depth, made.low) == (0, 0)
+
+
+def test_the_time_in_which_there_were_no_jobs_does_not_count(made: Lookahead, clock: Clock) -> None:
+    """Else the network would bound what is leased for it."""
+    clock.now += 0.01
+    made.waited(0.005)
+    made.plan(51, [], 10e-6)
+    assert made.low == 30
+
+
+def test_no_more_than_the_processors_can_do(made: Lookahead, clock: Clock) -> None:
+    """Others may run while one waits for a reply."""
+    clock.now += 0.01
+    made.waited(0.0099)
+    made.plan(50, [], 500e-6)
+    assert made.low == 60
+
+
+def test_no_more_than_a_script_moves_in_a_moment(made: Lookahead, clock: Clock) -> None:
+    for started in range(1, 9):
+        clock.now += 0.01
+        made.plan(started * 10_000, [], 1e-6)
+    assert made.depth == 1000
+
+
+def test_longer_jobs_so_many_as_are_expected_to_end_soon(made: Lookahead, clock: Clock) -> None:
+    """Of jobs of 10 ms, two end within the round trip and 3 ms more."""
+    began = [clock.now - 0.010 + left for left in (0.001, 0.004, 0.006, 0.009)]
+    made.plan(4, began, 0.010)
+    assert made.depth == 2
+    assert made.due == pytest.approx(clock.now + 0.001 - 0.002 - 0.001)
+
+
+def test_a_job_that_runs_for_longer_than_the_mean_does_not_end_soon(
+    made: Lookahead, clock: Clock
+) -> None:
+    made.plan(1, [clock.now - 1.0], 0.010)
+    assert made.depth == 0
+
+
+def test_a_processor_may_take_several_jobs_in_that_time(made: Lookahead, clock: Clock) -> None:
+    made.plan(1, [clock.now], 0.002)  # it ends after 2 ms and again after 4 ms, of 5
+    assert made.depth == 2
+
+
+def test_long_jobs_gain_nothing(made: Lookahead, clock: Clock) -> None:
+    made.plan(1, [clock.now - 0.999], 1.0)
+    assert made.depth == 0
+    assert made.due > clock.now + 3600
+
+
+def test_the_shortest_round_trips_count_most(made: Lookahead) -> None:
+    made.measured(0.018)
+    assert made.round_trip == pytest.approx(0.004)
+    made.measured(0.001)
+    assert made.round_trip == 0.001
+    assert made.horizon == 0.005
