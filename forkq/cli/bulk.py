@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -16,7 +16,7 @@ from .question import agreed, need_terminal
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_INTERRUPTED = 130
+_INTERRUPTED: Final = 130
 _OPTIONS = (
     click.option("--all", "everything", is_flag=True, help="All of them."),
     click.option("--dry-run", is_flag=True, help="Only count them."),
@@ -43,14 +43,13 @@ class How:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is done: ``verb`` and ``done`` are its name ("retry", "retried"), ``jobs`` the jobs that
-    it is about ("dead job"). ``run`` is a method of the API, such as ``JobSet.retry_all``."""
+    """What is done: ``verb`` and ``done`` are its name ("retry", "enqueued"), ``jobs`` what it is
+    about ("dead job"). ``run`` is a method of the API, such as ``JobSet.retry_all``."""
 
     verb: str
     done: str
     jobs: str
     run: Callable[..., Outcome]
-    more: dict[str, Any] = field(default_factory=dict)
 
     def counted(self, count: int) -> str:
         """Such as "1,204 dead jobs"."""
@@ -60,37 +59,39 @@ class Action:
 def perform(action: Action, where: Filter, how: How) -> int:
     """Does it, after a question. Returns the exit code: 0 if at least one job was acted on (or
     would be, in a dry run), 1 if none was, 130 after Ctrl-C."""
-    call = partial(action.run, **action.more, most=how.most)
+    call = partial(action.run, where=where, most=how.most)
     if how.dry_run:
-        return _report_dry_run(action, _watched("counting", call, where, dry_run=True), how)
+        return _report_dry_run(action, _counted(call), how)
     if not how.yes:
         need_terminal(f"`{action.verb}`")
-        found = _watched("counting", call, where, dry_run=True).matched
+        found = _counted(call).matched
         if not found:
             return _nothing(action)
         if not agreed(f"{action.verb.capitalize()} {action.counted(found)}?"):
             return 1
-    return _run(action, call, where, how)
+    return _run(action, call, how)
 
 
-def _run(action: Action, call: Callable[..., Outcome], where: Filter, how: How) -> int:
-    with ActionProgress(action.verb) as progress:
-        try:
-            outcome = call(where, progress=progress)
-        except KeyboardInterrupt:
-            outcome = progress.outcome
-            interrupted = True
-        else:
-            interrupted = False
-    if interrupted:
-        echo(f"interrupted: {_summary(action, outcome)} so far, perhaps one batch more", err=True)
-        return _INTERRUPTED
+def _run(action: Action, call: Callable[..., Outcome], how: How) -> int:
+    progress = ActionProgress(action.verb)
+    try:
+        with progress:
+            outcome = call(progress=progress)
+    except KeyboardInterrupt:
+        return _interrupted(action, progress.outcome)
     return _report(action, outcome, how)
 
 
-def _watched(title: str, call: Callable[..., Outcome], where: Filter, *, dry_run: bool) -> Outcome:
-    with ActionProgress(title) as progress:
-        return call(where, dry_run=dry_run, progress=progress)
+def _counted(call: Callable[..., Outcome]) -> Outcome:
+    with ActionProgress("counting") as progress:
+        return call(dry_run=True, progress=progress)
+
+
+def _interrupted(action: Action, outcome: Outcome) -> int:
+    echo(f"interrupted: {_summary(action, outcome)} so far, perhaps one batch more", err=True)
+    if outcome.undo:
+        echo(_to_undo(outcome), err=True)
+    return _INTERRUPTED
 
 
 def _report_dry_run(action: Action, outcome: Outcome, how: How) -> int:
@@ -111,8 +112,12 @@ def _report(action: Action, outcome: Outcome, how: How) -> int:
     else:
         echo(_summary(action, outcome))
         if outcome.undo:
-            echo(f"to put back within ten minutes: forkq undo {outcome.undo}")
+            echo(_to_undo(outcome))
     return 0 if outcome.done else 1
+
+
+def _to_undo(outcome: Outcome) -> str:
+    return f"to put back within ten minutes: forkq undo {outcome.undo}"
 
 
 def _nothing(action: Action) -> int:

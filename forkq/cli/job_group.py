@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -17,7 +17,8 @@ from .completion import complete_queues
 from .job_facts import print_job, print_jobs
 from .options import configuration, finds_redis, json_option
 from .output import echo, plural
-from .question import agreed, need_terminal
+from .question import confirmed
+from .queues import warn_of_unknown_queues
 from .selection import filters, limit_option, take_filter
 
 EVERY: Final = Filter()
@@ -70,7 +71,7 @@ _TO = click.option(
 _FRESH = click.option(
     "--fresh", is_flag=True, help="Forget its failures: it has all retries again."
 )
-RETRY = Verb("retry", "sent to their queues", "retry_all", "Run jobs now.", options=(_FRESH,))
+RETRY = Verb("retry", "enqueued", "retry_all", "Run jobs now.", options=(_FRESH,))
 KILL = Verb("kill", "moved to the dead set", "kill_all", "Move jobs to the dead set.")
 MOVE = Verb("move", "moved", "move_all", "Send jobs to another queue.", options=(_TO,))
 DELETE = Verb(
@@ -143,7 +144,12 @@ def _act_command(place: Place, verb: Verb) -> click.Command:
         where = take_filter(flags)
         more: dict[str, Any] = {n: flags.pop(n) for n in ("fresh", "to") if n in flags}
         _check_choice(jids, where, everything=everything)
-        use(configuration(**flags))
+        if jids and how.most is not None:
+            raise click.UsageError("--limit bounds a filter or --all, not jids")
+        config = configuration(**flags)
+        use(config)
+        if "to" in more:
+            warn_of_unknown_queues([more["to"]], config)
         return _act(place, verb, jids, where, how, _arguments(more))
 
     for option in reversed(verb.options):
@@ -177,7 +183,8 @@ def _act(
 ) -> int:
     jobs = place.jobs()
     run = partial(getattr(jobs, verb.method), **verb.always, **more)
-    action = Action(verb.name, verb.done, place.one, run)
+    done = f"{verb.done} to {shown_name(more['queue'])}" if "queue" in more else verb.done
+    action = Action(verb.name, done, place.one, run)
     if not jids:
         return perform(action, where, how)
     found = {jid: jobs.find(jid) for jid in jids}
@@ -185,8 +192,10 @@ def _act(
     keys = frozenset(entry.key for entry in found.values() if entry is not None)
     if not keys:
         return 1
-    named = How(how.dry_run, how.yes or not verb.asks_for_one, how.most, how.wants_json)
-    return perform(action, Filter(keys=keys), named) or min(len(missing), 1)
+    queues = {entry.queue for entry in found.values() if entry is not None}
+    only = queues.pop() if len(queues) == 1 else None  # the other queues are not searched
+    named = replace(how, yes=how.yes or not verb.asks_for_one)
+    return perform(action, Filter(keys=keys, queue=only), named) or min(len(missing), 1)
 
 
 class Clearable(Protocol):
@@ -218,8 +227,6 @@ def clear_command(one: str, jobs: Callable[[], Clearable]) -> click.Command:
 
 def cleared(one: str, jobs: Clearable, *, dry_run: bool, yes: bool) -> int:
     """Clears after a question. Returns the exit code."""
-    if not (dry_run or yes):
-        need_terminal("`clear`")
     count = jobs.size
     if not count:
         echo(f"there is no {one}", err=True)
@@ -227,7 +234,7 @@ def cleared(one: str, jobs: Clearable, *, dry_run: bool, yes: bool) -> int:
     if dry_run:
         echo(f"{plural(count, one)} would be deleted")
         return 0
-    if not yes and not agreed(f"Delete {plural(count, one)}? This cannot be undone"):
+    if not (yes or confirmed("clear", f"Delete {plural(count, one)}? This cannot be undone")):
         return 1
     echo(f"{plural(jobs.clear(), one)} deleted")
     return 0

@@ -14,7 +14,7 @@ from ..wire.printable import shown_name
 from .job_group import ListFirst
 from .options import configuration, finds_redis, json_option
 from .output import as_json, as_json_line, duration, echo, echo_table, facts, plural, relative_time
-from .question import agreed, need_terminal
+from .question import confirmed
 
 _TITLES: Final = ("HOST", "PID", "TREE", "BUSY", "MEMORY", "HEARTBEAT", "STATE", "QUEUES")
 _NONE: Final = "no process runs jobs on this Redis"
@@ -78,10 +78,8 @@ def quiet(names: tuple[str, ...], **flags: Any) -> int:
 def stop(names: tuple[str, ...], yes: bool, **flags: Any) -> int:
     """Stop as at TERM; the master starts a new child in the place of each."""
     use(configuration(**flags))
-    if not yes:
-        need_terminal("`stop`")
-        if not agreed(f"Stop {_counted(len(_chosen(names)))}?"):
-            return 1
+    if not (yes or confirmed("stop", f"Stop {_counted(len(_chosen(names)))}?")):
+        return 1
     return _order(names, ProcessSet().stop, "told to stop")
 
 

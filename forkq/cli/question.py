@@ -16,6 +16,12 @@ def need_terminal(what: str) -> None:
         )
 
 
+def confirmed(verb: str, question: str) -> bool:
+    """Whether the person at the terminal says yes. Raises UsageError if there is none."""
+    need_terminal(f"`{verb}`")
+    return agreed(question)
+
+
 def agreed(question: str) -> bool:
     """Whether the person at the terminal says yes."""
     if click.confirm(question, err=True):

@@ -12,13 +12,11 @@ from .. import api
 from ..api import QueueReport
 from ..default_client import use
 from ..wire.printable import shown_name
-from .bulk import Action, How, acts, perform
 from .completion import complete_queues
-from .job_group import EVERY, ListFirst, cleared
+from .job_group import ListFirst, cleared
 from .options import configuration, finds_redis, json_option
 from .output import as_json, as_json_line, duration, echo, echo_table, facts
 from .queues import warn_of_unknown_queues
-from .selection import filters, limit_option, take_filter
 
 _TITLES: Final = ("QUEUE", "SIZE", "BUSY", "LATENCY", "THREADS", "WHY IT WAITS")
 _NO_QUEUES: Final = "no job has been pushed to any queue"
@@ -60,27 +58,6 @@ def show(queue: str, wants_json: bool, **flags: Any) -> int:
     report = api.Queue(queue).report()
     echo(as_json(_as_object(report)) if wants_json else facts(_facts(report)))
     return 0
-
-
-@queues.command()
-@_queue_argument
-@click.argument("to", shell_complete=complete_queues)
-@filters
-@acts
-@limit_option
-@json_option
-@finds_redis
-def move(queue: str, to: str, everything: bool, **flags: Any) -> int:
-    """Move the queued jobs of QUEUE to the queue TO: all, or those that the options name."""
-    how = How(*(flags.pop(name) for name in ("dry_run", "yes", "limit", "wants_json")))
-    where = take_filter(flags)
-    if everything and where != EVERY:
-        raise click.UsageError("filters and --all name jobs in two ways: give one")
-    use(configuration(**flags))
-    run, target = api.Queue(queue).move_all, api.Queue(to).name
-    return perform(
-        Action("move", f"moved to {to}", "queued job", run, {"queue": target}), where, how
-    )
 
 
 @queues.command()

@@ -9,7 +9,7 @@ import click
 from .. import api
 from ..api import JobEntry
 from ..default_client import use
-from ..errors import MalformedPayload
+from ..errors import ForkqError, MalformedPayload, ServerUnavailable
 from ..wire.printable import shown_name
 from .options import configuration, finds_redis
 from .output import echo, plural
@@ -59,8 +59,17 @@ def _not_retried(reason: str) -> int:
 def undo(tokens: tuple[str, ...], **flags: Any) -> int:
     """Put deleted jobs back, within ten minutes. A deletion has printed the token."""
     use(configuration(**flags))
-    for token in tokens:
+    return max([_undone(token) for token in tokens])
+
+
+def _undone(token: str) -> int:
+    try:
         with ActionProgress("putting back") as progress:
             outcome = api.undo(token, progress=progress)
-        echo(f"{plural(outcome.done, 'job')} put back")
+    except ServerUnavailable:
+        raise
+    except ForkqError as error:
+        echo(f"forkq: {error}", err=True)
+        return 1
+    echo(f"{plural(outcome.done, 'job')} put back")
     return 0
