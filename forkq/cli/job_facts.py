@@ -15,7 +15,7 @@ from .output import as_json, as_json_line, echo, echo_table, facts, relative_tim
 
 # How many jobs a table has, unless --limit says another number.
 _ROWS: Final = 50
-_LONGEST_MESSAGE: Final = 300
+_LONGEST: Final = 300
 _TIMES: Final = ("at", "since", "created_at", "enqueued_at", "failed_at", "last_failed_at")
 _WHEN: Final = {"scheduled": "DUE", "retrying": "NEXT TRY", "dead": "DIED", "queued": "QUEUED"}
 
@@ -42,21 +42,21 @@ def print_jobs(
 
 
 def print_job(entry: JobEntry, *, wants_json: bool) -> None:
-    """All that is known of one job."""
+    """All that is known of one job. Its arguments are masked where they are secret."""
     if wants_json:
-        click.echo(as_json({**as_object(entry), "backtrace": entry.backtrace}))
+        more = {"args": entry.args, "backtrace": entry.backtrace}
+        click.echo(as_json({**as_object(entry), **more}))
         return
     echo(facts(_facts(entry)))
 
 
 def as_object(entry: JobEntry) -> dict[str, Any]:
-    """For programs. Its arguments are masked where they are secret."""
+    """For programs. Without its arguments, which may be secrets."""
     known = {
         "jid": entry.jid,
         "job": entry.name,
         "location": entry.location,
         "queue": entry.queue,
-        "args": entry.args,
         **{name: getattr(entry, name) for name in _TIMES},
         "attempts": _attempts(entry),
         "error_class": entry.error_class,
@@ -100,8 +100,9 @@ def _facts(entry: JobEntry) -> Iterator[tuple[str, str]]:
     for name, value in as_object(entry).items():
         if name not in ("error_message", "key", "tags"):
             yield name, _shown(name, value)
+    yield "args", printable(cut(json.dumps(entry.args, ensure_ascii=False), _LONGEST))
     if entry.error_message:
-        yield "error_message", printable(cut(entry.error_message, _LONGEST_MESSAGE))
+        yield "error_message", printable(cut(entry.error_message, _LONGEST))
     for line in entry.backtrace:
         yield "", shown_name(line)
     yield from _life(entry)
@@ -116,8 +117,6 @@ def _life(entry: JobEntry) -> Iterator[tuple[str, str]]:
 
 
 def _shown(name: str, value: Any) -> str:
-    if name == "args":
-        return printable(cut(json.dumps(value, ensure_ascii=False), _LONGEST_MESSAGE))
     if name in _TIMES:
         return f"{timestamp(value)} ({relative_time(value)})"
     return shown_name(value)

@@ -84,7 +84,8 @@ class ListFirst(click.Group):
     """Without a command, it lists: ``forkq dead --class Mail`` is ``forkq dead list ...``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help")):
+        bare = not args or (args[0].startswith("-") and args[0] not in ("-h", "--help"))
+        if bare and not ctx.resilient_parsing:  # which a shell's TAB asks for
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
