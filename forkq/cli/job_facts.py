@@ -100,11 +100,11 @@ def _facts(entry: JobEntry) -> Iterator[tuple[str, str]]:
     for name, value in as_object(entry).items():
         if name not in ("error_message", "key", "tags"):
             yield name, _shown(name, value)
-    yield "args", printable(cut(json.dumps(entry.args, ensure_ascii=False), _LONGEST))
     if entry.error_message:
         yield "error_message", printable(cut(entry.error_message, _LONGEST))
     for line in entry.backtrace:
         yield "", shown_name(line)
+    yield "args", printable(cut(json.dumps(entry.args, ensure_ascii=False), _LONGEST))
     yield from _life(entry)
 
 
