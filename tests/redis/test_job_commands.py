@@ -127,6 +127,7 @@ def test_a_long_list_says_that_there_is_more(redis: Redis, shell: Shell) -> None
     assert shell("dead") == 0
     assert len(shell.out.splitlines()) == 52
     assert shell.out.endswith("and more: these are the first 50; --limit N shows N\n")
+    assert (shell("dead --limit 7 --json"), len(shell.out.splitlines())) == (0, 7)
     assert (shell("dead --limit 60"), len(shell.out.splitlines())) == (0, 61)
 
 
@@ -194,6 +195,7 @@ def test_what_is_deleted_can_be_put_back(group: str, redis: Redis, shell: Shell)
 def test_queued_jobs_are_moved_and_killed(redis: Redis, shell: Shell) -> None:
     push(redis, "mail", "a", "b")
     push(redis, "pay", "c", "d")
+    assert (shell("jobs kill --all --limit 3 --dry-run"), shell.out[:2]) == (0, "3 ")
     assert shell("jobs move --all --to pay --yes") == 0
     assert (queued(redis), queued(redis, "pay")) == ([], ["c", "d", "a", "b"])
     assert shell("jobs kill c d") == 0
