@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from redis import Redis
 
@@ -363,12 +362,3 @@ def test_ctrl_c_says_what_was_done_and_how_to_put_it_back(
     assert len(inside(redis)) == 300 - seen[0]
     assert shell(undo.removeprefix("to put back within ten minutes: forkq ")) == 0
     assert len(inside(redis)) == 300
-
-
-def test_no_is_no(redis: Redis, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(redis, "a")
-    monkeypatch.setattr(bulk, "need_terminal", lambda what: None)
-    monkeypatch.setattr(click, "confirm", lambda text, err: False)
-    assert shell("dead retry --all") == 1
-    assert shell.err == "nothing was changed\n"
-    assert inside(redis) == ["a"]
