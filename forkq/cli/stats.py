@@ -17,8 +17,7 @@ from .output import as_json, duration, echo, facts, table
 
 _OF_HEARTBEATS: Final = "processed, failed, busy and processes: as of the last heartbeats"
 _OF_NOW: Final = (
-    "processed, failed and busy: as of now in the tree that runs here, as of their last heartbeats "
-    "in others"
+    "processed, failed and busy: as of now in the tree of this host, else as of the last heartbeats"
 )
 
 
