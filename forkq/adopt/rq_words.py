@@ -69,7 +69,7 @@ RQ: Final = Words(
         "Dependency": _OPTIONS["depends_on"],
         "Group": "write `f.perform_bulk([(...), ...])`",
         "Connection": "write `url` under `[redis]`",
-        "FailedJobRegistry": "see the dead set in Sidekiq's web UI; `forkq stats` counts it",
+        "FailedJobRegistry": "write `forkq.api.DeadSet()`; on the command line `forkq dead`",
         "StartedJobRegistry": "write `forkq.api.running()`",
         "ScheduledJobRegistry": "`forkq stats` counts it; one job: `forkq.api.find(jid)`",
         "FinishedJobRegistry": _NO_RESULTS,

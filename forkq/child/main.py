@@ -36,6 +36,7 @@ from ..runtime.pipe import (
     Reader,
     Ready,
     Release,
+    Report,
     State,
     make_unbootable,
     send,
@@ -120,6 +121,7 @@ class Child:
         self._interrupted = False
         self._last_beat: Beat | None = None
         self._next_beat = 0.0
+        self._asked_at = 0.0
         self._election = Election(self._log)
         parts = Builder(
             config,
@@ -151,7 +153,7 @@ class Child:
         if quiet:
             self._go_quiet("quiet")
         # Ready is sent before a job can end this process.
-        send(self._assignment.report, Ready(self._assignment.identity))
+        send(self._assignment.report, Ready(self._assignment.identity, reports=True))
         self._report_state()
         self._manager.open()
         while not self._is_over():
@@ -199,6 +201,8 @@ class Child:
             self._suspects.release(order.sequence)
         elif isinstance(order, PutBack):
             self._suspects.put_back()
+        elif isinstance(order, Report):
+            self._asked_at = order.asked_at
         elif order.deadline is None:
             self._go_quiet("retiring")
         else:
@@ -266,7 +270,8 @@ class Child:
         """Sends a Beat to the master and sets the process title: when the state has changed, and
         often enough for the master to know that this loop runs."""
         busy = self._manager.busy
-        beat = Beat(busy, self._state, *self._manager.counts(), self._heartbeat.redis_at)
+        counts, redis_at = self._manager.counts(), self._heartbeat.redis_at
+        beat = Beat(busy, self._state, *counts, redis_at, self._asked_at)
         if beat == self._last_beat and time.monotonic() < self._next_beat:
             return
         if not send(self._assignment.report, beat):

@@ -22,6 +22,10 @@ from .output import as_json, duration, echo, echo_table, facts, relative_time, t
 from .spans import span
 
 _TITLES = ("JID", "JOB", "QUEUE", "RUNS", "SILENT", "PROGRESS", "PROCESS")
+_SHOWN = (
+    *("created_at", "enqueued_at", "retry_count"),
+    *("error_class", "error_message", "failed_at"),
+)
 
 
 @click.command()
@@ -123,8 +127,10 @@ def _facts(found: Found) -> dict[str, Any]:
         job = {}
     shown = {"jid": job.get("jid"), "job": job.get("class"), "location": found.location}
     shown |= {"queue": found.queue, "owner": found.owner or None, "at": found.at or None}
-    for key in ("created_at", "enqueued_at", "retry_count", "error_class", "failed_at"):
+    for key in _SHOWN:
         shown[key] = job.get(key)
+    if type(count := job.get("retry_count")) is int:
+        shown["attempts"] = count + 1
     plain = {key: value for key, value in shown.items() if isinstance(value, str | int | float)}
     return {**plain, **_marks(job.get("forkq"))}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -15,12 +14,12 @@ import psutil
 
 from ..config.config import Config
 from ..config.load import pidfile_despite_errors
-from ..config.private_files import read_trusted
 from ..config.recycling import size_text
 from ..errors import ConfigError, ForkqError, NotRunning
 from ..master.pidfile import lives, running_master
 from .options import configuration, finds_master, json_option
 from .output import as_json, echo, table
+from .tree_status import fresh_status, is_alive, read_status
 
 _POLL: Final = 0.02
 _TITLES: Final = (
@@ -41,7 +40,7 @@ def quiet(wait: bool, **flags: Any) -> int:
     _send(master, signal.SIGTSTP)
     click.echo(f"forkq {master.pid} goes quiet")
     if wait:
-        _until(lambda: _all_idle(config, master.pid), None)
+        _until(lambda: _all_idle(config, master), None)
         click.echo("no job is running")
     return 0
 
@@ -72,7 +71,7 @@ def stop(**flags: Any) -> int:
     config = _configuration(**flags)
     master = _master(config)
     tree = _tree(master)
-    timeout = float((_read_status(config, master.pid) or {}).get("timeout", config.timeout))
+    timeout = float((read_status(config.status_file, master) or {}).get("timeout", config.timeout))
     _send(master, signal.SIGTERM)
     if not _until(lambda: not any(lives(p) for p in tree), timeout + _BEYOND):
         left = ", ".join(str(p.pid) for p in tree if lives(p))
@@ -92,7 +91,8 @@ def status(wants_json: bool, ready: bool, alive: bool, **flags: Any) -> int:
     With --ready or --alive: show nothing, and exit with 1 and the reason if it is not.
     """
     config = _configuration(**flags)
-    found = _read_status(config, _master(config).pid)
+    master = _master(config)
+    found = (read_status if ready or alive else fresh_status)(config.status_file, master)
     if found is None:
         raise NotRunning(f"the master is just starting: {config.status_file} is not there yet")
     if ready or alive:
@@ -157,30 +157,9 @@ def _tree(master: psutil.Process) -> list[psutil.Process]:
         return []
 
 
-def _read_status(config: Config, pid: int) -> dict[str, Any] | None:
-    """What the master ``pid`` has written of its tree, with the age of each sign of life in
-    seconds; None if it has written nothing. A master that was killed leaves its file behind."""
-    try:
-        found: dict[str, Any] = json.loads(read_trusted(config.status_file))
-    except FileNotFoundError:
-        return None
-    if found["pid"] != pid:
-        return None
-    for described in (found, *found["children"]):
-        described["beat_age"] = round(time.monotonic() - described.pop("beat_at"), 3)
-    if not _is_alive(found):
-        found["state"] = "silent"
-    return found
-
-
-def _is_alive(found: dict[str, Any]) -> bool:
-    """Whether the master's loop has written its time lately."""
-    return bool(found["beat_age"] < found["silent_after"])
-
-
 def _checked(found: dict[str, Any], *, ready: bool) -> int:
     """The exit code of a check; the reason of a failure goes to standard error."""
-    if not _is_alive(found):
+    if not is_alive(found):
         reason = f"has been silent for {found['beat_age']:.0f} s"
     elif ready and not found["ready"]:
         children = {child["name"]: child["state"] for child in found["children"]}
@@ -192,8 +171,8 @@ def _checked(found: dict[str, Any], *, ready: bool) -> int:
     return 1
 
 
-def _all_idle(config: Config, pid: int) -> bool:
-    found = _read_status(config, pid)
+def _all_idle(config: Config, master: psutil.Process) -> bool:
+    found = read_status(config.status_file, master)
     if found is None:
         return True  # the tree has ended meanwhile
     children = [child for child in found["children"] if child["concurrency"]]
@@ -206,7 +185,7 @@ def _await_restart(config: Config, master: psutil.Process, asked_at: float) -> N
     outcome: dict[str, Any] = {}
 
     def is_over() -> bool:
-        found = _read_status(config, master.pid) or {}
+        found = read_status(config.status_file, master) or {}
         outcome.update(found.get("restart", {}))
         over = outcome.get("state") in ("done", "rolled back")
         outcome["over"] = over and outcome["begun_at"] >= asked_at

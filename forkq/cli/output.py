@@ -42,8 +42,12 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> str:
 def as_json(value: Any) -> str:
     """For programs. An infinite number is null: JSON has none. What could control a terminal is
     escaped as JSON has it."""
-    text = json.dumps(_finite(value), indent=2, ensure_ascii=False)
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c).strip('"') for c in text)
+    return _escaped(json.dumps(_finite(value), indent=2, ensure_ascii=False))
+
+
+def as_json_line(value: Any) -> str:
+    """As ``as_json``, on one line: one of many objects."""
+    return _escaped(json.dumps(_finite(value), ensure_ascii=False))
 
 
 def echo(text: str, *, err: bool = False) -> None:
@@ -54,6 +58,11 @@ def echo(text: str, *, err: bool = False) -> None:
 def echo_table(rows: Sequence[Any], titles: Sequence[str], if_empty: str) -> None:
     """Prints a table, or the sentence that says what is not there."""
     echo(table(titles, rows) if rows else if_empty)
+
+
+def plural(count: int, noun: str) -> str:
+    """Such as "1 job" and "1,204 jobs"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def timestamp(stamp: float, tz: str | None = None) -> str:
@@ -79,6 +88,10 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {name}"
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def _escaped(text: str) -> str:
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c).strip('"') for c in text)
 
 
 def _finite(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -11,8 +11,14 @@ from .. import api
 from ..default_client import use
 from ..limits.patterns import is_pattern
 from ..store.damage import about
+from .local_counts import with_local_counts
 from .options import configuration, finds_redis, json_option
 from .output import as_json, duration, echo, facts, table
+
+_OF_HEARTBEATS: Final = "processed, failed, busy and processes: as of the last heartbeats"
+_OF_NOW: Final = (
+    "processed, failed and busy: as of now in the tree of this host, else as of the last heartbeats"
+)
 
 
 @click.command()
@@ -23,7 +29,9 @@ def stats(days: int | None, wants_json: bool, **flags: Any) -> int:
     """Show counts, queue lengths and how long their next jobs have waited."""
     config = configuration(**flags)
     use(config)
-    found = api.stats()
+    reported = api.stats()
+    local = with_local_counts(reported, config)
+    found = local or reported
     damaged = api.damaged_keys(name for name in config.queue_names if not is_pattern(name))
     history = api.history(days) if days else []
     if wants_json:
@@ -31,7 +39,12 @@ def stats(days: int | None, wants_json: bool, **flags: Any) -> int:
         known = {**asdict(found), "enqueued": found.enqueued, "damaged": damaged}
         click.echo(as_json({**known, "history": past} if days else known))
         return 0
-    echo("\n\n".join([_counts(found), _queues(found), *([_days(history)] if days else [])]))
+    note = _OF_HEARTBEATS if local is None else _OF_NOW
+    echo(
+        "\n\n".join(
+            [f"{_counts(found)}\n{note}", _queues(found), *([_days(history)] if days else [])]
+        )
+    )
     if damaged:
         echo(f"\n{_damage(damaged)}")
     return 0
@@ -49,8 +62,7 @@ def _counts(found: api.Stats) -> str:
         "dead": found.dead,
         "processes": found.processes,
     }
-    shown = facts((name, f"{count:,}") for name, count in counts.items())
-    return f"{shown}\nprocessed, failed, busy and processes: as of the last heartbeats"
+    return facts((name, f"{count:,}") for name, count in counts.items())
 
 
 def _queues(found: api.Stats) -> str:

@@ -65,7 +65,8 @@ class ChildHandle:
     ``cut_off_for``: for how many seconds Redis has answered others, but not this child; 0 if
     that is no matter (redis_contact.py). ``fail_overdue``: it is removed because of its jobs
     that are beyond their ``deadlines``. ``part_of_limits``: its own limits are this part of
-    those of the configuration.
+    those of the configuration. ``reports``: it knows the order Report; ``reported_at``, when the
+    last one was given that it has obeyed (fresh_counts.py).
     """
 
     slot: Slot
@@ -101,6 +102,8 @@ class ChildHandle:
     fail_overdue: bool = False
     ready_at: float = 0.0
     redis_at: float = 0.0
+    reports: bool = False
+    reported_at: float = 0.0
     cut_off_for: float = 0.0
     drain_by: float | None = None
     carries: dict[str, int] = field(default_factory=dict)
@@ -131,6 +134,7 @@ class ChildHandle:
     def _apply(self, fact: Fact) -> None:
         if isinstance(fact, Ready):
             self.was_ready, self.state, self.ready_at = True, "running", time.monotonic()
+            self.reports = fact.reports
         elif isinstance(fact, Unbootable):
             self.reason, self.was_ready = fact.reason, False
         elif isinstance(fact, Exiting):
@@ -144,7 +148,7 @@ class ChildHandle:
         else:
             self.state = fact.state
             self.busy, self.processed, self.failed = fact.busy, fact.processed, fact.failed
-            self.redis_at = fact.redis_at
+            self.redis_at, self.reported_at = fact.redis_at, fact.asked_at
 
     def left_nothing(self, code: int) -> bool:
         """Whether the child has returned its leases and counts. The exit code alone does not prove

@@ -161,6 +161,11 @@ class Children:
         for child in self:
             child.send(order)
 
+    def dump_stacks(self) -> None:
+        """Has every child log its stacks."""
+        for child in self:
+            child.dump_stacks()
+
     def kill_all(self) -> None:
         """SIGKILL to every child."""
         for child in self:

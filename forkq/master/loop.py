@@ -183,10 +183,6 @@ class Master:
         self._quiet = True
         self._children.send_all(Quiet())
 
-    def _dump_stacks(self) -> None:
-        for child in self._children:
-            child.dump_stacks()
-
     def _begin_restart(self) -> None:
         if self._stop_sequence.begun:
             self._log.info("no rolling restart: the tree is stopping")
@@ -227,6 +223,7 @@ class Master:
             ready=self._is_ready(),
             missing=self._children.missing,
             restart=self._restart.report,
+            reported_at=self._supervision.fresh_counts.reported_at,
         )
         report_dropped_lines()
 
@@ -293,8 +290,9 @@ _ACTIONS: Final[dict[int, Callable[[Master], None]]] = {
     signal.SIGTERM: Master._stop,
     signal.SIGINT: Master._interrupt,
     signal.SIGTSTP: Master._go_quiet,
-    signal.SIGTTIN: Master._dump_stacks,
+    signal.SIGTTIN: lambda master: master._children.dump_stacks(),
     signal.SIGUSR1: lambda master: master._supervision.reload.request(),
     signal.SIGUSR2: Master._begin_restart,
     signal.SIGHUP: Master._hang_up,
+    signal.SIGURG: lambda master: master._supervision.fresh_counts.ask(),
 }

@@ -15,6 +15,7 @@ HANDLED: Final = (
     signal.SIGUSR1,
     signal.SIGUSR2,
     signal.SIGHUP,
+    signal.SIGURG,
     signal.SIGCHLD,
 )
 # They would end a master whose output is closed, or stop one that has lost its terminal.

@@ -60,21 +60,25 @@ class StatusFile:
         ready: bool,
         missing: list[str],
         restart: RestartReport | None = None,
+        reported_at: float = 0.0,
     ) -> None:
         """Writes the file if something has changed or the time is due. A change that comes too soon
-        is written by a later call, at ``due``. ``missing``: why slots have no child."""
+        is written by a later call, at ``due``; a new ``reported_at`` (fresh_counts.py) at once.
+        ``missing``: why slots have no child."""
         handles = list(children)
         described = [_described(child) for child in handles]
         content = {
             "state": state,
             "ready": ready,
             "missing": missing,
+            "reported_at": reported_at,
             "restart": msgspec.structs.asdict(restart or RestartReport()),
             "children": described,
         }
         at = time.monotonic()
         changed = content != self._written
-        self._is_behind = changed and at < self._next_write
+        urgent = reported_at != self._written.get("reported_at", 0.0)
+        self._is_behind = changed and at < self._next_write and not urgent
         if not self._is_behind and (changed or at >= self._next_beat):
             self._next_write, self._next_beat = at + _SHORTEST_PAUSE, at + self._beat_every
             self._replace(content, handles, at)
@@ -98,6 +102,7 @@ def _described(child: ChildHandle) -> dict[str, Any]:
     return {
         "name": child.name,
         "pid": child.pid,
+        "identity": child.identity,
         "state": _state(child),
         "busy": child.busy,
         "concurrency": capsule.concurrency if capsule else 0,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..config.config import Config
 from .children import Children
+from .fresh_counts import FreshCounts
 from .hard_limits import HardLimits
 from .recycling import Recycler
 from .redis_contact import RedisContact
@@ -35,6 +36,7 @@ class Supervision:
         self._unhealthy = UnhealthyChildren(children, replacements, removals, config, log)
         self._recycler = Recycler(children, replacements, removals, log)
         self.reload = Reload(children, replacements, log)
+        self.fresh_counts = FreshCounts(children)
 
     @property
     def due(self) -> list[float | None]:

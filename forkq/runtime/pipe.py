@@ -57,10 +57,19 @@ class PutBack(msgspec.Struct, frozen=True, tag=True):
     know of them."""
 
 
+class Report(msgspec.Struct, frozen=True, tag=True):
+    """Order: send a Beat now, with ``asked_at`` (monotonic) in it. Only to a child that has said
+    that it knows this order: an older one cannot read it."""
+
+    asked_at: float
+
+
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Fact: the app is loaded and every thread runs. From now on the child may fetch."""
+    """Fact: the app is loaded and every thread runs. From now on the child may fetch. ``reports``:
+    it knows the order Report."""
 
     identity: str
+    reports: bool = False
 
 
 class Serves(msgspec.Struct, frozen=True, tag=True):
@@ -83,13 +92,15 @@ class Exiting(msgspec.Struct, frozen=True, tag=True):
 class Beat(msgspec.Struct, frozen=True, tag=True):
     """Fact: the child's state and counts. Sent when they have changed, at most once in each turn of
     the main loop; else as a sign of life, every ``Config.beat_every`` seconds. ``redis_at``: when
-    Redis last answered its heartbeat, or the clock (monotonic); 0 if it never has."""
+    Redis last answered its heartbeat, or the clock (monotonic); 0 if it never has. ``asked_at``: of
+    the last Report that it has obeyed."""
 
     busy: int
     state: State
     processed: int
     failed: int
     redis_at: float = 0.0
+    asked_at: float = 0.0
 
 
 class LeaseHeld(msgspec.Struct, frozen=True, tag=True):
@@ -115,7 +126,7 @@ class SoloFree(msgspec.Struct, frozen=True, tag=True):
     """Fact: the job of a solo child has ended."""
 
 
-Order = Quiet | Stop | DumpStacks | Lead | Adopt | Release | PutBack
+Order = Quiet | Stop | DumpStacks | Lead | Adopt | Release | PutBack | Report
 Fact = Ready | Serves | Unbootable | Exiting | Beat | LeaseHeld | SuspectHeld | Adopted | SoloFree
 Message = TypeVar("Message")
 

@@ -8,8 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
+from forkq import default_client
 from forkq.cli.main import _run
+from tests.support.server import Server
 from tests.support.tree import FORKQ
 
 WORDS = "forkq st"
@@ -68,3 +71,29 @@ def test_bash_completes_with_the_line_that_the_readme_has(tmp_path: Path) -> Non
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("check\n", "")
+
+
+def test_commands_options_and_queues_of_the_operators_are_completed(
+    redis: Redis,
+    redis_server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    redis.flushall()
+    redis.sadd("queues", "mail", "mass", "pay")
+    monkeypatch.setattr(default_client, "_default", None)
+    monkeypatch.setenv("FORKQ_REDIS", redis_server.url)
+    for words, found in {
+        "forkq dead ": "clear delete list move retry show",
+        "forkq dead retry --o": "--older-than",
+        "forkq jobs move --to ma": "mail mass",
+        "forkq queues show ma": "mail mass",
+    }.items():
+        count = str(len(words.split(" ")) - 1)
+        asked = {"COMP_WORDS": words, "COMP_CWORD": count}
+        shown = answer(monkeypatch, capsys, _FORKQ_COMPLETE="bash_complete", **asked)
+        assert [line.removeprefix("plain,") for line in shown.splitlines()] == found.split()
+        if default_client._default is not None:
+            default_client._default.close()
+    monkeypatch.setenv("FORKQ_REDIS", "redis://127.0.0.1:1")  # nothing stands in the user's line
+    assert answer(monkeypatch, capsys, _FORKQ_COMPLETE="bash_complete", **asked) == "\n"

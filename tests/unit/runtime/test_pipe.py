@@ -30,6 +30,7 @@ from forkq.runtime.pipe import (
     Reader,
     Ready,
     Release,
+    Report,
     Serves,
     SoloFree,
     Stop,
@@ -51,6 +52,7 @@ ORDERS: list[Order] = [
     Adopt("host:1:ab", "queue", 7),
     Release(7),
     PutBack(),
+    Report(2.5),
 ]
 FACTS: list[Fact] = [
     Ready("vm:1:abc"),

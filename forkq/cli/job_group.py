@@ -1,0 +1,241 @@
+"""The commands that the jobs of one place have in common: list, show, and the actions on many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Protocol
+
+import click
+
+from ..api import Filter, JobEntry
+from ..default_client import use
+from ..wire.printable import shown_name
+from .bulk import Action, How, acts, perform
+from .completion import complete_queues
+from .job_facts import print_job, print_jobs
+from .options import configuration, finds_redis, json_option
+from .output import echo, plural
+from .question import confirmed
+from .queues import warn_of_unknown_queues
+from .selection import filters, limit_option, take_filter
+
+EVERY: Final = Filter()
+_WHICH: Final = "which jobs? Give jids, a filter such as --class or --older-than, or --all"
+
+
+class Jobs(Protocol):
+    """What a JobSet has, and the queues together."""
+
+    def scan(self, where: Filter = ..., *, newest_first: bool = ...) -> Iterator[JobEntry]:
+        """Those that ``where`` names."""
+        ...
+
+    def find(self, jid: str) -> JobEntry | None:
+        """The job with that id."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the jobs of a group of commands are. ``one`` is such a job ("dead job")."""
+
+    location: str
+    one: str
+    jobs: Callable[[], Jobs]
+    newest_first: bool = False
+
+    def empty(self, where: Filter) -> str:
+        """What is said if there is none."""
+        return f"there is no {self.one}" if where == EVERY else f"no {self.one} matches"
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """An action: its name, what has happened then, the method of ``Jobs`` that does it. ``always``:
+    the arguments of each call. ``options`` are for the method too."""
+
+    name: str
+    done: str
+    method: str
+    help: str
+    always: dict[str, Any] = field(default_factory=dict)
+    options: tuple[Callable[[Any], Any], ...] = ()
+    asks_for_one: bool = False
+
+
+_TO = click.option(
+    "--to", required=True, metavar="QUEUE", shell_complete=complete_queues, help="To which queue."
+)
+_FRESH = click.option(
+    "--fresh", is_flag=True, help="Forget its failures: it has all retries again."
+)
+RETRY = Verb("retry", "enqueued", "retry_all", "Run jobs now.", options=(_FRESH,))
+KILL = Verb("kill", "moved to the dead set", "kill_all", "Move jobs to the dead set.")
+MOVE = Verb("move", "moved", "move_all", "Send jobs to another queue.", options=(_TO,))
+DELETE = Verb(
+    "delete", "deleted", "delete_all", "Delete jobs; `forkq undo` can put them back for a while.",
+    always={"undo": True}, asks_for_one=True,
+)  # fmt: skip
+
+
+class ListFirst(click.Group):
+    """Without a command, it lists: ``forkq dead --class Mail`` is ``forkq dead list ...``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        bare = not args or (args[0].startswith("-") and args[0] not in ("-h", "--help"))
+        if bare and not ctx.resilient_parsing:  # which a shell's TAB asks for
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+def job_group(name: str, help_: str, place: Place, verbs: Sequence[Verb]) -> click.Group:
+    """The group ``forkq NAME``."""
+    group = ListFirst(name, help=help_)
+    group.add_command(_list_command(place))
+    group.add_command(_show_command(place))
+    for verb in verbs:
+        group.add_command(_act_command(place, verb))
+    return group
+
+
+def _list_command(place: Place) -> click.Command:
+    @click.command("list", help=f"List each {place.one}, or those that the options name.")
+    @filters
+    @limit_option
+    @json_option
+    @finds_redis
+    def list_(limit: int | None, wants_json: bool, **flags: Any) -> int:
+        where = take_filter(flags)
+        use(configuration(**flags))
+        entries = place.jobs().scan(where, newest_first=place.newest_first)
+        text = place.empty(where)
+        found = print_jobs(entries, place.location, text, limit=limit, wants_json=wants_json)
+        return 0 if found or where == EVERY else 1
+
+    return list_
+
+
+def _show_command(place: Place) -> click.Command:
+    @click.command("show", help=f"Show all that is known of a {place.one}.")
+    @click.argument("jid")
+    @json_option
+    @finds_redis
+    def show(jid: str, wants_json: bool, **flags: Any) -> int:
+        use(configuration(**flags))
+        entry = place.jobs().find(jid)
+        if entry is None:
+            return _missing(place, jid)
+        print_job(entry, wants_json=wants_json)
+        return 0
+
+    return show
+
+
+def _missing(place: Place, jid: str) -> int:
+    what = shown_name(jid)
+    echo(f"{what} is no {place.one}; `forkq find {what}` looks everywhere", err=True)
+    return 1
+
+
+def _act_command(place: Place, verb: Verb) -> click.Command:
+    def act(jids: tuple[str, ...], everything: bool, **flags: Any) -> int:
+        how = How(*(flags.pop(name) for name in ("dry_run", "yes", "limit", "wants_json")))
+        where = take_filter(flags)
+        more: dict[str, Any] = {n: flags.pop(n) for n in ("fresh", "to") if n in flags}
+        _check_choice(jids, where, everything=everything)
+        if jids and how.most is not None:
+            raise click.UsageError("--limit bounds a filter or --all, not jids")
+        config = configuration(**flags)
+        use(config)
+        if "to" in more:
+            warn_of_unknown_queues([more["to"]], config)
+        return _act(place, verb, jids, where, how, _arguments(more))
+
+    for option in reversed(verb.options):
+        act = option(act)
+    act = filters(acts(limit_option(json_option(finds_redis(act)))))
+    act = click.argument("jids", nargs=-1, metavar="[JID]...")(act)
+    return click.command(verb.name, help=verb.help)(act)
+
+
+def _arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Those of the method, which calls the target ``queue``."""
+    return {{"to": "queue"}.get(name, name): value for name, value in options.items()}
+
+
+def _check_choice(jids: Sequence[str], where: Filter, *, everything: bool) -> None:
+    """Raises UsageError unless the jobs are named in one way."""
+    ways = [bool(jids), where != EVERY, everything]
+    if not any(ways):
+        raise click.UsageError(_WHICH)
+    if sum(ways) > 1:
+        raise click.UsageError("jids, filters and --all name jobs in three ways: give one")
+
+
+def _act(
+    place: Place,
+    verb: Verb,
+    jids: Sequence[str],
+    where: Filter,
+    how: How,
+    more: dict[str, Any],
+) -> int:
+    jobs = place.jobs()
+    run = partial(getattr(jobs, verb.method), **verb.always, **more)
+    done = f"{verb.done} to {shown_name(more['queue'])}" if "queue" in more else verb.done
+    action = Action(verb.name, done, place.one, run)
+    if not jids:
+        return perform(action, where, how)
+    found = {jid: jobs.find(jid) for jid in jids}
+    missing = [_missing(place, jid) for jid, entry in found.items() if entry is None]
+    keys = frozenset(entry.key for entry in found.values() if entry is not None)
+    if not keys:
+        return 1
+    queues = {entry.queue for entry in found.values() if entry is not None}
+    only = queues.pop() if len(queues) == 1 else None  # the other queues are not searched
+    named = replace(how, yes=how.yes or not verb.asks_for_one)
+    return perform(action, Filter(keys=keys, queue=only), named) or min(len(missing), 1)
+
+
+class Clearable(Protocol):
+    """A JobSet or a Queue."""
+
+    @property
+    def size(self) -> int:
+        """How many jobs it has."""
+        ...
+
+    def clear(self) -> int:
+        """Deletes them."""
+        ...
+
+
+def clear_command(one: str, jobs: Callable[[], Clearable]) -> click.Command:
+    """``clear``: deletes all at once, for good."""
+
+    @click.command("clear", help=f"Delete every {one} at once. This cannot be undone.")
+    @click.option("--dry-run", is_flag=True, help="Only count them.")
+    @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+    @finds_redis
+    def clear(dry_run: bool, yes: bool, **flags: Any) -> int:
+        use(configuration(**flags))
+        return cleared(one, jobs(), dry_run=dry_run, yes=yes)
+
+    return clear
+
+
+def cleared(one: str, jobs: Clearable, *, dry_run: bool, yes: bool) -> int:
+    """Clears after a question. Returns the exit code."""
+    count = jobs.size
+    if not count:
+        echo(f"there is no {one}", err=True)
+        return 1
+    if dry_run:
+        echo(f"{plural(count, one)} would be deleted")
+        return 0
+    if not (yes or confirmed("clear", f"Delete {plural(count, one)}? This cannot be undone")):
+        return 1
+    echo(f"{plural(jobs.clear(), one)} deleted")
+    return 0

@@ -1,0 +1,142 @@
+"""``forkq processes``: those that run jobs, on all hosts, and the orders that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+import click
+
+from ..api import Process, ProcessSet, WorkSet
+from ..default_client import use
+from ..wire.printable import shown_name
+from .job_group import ListFirst
+from .options import configuration, finds_redis, json_option
+from .output import as_json, as_json_line, duration, echo, echo_table, facts, plural, relative_time
+from .question import confirmed
+
+_TITLES: Final = ("HOST", "PID", "TREE", "BUSY", "MEMORY", "HEARTBEAT", "STATE", "QUEUES")
+_NONE: Final = "no process runs jobs on this Redis"
+_names = click.argument("names", nargs=-1, required=True, metavar="PROCESS...")
+
+
+@click.group(cls=ListFirst)
+def processes() -> None:
+    """Processes that run jobs, on all hosts.
+
+    PROCESS is an identity (--json shows it), HOST:PID, or HOST for all of a host. They take an
+    order with their next heartbeat, within some seconds. The tree of this host: `forkq status`.
+    """
+
+
+@processes.command("list")
+@json_option
+@finds_redis
+def list_(wants_json: bool, **flags: Any) -> int:
+    """List the processes, as of their last heartbeats."""
+    use(configuration(**flags))
+    found = list(ProcessSet())
+    if wants_json:
+        for process in found:
+            click.echo(as_json_line(asdict(process)))
+    else:
+        echo_table([_row(process) for process in found], _TITLES, _NONE)
+    return 0
+
+
+@processes.command()
+@click.argument("name", metavar="PROCESS")
+@json_option
+@finds_redis
+def show(name: str, wants_json: bool, **flags: Any) -> int:
+    """Show processes, and the jobs that they run."""
+    use(configuration(**flags))
+    for process in _chosen([name]):
+        jobs = WorkSet().of_process(process.identity)
+        if wants_json:
+            click.echo(as_json({**asdict(process), "jobs": [asdict(job) for job in jobs]}))
+            continue
+        runs = ((("runs", f"{job.jid} {job.job}, for {duration(job.elapsed)}")) for job in jobs)
+        echo(facts([*_facts(process), *((name, shown_name(text)) for name, text in runs)]))
+    return 0
+
+
+@processes.command()
+@_names
+@finds_redis
+def quiet(names: tuple[str, ...], **flags: Any) -> int:
+    """Fetch no more jobs; running ones go on. Only a restart of the tree ends that."""
+    use(configuration(**flags))
+    return _order(names, ProcessSet().quiet, "told to go quiet")
+
+
+@processes.command()
+@_names
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@finds_redis
+def stop(names: tuple[str, ...], yes: bool, **flags: Any) -> int:
+    """Stop as at TERM; the master starts a new child in the place of each."""
+    use(configuration(**flags))
+    if not (yes or confirmed("stop", f"Stop {_counted(len(_chosen(names)))}?")):
+        return 1
+    return _order(names, ProcessSet().stop, "told to stop")
+
+
+@processes.command()
+@_names
+@finds_redis
+def stacks(names: tuple[str, ...], **flags: Any) -> int:
+    """Write the stack of each thread into the log of the process."""
+    use(configuration(**flags))
+    return _order(names, ProcessSet().dump_stacks, "told to log their stacks")
+
+
+def _order(names: Iterable[str], order: Callable[..., int], done: str) -> int:
+    sent = order(*(process.identity for process in _chosen(names)))
+    echo(f"{_counted(sent)} {done}, with the next heartbeat")
+    return 0 if sent else 1
+
+
+def _counted(count: int) -> str:
+    return "1 process" if count == 1 else plural(count, "processe")
+
+
+def _chosen(names: Iterable[str]) -> list[Process]:
+    """The processes of these names. Raises ClickException for a name that is none's."""
+    known = list(ProcessSet())
+    chosen: dict[str, Process] = {}
+    for name in names:
+        found = [process for process in known if name in _names_of(process)]
+        if not found:
+            raise click.ClickException(
+                f"no living process is called {shown_name(name)}; `forkq processes` lists them"
+            )
+        chosen |= {process.identity: process for process in found}
+    return list(chosen.values())
+
+
+def _names_of(process: Process) -> tuple[str, str, str]:
+    return process.identity, f"{process.hostname}:{process.pid}", process.hostname
+
+
+def _row(process: Process) -> tuple[str, ...]:
+    return (
+        process.hostname,
+        str(process.pid),
+        process.tag or "-",
+        f"{process.busy} of {process.concurrency}",
+        f"{process.rss / 1024:.0f} MB",
+        f"{duration(process.silent_for)} ago",
+        "quiet" if process.quiet else "running",
+        " ".join(process.queues),
+    )
+
+
+def _facts(process: Process) -> Iterator[tuple[str, str]]:
+    yield "identity", shown_name(process.identity)
+    for title, value in zip(_TITLES[2:], _row(process)[2:], strict=True):
+        yield title.lower(), shown_name(value)
+    yield "started", relative_time(process.started_at)
+    yield "round trip", f"{process.rtt_us / 1000:.1f} ms"
+    yield "version", shown_name(process.version)

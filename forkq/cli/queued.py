@@ -1,0 +1,76 @@
+"""``forkq jobs``: the jobs that wait in queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import Any, Final
+
+from .. import api
+from ..api import Filter, JobEntry, Outcome, Queue
+from .job_group import DELETE, KILL, MOVE, Place, job_group
+
+_EVERY: Final = Filter()
+
+
+class QueuedJobs:
+    """The jobs of all queues, or of the one that a filter names."""
+
+    def scan(self, where: Filter = _EVERY, *, newest_first: bool = False) -> Iterator[JobEntry]:
+        """Queue after queue, the next job first."""
+        found = (queue.scan(where, newest_first=newest_first) for queue in _queues(where))
+        return chain.from_iterable(found)
+
+    def find(self, jid: str) -> JobEntry | None:
+        """The queued job with that id."""
+        found = api.entry(jid)
+        return found if found is not None and found.location == "queued" else None
+
+    def delete_all(self, where: Filter, **more: Any) -> Outcome:
+        """As ``Queue.delete_all``, in each queue."""
+        return _in_each(where, lambda queue: queue.delete_all, more)
+
+    def kill_all(self, where: Filter, **more: Any) -> Outcome:
+        """As ``Queue.kill_all``."""
+        return _in_each(where, lambda queue: queue.kill_all, more)
+
+    def move_all(self, where: Filter, *, queue: str, **more: Any) -> Outcome:
+        """As ``Queue.move_all``, but for the target itself."""
+        return _in_each(where, lambda source: source.move_all, {"queue": queue, **more})
+
+
+def _queues(where: Filter) -> list[Queue]:
+    names = api.queue_names() if where.queue is None else [where.queue]
+    return [Queue(name) for name in names]
+
+
+def _in_each(
+    where: Filter,
+    method: Callable[[Queue], Callable[..., Outcome]],
+    more: dict[str, Any],
+) -> Outcome:
+    """The outcomes together; ``most`` bounds the sum."""
+    total, left = Outcome(), more.pop("most", None)
+    progress = more.pop("progress", None)
+    for queue in _queues(where):
+        if left is not None and left <= 0:
+            break
+        if queue.name == more.get("queue"):
+            continue
+        before = total
+        watch = None if progress is None else (lambda so_far, b=before: progress(_sum(b, so_far)))
+        outcome = method(queue)(where=where, most=left, progress=watch, **more)
+        total = _sum(before, outcome)
+        left = None if left is None else left - outcome.matched
+    return total
+
+
+def _sum(one: Outcome, other: Outcome) -> Outcome:
+    numbers = ("total", "seen", "matched", "done", "gone", "refused")
+    sums = {name: getattr(one, name) + getattr(other, name) for name in numbers}
+    return replace(one, **sums, undo=f"{one.undo} {other.undo}".strip())
+
+
+_QUEUED: Final = Place("queued", "queued job", QueuedJobs)
+jobs = job_group("jobs", "Jobs that wait in queues.", _QUEUED, (KILL, MOVE, DELETE))

@@ -1,0 +1,112 @@
+"""``forkq queues``: how long they are, who serves them, and why they do not drain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+import click
+
+from .. import api
+from ..api import QueueReport
+from ..default_client import use
+from ..wire.printable import shown_name
+from .completion import complete_queues
+from .job_group import ListFirst, cleared
+from .options import configuration, finds_redis, json_option
+from .output import as_json, as_json_line, duration, echo, echo_table, facts
+from .queues import warn_of_unknown_queues
+
+_TITLES: Final = ("QUEUE", "SIZE", "BUSY", "LATENCY", "THREADS", "WHY IT WAITS")
+_NO_QUEUES: Final = "no job has been pushed to any queue"
+_queue_argument = click.argument("queue", shell_complete=complete_queues)
+
+
+@click.group(cls=ListFirst)
+def queues() -> None:
+    """Queues: how long they are, who serves them, and why they do not drain.
+
+    The jobs in them: `forkq jobs`. To hold them: `forkq pause`, `forkq limits`.
+    """
+
+
+@queues.command("list")
+@json_option
+@finds_redis
+def list_(wants_json: bool, **flags: Any) -> int:
+    """List the queues."""
+    use(configuration(**flags))
+    reports = api.queue_reports()
+    if wants_json:
+        for report in reports:
+            click.echo(as_json_line(_as_object(report)))
+    else:
+        echo_table([_row(report) for report in reports], _TITLES, _NO_QUEUES)
+    return 0
+
+
+@queues.command()
+@_queue_argument
+@json_option
+@finds_redis
+def show(queue: str, wants_json: bool, **flags: Any) -> int:
+    """Show all that tells why a queue drains, or does not."""
+    config = configuration(**flags)
+    use(config)
+    warn_of_unknown_queues([queue], config)
+    report = api.Queue(queue).report()
+    echo(as_json(_as_object(report)) if wants_json else facts(_facts(report)))
+    return 0
+
+
+@queues.command()
+@_queue_argument
+@click.option("--dry-run", is_flag=True, help="Only count the jobs.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@finds_redis
+def clear(queue: str, dry_run: bool, yes: bool, **flags: Any) -> int:
+    """Delete every queued job of a queue at once. This cannot be undone.
+
+    Jobs in progress go on.
+    """
+    use(configuration(**flags))
+    return cleared(f"job of {shown_name(queue)}", api.Queue(queue), dry_run=dry_run, yes=yes)
+
+
+def _row(report: QueueReport) -> tuple[str, ...]:
+    state = report.state
+    return (
+        state.name,
+        f"{state.size:,}",
+        f"{state.busy:,}",
+        duration(report.latency) if state.size else "-",
+        f"{report.threads:,}",
+        report.holds[0].text if report.holds else "",
+    )
+
+
+def _facts(report: QueueReport) -> Iterator[tuple[str, str]]:
+    state = report.state
+    yield "queue", shown_name(state.name)
+    yield "size", f"{state.size:,}"
+    yield "busy", f"{state.busy:,}"
+    yield "latency", duration(report.latency)
+    for hold in report.holds:
+        yield "why it waits", shown_name(hold.text)
+    for process in report.served_by:
+        threads = f"{process.busy} of {process.concurrency} busy"
+        yield "served by", shown_name(f"{process.hostname}:{process.pid}, {threads}")
+    for job in report.in_flight:
+        yield "runs", shown_name(f"{job.jid} {job.job}, for {duration(job.elapsed)}")
+
+
+def _as_object(report: QueueReport) -> dict[str, Any]:
+    return {
+        **asdict(report.state),
+        "latency": report.latency,
+        "threads": report.threads,
+        "served_by": [process.identity for process in report.served_by],
+        "in_flight": [job.jid for job in report.in_flight],
+        "holds": [asdict(hold) for hold in report.holds],
+    }

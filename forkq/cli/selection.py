@@ -1,0 +1,50 @@
+"""Which jobs a command is about: its filters as options, and as a Filter of the API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from ..api import Filter
+from .completion import complete_queues
+from .spans import age
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_FILTERS = (
+    click.option("--class", "job", metavar="NAME", help="Only this class; * and ? may be in it."),
+    click.option("--error", metavar="NAME", help="Only jobs whose latest error is of this class."),
+    click.option(
+        "-q", "--queue", metavar="Q", shell_complete=complete_queues, help="Only this queue."
+    ),
+    click.option("--jid", metavar="JID", help="Only the job with this id."),
+    click.option("--match", metavar="TEXT", help="Only jobs with this text in their payload."),
+    click.option(
+        "--older-than", callback=age, metavar="T",
+        help="Only those that are there for longer: 10m, 2h, 7d; or since before 2026-11-20.",
+    ),
+)  # fmt: skip
+_NAMES = ("job", "error", "queue", "jid", "match", "older_than")
+
+limit_option = click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="At most N jobs."
+)
+
+
+def filters(command: Command) -> Command:
+    """Adds the options that choose jobs."""
+    for option in reversed(_FILTERS):
+        command = option(command)
+    return command
+
+
+def take_filter(flags: dict[str, Any]) -> Filter:
+    """The filter that those of ``flags`` make, which are removed. ``older_than`` is the moment
+    before which the jobs came."""
+    given = {name: flags.pop(name) for name in _NAMES}
+    moment = given.pop("older_than")
+    seconds = None if moment is None else max(0.0, time.time() - moment)
+    return Filter(**given, older_than=seconds)

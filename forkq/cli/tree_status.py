@@ -1,0 +1,56 @@
+"""What the running master says of its tree, as of its last turn or as of now."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from ..config.private_files import read_trusted
+
+# Seconds that the children have to report. One whose job holds the interpreter's lock does not.
+_LIMIT: Final = 0.5
+_POLL: Final = 0.005
+
+
+def read_status(file: Path, master: psutil.Process) -> dict[str, Any] | None:
+    """What ``master`` has written of its tree, with the age of each sign of life in seconds; None
+    if it has written nothing. A master that was killed leaves its file behind."""
+    try:
+        found: dict[str, Any] = json.loads(read_trusted(file))
+    except FileNotFoundError:
+        return None
+    if found["pid"] != master.pid:
+        return None
+    for described in (found, *found["children"]):
+        described["beat_age"] = round(time.monotonic() - described.pop("beat_at"), 3)
+    if not is_alive(found):
+        found["state"] = "silent"
+    return found
+
+
+def fresh_status(file: Path, master: psutil.Process) -> dict[str, Any] | None:
+    """As ``read_status``, with the counts as of now: asks the master for them. If it may not be
+    asked, or a child does not answer soon, the counts are up to a second old."""
+    asked_at = time.monotonic()
+    found = read_status(file, master)
+    if found is None or "reported_at" not in found:  # an older master
+        return found
+    try:
+        master.send_signal(signal.SIGURG)
+    except psutil.Error:
+        return found
+    deadline = asked_at + _LIMIT
+    while found and found["reported_at"] < asked_at and time.monotonic() < deadline:
+        time.sleep(_POLL)
+        found = read_status(file, master)
+    return found
+
+
+def is_alive(found: dict[str, Any]) -> bool:
+    """Whether the master's loop has written its time lately."""
+    return bool(found["beat_age"] < found["silent_after"])

@@ -1,0 +1,364 @@
+"""``forkq dead``, ``retries``, ``scheduled``, ``jobs``, ``queues``, ``processes``, ``retry`` and
+``undo``: what they do to Redis, what they say, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from forkq import api, default_client
+from forkq.cli import bulk, progress
+from forkq.cli.main import _run
+from tests.support.server import Server
+
+KEYS = {"scheduled": "schedule", "retries": "retry", "dead": "dead"}
+SETS = list(KEYS)
+WHO = "web1:17:0123456789ab"
+
+
+@pytest.fixture(autouse=True)
+def environment(
+    monkeypatch: pytest.MonkeyPatch, redis: Redis, redis_server: Server, tmp_path: Path
+) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FORKQ_REDIS", redis_server.url)
+    monkeypatch.setattr(default_client, "_default", None)
+    yield
+    if default_client._default is not None:
+        default_client._default.close()
+
+
+class Shell:
+    """Runs commands; ``out`` and ``err`` are what the latest has printed."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+        self.out = self.err = ""
+
+    def __call__(self, line: str, *more: str) -> int:
+        default = default_client._default
+        if default is not None:
+            default.close()
+        code = _run([*line.split(), *more])
+        self.out, self.err = self._capfd.readouterr()
+        return code
+
+
+@pytest.fixture
+def shell(capfd: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capfd)
+
+
+def job(jid: str, **more: Any) -> str:
+    past = time.time() - 7200
+    known = {"class": "shop.Mail", "args": [{"password": "hidden"}, jid], "queue": "mail"}
+    times = {"created_at": past, "enqueued_at": past, "failed_at": past, "retried_at": past}
+    error = {"error_class": "shop.Refused", "error_message": "no such box", "retry_count": 2}
+    return json.dumps({**known, "jid": jid, "retry": True, **times, **error, **more})
+
+
+def fill(redis: Redis, *jids: str, group: str = "dead", **more: Any) -> None:
+    score = time.time() + (600 if group != "dead" else -7200)
+    redis.zadd(KEYS[group], {job(jid, **more): score + at for at, jid in enumerate(jids)})
+
+
+def push(redis: Redis, queue: str, *jids: str) -> None:
+    redis.sadd("queues", queue)
+    redis.lpush(f"queue:{queue}", *(job(jid, queue=queue, retry_count=None) for jid in jids))
+
+
+def queued(redis: Redis, queue: str = "mail") -> list[str]:
+    """The jids in a queue, the next one first."""
+    return [json.loads(raw)["jid"] for raw in redis.lrange(f"queue:{queue}", 0, -1)][::-1]
+
+
+def inside(redis: Redis, group: str = "dead") -> list[str]:
+    return [found["jid"] for found in members(redis, group)]
+
+
+def members(redis: Redis, group: str) -> list[dict[str, Any]]:
+    """What stands in a set, by score."""
+    found: Any = redis.zrange(KEYS[group], 0, -1)
+    return [json.loads(raw) for raw in found]
+
+
+# Looking
+
+
+@pytest.mark.parametrize("group", SETS)
+def test_a_bare_group_lists_and_a_filter_that_matches_nothing_says_so(
+    group: str, redis: Redis, shell: Shell
+) -> None:
+    assert shell(group) == 0
+    one = {"retries": "retrying"}.get(group, group)
+    assert shell.out == f"there is no {one} job\n"
+    fill(redis, "a", "b", group=group)
+    assert shell(f"{group} --class Mail") == 0
+    assert "shop.Refused: no such box" in shell.out
+    assert [line.split()[0] for line in shell.out.splitlines()] in (
+        ["JID", "a", "b"], ["JID", "b", "a"],
+    )  # fmt: skip
+    assert shell(f"{group} list --class Other") == 1
+    assert shell.out == f"no {one} job matches\n"
+
+
+def test_each_filter_is_obeyed(redis: Redis, shell: Shell) -> None:
+    fill(redis, "a")
+    fill(redis, "b", **{"class": "Pay", "queue": "pay", "error_class": "Timeout"})
+    redis.zadd("dead", {job("c", args=["needle"]): time.time() - 5})
+    for words, found in {
+        "--class Pay": "b", "--error Timeout": "b", "--queue pay": "b", "--jid a": "a",
+        "--match NEEDLE": "c", "--older-than 1h --class Mail": "a", "--limit 1 --jid c": "c",
+    }.items():  # fmt: skip
+        assert shell(f"dead list --json {words}") == 0, words
+        assert [json.loads(line)["jid"] for line in shell.out.splitlines()] == [found]
+    assert shell("dead --older-than 2020-01-01") == 1
+
+
+def test_a_long_list_says_that_there_is_more(redis: Redis, shell: Shell) -> None:
+    fill(redis, *map(str, range(60)))
+    assert shell("dead") == 0
+    assert len(shell.out.splitlines()) == 52
+    assert shell.out.endswith("and more: these are the first 50; --limit N shows N\n")
+    assert (shell("dead --limit 7 --json"), len(shell.out.splitlines())) == (0, 7)
+    assert (shell("dead --limit 60"), len(shell.out.splitlines())) == (0, 61)
+
+
+def test_show_masks_secrets_and_a_list_has_no_arguments(redis: Redis, shell: Shell) -> None:
+    fill(redis, "a")
+    assert shell("dead show a") == 0
+    assert '[{"password": "***"}, "a"]' in shell.out
+    assert "error_message   no such box" in shell.out
+    assert (shell("dead show a --json"), json.loads(shell.out)["attempts"]) == (0, 3)
+    assert (shell("dead list --json"), "args" in shell.out) == (0, False)
+    assert shell("dead show b") == 1
+    assert shell.err == "b is no dead job; `forkq find b` looks everywhere\n"
+
+
+def test_find_shows_error_message_and_attempts(redis: Redis, shell: Shell) -> None:
+    fill(redis, "a")
+    assert shell("find a") == 0
+    assert "error_message  no such box" in shell.out
+    assert "attempts       3" in shell.out
+
+
+# Acting
+
+
+@pytest.mark.parametrize("group", ["retries", "scheduled"])
+def test_kill_moves_to_the_dead_set(group: str, redis: Redis, shell: Shell) -> None:
+    fill(redis, "a", "b", group=group)
+    assert shell(f"{group} kill a") == 0
+    assert (inside(redis, group), inside(redis)) == (["b"], ["a"])
+
+
+@pytest.mark.parametrize("group", SETS)
+def test_retry_and_move(group: str, redis: Redis, shell: Shell) -> None:
+    fill(redis, "a", "b", "c", group=group)
+    assert shell(f"{group} retry --all --limit 1 --yes") == 0
+    assert shell.out.startswith("1 ")
+    assert (queued(redis), inside(redis, group)) == (["a"], ["b", "c"])
+    push(redis, "pay", "x")
+    assert shell(f"{group} move b --to pay") == 0
+    assert shell.out.endswith("job moved to pay\n")
+    if group == "dead":
+        assert queued(redis, "pay") == ["x", "b"]
+    else:
+        assert members(redis, group)[0]["queue"] == "pay"
+
+
+@pytest.mark.parametrize("group", [*SETS, "jobs"])
+def test_what_is_deleted_can_be_put_back(group: str, redis: Redis, shell: Shell) -> None:
+    if group == "jobs":
+        push(redis, "mail", "a", "b")
+        push(redis, "pay", "c")
+    else:
+        fill(redis, "a", "b", "c", group=group)
+    assert shell(f"{group} delete --all --yes") == 0
+    deleted, undo = shell.out.splitlines()
+    assert deleted.startswith("3 ")
+    assert (queued(redis), queued(redis, "pay"), redis.exists(*KEYS.values())) == ([], [], 0)
+    command = undo.removeprefix("to put back within ten minutes: forkq ").split()
+    assert shell("undo unknown", *command[1:]) == 1  # the others are put back all the same
+    assert "nothing is kept under 'unknown'" in shell.err
+    found = [*queued(redis), *queued(redis, "pay")] if group == "jobs" else inside(redis, group)
+    assert sorted(found) == ["a", "b", "c"]
+
+
+def test_queued_jobs_are_moved_and_killed(redis: Redis, shell: Shell) -> None:
+    push(redis, "mail", "a", "b")
+    push(redis, "pay", "c", "d")
+    assert (shell("jobs kill --all --limit 3 --dry-run"), shell.out[:2]) == (0, "3 ")
+    assert shell("jobs move --all --to pay --yes") == 0
+    assert (queued(redis), queued(redis, "pay")) == ([], ["c", "d", "a", "b"])
+    assert shell("jobs kill c d") == 0
+    assert (inside(redis), queued(redis, "pay")) == (["c", "d"], ["a", "b"])
+    assert shell("jobs --queue mail") == 1
+    assert (shell("jobs kill --queue pay --limit 1 --yes"), queued(redis, "pay")) == (0, ["b"])
+    assert (shell("jobs delete b"), queued(redis, "pay")) == (2, ["b"])  # it asks
+
+
+def test_a_dry_run_changes_nothing(redis: Redis, shell: Shell) -> None:
+    fill(redis, "a", "b")
+    for words, said in {
+        "delete --all": "2 dead jobs would be deleted\n",
+        "retry --jid a": "1 dead job would be enqueued\n",
+        "clear": "2 dead jobs would be deleted\n",
+    }.items():
+        assert (shell(f"dead {words} --dry-run"), shell.out) == (0, said)
+    assert inside(redis) == ["a", "b"]
+    assert shell("dead retry --class Other --dry-run") == 1
+    assert "no dead job matches: nothing was changed" in shell.err
+
+
+def test_clear(redis: Redis, shell: Shell) -> None:
+    assert (shell("dead clear"), shell.err) == (1, "there is no dead job\n")
+    fill(redis, "a", "b")
+    assert (shell("dead clear --yes"), shell.out) == (0, "2 dead jobs deleted\n")
+    push(redis, "mail", "a")
+    assert (shell("queues clear mail --yes"), shell.out) == (0, "1 job of mail deleted\n")
+    assert (inside(redis), queued(redis)) == ([], [])
+
+
+def test_without_a_terminal_nothing_is_asked(redis: Redis, shell: Shell) -> None:
+    fill(redis, "a")
+    fill(redis, "a", group="retries")
+    push(redis, "mail", "a")
+    lines = ("dead retry --all", "dead delete a", "dead clear", "retries kill --class Mail")
+    for line in (*lines, "jobs delete --all", "queues clear mail"):
+        assert shell(line) == 2, line
+        assert "add --yes to do it" in shell.err
+    assert (inside(redis), inside(redis, "retries"), queued(redis)) == (["a"], ["a"], ["a"])
+
+
+def test_wrong_words_are_refused(redis: Redis, shell: Shell) -> None:
+    fill(redis, "a")
+    for line, said in {
+        "dead retry": "which jobs? Give jids, a filter",
+        "dead retry a --class Mail": "name jobs in three ways: give one",
+        "dead retry --all --class Mail": "name jobs in three ways: give one",
+        "dead retry a --limit 1": "--limit bounds a filter or --all, not jids",
+        "dead --older-than soon": "'soon' is neither a length of time",
+        "dead --older-than 2026-13-01": "is neither a length of time",
+        "dead --limit 0": "--limit",
+        "jobs -q a,b": '"a,b" has a comma',
+        "dead move a --to m*": '"m*" is a pattern',
+        "dead kill a": "No such command 'kill'",
+        "dead -x": "No such option",
+    }.items():
+        assert shell(line) == 2, line
+        assert said in shell.err
+    assert inside(redis) == ["a"]
+
+
+def test_unknown_jids_are_named_and_the_others_done(redis: Redis, shell: Shell) -> None:
+    fill(redis, "a")
+    assert shell("dead retry a nope") == 1
+    assert "nope is no dead job" in shell.err
+    assert queued(redis) == ["a"]
+    assert shell("dead retry nope") == 1
+
+
+def test_retry_takes_a_job_from_wherever_it_is(redis: Redis, shell: Shell) -> None:
+    fill(redis, "a")
+    fill(redis, "b", group="retries")
+    fill(redis, "c", group="scheduled")
+    assert shell("retry a b c --fresh") == 0
+    assert shell.out.splitlines()[0] == "a (shop.Mail) was dead, is in mail"
+    assert queued(redis) == ["a", "b", "c"]
+    assert not any(b"error_class" in raw for raw in redis.lrange("queue:mail", 0, -1))
+    assert shell("retry a nope") == 1
+    assert shell.err.splitlines() == [
+        "a waits in the queue mail already",
+        "nope is nowhere: it is done, or was deleted, or never pushed",
+    ]
+
+
+def test_a_job_that_is_no_job_can_be_seen_and_deleted(redis: Redis, shell: Shell) -> None:
+    redis.zadd("dead", {"no job": 1.0})
+    assert (shell("dead"), "(no job: not JSON" in shell.out) == (0, True)
+    assert shell("dead retry --all --yes") == 1
+    assert "1 left as they are: their payloads are no jobs" in shell.out
+    assert shell("dead delete --all --yes --json") == 0
+    assert json.loads(shell.out)["done"] == 1
+
+
+def test_without_redis_the_code_is_6(redis_server: Server, shell: Shell) -> None:
+    for line in ("dead", "jobs", "queues", "processes", "retry a", "undo a", "dead clear --yes"):
+        assert shell(f"{line} --redis redis://127.0.0.1:1") == 6, line
+        assert shell.err.startswith("forkq: Redis at redis://127.0.0.1:1: ")
+
+
+# Queues and processes
+
+
+def test_queues_say_why_they_wait(redis: Redis, shell: Shell) -> None:
+    assert (shell("queues"), shell.out) == (0, "no job has been pushed to any queue\n")
+    push(redis, "mail", "a", "b")
+    assert shell("queues") == 0
+    assert "no living process serves it" in shell.out.splitlines()[1]
+    assert shell("queues --json") == 0
+    assert json.loads(shell.out)["size"] == 2
+    assert shell("queues show mail") == 0
+    assert "why it waits  no living process serves it" in shell.out
+    assert (shell("queues show mial"), 'the nearest is "mail"' in shell.err) == (0, True)
+
+
+def beat(redis: Redis) -> None:
+    info = {"hostname": "web1", "pid": 17, "tag": "shop", "concurrency": 2, "queues": ["mail"],
+            "started_at": 1700000000.5, "labels": [], "version": "forkq 1"}  # fmt: skip
+    redis.sadd("processes", WHO)
+    fields: dict[Any, Any] = {
+        "info": json.dumps(info),
+        "busy": 0,
+        "beat": time.time(),
+        "quiet": "false",
+    }
+    redis.hset(WHO, mapping=fields)
+    redis.expire(WHO, 600)
+
+
+def test_processes_take_orders(redis: Redis, shell: Shell) -> None:
+    assert (shell("processes"), shell.out) == (0, "no process runs jobs on this Redis\n")
+    beat(redis)
+    assert (shell("processes"), "web1" in shell.out) == (0, True)
+    assert (shell("processes --json"), json.loads(shell.out)["pid"]) == (0, 17)
+    assert (shell("processes show web1:17"), f"identity    {WHO}" in shell.out) == (0, True)
+    assert shell("processes quiet web1") == 0
+    assert shell.out == "1 process told to go quiet, with the next heartbeat\n"
+    assert (shell("processes stop web1"), shell("processes stop web1 --yes")) == (2, 0)
+    assert shell("processes stacks", WHO) == 0
+    assert redis.lrange(f"{WHO}-signals", 0, -1) == [b"TTIN", b"TERM", b"TSTP"]
+    assert shell("processes stop gone --yes") == 1
+    assert "no living process is called gone" in shell.err
+
+
+# Interrupted
+
+
+def test_ctrl_c_says_what_was_done_and_how_to_put_it_back(
+    redis: Redis, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(redis, *map(str, range(300)))
+    seen = []
+
+    class Interrupting(progress.ActionProgress):
+        def __call__(self, outcome: api.Outcome) -> None:
+            super().__call__(outcome)
+            seen.append(outcome.done)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(bulk, "ActionProgress", Interrupting)
+    assert shell("dead delete --all --yes") == 130
+    said, undo = shell.err.splitlines()
+    assert said == f"interrupted: {seen[0]} dead jobs deleted so far, perhaps one batch more"
+    assert 0 < seen[0] < 300
+    assert len(inside(redis)) == 300 - seen[0]
+    assert shell(undo.removeprefix("to put back within ten minutes: forkq ")) == 0
+    assert len(inside(redis)) == 300
