@@ -99,8 +99,10 @@ def test_the_snippets_of_a_guide_run_in_order(
     if document.name != "flask.md":  # it configures forkq in app.config
         # Else each push warns that nothing serves its queue.
         (tmp_path / "forkq.toml").write_text('[capsules.default]\nqueues = ["*"]\n')
+    (tmp_path / "settings.py").touch()  # of the Django project that web.md has
     blocks = [(each.text, each.place) for each in snippets(document, "python")]
     program = (
+        "import os\nos.environ['DJANGO_SETTINGS_MODULE'] = 'settings'\n"
         "names = {'__name__': 'guide'}\n"  # jobs of __main__ are refused
         "for text, place in BLOCKS:\n    exec(compile(text, place, 'exec'), names)\n"
     )
