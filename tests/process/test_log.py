@@ -61,7 +61,7 @@ def test_a_stalled_reader_of_the_log_stops_neither_rescue_nor_respawn_nor_the_st
 ) -> None:
     """What was dropped meanwhile is counted, and logged when the reader is back."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "1"], env=journal.env)
-    push_many(redis_server, "Quick", [[0]] * 500)
+    push_many(redis_server, "Quick", [[0]] * 1500)  # twice what the pipe holds: surely full
     wait_settled(redis, deadline=30)
     running = push(redis_server, "Nap", 60)
     journal.wait("begin", [running])
@@ -104,7 +104,7 @@ def test_stacks_for_a_stalled_reader_of_the_log_stop_no_child(
 ) -> None:
     """A C handler writes them: it must not wait for room in the pipe either."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "90"], env=journal.env)
-    push_many(redis_server, "Quick", [[0]] * 500)
+    push_many(redis_server, "Quick", [[0]] * 1500)  # twice what the pipe holds: surely full
     wait_settled(redis, deadline=30)
     for _ in range(200):  # more than the pipe holds
         workers(forkq)[0].send_signal(STACKS_SIGNAL)
