@@ -10,9 +10,10 @@ import click
 def need_terminal(what: str) -> None:
     """Raises UsageError if there is no person to ask."""
     if not (sys.stdin and sys.stdin.isatty()):
+        options = click.get_current_context().params
+        count = ", or --dry-run to count the jobs" if "dry_run" in options else ""
         raise click.UsageError(
-            f"{what} asks first, and standard input is no terminal: add --yes to do it, or "
-            "--dry-run to count the jobs"
+            f"{what} asks first, and standard input is no terminal: add --yes to do it{count}"
         )
 
 

@@ -71,7 +71,7 @@ def clear(queue: str, dry_run: bool, yes: bool, **flags: Any) -> int:
     Jobs in progress go on.
     """
     use(configuration(**flags))
-    return cleared(f"job of {shown_name(queue)}", api.Queue(queue), dry_run=dry_run, yes=yes)
+    return cleared(f'"{shown_name(queue)}" job', api.Queue(queue), dry_run=dry_run, yes=yes)
 
 
 def _row(report: QueueReport) -> tuple[str, ...]:

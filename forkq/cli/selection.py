@@ -14,14 +14,32 @@ from .spans import age
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+
+def _text(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Callback: raises BadParameter for an empty text, such as that of a variable that is not set.
+    It would let all jobs pass."""
+    if value == "":
+        raise click.BadParameter("it is empty; give a text, or leave the option out for all jobs")
+    return value
+
+
 _FILTERS = (
-    click.option("--class", "job", metavar="NAME", help="Only this class; * and ? may be in it."),
-    click.option("--error", metavar="NAME", help="Only jobs whose latest error is of this class."),
     click.option(
-        "-q", "--queue", metavar="Q", shell_complete=complete_queues, help="Only this queue."
+        "--class", "job", callback=_text, metavar="NAME",
+        help="Only this class; * and ? may be in it.",
     ),
-    click.option("--jid", metavar="JID", help="Only the job with this id."),
-    click.option("--match", metavar="TEXT", help="Only jobs with this text in their payload."),
+    click.option(
+        "--error", callback=_text, metavar="NAME",
+        help="Only jobs whose latest error is of this class.",
+    ),
+    click.option(
+        "-q", "--queue", callback=_text, metavar="Q", shell_complete=complete_queues,
+        help="Only this queue.",
+    ),
+    click.option("--jid", callback=_text, metavar="JID", help="Only the job with this id."),
+    click.option(
+        "--match", callback=_text, metavar="TEXT", help="Only jobs with this text in their payload."
+    ),
     click.option(
         "--older-than", callback=age, metavar="T",
         help="Only those that are there for longer: 10m, 2h, 7d; or since before 2026-11-20.",

@@ -33,9 +33,12 @@ def age(context: click.Context, option: click.Parameter, value: str | None) -> f
     if _SPAN.fullmatch(value):
         return time.time() - (span(context, option, value) or 0.0)
     try:
-        return datetime.fromisoformat(value).timestamp()
+        moment = datetime.fromisoformat(value).timestamp()
     except (ValueError, OverflowError, OSError):
         raise click.BadParameter(
             f"{value!r} is neither a length of time, such as 10m, 2h or 7d, nor a time, such as "
             "2026-11-20 or 2026-11-20T13:00"
         ) from None
+    if moment > time.time():
+        raise click.BadParameter(f"{value} is in the future: every job is older than that")
+    return moment

@@ -222,7 +222,7 @@ def test_clear(redis: Redis, shell: Shell) -> None:
     fill(redis, "a", "b")
     assert (shell("dead clear --yes"), shell.out) == (0, "2 dead jobs deleted\n")
     push(redis, "mail", "a")
-    assert (shell("queues clear mail --yes"), shell.out) == (0, "1 job of mail deleted\n")
+    assert (shell("queues clear mail --yes"), shell.out) == (0, '1 "mail" job deleted\n')
     assert (inside(redis), queued(redis)) == ([], [])
 
 
@@ -237,6 +237,9 @@ def test_without_a_terminal_nothing_is_asked(redis: Redis, shell: Shell) -> None
     assert (inside(redis), inside(redis, "retries"), queued(redis)) == (["a"], ["a"], ["a"])
 
 
+TEXTS = ("--class", "--error", "--queue", "--jid", "--match")
+
+
 def test_wrong_words_are_refused(redis: Redis, shell: Shell) -> None:
     fill(redis, "a")
     for line, said in {
@@ -247,6 +250,8 @@ def test_wrong_words_are_refused(redis: Redis, shell: Shell) -> None:
         "dead --older-than soon": "'soon' is neither a length of time",
         "dead --older-than 2026-13-01": "is neither a length of time",
         "dead --limit 0": "--limit",
+        "dead delete --older-than 2999-01-01 --yes": "2999-01-01 is in the future",
+        **{f"dead delete --yes {name}=": "it is empty" for name in TEXTS},
         "jobs -q a,b": '"a,b" has a comma',
         "dead move a --to m*": '"m*" is a pattern',
         "dead kill a": "No such command 'kill'",
