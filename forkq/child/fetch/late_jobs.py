@@ -32,18 +32,20 @@ class LateJobs:
         return self._thread is not None and self._thread.is_alive()
 
     def starts(self) -> bool:
-        """Starts the thread if there is none. False if the system has none left, or at the end:
-        then nothing may be leased ahead. One thread at a time calls this."""
-        if self._thread is None and not self._ended:
+        """Starts the thread if none runs: an exception may have ended it. False if the system has
+        none left, or at the end: then nothing may be leased ahead. One thread at a time calls
+        this."""
+        if not self.runs and not self._ended:
+            self._sleeps = False
             thread = Thread(target=self._run, name="late-jobs", daemon=True)
             with suppress(RuntimeError):
                 thread.start()
                 self._thread = thread
-        return self._thread is not None and not self._ended
+        return self.runs and not self._ended
 
     def watch(self) -> None:
         """There may be something to look for. One thread at a time calls this."""
-        if self._sleeps:
+        if self._sleeps and self.runs:
             self._wake.put(True)
         else:
             self.starts()

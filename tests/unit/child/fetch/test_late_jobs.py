@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from queue import SimpleQueue
@@ -71,3 +72,18 @@ def test_a_system_without_another_thread_leases_nothing_ahead(
     assert late_jobs.starts()
     late_jobs.end()
     assert not late_jobs.starts()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_an_exception_has_ended_is_replaced(
+    late_jobs: LateJobs, looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it slept: to wake it would be in vain."""
+    late_jobs.watch()
+    wait_until(lambda: looks.count == 2, what="it to sleep")
+    monkeypatch.setattr(late_jobs, "_look", sys.exit)
+    late_jobs.watch()
+    wait_until(lambda: not late_jobs.runs, what="its end")
+    monkeypatch.setattr(late_jobs, "_look", looks)
+    late_jobs.watch()
+    wait_until(lambda: looks.count >= 4, what="the looks of another one")
