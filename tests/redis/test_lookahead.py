@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis import Redis
 
+from forkq.child.fetch import fetcher, lease_exchange
 from forkq.limits.rules import Rules
 from forkq.store.scripts import PUT_BACK
 from forkq.wire.lease import UnitOfWork
@@ -229,3 +230,36 @@ def test_a_cut_connection_loses_and_doubles_nothing(redis: Redis, slow: Proxy) -
         wait_until(lambda: len(set(child.order)) == 8000, what="all jobs")
         wait_until(lambda: not redis.exists(INFLIGHT), what="all acknowledged")
     assert not redis.exists(LIST)
+
+
+def test_no_old_lease_begins_while_redis_cannot_be_asked(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another host may have taken it meanwhile."""
+    monkeypatch.setattr(fetcher, "_OLD_LEASE", -60.0)
+    monkeypatch.setattr(lease_exchange, "_DOUBT_PAUSE", 0.01)
+    push(redis, range(4))
+    taken: list[Any] = []
+    with Proxy(redis_server.port) as proxy:
+        child = ProcessorThreads(proxy.url, concurrency=4)
+        leases = child.fetcher._leases
+        assert leases.exchange()
+        tries, exchange = [0], leases.exchange
+
+        def counted() -> bool:
+            tries[0] += 1
+            return exchange()
+
+        monkeypatch.setattr(leases, "exchange", counted)
+        proxy.target = 1  # nothing listens there
+        proxy.hang_up()
+        thread = threading.Thread(target=lambda: taken.append(child.fetcher.take()))
+        thread.start()
+        wait_until(lambda: tries[0] >= 3, what="the child to ask in vain")
+        assert not taken
+        proxy.target = redis_server.port
+        thread.join(SOON)
+        assert [unit.payload for unit in taken] == [b"0"]
+        child.fetcher.quiet()
+        assert child.fetcher.give_back()
+    assert left(redis) == [0, 1, 2, 3]

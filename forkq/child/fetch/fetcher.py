@@ -80,8 +80,8 @@ class Fetcher:
         in_flight = self._in_flight
         try:
             taken = time.monotonic()
-            if in_flight.oldest() < taken - _OLD_LEASE:
-                self._leases.doubt()
+            if in_flight.oldest() < taken - _OLD_LEASE and not self._leases.doubt():
+                return None
             unit = in_flight.next(holdings)
             if unit is None:
                 return self._take_in_turn(holdings)

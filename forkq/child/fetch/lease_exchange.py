@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final
 
 from ...runtime.pipe import Adopt
@@ -27,6 +27,8 @@ from .wakeup_backoff import WakeupBackoff
 
 # Seconds. How often leases that are unknown here are returned though nothing has failed.
 _REQUEUE_EVERY: Final = 120.0
+# Seconds until Redis is asked again for leases that are in doubt.
+_DOUBT_PAUSE: Final = 1.0
 
 
 class LeaseExchange:
@@ -70,10 +72,15 @@ class LeaseExchange:
         with self.lock:
             return not self._in_flight.ready and self._supply.begin_wait(seen)
 
-    def doubt(self) -> None:
-        """Ready units may have lost their leases: those are dropped (lost_leases.py)."""
+    def doubt(self) -> bool:
+        """Ready units may have lost their leases: those are dropped (lost_leases.py), and until
+        Redis has told which, none may begin. False if the child is quiet before that."""
         self.must_reconcile = True
-        self.exchange()
+        while not self.exchange():
+            if self.quiet:
+                return False
+            sleep(_DOUBT_PAUSE)
+        return True
 
     def send_ahead(self) -> None:
         """Sends the next fetch now; the processor that has the turn next reads the reply."""
