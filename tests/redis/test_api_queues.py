@@ -134,6 +134,16 @@ def test_queued_jobs_are_edited_killed_and_moved(redis: Redis) -> None:
     assert redis.smembers("queues") == {b"mail", b"slow"}
 
 
+def test_with_a_damaged_set_of_names_jobs_are_put_back_once(redis: Redis) -> None:
+    push(redis, *range(3))
+    outcome = Queue("mail").delete_all(undo=True)
+    redis.set("queues", "no set")
+    assert api.undo(outcome.undo).done == 3
+    with pytest.raises(forkq.ForkqError):
+        api.undo(outcome.undo)
+    assert redis.llen("queue:mail") == 3
+
+
 def test_many_queued_jobs_are_deleted_moved_and_put_back(redis: Redis) -> None:
     push(redis, *range(700))
     push(redis, *(f"o{n}" for n in range(5)), **{"class": "Other"})

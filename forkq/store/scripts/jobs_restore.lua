@@ -19,6 +19,7 @@ for i = #kept - 1, 1, -2 do
     redis.call('RPUSH', KEYS[2], kept[i + 1])
   end
 end
-if ARGV[1] == 'list' then redis.call('SADD', KEYS[3], ARGV[2]) end
+-- A damaged set of names must not keep the jobs here, from where they would go back once more.
+if ARGV[1] == 'list' then redis.pcall('SADD', KEYS[3], ARGV[2]) end
 redis.call('DEL', KEYS[1])
 return #kept / 2
