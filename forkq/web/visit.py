@@ -62,7 +62,7 @@ class Visit:
     def number(self, name: str, default: int, most: int) -> int:
         """A parameter of the URL as a number from 0 to ``most``."""
         text = self.query(name)
-        return min(int(text), most) if text.isascii() and text.isdigit() else default
+        return min(int(text[:18]), most) if text.isascii() and text.isdigit() else default
 
     def url(self, path: str, **query: object) -> str:
         """The link to a page of this UI, wherever it is mounted. A parameter that is None or ""

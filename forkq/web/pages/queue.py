@@ -111,8 +111,9 @@ def _number(visit: Visit, field: str) -> int | None:
     text = visit.form.get(field).strip()
     if not text:
         return None
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidRule(f"{field.replace('_', ' ')}: expected a whole number, found {text!r}")
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        shown = text[:40]
+        raise InvalidRule(f"{field.replace('_', ' ')}: expected a whole number, found {shown!r}")
     return int(text)
 
 
