@@ -19,6 +19,8 @@ from .query import keys
 # than some milliseconds.
 PAGE: Final = 200
 _BYTES: Final = 1 << 19
+# Behind every member of a score: JSON has no such byte.
+_LAST: Final = b"\xff"
 
 
 class Pages(Protocol):
@@ -43,20 +45,21 @@ class SetPages:
 
     __slots__ = ("_after", "_direction", "location", "queue")
 
-    def __init__(self, location: Location, *, newest_first: bool = False) -> None:
+    def __init__(
+        self, location: Location, *, newest_first: bool = False, score: float | None = None
+    ) -> None:
+        """Begins with the members of ``score``; None: at its first, or newest, one."""
         self.location = location
         self.queue = ""
         self._direction = "down" if newest_first else "up"
         self._after: tuple[Any, Any] = ("", "")
+        if score is not None:
+            self._after = (repr(score), _LAST if newest_first else b"")
 
     @property
     def depth(self) -> int:
         """A set finds each member by itself."""
         return 0
-
-    def start_at(self, score: float) -> None:
-        """The next page begins with the members of that score."""
-        self._after = (repr(score), "")
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
@@ -153,8 +156,7 @@ def selected(location: Location, keys: Iterable[str]) -> Iterator[JobEntry]:
 
 def _of_score(location: Location, score: float, chosen: set[str]) -> Iterator[JobEntry]:
     """Those of the members with this score that are chosen; mostly there is only one."""
-    pages, count = SetPages(location), 4
-    pages.start_at(score)
+    pages, count = SetPages(location, score=score), 4
     while chosen and (page := pages.next(count)):
         for entry in page:
             if entry.key in chosen:

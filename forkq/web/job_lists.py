@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from .. import api
 from ..api.entry import score_in
@@ -18,8 +18,6 @@ FIELDS: Final = ("job", "error", "jid", "queue", "match", "older")
 _SECONDS: Final = 0.3  # for the search of a page
 _LONGEST: Final = 200
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-# Behind every member of a set: JSON has no such byte.
-_LAST: Final = b"\xff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +28,6 @@ class JobList:
     jobs: list[api.JobEntry]
     after: str
     searched: int
-
-
-class _PagesFrom(SetPages):
-    """Reads a set from the score of a place on."""
-
-    def __init__(self, location: Location, place: str, *, newest_first: bool) -> None:
-        super().__init__(location, newest_first=newest_first)
-        score = score_in(place)
-        if score is not None:
-            start: Any = _LAST if newest_first else b""
-            self._after = (repr(score), start)
 
 
 def asked(values: dict[str, str]) -> api.Filter:
@@ -59,7 +46,7 @@ def given(visit: Visit) -> dict[str, str]:
 def read(location: Location, where: api.Filter, place: str = "") -> JobList:
     """A page from ``place`` (a ``JobEntry.key``) on. It ends early if nothing is found in time;
     the next page goes on from there."""
-    pages = _PagesFrom(location, place, newest_first=location == "dead")
+    pages = SetPages(location, newest_first=location == "dead", score=score_in(place))
     end = time.monotonic() + _SECONDS
     found: list[api.JobEntry] = []
     skipping, searched, last = bool(place), 0, ""
