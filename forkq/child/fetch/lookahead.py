@@ -20,8 +20,8 @@ _SHORTEST_HORIZON: Final = 0.005  # seconds
 _PART: Final = 0.85
 # With jobs for so many round trips left, the next fetch is due: a reply may be late.
 _LOW: Final = 1.5
-# A fetch is sent so many seconds before its reply is needed.
-_EARLY: Final = 0.001
+# Seconds. A job whose processor is expected to be free so shortly before the horizon is not leased.
+_MARGIN: Final = 0.0005
 # Seconds over which starts are counted, at least.
 _WINDOW: Final = 0.001
 _SHORTEST_BUSY: Final = 0.0001  # seconds of those with jobs to start
@@ -93,6 +93,12 @@ class Lookahead:
             self.depth, self.low, self.due = 0, 0, inf
 
     @property
+    def _early(self) -> float:
+        """A fetch is sent so many seconds before its reply is needed. Jobs end late and threads
+        wake up late, by less than half of what the horizon leaves, mostly."""
+        return (self.horizon - self.round_trip) / 2
+
+    @property
     def _supply(self) -> float:
         """Seconds for which jobs are leased."""
         return _PART * self.horizon
@@ -115,10 +121,10 @@ class Lookahead:
         runs for much longer has no end that can be expected."""
         now = monotonic()
         began = [at for at in began if now - at < _MUCH_LONGER * run_time]
-        until = now + self.horizon - _EARLY / 2
+        until = now + self.horizon - _MARGIN
         ends = [at + run_time if at + run_time > now else now + run_time for at in began]
         soon = [end for end in ends if end < until]
         self.depth = min(_MOST, sum(1 + int((until - end) / run_time) for end in soon))
-        self.due = min(ends, default=inf) - self.round_trip - _EARLY
+        self.due = min(ends, default=inf) - self.round_trip - self._early
         # A fetch that is sent before would delay that one: what is done goes with it.
         self.low = -1 if self.is_due_soon else 0

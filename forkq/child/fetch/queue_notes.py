@@ -72,7 +72,7 @@ class QueueNotes:
 
     def _found_new(self, *, tracks: bool) -> bool:
         selector = self._selector
-        if not selector.dynamic:
+        if not selector.has_patterns:
             return False
         is_time = not tracks and time.monotonic() >= self._look_due
         if not selector.stale and not is_time:

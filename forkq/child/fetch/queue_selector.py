@@ -1,24 +1,26 @@
 """Which queues a fetch may take from, and by which rules: what fetch.lua is told of them.
 
-Fixed queues are offered in every fetch. A pattern stands for any number of queues, so a fetch
-offers only some that may have something: its names are awake, or asleep once a script has found
-nothing to take, and will be woken by what the server tells (docs/decisions/011).
+A few fixed queues are offered in every fetch. A pattern stands for any number of queues, and a
+capsule may list thousands. Of these a fetch offers only some that may have something: a name is
+awake, or asleep once a script has found nothing to take, and will be woken by what the server tells
+(docs/decisions/011).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ...config.capsule import Capsule
 from ...limits.patterns import is_pattern, matches_any, matching
 from ...limits.rules import NO_RULES, Rules
 from ...wire.keys import Keys
-from .pattern_queues import PatternQueues
+from .offered_queue import offered_queues
 
-# How many queues of one pattern a fetch offers; more if there are more processors.
+# How many queues of one pattern, or of a long list, a fetch offers; more if there are more
+# processors.
 _WINDOW: Final = 64
 # What fetch.lua leaves unsaid.
 _EMPTY: Final = (b"empty", 0)
@@ -37,56 +39,6 @@ class QueueOffer:
     rules: Sequence[Any]
 
 
-@dataclass(slots=True)
-class OfferedQueue:
-    """One of the capsule's queues, or one of its patterns with the queues that it stands for."""
-
-    name: str
-    weight: int
-    rules: Rules
-    known: PatternQueues | None = None
-    shown: list[str] = field(default_factory=list)  # in the last offer
-
-    @property
-    def fair(self) -> bool:
-        """Whether its queues take turns."""
-        return self.known is not None and bool(self.rules.fair)
-
-    def show(self, most: int, *, turning: bool) -> list[str]:
-        """The names for the next offer."""
-        if self.known is None:
-            self.shown = [self.name]
-        elif self.rules.blocking:
-            self.shown = self.known.awake()  # one left out could not keep the others waiting
-        else:
-            self.shown = self.known.awake(most, turning=turning or self.fair)
-        return self.shown
-
-    def turn(self, taken: Mapping[str, int]) -> None:
-        """So many jobs were taken of these queues: the next offer goes on after them."""
-        assert self.known is not None
-        served = [name for name in self.shown if name in taken]
-        if served:
-            most = max(taken[name] for name in served)
-            self.known.go_on_after([name for name in served if taken[name] == most][-1])
-        elif self.shown and self.cut:
-            self.known.go_on_after(self.shown[-1])
-
-    def rest(self, until: Mapping[str, float]) -> float:
-        """Puts those of the last offer to sleep, each until its moment. Returns when the next one
-        wakes by itself. All times are monotonic; infinity: never."""
-        assert self.known is not None
-        for name in self.shown:
-            self.known.rest(name, until.get(name))
-        self.shown = [name for name in self.shown if name not in until]
-        return self.known.due
-
-    @property
-    def cut(self) -> bool:
-        """Whether it has queues awake that are not in the last offer."""
-        return self.known is not None and self.known.count() > len(self.shown)
-
-
 class QueueSelector:
     """The queues of one child. Not thread-safe: the fetch connection's."""
 
@@ -98,20 +50,17 @@ class QueueSelector:
         self._book = capsule.rules
         self._in_order = capsule.mode == "strict"
         self._window = max(_WINDOW, 2 * capsule.concurrency)
-        self._entries = [
-            OfferedQueue(
-                name, weight, capsule.rules.of(name), PatternQueues() if is_pattern(name) else None
-            )
-            for name, weight in capsule.queues
-        ]
-        self._patterns = [entry for entry in self._entries if entry.known is not None]
+        self._entries = offered_queues(capsule, self._window)
+        self._groups = [entry for entry in self._entries if entry.known is not None]
+        self._patterns = [entry for entry in self._groups if is_pattern(entry.name)]
         self._rules_of: dict[str, Rules] = {}
         self._lacking: dict[str, str] = {}  # the key that is to change, by queue
         self._last: tuple[list[list[str]], QueueOffer] | None = None
-        self._fixed = {entry.name for entry in self._entries if entry.known is None}
+        self._fixed = {name for name, _ in capsule.queues if not is_pattern(name)}
         self.names = set(self._fixed)  # of which it may take, as far as it knows
-        self.dynamic = bool(self._patterns)
-        self.stale = self.dynamic  # whether the set of queue names is to be read (again)
+        self.dynamic = bool(self._groups)  # whether offers differ
+        self.has_patterns = bool(self._patterns)
+        self.stale = self.has_patterns  # whether the set of queue names is to be read (again)
 
     # What Redis says
 
@@ -134,13 +83,13 @@ class QueueSelector:
         for raw in keys:
             key = raw.decode("utf-8", "replace")
             if key == self._keys.queues:
-                self.stale = True
+                self.stale = self.has_patterns
             else:
                 self._stir(self._keys.queue_of(key))
 
     def wake_all(self) -> None:
         """All queues may have changed."""
-        self.stale = self.dynamic
+        self.stale = self.has_patterns
         self._wake(None)
 
     def _stir(self, name: str | None) -> None:
@@ -148,7 +97,7 @@ class QueueSelector:
         self._wake(None if name is None or self._rules(name).blocking else name)
 
     def _wake(self, name: str | None) -> None:
-        for entry in self._patterns:
+        for entry in self._groups:
             entry.known.wake(name)  # type: ignore[union-attr]
 
     # What a fetch needs
@@ -187,7 +136,7 @@ class QueueSelector:
 
     def turn(self, taken: Mapping[str, int]) -> None:
         """The last offer brought so many jobs of these queues: whose turn it is next."""
-        for entry in self._patterns:
+        for entry in self._groups:
             entry.turn(taken)
 
     def judge(self, offer: QueueOffer, reasons: Sequence[Any], tracked: Container[object]) -> bool:
@@ -214,9 +163,9 @@ class QueueSelector:
                 is_tracked = False
             elif sleeps and why not in {b"held", b"busy"}:
                 resting[name] = _EVER
-        alarms = [entry.rest(resting) for entry in self._patterns]
+        alarms = [entry.rest(resting) for entry in self._groups]
         self.due = min((*dues, *alarms), default=_EVER)
-        return is_tracked and not self.stale and not any(entry.cut for entry in self._patterns)
+        return is_tracked and not self.stale and not any(entry.cut for entry in self._groups)
 
     def _key(self, why: bytes, name: str, detail: int, names: Sequence[str]) -> str:
         """What changes when that reason may be gone. Only this child frees a process limit."""
