@@ -1,0 +1,42 @@
+"""How spans and metrics are called: OpenTelemetry's conventions for messaging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+NameBy: TypeAlias = Literal["queue", "class"]
+
+SCHEMA: Final = "https://opentelemetry.io/schemas/1.27.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """``system``: the value of ``messaging.system``, and part of the names that forkq adds."""
+
+    system: str
+    name_by: NameBy
+
+    def span(self, operation: str, queue: str, job: str) -> str:
+        """A span's name: "process mail"."""
+        return f"{operation} {queue if self.name_by == 'queue' else job}"
+
+    def attributes(self, operation: str, queue: str, job: str) -> dict[str, Any]:
+        """What each span says. No argument of a job is an attribute."""
+        return {
+            "messaging.system": self.system,
+            "messaging.operation.type": operation,
+            "messaging.operation.name": operation,
+            "messaging.destination.name": queue,
+            f"messaging.{self.system}.job_class": job,
+        }
+
+
+def error_type(error: BaseException) -> str:
+    """The value of ``error.type``."""
+    kind = type(error)
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
