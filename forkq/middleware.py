@@ -2,8 +2,9 @@
 
 On the client side ``call()`` runs the inner middleware and returns the job to push; a middleware
 that returns None vetoes the push. On the server side ``call()`` runs the inner middleware and
-``perform``; an exception that leaves the chain is the job's failure. Around a whole push, bulk
-pushes too, ``call()`` returns the jid or the jids, and ``job`` is what the caller gave, unchecked.
+``perform``; an exception that leaves the chain is the job's failure. ``pushes`` is around each call
+that pushes, also one of many jobs: ``job`` is what the caller gave, unchecked, and ``call()``
+returns the jid or the jids.
 """
 
 from __future__ import annotations

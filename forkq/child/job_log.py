@@ -153,8 +153,7 @@ def _failure(run: JobRun, error: BaseException, decision: Decision) -> dict[str,
 
 
 def _outcome(decision: Decision) -> str:
-    """For error handlers: what becomes of the job. It is "discarded" if a rule of the app said so,
-    and "dropped" if it has no more attempts and is not kept as dead."""
+    """What becomes of the job, for error handlers."""
     if isinstance(decision, Retry):
         return "retried"
     if isinstance(decision, Bury):

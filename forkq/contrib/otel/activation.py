@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from opentelemetry import metrics, trace
 
-from forkq import middleware, registry
+from forkq import registry
 from forkq.contrib.flushing import flush_within
 from forkq.contrib.runs import observe
 from forkq.errors import ConfigError
@@ -39,19 +39,9 @@ def instrument(
     _check("name_by", name_by, ("queue", "class"))
     naming = Naming(system, name_by)
     tracer = trace.get_tracer("forkq", __version__, tracer_provider, SCHEMA)
-    spans = PushSpans(tracer, naming)
-    _replace(middleware.pushes, spans.around_push)
-    _replace(middleware.client, spans.carry)
+    _pushes.install(tracer, naming)
     observe(RunSpans(tracer, naming, propagation))
     _flush_at_exit(flush_timeout, tracer_provider)
-
-
-def _replace(chain: middleware.Chain, member: middleware.Middleware) -> None:
-    """Makes ``member`` the outermost, in place of that of an earlier call."""
-    for each in list(chain):
-        if isinstance(getattr(each, "__self__", None), PushSpans):
-            chain.remove(each)
-    chain.prepend(member)
 
 
 class _Flush:
@@ -67,6 +57,7 @@ class _Flush:
 
 
 _flush: Final = _Flush()
+_pushes: Final = PushSpans()
 
 
 def _flush_at_exit(timeout: float, provider: object) -> None:
