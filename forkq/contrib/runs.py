@@ -73,7 +73,8 @@ class Run:
 
 
 class RunObserver:
-    """Told of each run, in its thread. What it raises is logged, and changes nothing else."""
+    """Told of each run, in its thread. What it raises changes nothing; its first error is
+    logged."""
 
     def began(self, run: Run) -> None:
         """The job is about to run."""
@@ -90,6 +91,7 @@ def observe(observer: RunObserver) -> None:
     """``observer`` is told of each run from now on, in place of another one of its type."""
     if _perform not in middleware.server.members:
         _observers.clear()
+        _complained.clear()
         middleware.server.prepend(_perform)
         registry.around_hooks.append(_around_hook)
         registry.error_handlers.insert(0, _on_error)
@@ -109,6 +111,8 @@ def text(value: object) -> str:
 
 
 _observers: Final[list[RunObserver]] = []
+# Those whose error is logged: a collector that is away must not fill the log with each job.
+_complained: Final[set[RunObserver]] = set()
 # The run of this thread: until the next one begins, since handlers of a death come last.
 _current: Final[ContextVar[Run | None]] = ContextVar("forkq_run", default=None)
 
@@ -165,7 +169,9 @@ def _guarded(observer: RunObserver) -> Iterator[None]:
     try:
         yield
     except Exception:  # noqa: BLE001 - telemetry must not fail a job
-        _log.exception("%s failed; the job goes on", type(observer).__qualname__)
+        if observer not in _complained:
+            _complained.add(observer)
+            _log.exception("%s failed; the jobs go on", type(observer).__qualname__)
 
 
 def _around_hook() -> AbstractContextManager[object]:

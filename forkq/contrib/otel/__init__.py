@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .activation import instrument
+from .redis_gauges import observe_redis
 
-__all__ = ["instrument"]
+__all__ = ["instrument", "observe_redis"]

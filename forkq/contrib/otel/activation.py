@@ -15,6 +15,7 @@ from forkq.version import __version__
 
 from .naming import SCHEMA, NameBy, Naming
 from .push_spans import PushSpans
+from .run_measures import RunMeasures
 from .run_spans import PROPAGATIONS, Propagation, RunSpans
 
 
@@ -25,23 +26,27 @@ def instrument(
     system: str = "forkq",
     flush_timeout: float = 2.0,
     tracer_provider: trace.TracerProvider | None = None,
+    meter_provider: metrics.MeterProvider | None = None,
 ) -> None:
-    """A span for each push, and one for each run of a job. Call it where the app is imported, in
-    the processes that push, too. It starts nothing: make the providers in ``@forkq.on("startup")``.
+    """A span for each push, one for each run of a job, and metrics of both. Call it where the app
+    is imported, in the processes that push, too. It starts nothing: make the providers in
+    ``@forkq.on("startup")``.
 
     ``propagation``: how the span of a run knows that of its push: "link", "child" (both are one
     trace), or "none". ``name_by``: what follows the operation in a span's name, the "queue" or the
     "class". ``system``: the value of ``messaging.system``. ``flush_timeout``: how long a child
-    that ends waits for the collector, in seconds. Without a provider the global one counts. A
+    that ends waits for the collector, in seconds. Without a provider the global one is used. A
     second call replaces the first. Raises ConfigError.
     """
     _check("propagation", propagation, PROPAGATIONS)
     _check("name_by", name_by, ("queue", "class"))
     naming = Naming(system, name_by)
     tracer = trace.get_tracer("forkq", __version__, tracer_provider, SCHEMA)
-    _pushes.install(tracer, naming)
+    meter = metrics.get_meter("forkq", __version__, meter_provider, SCHEMA)
+    _pushes.install(tracer, meter, naming)
     observe(RunSpans(tracer, naming, propagation))
-    _flush_at_exit(flush_timeout, tracer_provider)
+    observe(RunMeasures(meter, naming))
+    _flush_at_exit(flush_timeout, tracer_provider, meter_provider)
 
 
 class _Flush:
@@ -49,20 +54,21 @@ class _Flush:
 
     def __init__(self) -> None:
         self.timeout = 0.0
-        self.providers: list[object] = []
+        self.tracers: object = None
+        self.meters: object = None
 
     def __call__(self) -> None:
-        providers = self.providers or [trace.get_tracer_provider(), metrics.get_meter_provider()]
-        flush_within(self.timeout, [each for p in providers if (each := _flush_of(p))])
+        tracers = self.tracers or trace.get_tracer_provider()
+        meters = self.meters or metrics.get_meter_provider()
+        flush_within(self.timeout, [each for p in (tracers, meters) if (each := _flush_of(p))])
 
 
 _flush: Final = _Flush()
 _pushes: Final = PushSpans()
 
 
-def _flush_at_exit(timeout: float, provider: object) -> None:
-    _flush.timeout = timeout
-    _flush.providers = [] if provider is None else [provider]
+def _flush_at_exit(timeout: float, tracers: object, meters: object) -> None:
+    _flush.timeout, _flush.tracers, _flush.meters = timeout, tracers, meters
     if _flush not in registry.handlers("exit"):
         registry.on("exit")(_flush)
 

@@ -21,14 +21,20 @@ class Naming:
         """A span's name: "process mail"."""
         return f"{operation} {queue if self.name_by == 'queue' else job}"
 
-    def attributes(self, operation: str, queue: str, job: str) -> dict[str, Any]:
+    def attributes(self, kind: str, queue: str, job: str) -> dict[str, Any]:
         """What each span says. No argument of a job is an attribute."""
         return {
-            "messaging.system": self.system,
-            "messaging.operation.type": operation,
-            "messaging.operation.name": operation,
-            "messaging.destination.name": queue,
+            **self.operation(kind, queue),
+            "messaging.operation.type": kind,
             f"messaging.{self.system}.job_class": job,
+        }
+
+    def operation(self, name: str, queue: str) -> dict[str, str]:
+        """What each metric says that OpenTelemetry's conventions name."""
+        return {
+            "messaging.system": self.system,
+            "messaging.operation.name": name,
+            "messaging.destination.name": queue,
         }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from opentelemetry import propagate
+from opentelemetry.metrics import Meter
 from opentelemetry.trace import Span, SpanKind, Tracer
 
 from forkq.contrib.carried import Carried
@@ -13,6 +14,7 @@ from forkq.contrib.runs import name_of, text
 from forkq.wire.payload import DEFAULT_QUEUE, Payload
 
 from .naming import Naming, error_type
+from .run_measures import Names
 
 
 class PushSpans:
@@ -22,10 +24,14 @@ class PushSpans:
     def __init__(self) -> None:
         self._carried = Carried("forkq_otel")
 
-    def install(self, tracer: Tracer, naming: Naming) -> None:
-        """From now on each push has a span of ``tracer``."""
+    def install(self, tracer: Tracer, meter: Meter, naming: Naming) -> None:
+        """From now on each push has a span of ``tracer``, and ``meter`` counts its jobs."""
         self._tracer = tracer
         self._naming = naming
+        self._queues = Names()
+        self._sent = meter.create_counter(
+            "messaging.client.sent.messages", "{message}", "Number of messages that were sent."
+        )
         self._carried.install(self.around_push)
 
     def around_push(self, job: Payload, call: Callable[[], Any]) -> Any:
@@ -39,7 +45,10 @@ class PushSpans:
             kind=SpanKind.PRODUCER,
             attributes=self._naming.attributes("send", queue, name),
         ) as span:
-            return self._push(span, call)
+            result = self._push(span, call)
+        count = len(result) if type(result) is list else int(result is not None)
+        self._sent.add(count, self._naming.operation("send", self._queues.bounded(queue)))
+        return result
 
     def _push(self, span: Span, call: Callable[[], Any]) -> Any:
         headers: dict[str, str] = {}
