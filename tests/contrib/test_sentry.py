@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
 import forkq
-from forkq import middleware, registry, testing
+from forkq import default_client, middleware, registry, testing
 from forkq.contrib import runs, sentry
 from forkq.contrib.sentry.monitors import slug_of
+from forkq.cron.entry import Entry
 from tests.redis.in_process_child import InProcessChild
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -261,6 +263,18 @@ def test_schedules_that_sentry_does_not_know_and_monitors_that_are_off(
     sentry.instrument(monitors=False)
     assert len(run("hourly")) == 2
     registry.periodic.clear()
+
+
+def test_a_periodic_job_of_the_file(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = Entry.make(name="reports", cron="0 5 * * 1", job={"class": "app.Report", "args": []})
+    config = SimpleNamespace(cron=(entry,))
+    monkeypatch.setattr(default_client, "server_config", lambda: config)
+    middleware.server.run({"class": "app.Report", "forkq": {"cron": "reports"}}, lambda: None)
+    assert [each["monitor_slug"] for each in sent.of("check_in")] == ["reports"] * 2
+    assert sent.of("check_in")[0]["monitor_config"] == {
+        "schedule": {"type": "crontab", "value": "0 5 * * 1"},
+        "timezone": "UTC",
+    }
 
 
 def test_slugs() -> None:
