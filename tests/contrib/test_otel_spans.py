@@ -260,6 +260,25 @@ def test_a_job_keeps_the_context_that_its_push_gave(
     assert json.loads(job.raw)["traceparent"] == RUBYS
 
 
+def test_a_push_that_waits_has_a_span_and_a_context(
+    spans: Spans, jobs: testing.RecordedJobs
+) -> None:
+    commits: list[Any] = []
+    client = forkq.Client("redis://localhost:1")
+    jid = client.push_later({"class": "app.Ping", "args": []}, commits.append)
+    [commit] = commits
+    commit()
+    [job] = jobs
+    assert attributes(spans.one("send"))["messaging.message.id"] == jid
+    assert json.loads(job.raw)["traceparent"].startswith(header(spans.one("send")))
+
+
+def test_a_push_that_a_middleware_refuses(spans: Spans, jobs: testing.RecordedJobs) -> None:
+    middleware.client.append(lambda job, call: None)
+    assert ping().perform_async() == ""
+    assert "messaging.message.id" not in attributes(spans.one("send"))
+
+
 def test_a_push_that_fails_is_an_error(spans: Spans) -> None:
     client = forkq.Client("redis://localhost:1", connect_timeout=1)
     with pytest.raises(forkq.ServerUnavailable):
@@ -286,19 +305,25 @@ def test_no_argument_is_in_a_span(spans: Spans, jobs: testing.RecordedJobs) -> N
 def test_a_real_child_reports_each_job(
     spans: Spans, pushes_here: Redis, redis_server: Server
 ) -> None:
-    """From Redis, also a job that is never performed, since the app does not have it."""
-    jid = ping().perform_async()
-    assert spans.one("send").attributes
-    carried: Any = pushes_here.lindex("queue:mail", 0)
-    assert json.loads(carried)["traceparent"].startswith(header(spans.one("send")))
+    """From Redis, also a job that is never performed, since the app does not have it: it has
+    nothing of the job that has failed in the same thread before."""
+
+    @forkq.job(name="app.Fails", queue="mail", retry=0)
+    def fails() -> None:
+        raise ValueError
+
+    jids = [ping().perform_async(), fails.perform_async(), "unknown"]
     unknown = {"class": "app.None", "args": [], "retry": 0, "queue": "mail", "jid": "unknown"}
+    pushes_here.lpush("queue:mail", json.dumps(unknown))
+    carried: Any = pushes_here.lindex("queue:mail", -1)
+    assert json.loads(carried)["traceparent"].startswith(header(spans.named("send")[0]))
     with InProcessChild(redis_server.url, queue="mail", concurrency=1):
-        pushes_here.lpush("queue:mail", json.dumps(unknown))
-        wait_until(lambda: len(spans.named("process")) == 2, what="both spans")
-    known, lost = (attributes(each) for each in spans.named("process"))
-    assert (known["messaging.message.id"], known["forkq.job.outcome"]) == (jid, "done")
-    assert (lost["messaging.message.id"], lost["forkq.job.outcome"]) == ("unknown", "dead")
-    assert lost["error.type"] == "forkq.errors.UnknownJob"
+        wait_until(lambda: len(spans.named("process")) == 3, what="the spans")
+    runs = [attributes(each) for each in spans.named("process")]
+    assert [run["messaging.message.id"] for run in runs] == jids
+    assert [run["forkq.job.outcome"] for run in runs] == ["done", "dead", "dead"]
+    errors = [None, "ValueError", "forkq.errors.UnknownJob"]
+    assert [run.get("error.type") for run in runs] == errors
 
 
 def test_an_observer_that_fails_costs_no_job(

@@ -14,7 +14,7 @@ from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
 import forkq
-from forkq import default_client, middleware, registry, testing
+from forkq import default_client, middleware, testing
 from forkq.contrib import runs, sentry
 from forkq.contrib.sentry.monitors import slug_of
 from forkq.cron.entry import Entry
@@ -91,6 +91,7 @@ def test_each_failed_attempt_is_reported_with_its_job(
     sent: Sent, jobs: testing.RecordedJobs
 ) -> None:
     jid = fails(retry=1).perform_async()
+    sentry_sdk.add_breadcrumb(message="before the job")
     jobs.drain(check=False)
     first, last = sent.of("event")
     assert first["tags"] == {
@@ -240,7 +241,6 @@ def test_periodic_jobs_check_in(sent: Sent, jobs: testing.RecordedJobs) -> None:
         "max_runtime": 2,
     }
     assert checks[1]["duration"] >= 0
-    registry.periodic.clear()
 
 
 def test_schedules_that_sentry_does_not_know_and_monitors_that_are_off(
@@ -262,7 +262,28 @@ def test_schedules_that_sentry_does_not_know_and_monitors_that_are_off(
     assert sent.of("check_in")[0]["monitor_config"]["schedule"]["value"] == "0 * * * *"
     sentry.instrument(monitors=False)
     assert len(run("hourly")) == 2
-    registry.periodic.clear()
+
+
+def test_an_interrupted_run_is_the_same_check_in_when_it_goes_on(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @forkq.every("0 3 * * *", name="nightly")
+    @forkq.job(name="app.Night")
+    def night() -> None:
+        """Never run here."""
+
+    def interrupted() -> None:
+        raise forkq.Shutdown
+
+    job = {"class": "app.Night", "jid": "a", "forkq": {"cron": "nightly"}}
+    with monkeypatch.context() as patched:
+        patched.setattr(runs, "stopping", lambda: True)
+        with pytest.raises(forkq.Shutdown):
+            middleware.server.run(job, interrupted)
+    middleware.server.run(job, lambda: None)
+    checks = sent.of("check_in")
+    assert [each["status"] for each in checks] == ["in_progress", "in_progress", "ok"]
+    assert len({each["check_in_id"] for each in checks}) == 1
 
 
 def test_a_periodic_job_of_the_file(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
