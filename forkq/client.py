@@ -1,7 +1,6 @@
 """Pushing jobs. Any process: this module and what it imports must stay light.
 
-redis-py takes longer to import than all of forkq may, so the first push imports it (transport.py,
-docs/decisions/006).
+The first push imports redis-py, which is not light (transport.py, docs/decisions/006).
 """
 
 from __future__ import annotations
@@ -104,6 +103,7 @@ class Client:
             self._rules = Rulebook()
         return self._rules
 
+    @middleware.around_push
     def push(self, job: Payload) -> str | None:
         """Pushes ``{"class": ..., "args": [...], ...}`` and returns its jid.
 
@@ -124,14 +124,15 @@ class Client:
         """
         return self.push_later(job, _on_commit)
 
+    @middleware.around_push
     def push_later(self, job: Payload, wait: Callable[[Callable[[], None]], object]) -> str | None:
         """Like ``push``, when the function is called that ``wait`` gets; ``job`` is checked now."""
         encoded = self._encoded(_with_defaults(job))
-        if encoded is None:
-            return None
-        wait(lambda: self._write([_enqueued_now(encoded)]))
-        return encoded.jid
+        if encoded is not None:
+            wait(lambda: self._write([_enqueued_now(encoded)]))
+        return encoded and encoded.jid
 
+    @middleware.around_push
     def push_bulk(self, job: Payload) -> list[str]:
         """Pushes one job per element of ``args``, a list of argument lists, in batches of 1,000.
 
@@ -167,7 +168,7 @@ class Client:
         """``job``, which has its defaults, after the client middleware; None if that vetoed it."""
         check_args(job, self._strict)
         made = _in_time(job)
-        if len(middleware.client):
+        if middleware.client.members:
             changed = middleware.client.run(made, lambda: made)
             if changed is None:
                 return None

@@ -148,6 +148,21 @@ class TimeLimit(BaseException):
         return super().__str__() or "the job has run for its timeout"
 
 
+def caused_by_shutdown(error: BaseException) -> bool:
+    """Whether ``error`` is the shutdown, or was raised because of it."""
+    seen: set[int] = set()
+    pending: list[BaseException | None] = [error]
+    while pending:
+        link = pending.pop()
+        if link is None or id(link) in seen:
+            continue
+        if isinstance(link, Shutdown):
+            return True
+        seen.add(id(link))
+        pending += [link.__cause__, link.__context__]
+    return False
+
+
 def shown(value: object) -> str:
     """``value`` for the text of an error: cut, and never an exception of its own."""
     try:

@@ -1,16 +1,21 @@
-"""Middleware: one protocol for both sides, ``(job, call) -> the result of call()``.
+"""Middleware: one protocol for all sides, ``(job, call) -> the result of call()``.
 
 On the client side ``call()`` runs the inner middleware and returns the job to push; a middleware
 that returns None vetoes the push. On the server side ``call()`` runs the inner middleware and
-``perform``; an exception that leaves the chain is the job's failure.
+``perform``; an exception that leaves the chain is the job's failure. ``pushes`` is around each call
+that pushes, also one of many jobs: ``job`` is what the caller gave, unchecked, and ``call()``
+returns the jid or the jids.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeAlias
+from functools import wraps
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from .errors import ForkqError
+
+Push = TypeVar("Push", bound="Callable[..., Any]")
 
 NextCall: TypeAlias = "Callable[[], Any]"
 
@@ -81,3 +86,16 @@ def _wrap(member: Middleware, job: dict[str, Any], call: Callable[[], Any]) -> C
 
 client = Chain()
 server = Chain()
+pushes = Chain()
+
+
+def around_push(push: Push) -> Push:
+    """Decorator of the client's methods that push: each call goes through ``pushes``."""
+
+    @wraps(push)
+    def call(client: object, job: dict[str, Any], *rest: Any, **named: Any) -> Any:
+        if not pushes.members:
+            return push(client, job, *rest, **named)
+        return pushes.run(job, lambda: push(client, job, *rest, **named))
+
+    return cast("Push", call)

@@ -166,6 +166,8 @@ def on_death(handler: Handler) -> Handler:
 
 
 def on_error(handler: Handler) -> Handler:
-    """Decorator: calls ``handler(exception, context)`` for every error a child meets."""
+    """Decorator: calls ``handler(exception, context)`` for every error a child meets. Of a failed
+    job, the context has the ``job`` and its ``outcome``: "retried", "dead", "dropped" (it had no
+    more attempts, and is not kept) or "discarded" (a hook of the app said DISCARD)."""
     error_handlers.append(handler)
     return handler

@@ -59,7 +59,9 @@ class JobLog(JobObserver):
             self._malformed(run, error)
             return
         self._log.warning("failed", **_failure(run, error, decision), exc_info=error)
-        self._call_error_handlers(error, {"context": "a job failed", "job": run.job or {}})
+        outcome = _outcome(decision)
+        context = {"context": "a job failed", "job": run.job or {}, "outcome": outcome}
+        self._call_error_handlers(error, context)
 
     def complain(self, error: BaseException, meaning: str) -> None:
         """The app's own hook or handler failed; ``meaning`` says what that changes."""
@@ -148,6 +150,15 @@ def _failure(run: JobRun, error: BaseException, decision: Decision) -> dict[str,
         **outcome,
         SENTENCE: sentence,
     }
+
+
+def _outcome(decision: Decision) -> str:
+    """What becomes of the job, for error handlers."""
+    if isinstance(decision, Retry):
+        return "retried"
+    if isinstance(decision, Bury):
+        return "dead"
+    return "dropped" if decision.job is not None else "discarded"
 
 
 def _consequence(decision: Decision) -> tuple[dict[str, Any], str]:

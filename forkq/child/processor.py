@@ -14,7 +14,14 @@ from typing import Any, Final
 
 from .. import middleware, registry
 from ..current_job import CurrentJob, begin, end
-from ..errors import InvalidJob, MalformedPayload, Shutdown, TimeLimit, Unsettled
+from ..errors import (
+    InvalidJob,
+    MalformedPayload,
+    Shutdown,
+    TimeLimit,
+    Unsettled,
+    caused_by_shutdown,
+)
 from ..process_state import stopping
 from ..registry import JobSpec
 from ..runtime.assignment import exit_job_fork, is_job_fork
@@ -22,15 +29,7 @@ from ..wire.lease import UnitOfWork
 from ..wire.marks import failure_in, is_suspect
 from ..wire.payload import Payload, loads
 from ..wire.times import now
-from .failure.retry import (
-    Bury,
-    Complain,
-    Decision,
-    Drop,
-    Retry,
-    caused_by_shutdown,
-    decide,
-)
+from .failure.retry import Bury, Complain, Decision, Drop, Retry, decide
 from .failure.settle import Settler
 from .fetch.fetch_turn import Holdings
 from .fetch.fetcher import Fetcher

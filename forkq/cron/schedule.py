@@ -127,16 +127,21 @@ class Schedule:
         return (found - _EPOCH) // _SECOND
 
     @property
+    def fields(self) -> list[str]:
+        """Five fields, or six with seconds first; those of an alias."""
+        return self._fields.split()
+
+    @property
     def _fields(self) -> str:
         return _ALIASES.get(self.expression.lower(), self.expression)
 
     @property
     def _means_times_of_day(self) -> bool:
-        minute, hour = self._fields.split()[-5:-3]
+        minute, hour = self.fields[-5:-3]
         return not minute.startswith("*") and not hour.startswith("*")
 
     def _check(self) -> None:
-        if len(self._fields.split()) not in (5, 6):
+        if len(self.fields) not in (5, 6):
             raise self._refused(
                 f"expected five fields (minute hour day month weekday), six (second first), or one "
                 f"of {', '.join(_ALIASES)}"
@@ -162,7 +167,7 @@ class Schedule:
                     )
 
     def _named_fields(self) -> list[tuple[str, str]]:
-        texts = self._fields.split()
+        texts = self.fields
         return list(zip(list(_FIELDS)[-len(texts) :], texts, strict=True))
 
     def _refused(self, why: str) -> InvalidSchedule:

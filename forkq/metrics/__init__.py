@@ -1,11 +1,6 @@
-"""What forkq tells a monitoring system, as OpenMetrics: the extra ``metrics``.
+"""What forkq tells a monitoring system, from what stands in Redis: no process has to be asked, and
+a process that restarts loses no count.
 
-``Exposition.render`` makes the text from what stands in Redis: no process has to be asked, and a
-process that restarts loses no count. ``forkq metrics`` serves it (server.py).
+``scraper.py`` reads it, ``exposition.py`` makes OpenMetrics of it (the extra ``metrics``), and
+``server.py`` serves that. ``forkq.contrib.otel`` reports the same through OpenTelemetry.
 """
-
-from __future__ import annotations
-
-from .exposition import Exposition, Page
-
-__all__ = ["Exposition", "Page"]

@@ -110,14 +110,20 @@ class _NoTimeLimits:
 
 def _call_without_loop(call: Callable[[], None]) -> None:
     """``call``, in a thread without an event loop: a job may use ``asyncio.run``."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _runs_in_loop():
         call()
         return
     helper = threading.Thread(target=call, name="forkq.testing")
     helper.start()
     helper.join()
+
+
+def _runs_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def child_log() -> FilteringBoundLogger:

@@ -167,7 +167,7 @@ def check_args(job: Payload, strict: StrictArgs) -> None:
     message = f"job {job['class']!r}: {problem}"
     if strict == "raise":
         raise InvalidJob(message)
-    warnings.warn(message, stacklevel=5)  # where Client.push was called
+    warnings.warn(message, stacklevel=6)  # where Client.push was called
 
 
 def check_shape(job: Payload) -> None:

@@ -36,7 +36,9 @@ def pushes_here(redis: Redis, redis_server: Server) -> Iterator[Redis]:
 def clean_process() -> Iterator[None]:
     """What an integration changes in this process, it changes for one test. The jobs of other tests
     are not there meanwhile: forkq looks for a forkq.toml beside their modules."""
-    jobs, members = dict(registry._jobs), list(middleware.server.members)
+    jobs, periodic = dict(registry._jobs), dict(registry.periodic)
+    chains = (middleware.server, middleware.client, middleware.pushes)
+    members = [list(chain) for chain in chains]
     registry._jobs.clear()
     deaths, errors = list(registry.death_handlers), list(registry.error_handlers)
     around = list(registry.around_hooks)
@@ -44,7 +46,10 @@ def clean_process() -> Iterator[None]:
     yield
     registry._jobs.clear()
     registry._jobs.update(jobs)
-    middleware.server.members[:] = members
+    registry.periodic.clear()
+    registry.periodic.update(periodic)
+    for chain, before in zip(chains, members, strict=True):
+        chain.members[:] = before
     for name, handlers in events.items():
         registry._events[name][:] = handlers
     registry.death_handlers[:], registry.error_handlers[:] = deaths, errors

@@ -1,5 +1,5 @@
-"""docs/logging.md reports failed jobs to Sentry: its snippet runs here as printed, against a server
-that takes what the real client sends."""
+"""docs/telemetry.md reports failed jobs to Sentry: its snippet runs here as printed, against a
+server that takes what the real client sends."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def sentry() -> Iterator[Sentry]:
 def test_a_failed_job_reaches_sentry(redis_server: Server, tree: StartTree, sentry: Sentry) -> None:
     [snippet] = [
         each.text
-        for each in snippets(ROOT / "docs" / "logging.md", "python")
+        for each in snippets(ROOT / "docs" / "telemetry.md", "python")
         if "sentry_sdk" in each.text
     ]
     env = {"SENTRY_DSN": sentry.dsn}

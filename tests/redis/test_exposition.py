@@ -28,7 +28,7 @@ HOSTILE = ('Bad"Class\\', "Two\nLines", "x" * 5000, "Esc\x1b[2J", "naïve→", "
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may stand still for seconds."""
-    monkeypatch.setattr("forkq.metrics.exposition._LONGEST", 60.0)
+    monkeypatch.setattr("forkq.metrics.scraper._LONGEST", 60.0)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from forkq.metrics.server import MetricsServer, address_of
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may stand still for seconds."""
-    monkeypatch.setattr("forkq.metrics.exposition._LONGEST", 60.0)
+    monkeypatch.setattr("forkq.metrics.scraper._LONGEST", 60.0)
     monkeypatch.setattr("forkq.cli.metrics._TIMEOUT", 30.0)
 
 
@@ -105,7 +105,7 @@ def test_the_documented_rights_are_enough_and_a_missing_one_is_told(
 def test_a_scrape_that_takes_too_long_is_given_up(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forkq.metrics.exposition._LONGEST", -1.0)
+    monkeypatch.setattr("forkq.metrics.scraper._LONGEST", -1.0)
     with exposition(redis_server.url) as found:
         assert "forkq_up 0.0" in found.render().body.decode()
         assert "too long" in found.error

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from ...errors import Crashed, InvalidJob, MalformedPayload, Shutdown
+from ...errors import Crashed, InvalidJob, MalformedPayload
 from ...registry import DISCARD, KILL, JobSpec, call_hook
 from ...wire import marks
 from ...wire.lease import UnitOfWork
@@ -60,21 +60,6 @@ class Drop:
 
 
 Decision: TypeAlias = "Retry | Bury | Drop"
-
-
-def caused_by_shutdown(error: BaseException) -> bool:
-    """Whether ``error`` is the shutdown, or was raised because of it."""
-    seen: set[int] = set()
-    pending: list[BaseException | None] = [error]
-    while pending:
-        link = pending.pop()
-        if link is None or id(link) in seen:
-            continue
-        if isinstance(link, Shutdown):
-            return True
-        seen.add(id(link))
-        pending += [link.__cause__, link.__context__]
-    return False
 
 
 def decide(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from forkq.child.failure.retry import Bury, Decision, Drop, Retry, caused_by_shutdown, decide
-from forkq.errors import Shutdown
+from forkq.child.failure.retry import Bury, Decision, Drop, Retry, decide
+from forkq.errors import Shutdown, caused_by_shutdown
 from forkq.registry import DISCARD, KILL, JobSpec
 from forkq.wire.lease import UnitOfWork
 from forkq.wire.payload import dumps

@@ -1,0 +1,40 @@
+"""What each job of a push carries in its payload: the context of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from forkq import middleware
+from forkq.wire.payload import Payload
+
+
+class Carried:
+    """The values of the push that this thread does, worked out once for all of its jobs."""
+
+    def __init__(self, name: str) -> None:
+        self._values: ContextVar[Mapping[str, Any]] = ContextVar(name)
+
+    @contextmanager
+    def during(self, values: Mapping[str, Any]) -> Iterator[None]:
+        """Each job that is pushed meanwhile carries ``values``."""
+        token = self._values.set(values)
+        try:
+            yield
+        finally:
+            self._values.reset(token)
+
+    def write(self, _job: Payload, call: Callable[[], Any]) -> Any:
+        """A client middleware. A job that has one of the keys already keeps what it has."""
+        made, values = call(), self._values.get({})
+        if type(made) is dict and values and values.keys().isdisjoint(made):
+            made.update(values)
+        return made
+
+    def install(self, around_push: middleware.Middleware) -> None:
+        """Puts ``around_push`` around each push, and ``write`` around each job of it, once."""
+        if self.write not in middleware.client.members:
+            middleware.client.prepend(self.write)
+            middleware.pushes.prepend(around_push)

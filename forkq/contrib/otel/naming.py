@@ -1,0 +1,48 @@
+"""How spans and metrics are called: OpenTelemetry's conventions for messaging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+NameBy: TypeAlias = Literal["queue", "class"]
+
+SCHEMA: Final = "https://opentelemetry.io/schemas/1.27.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """``system``: the value of ``messaging.system``, and part of the names that forkq adds."""
+
+    system: str
+    name_by: NameBy
+
+    def span(self, operation: str, queue: str, job: str) -> str:
+        """A span's name: "process mail"."""
+        return f"{operation} {queue if self.name_by == 'queue' else job}"
+
+    def attributes(self, kind: str, queue: str, job: str) -> dict[str, Any]:
+        """What each span says. No argument of a job is an attribute."""
+        return {
+            **self.operation(kind, queue),
+            "messaging.operation.type": kind,
+            f"messaging.{self.system}.job_class": job,
+        }
+
+    def operation(self, name: str, queue: str) -> dict[str, str]:
+        """What each metric says that OpenTelemetry's conventions name."""
+        return {
+            "messaging.system": self.system,
+            "messaging.operation.name": name,
+            "messaging.destination.name": queue,
+        }
+
+
+def error_type(error: BaseException) -> str:
+    """The value of ``error.type``."""
+    kind = type(error)
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )

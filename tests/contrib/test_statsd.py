@@ -1,0 +1,108 @@
+"""What the real clients send: UDP packets to a socket of the test."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from datadog.dogstatsd.base import DogStatsd
+from statsd import StatsClient  # type: ignore[import-untyped]
+
+import forkq
+from forkq import middleware, registry, testing
+from forkq.contrib import runs, statsd
+
+pytestmark = pytest.mark.usefixtures("clean_process")
+
+
+@pytest.fixture
+def receiver() -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(20)
+        yield receiver
+
+
+def lines(receiver: socket.socket, count: int) -> list[str]:
+    """So many lines, without the figures of times."""
+    found: list[str] = []
+    while len(found) < count:
+        found += receiver.recv(65536).decode().splitlines()
+    return [re.sub(r":[\d.]+\|ms", ":N|ms", line) for line in found]
+
+
+def run_three() -> None:
+    """One job that is done, one that fails twice, and one whose failure has a rule."""
+
+    @forkq.job(name="app.Ping", queue="e-mail: a|b")
+    def ping() -> None:
+        """Does nothing."""
+
+    @forkq.job(name="app.Fails", retry=1)
+    def fails() -> None:
+        raise ValueError
+
+    @forkq.job(name="app.Gone", retry_in=lambda count, error, job: forkq.DISCARD)
+    def gone() -> None:
+        raise LookupError
+
+    with testing.fake() as jobs:
+        for job in (ping, fails, gone):
+            job.perform_async()
+            jobs.drain(check=False)
+
+
+def test_statsd(receiver: socket.socket) -> None:
+    client = StatsClient("127.0.0.1", receiver.getsockname()[1])
+    statsd.report(client)
+    run_three()
+    client.close()
+    assert lines(receiver, 9) == [
+        "forkq.jobs.app_Ping.done:1|c",
+        "forkq.job.run.app_Ping:N|ms",
+        "forkq.job.wait.e-mail_a_b:N|ms",
+        "forkq.jobs.app_Fails.retried:1|c",
+        "forkq.job.wait.default:N|ms",
+        "forkq.jobs.app_Fails.dead:1|c",
+        "forkq.job.wait.default:N|ms",
+        "forkq.jobs.app_Gone.dropped:1|c",
+        "forkq.job.wait.default:N|ms",
+    ]
+
+
+def test_datadog(receiver: socket.socket) -> None:
+    client = DogStatsd(host="127.0.0.1", port=receiver.getsockname()[1], disable_telemetry=True)
+    statsd.report(client, prefix="shop")
+    run_three()
+    for handler in registry.handlers("exit"):
+        handler()  # a client that buffers sends the rest
+    client.stop()
+    assert lines(receiver, 9)[:4] == [
+        "shop.jobs:1|c|#class:app.Ping,outcome:done",
+        "shop.job.run:N|ms|#class:app.Ping",
+        "shop.job.wait:N|ms|#queue:e-mail_a_b",
+        "shop.jobs:1|c|#class:app.Fails,outcome:retried",
+    ]
+
+
+def test_what_is_not_counted(receiver: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted job runs again; a class that the app does not have could be any."""
+
+    @forkq.job(name="app.Ping")
+    def ping() -> None:
+        """Never run here."""
+
+    def interrupted() -> None:
+        raise forkq.Shutdown
+
+    with closing(StatsClient("127.0.0.1", receiver.getsockname()[1])) as client:
+        statsd.report(client)
+        middleware.server.run({"class": "app.None"}, lambda: None)
+        monkeypatch.setattr(runs, "stopping", lambda: True)
+        with pytest.raises(forkq.Shutdown):
+            middleware.server.run({"class": "app.Ping"}, interrupted)
+        client.incr("the.end")
+    assert lines(receiver, 1) == ["the.end:1|c"]
