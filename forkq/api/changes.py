@@ -53,36 +53,38 @@ class Kept(NamedTuple):
 DELETED: Final = Change(_NOWHERE)
 
 
-def enqueued(job: Payload) -> Change:
-    """To its queue, as if it were due."""
+def enqueued(job: Payload, moment: float) -> Change:
+    """To its queue at ``moment`` (epoch seconds), as if it were due."""
     bare = {key: value for key, value in job.items() if key != "at"}
     queue = queue_of(job)
-    return Change(_FIRST_QUEUE, dumps({**bare, "queue": queue, "enqueued_at": now()}), queue)
+    return Change(_FIRST_QUEUE, dumps({**bare, "queue": queue, "enqueued_at": moment}), queue)
 
 
-def retried(job: Payload, *, fresh: bool) -> Change:
+def retried(job: Payload, moment: float, *, fresh: bool) -> Change:
     """To its queue, so that the run does not count, or with all its retries."""
     count = job.get("retry_count")
     if fresh:
         job = {key: value for key, value in job.items() if key not in _FAILURE}
     elif type(count) is int:
         job = {**job, "retry_count": max(0, count - 1)}
-    return enqueued(job)
+    return enqueued(job, moment)
 
 
-def killed(raw: bytes, queue: str, malformed: str) -> Change:
+def killed(raw: bytes, queue: str, malformed: str, moment: float) -> Change:
     """To the dead set."""
     error = MalformedPayload(malformed)
     payload = wrap_malformed(raw, queue or DEFAULT_QUEUE, error) if malformed else raw
-    return Change(_DEAD, payload, score=now())
+    return Change(_DEAD, payload, score=moment)
 
 
-def moved(job: Payload, location: Location, queue: str) -> Change:
+def moved(job: Payload, location: Location, queue: str, moment: float) -> Change:
     """To another queue: now, or when it is due."""
     job = {**job, "queue": queue}
     if "retry_queue" in job:
         job["retry_queue"] = queue
-    return Change(_BACK, dumps(job)) if location in ("scheduled", "retrying") else enqueued(job)
+    if location in ("scheduled", "retrying"):
+        return Change(_BACK, dumps(job))
+    return enqueued(job, moment)
 
 
 def edited(job: Payload, args: Sequence[Any]) -> Change:
