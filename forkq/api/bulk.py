@@ -132,4 +132,4 @@ def delete(entry: JobEntry, moment: float) -> Change:
 
 def kill(entry: JobEntry, moment: float) -> Change:
     """Moves the job to the dead set."""
-    return killed(entry.raw, entry.queue, entry.malformed, moment)
+    return killed(entry.raw, entry.job, entry.queue, entry.malformed, moment)

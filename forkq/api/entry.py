@@ -182,7 +182,7 @@ class JobEntry:
     def kill(self) -> bool:
         """Moves it to the dead set, which is trimmed as at each death. A job that is no job is
         moved in the form that the dead set has for those."""
-        return self._do(changes.killed(self.raw, self.queue, self.malformed, now()))
+        return self._do(changes.killed(self.raw, self.job, self.queue, self.malformed, now()))
 
     def delete(self) -> bool:
         """Deletes it. To be able to put it back, use ``delete_all(Filter(keys=...), undo=True)`` of

@@ -14,7 +14,8 @@ import forkq
 from forkq import api
 from forkq.api import DeadSet, Filter, JobSet, Queue, RetrySet, ScheduledSet
 from forkq.cli import bulk, progress
-from forkq.errors import ServerUnavailable
+from forkq.errors import ForkqError, ServerUnavailable
+from forkq.wire.payload import dumps
 from tests.redis.proxy import Proxy
 from tests.redis.shell import Shell
 
@@ -153,3 +154,33 @@ def test_a_command_that_loses_redis_says_what_it_did_and_how_to_undo_it(
     assert DeadSet().size + Queue("mail").size + Queue("pay").size == 1900
     assert shell(f"{place} retry --all --redis redis://127.0.0.1:1") != 0
     assert "cut short" not in shell.err
+
+
+# Payloads without a jid, which other programs push
+
+
+@pytest.mark.parametrize("place", ["schedule", "retry"])
+def test_jobs_without_a_jid_stay_as_many_as_they_are(place: str, redis: Redis) -> None:
+    """Two members of a set that differ in the queue alone would become one."""
+    bare = [json.dumps({"class": "Mail", "args": [], "queue": name}) for name in "abc"]
+    redis.zadd(place, dict.fromkeys(bare, 5e9))
+    jobs = {"schedule": ScheduledSet, "retry": RetrySet}[place]()
+    assert jobs.move_all("d").done == 3
+    assert len({entry.jid for entry in jobs}) == 3
+    assert {(entry.queue, len(entry.jid)) for entry in jobs} == {("d", 24)}
+
+
+@pytest.mark.parametrize("raw", ['{"class":"Mail","args":[]}', "[1]"])
+def test_equal_queued_payloads_stay_as_many_in_the_dead_set(raw: str, redis: Redis) -> None:
+    redis.lpush("queue:mail", *[raw] * 3)
+    assert (Queue("mail").kill_all().done, DeadSet().size) == (3, 3)
+
+
+def test_a_change_that_would_meet_another_member_is_refused(redis: Redis) -> None:
+    for number in (1, 2):  # as they are written when they are edited
+        redis.zadd("schedule", {dumps({"class": "A", "args": [number], "jid": "a"}): number})
+    first, _ = ScheduledSet()
+    assert first.job["args"] == [1]
+    with pytest.raises(ForkqError, match="very same job"):
+        first.edit(args=[2])
+    assert [entry.job["args"] for entry in ScheduledSet()] == [[1], [2]]
