@@ -69,7 +69,8 @@ class JobEntry:
     @property
     def args(self) -> list[Any]:
         """The arguments, with "***" for each that is secret: all of them if the job has ``secret``
-        set, else each value in an object under a key such as "password". Those of an ActiveJob are
+        set; else each value in an object under a key such as "password", and, if the job is defined
+        in this process, each argument for a parameter of such a name. Those of an ActiveJob are
         the arguments of the wrapped job. A payload that is no job has its text as only argument."""
         if self.malformed:
             return [self.raw.decode("utf-8", "replace")]
