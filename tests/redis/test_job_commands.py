@@ -283,11 +283,13 @@ def test_queues_say_why_they_wait(redis: Redis, shell: Shell) -> None:
 
 def beat(redis: Redis) -> None:
     info = {"hostname": "web1", "pid": 17, "tag": "shop", "concurrency": 2, "queues": ["mail"],
-            "started_at": 1700000000.5, "labels": [], "version": "forkq 1"}  # fmt: skip
+            "started_at": 1700000000.5, "labels": [], "version": "forkq 1",
+            "master": 9}  # fmt: skip
     redis.sadd("processes", WHO)
     fields: dict[Any, Any] = {
         "info": json.dumps(info),
         "busy": 0,
+        "rss": 40 << 10,
         "beat": time.time(),
         "quiet": "false",
     }
@@ -298,7 +300,11 @@ def beat(redis: Redis) -> None:
 def test_processes_take_orders(redis: Redis, shell: Shell) -> None:
     assert (shell("processes"), shell.out) == (0, "no process runs jobs on this Redis\n")
     beat(redis)
-    assert (shell("processes"), "web1" in shell.out) == (0, True)
+    assert shell("processes") == 0
+    titles, row = shell.out.splitlines()
+    assert titles.split()[2:5] == ["TREE", "BUSY", "RSS"]
+    assert row.split()[:7] == ["web1", "17", "shop", "9", "0", "of", "2"]
+    assert row.split()[7] == "40MB"
     assert (shell("processes --json"), json.loads(shell.out)["pid"]) == (0, 17)
     assert (shell("processes show web1:17"), f"identity    {WHO}" in shell.out) == (0, True)
     assert shell("processes quiet web1") == 0
