@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from forkq import api
-from forkq.cli import bulk, progress
+from forkq.cli import bulk, job_group, progress
 from tests.redis.shell import Shell
 from tests.support.server import Server
 
@@ -110,8 +110,8 @@ def test_show_masks_secrets_and_a_list_has_no_arguments(redis: Redis, shell: She
 def test_find_shows_error_message_and_attempts(redis: Redis, shell: Shell) -> None:
     fill(redis, "a")
     assert shell("find a") == 0
-    assert "error_message  no such box" in shell.out
-    assert "attempts       3" in shell.out
+    assert "error_message   no such box" in shell.out
+    assert "attempts        3" in shell.out
 
 
 # Acting
@@ -184,12 +184,36 @@ def test_a_dry_run_changes_nothing(redis: Redis, shell: Shell) -> None:
 
 
 def test_clear(redis: Redis, shell: Shell) -> None:
-    assert (shell("dead clear"), shell.err) == (1, "there is no dead job\n")
+    assert (shell("dead clear"), shell.err) == (1, "there is no dead job: nothing to do\n")
     fill(redis, "a", "b")
-    assert (shell("dead clear --yes"), shell.out) == (0, "2 dead jobs deleted\n")
-    push(redis, "mail", "a")
-    assert (shell("queues clear mail --yes"), shell.out) == (0, '1 "mail" job deleted\n')
+    push(redis, "mail", "c")
+    undo = []
+    for command, said in {
+        "dead clear": "2 dead jobs deleted",
+        "queues clear mail": '1 "mail" job deleted',
+    }.items():
+        assert shell(f"{command} --yes") == 0
+        deleted, back = shell.out.splitlines()
+        assert deleted == said
+        undo.append(back.removeprefix("to put back within ten minutes: forkq "))
     assert (inside(redis), queued(redis)) == ([], [])
+    assert [shell(line) for line in undo] == [0, 0]
+    assert (inside(redis), queued(redis)) == (["a", "b"], ["c"])
+
+
+@pytest.mark.parametrize("command", ["dead clear", "queues clear mail"])
+def test_more_than_redis_should_keep_is_cleared_for_good(
+    command: str, redis: Redis, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_group, "MOST_TO_KEEP", 2)
+    fill(redis, "a", "b", "c")
+    push(redis, "mail", "a", "b", "c")
+    assert (shell(f"{command} --yes"), "undo" in shell.out) == (0, False)
+    assert shell.out.startswith("3 ")
+    assert redis.keys("forkq:undo:*") == []
+    push(redis, "mail", "a", "b", "c")
+    fill(redis, "a", "b", "c")
+    assert (shell(f"{command} --yes --json"), json.loads(shell.out)) == (0, {"done": 3})
 
 
 def test_without_a_terminal_nothing_is_asked(redis: Redis, shell: Shell) -> None:
