@@ -65,7 +65,7 @@ def as_object(entry: JobEntry) -> dict[str, Any]:
         "queue": entry.queue,
         "owner": entry.owner,
         **{name: getattr(entry, name) for name in _STAMPS},
-        "at": entry.since if entry.location == "dead" else entry.at,
+        "at": entry.score or None,
         "attempts": _attempts(entry),
         "retry_count": entry.retry_count,
         "error_class": entry.error_class,
