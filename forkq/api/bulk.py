@@ -16,9 +16,10 @@ from .outcome import OnProgress, Outcome
 from .pages import Pages
 from .query import server_now
 
-# Removing from the middle of a list, Redis reads all entries from the end on: so many at most in
-# one step.
-_MOST_READ: Final = 20_000
+# Removing from the middle of a list, Redis walks from the end to each entry, over some of them at
+# a time: the deeper, the fewer in one step.
+_MOST_READ: Final = 2_000_000
+_FEWEST: Final = 20
 
 # What to do with a job, at that epoch second. Raises MalformedPayload or InvalidJob if that cannot
 # be done with it.
@@ -98,10 +99,11 @@ class _Action:
         self.outcome = replace(self.outcome, undo=self._token)
         kept = Kept(self._token, self._steps) if self._token else None
         self._steps += 1
-        results = apply(self._pages.location, self._pages.queue, made, kept)
+        pages = self._pages
+        results = apply(pages.location, pages.queue, made, kept, pages.near)
         self._count(results)
         pairs = zip(made, results, strict=True)
-        self._pages.removed({raw for (raw, _), result in pairs if result == DONE})
+        pages.removed({raw for (raw, _), result in pairs if result == DONE})
 
     def _decided(self, entry: JobEntry, moment: float) -> Change | None:
         try:
@@ -120,7 +122,7 @@ class _Action:
 
 def _parts(pages: Pages, entries: list[JobEntry]) -> Iterator[list[JobEntry]]:
     """The entries in steps that do not delay the server's other clients."""
-    size = max(1, _MOST_READ // (pages.depth + 1))
+    size = max(_FEWEST, _MOST_READ // (pages.depth + 1))
     for start in range(0, len(entries), size):
         yield entries[start : start + size]
 

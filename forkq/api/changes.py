@@ -120,9 +120,11 @@ def apply(
     queue: str,
     changes: Sequence[tuple[bytes, Change]],
     kept: Kept | None = None,
+    near: tuple[int, int] = (0, 0),
 ) -> list[int]:
     """Makes the changes to these members of a set, or of ``queue``, in one step. Returns DONE, GONE
-    or REFUSED for each. With ``kept``, what is deleted is kept there."""
+    or REFUSED for each. With ``kept``, what is deleted is kept there. ``near``: where the members
+    of a queue were seen last: how many jobs came before them, and among how many they are."""
     numbers: dict[str, int] = {}
     arguments: list[Any] = []
     for raw, change in changes:
@@ -135,7 +137,8 @@ def apply(
     most, days = default().dead_bounds
     kept_for, lists = (UNDO_FOR, kept.number + 1) if kept else (0, 0)
     kind = "list" if location == "queued" else "set"
-    fixed = (kind, now() - days * _DAY, most, kept_for, f"{location} {queue}".strip(), lists)
+    place = f"{location} {queue}".strip()
+    fixed = (kind, now() - days * _DAY, most, kept_for, place, lists, *near)
     with default().connection() as connection:
         return list(connection.script(JOBS_MOVE, names, (*fixed, *arguments)))
 

@@ -34,6 +34,10 @@ class Pages(Protocol):
     def depth(self) -> int:
         """How many entries Redis reads to find one of the last page."""
 
+    @property
+    def near(self) -> tuple[int, int]:
+        """How many entries are between the end of a list and the last page, and how many it has."""
+
     def end_at_last(self) -> int:
         """From now on the end is behind the entry that is the last one now, whatever comes
         meanwhile. Returns how many entries there are."""
@@ -66,6 +70,11 @@ class SetPages:
     def depth(self) -> int:
         """A set finds each member by itself."""
         return 0
+
+    @property
+    def near(self) -> tuple[int, int]:
+        """As ``depth``."""
+        return 0, 0
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
@@ -108,6 +117,11 @@ class SelectedPages:
         """As in ``SetPages``."""
         return 0
 
+    @property
+    def near(self) -> tuple[int, int]:
+        """As in ``SetPages``."""
+        return 0, 0
+
     def end_at_last(self) -> int:
         """They were selected before, so none comes."""
         return self._count
@@ -145,6 +159,11 @@ class ListPages:
     def depth(self) -> int:
         """All from the end on."""
         return self._read
+
+    @property
+    def near(self) -> tuple[int, int]:
+        """Of the last page, without those of it that were removed."""
+        return self._before[0], len(self._page)
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""

@@ -18,6 +18,7 @@ from forkq.errors import ForkqError, ServerUnavailable
 from forkq.wire.payload import dumps
 from tests.redis.proxy import Proxy
 from tests.redis.shell import Shell
+from tests.support.server import Server
 
 pytestmark = pytest.mark.usefixtures("client")
 MANY = 100_000  # an action without an end would go on to here
@@ -184,3 +185,12 @@ def test_a_change_that_would_meet_another_member_is_refused(redis: Redis) -> Non
     with pytest.raises(ForkqError, match="very same job"):
         first.edit(args=[2])
     assert [entry.job["args"] for entry in ScheduledSet()] == [[1], [2]]
+
+
+def test_on_a_full_server_queued_jobs_can_be_deleted(own_server: Server) -> None:
+    with closing(forkq.configure(own_server.url, environ={})):
+        own_server.client().lpush("queue:mail", *map(job, range(500)))
+        own_server.cli("CONFIG", "SET", "maxmemory", 1)
+        outcome = Queue("mail").delete_all(Filter(match='1"'))
+        assert (outcome.done, Queue("mail").size) == (50, 450)
+        own_server.close_clients()
