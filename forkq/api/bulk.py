@@ -13,12 +13,14 @@ from .changes import DELETED, DONE, GONE, REFUSED, Change, Kept, apply, killed
 from .entry import JobEntry
 from .filters import Filter
 from .outcome import OnProgress, Outcome
-from .pages import Pages
+from .pages import ListPages, Pages
 from .query import server_now
 
-# Removing from the middle of a list, Redis walks from the end to each entry, over some of them at
-# a time: the deeper, the fewer in one step.
-_MOST_READ: Final = 2_000_000
+# Removing from the middle of a list, Redis reads all entries from the end on: so many at most in
+# one step. Entries whose places are known are removed together: Redis reads once, and walks from
+# the end to each, over many entries at a time.
+_MOST_READ: Final = 20_000
+_MOST_WALKED: Final = 2_000_000
 _FEWEST: Final = 20
 
 # What to do with a job, at that epoch second. Raises MalformedPayload or InvalidJob if that cannot
@@ -100,7 +102,8 @@ class _Action:
         kept = Kept(self._token, self._steps) if self._token else None
         self._steps += 1
         pages = self._pages
-        results = apply(pages.location, pages.queue, made, kept, pages.near)
+        near = pages.near if isinstance(pages, ListPages) else (0, 0)
+        results = apply(pages.location, pages.queue, made, kept, near)
         self._count(results)
         pairs = zip(made, results, strict=True)
         pages.removed({raw for (raw, _), result in pairs if result == DONE})
@@ -122,7 +125,10 @@ class _Action:
 
 def _parts(pages: Pages, entries: list[JobEntry]) -> Iterator[list[JobEntry]]:
     """The entries in steps that do not delay the server's other clients."""
-    size = max(_FEWEST, _MOST_READ // (pages.depth + 1))
+    if isinstance(pages, ListPages):
+        size = max(_FEWEST, _MOST_WALKED // (pages.depth + 1))
+    else:
+        size = max(1, _MOST_READ // (pages.depth + 1))
     for start in range(0, len(entries), size):
         yield entries[start : start + size]
 

@@ -34,10 +34,6 @@ class Pages(Protocol):
     def depth(self) -> int:
         """How many entries Redis reads to find one of the last page."""
 
-    @property
-    def near(self) -> tuple[int, int]:
-        """How many entries are between the end of a list and the last page, and how many it has."""
-
     def end_at_last(self) -> int:
         """From now on the end is behind the entry that is the last one now, whatever comes
         meanwhile. Returns how many entries there are."""
@@ -70,11 +66,6 @@ class SetPages:
     def depth(self) -> int:
         """A set finds each member by itself."""
         return 0
-
-    @property
-    def near(self) -> tuple[int, int]:
-        """As ``depth``."""
-        return 0, 0
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
@@ -117,11 +108,6 @@ class SelectedPages:
         """As in ``SetPages``."""
         return 0
 
-    @property
-    def near(self) -> tuple[int, int]:
-        """As in ``SetPages``."""
-        return 0, 0
-
     def end_at_last(self) -> int:
         """They were selected before, so none comes."""
         return self._count
@@ -162,7 +148,8 @@ class ListPages:
 
     @property
     def near(self) -> tuple[int, int]:
-        """Of the last page, without those of it that were removed."""
+        """How many entries are between the end of the list and the last page, and how many of that
+        page are left."""
         return self._before[0], len(self._page)
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
