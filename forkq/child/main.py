@@ -271,7 +271,8 @@ class Child:
         often enough for the master to know that this loop runs."""
         busy = self._manager.busy
         counts, redis_at = self._manager.counts(), self._heartbeat.redis_at
-        beat = Beat(busy, self._state, *counts, redis_at, self._asked_at)
+        lost = self._heartbeat.redis_lost
+        beat = Beat(busy, self._state, *counts, redis_at, self._asked_at, lost)
         if beat == self._last_beat and time.monotonic() < self._next_beat:
             return
         if not send(self._assignment.report, beat):

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import islice
 from typing import Any, Final
 
 import click
 
-from ..api import JobEntry
-from ..wire.printable import cut, printable, shown_name
+from ..api import JobEntry, WorkSet
+from ..wire.lease import Progress
+from ..wire.marks import KEY, is_suspect
+from ..wire.printable import cut, printable, shown_name, signal_name
+from ..wire.times import seconds
 from .output import as_json, as_json_line, echo, echo_table, facts, relative_time, timestamp
 
 # How many jobs a table has, unless --limit says another number.
 _ROWS: Final = 50
 _LONGEST: Final = 300
-_TIMES: Final = ("at", "since", "created_at", "enqueued_at", "failed_at", "last_failed_at")
+_STAMPS: Final = ("at", "since", "created_at", "enqueued_at", "failed_at", "last_failed_at")
+_TIMES: Final = (*_STAMPS, "running_since")
 _WHEN: Final = {"scheduled": "DUE", "retrying": "NEXT TRY", "dead": "DIED", "queued": "QUEUED"}
 
 
@@ -41,13 +46,14 @@ def print_jobs(
     return len(rows)
 
 
-def print_job(entry: JobEntry, *, wants_json: bool) -> None:
+def print_job(entry: JobEntry, *, wants_json: bool, with_args: bool) -> None:
     """All that is known of one job. Its arguments are masked where they are secret."""
+    known = {**as_object(entry), **_marks(entry.job.get(KEY)), **_run_of(entry)}
     if wants_json:
-        more = {"args": entry.args, "backtrace": entry.backtrace}
-        click.echo(as_json({**as_object(entry), **more}))
+        args = {"args": entry.args} if with_args else {}
+        click.echo(as_json({**known, **args, "backtrace": entry.backtrace}))
         return
-    echo(facts(_facts(entry)))
+    echo(facts(_rows(entry, known, with_args=with_args)))
 
 
 def as_object(entry: JobEntry) -> dict[str, Any]:
@@ -57,8 +63,11 @@ def as_object(entry: JobEntry) -> dict[str, Any]:
         "job": entry.name,
         "location": entry.location,
         "queue": entry.queue,
-        **{name: getattr(entry, name) for name in _TIMES},
+        "owner": entry.owner,
+        **{name: getattr(entry, name) for name in _STAMPS},
+        "at": entry.score or None,
         "attempts": _attempts(entry),
+        "retry_count": entry.retry_count,
         "error_class": entry.error_class,
         "error_message": entry.error_message,
         "tags": list(entry.tags),
@@ -96,27 +105,77 @@ def _error(entry: JobEntry) -> str:
     return cut(f"{entry.error_class}: {message}" if message else entry.error_class, 80)
 
 
-def _facts(entry: JobEntry) -> Iterator[tuple[str, str]]:
-    for name, value in as_object(entry).items():
-        if name not in ("error_message", "key", "tags"):
+def progress_text(progress: Progress | None) -> str:
+    """Such as "120/1000 12% pages"."""
+    if progress is None:
+        return "-"
+    if not progress.total:
+        return f"{progress.done:g} {progress.note}".strip()
+    share = f"{progress.done / progress.total:.0%}"
+    return f"{progress.done:g}/{progress.total:g} {share} {progress.note}".strip()
+
+
+def _marks(marks: Any) -> dict[str, Any]:
+    """Whether the job runs alone, and how its processes died."""
+    if type(marks) is not dict:
+        return {}
+    alone = {"runs_alone": True} if is_suspect(marks) else {}
+    found = marks.get("crashes")
+    crashes = (
+        [_plain(crash) for crash in found if type(crash) is dict] if type(found) is list else []
+    )
+    return {**alone, **({"crashes": crashes} if crashes else {})}
+
+
+def _plain(crash: dict[str, Any]) -> dict[str, Any]:
+    """What forkq writes into a crash record, of what stands there."""
+    known = ("at", "signal", "exit", "rss", "jobs", "host", "reason", "uptime", "stack", "alone")
+    return {key: crash[key] for key in known if isinstance(crash.get(key), str | int | float)}
+
+
+def _run_of(entry: JobEntry) -> dict[str, Any]:
+    """When a running job began, and its progress, as of the last heartbeat of its process."""
+    job = WorkSet().find(entry.jid) if entry.location == "running" else None
+    if job is None:
+        return {}  # it does not run, or it began after the last heartbeat
+    progress = {} if job.progress is None else {"progress": asdict(job.progress)}
+    return {"running_since": job.started_at, **progress}
+
+
+def _rows(entry: JobEntry, known: dict[str, Any], *, with_args: bool) -> Iterator[tuple[str, str]]:
+    """Name and value. Each crash has a row, and so has each line of its stack."""
+    for name, value in known.items():
+        if name not in ("error_message", "key", "tags", "crashes"):
             yield name, _shown(name, value)
     if entry.error_message:
         yield "error_message", printable(cut(entry.error_message, _LONGEST))
     for line in entry.backtrace:
         yield "", shown_name(line)
-    yield "args", printable(cut(json.dumps(entry.args, ensure_ascii=False), _LONGEST))
-    yield from _life(entry)
-
-
-def _life(entry: JobEntry) -> Iterator[tuple[str, str]]:
-    for crash in entry.crashes:
-        yield "crash", shown_name(f"{crash.why}{f', on {crash.host}' if crash.host else ''}")
+    if with_args:
+        yield "args", printable(cut(json.dumps(entry.args, ensure_ascii=False), _LONGEST))
+    for crash in known.get("crashes", ()):
+        yield "crash", shown_name(_crash(crash))
+        for line in str(crash.get("stack", "")).splitlines():
+            yield "", shown_name(line)
     for event in entry.events:
         what = f"{event.what} {event.detail}".strip()
         yield "event", shown_name(f"{timestamp(event.at)} {what}")
 
 
+def _crash(crash: Mapping[str, Any]) -> str:
+    at = crash.get("at")
+    when = timestamp(seconds(at)) if isinstance(at, int | float) else "?"
+    number = crash.get("signal")
+    code = signal_name(number) if number else f"exit code {crash.get('exit')}"
+    peak = f", peak {rss / 1024:.0f} MB" if isinstance(rss := crash.get("rss"), int) else ""
+    jobs = "alone" if crash.get("alone") else f"with {crash.get('jobs')} jobs in progress"
+    return f"{when} {crash.get('reason') or code}{peak}, {jobs}, on {crash.get('host')}"
+
+
 def _shown(name: str, value: Any) -> str:
+    if name == "progress":
+        progress = Progress(**value)
+        return f"{progress_text(progress)} ({relative_time(progress.at)})"
     if name in _TIMES:
         return f"{timestamp(value)} ({relative_time(value)})"
     return shown_name(value)

@@ -9,19 +9,22 @@ from typing import Any, Final, Protocol
 
 import click
 
-from ..api import Filter, JobEntry
+from ..api import Filter, JobEntry, Outcome
 from ..default_client import use
 from ..wire.printable import shown_name
 from .bulk import Action, How, acts, perform
 from .completion import complete_queues
 from .job_facts import print_job, print_jobs
 from .options import configuration, finds_redis, json_option
-from .output import echo, plural
+from .output import as_json_line, echo
 from .question import confirmed
 from .queues import warn_of_unknown_queues
 from .selection import filters, limit_option, take_filter
 
 EVERY: Final = Filter()
+# So many jobs are kept for ``forkq undo`` when all are deleted.
+MOST_TO_KEEP: Final = 100_000
+CAN_BE_UNDONE: Final = "Up to 100,000 can be put back with `forkq undo` for a while."
 _WHICH: Final = "which jobs? Give jids, a filter such as --class or --older-than, or --all"
 
 
@@ -127,7 +130,7 @@ def _show_command(place: Place) -> click.Command:
         entry = place.jobs().find(jid)
         if entry is None:
             return _missing(place, jid)
-        print_job(entry, wants_json=wants_json)
+        print_job(entry, wants_json=wants_json, with_args=True)
         return 0
 
     return show
@@ -208,34 +211,57 @@ class Clearable(Protocol):
         ...
 
     def clear(self) -> int:
-        """Deletes them."""
+        """Deletes them at once, for good."""
+        ...
+
+    def delete_all(self, where: Filter = ..., *, undo: bool = ...) -> Outcome:
+        """Deletes them in batches."""
         ...
 
 
-def clear_command(one: str, jobs: Callable[[], Clearable]) -> click.Command:
-    """``clear``: deletes all at once, for good."""
+_CLEARS: Final = (
+    click.option("--dry-run", is_flag=True, help="Only count them."),
+    click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+    json_option,
+    finds_redis,
+)
 
-    @click.command("clear", help=f"Delete every {one} at once. This cannot be undone.")
-    @click.option("--dry-run", is_flag=True, help="Only count them.")
-    @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-    @finds_redis
-    def clear(dry_run: bool, yes: bool, **flags: Any) -> int:
+
+def clears(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of a command that clears."""
+    for option in reversed(_CLEARS):
+        command = option(command)
+    return command
+
+
+def clear_command(one: str, jobs: Callable[[], Clearable]) -> click.Command:
+    """``clear``: deletes all."""
+
+    @click.command("clear", help=f"Delete every {one}. {CAN_BE_UNDONE}")
+    @clears
+    def clear(dry_run: bool, yes: bool, wants_json: bool, **flags: Any) -> int:
         use(configuration(**flags))
-        return cleared(one, jobs(), dry_run=dry_run, yes=yes)
+        return cleared(one, jobs(), How(dry_run, yes, wants_json=wants_json))
 
     return clear
 
 
-def cleared(one: str, jobs: Clearable, *, dry_run: bool, yes: bool) -> int:
-    """Clears after a question. Returns the exit code."""
+def cleared(one: str, jobs: Clearable, how: How) -> int:
+    """Clears after a question. Returns the exit code. Redis keeps what can be put back, so many
+    jobs are deleted for good, and at once."""
     count = jobs.size
+    action = Action("clear", "deleted", one, partial(jobs.delete_all, undo=True))
     if not count:
-        echo(f"there is no {one}", err=True)
+        echo(f"there is no {one}: nothing to do", err=True)
         return 1
-    if dry_run:
-        echo(f"{plural(count, one)} would be deleted")
-        return 0
-    if not (yes or confirmed("clear", f"Delete {plural(count, one)}? This cannot be undone")):
+    keeps = count <= MOST_TO_KEEP
+    if how.dry_run or (keeps and how.yes):
+        return perform(action, EVERY, how)
+    warning = "?" if keeps else "? This cannot be undone"
+    if not (how.yes or confirmed("clear", f"Delete {action.counted(count)}{warning}")):
         return 1
-    echo(f"{plural(jobs.clear(), one)} deleted")
+    if keeps:
+        return perform(action, EVERY, replace(how, yes=True))
+    done = jobs.clear()
+    echo(as_json_line({"done": done}) if how.wants_json else f"{action.counted(done)} deleted")
     return 0

@@ -23,7 +23,7 @@ from .tree_status import fresh_status, is_alive, read_status
 
 _POLL: Final = 0.02
 _TITLES: Final = (
-    "CHILD", "PID", "STATE", "BUSY", "DONE", "FAILED", "MEMORY", "SHARED", "QUEUES"
+    "CHILD", "PID", "STATE", "BUSY", "PROCESSED", "FAILED", "RSS", "PSS", "QUEUES"
 )  # fmt: skip
 # Seconds that a stop may take beyond the time-out: for the grace period, the rescue and the end of
 # the embedded server.
@@ -215,9 +215,18 @@ def _missing(found: dict[str, Any]) -> list[str]:
 
 
 def _memory(child: dict[str, Any]) -> list[str]:
-    """What a child uses (PSS), and how much of its memory it shares with other processes."""
+    """All memory of a child (RSS), and its own share of it (PSS): shared pages count in part."""
     memory = child.get("memory")
-    return [size_text(memory[key]) if memory else "-" for key in ("used", "shared")]
+    if not memory:
+        return ["-", "-"]
+    return [size_text(memory["private"] + memory["shared"]), size_text(memory["used"])]
+
+
+def _outage(found: dict[str, Any]) -> list[str]:
+    """A line if children have lost Redis."""
+    children = [child for child in found["children"] if child["concurrency"]]
+    lost = sum(child.get("redis_lost", False) for child in children)
+    return [f"redis: lost by {lost} of {len(children)} children; they try again"] if lost else []
 
 
 def _last_restart(found: dict[str, Any]) -> list[str]:
@@ -233,7 +242,7 @@ def _shown(found: dict[str, Any]) -> str:
     tag = f" [{found['tag']}]" if found["tag"] else ""
     head = [f"master {found['pid']}{tag}: {found['state']}"]
     head += [f"missing: {reason}" for reason in _missing(found)]
-    head += _last_restart(found)
+    head += [*_outage(found), *_last_restart(found)]
     rows = [
         (
             child["name"],

@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from ..api import Process, ProcessSet, WorkSet
+from ..config.recycling import size_text
 from ..default_client import use
 from ..wire.printable import shown_name
 from .job_group import ListFirst
@@ -16,7 +17,7 @@ from .options import configuration, finds_redis, json_option
 from .output import as_json, as_json_line, duration, echo, echo_table, facts, plural, relative_time
 from .question import confirmed
 
-_TITLES: Final = ("HOST", "PID", "TREE", "BUSY", "MEMORY", "HEARTBEAT", "STATE", "QUEUES")
+_TITLES: Final = ("HOST", "PID", "TREE", "BUSY", "RSS", "HEARTBEAT", "STATE", "QUEUES")
 _NONE: Final = "no process runs jobs on this Redis"
 _names = click.argument("names", nargs=-1, required=True, metavar="PROCESS...")
 
@@ -124,13 +125,18 @@ def _row(process: Process) -> tuple[str, ...]:
     return (
         process.hostname,
         str(process.pid),
-        process.tag or "-",
+        _tree(process),
         f"{process.busy} of {process.concurrency}",
-        f"{process.rss / 1024:.0f} MB",
+        size_text(process.rss * 1024),
         f"{duration(process.silent_for)} ago",
         "quiet" if process.quiet else "running",
         " ".join(process.queues),
     )
+
+
+def _tree(process: Process) -> str:
+    """The tag and the pid of its master. A process of Sidekiq has none."""
+    return f"{process.tag} {process.master or ''}".strip() or "-"
 
 
 def _facts(process: Process) -> Iterator[tuple[str, str]]:

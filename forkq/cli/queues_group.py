@@ -12,8 +12,9 @@ from .. import api
 from ..api import QueueReport
 from ..default_client import use
 from ..wire.printable import shown_name
+from .bulk import How
 from .completion import complete_queues
-from .job_group import ListFirst, cleared
+from .job_group import ListFirst, cleared, clears
 from .options import configuration, finds_redis, json_option
 from .output import as_json, as_json_line, duration, echo, echo_table, facts
 from .queues import warn_of_unknown_queues
@@ -62,16 +63,15 @@ def show(queue: str, wants_json: bool, **flags: Any) -> int:
 
 @queues.command()
 @_queue_argument
-@click.option("--dry-run", is_flag=True, help="Only count the jobs.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@finds_redis
-def clear(queue: str, dry_run: bool, yes: bool, **flags: Any) -> int:
-    """Delete every queued job of a queue at once. This cannot be undone.
+@clears
+def clear(queue: str, dry_run: bool, yes: bool, wants_json: bool, **flags: Any) -> int:
+    """Delete every queued job of a queue. Up to 100,000 can be put back for a while.
 
     Jobs in progress go on.
     """
     use(configuration(**flags))
-    return cleared(f'"{shown_name(queue)}" job', api.Queue(queue), dry_run=dry_run, yes=yes)
+    how = How(dry_run, yes, wants_json=wants_json)
+    return cleared(f'"{shown_name(queue)}" job', api.Queue(queue), how)
 
 
 def _row(report: QueueReport) -> tuple[str, ...]:
@@ -94,6 +94,9 @@ def _facts(report: QueueReport) -> Iterator[tuple[str, str]]:
     yield "latency", duration(report.latency)
     for hold in report.holds:
         yield "why it waits", shown_name(hold.text)
+    yield "threads", f"{report.threads:,}"
+    if not report.served_by:
+        yield "served by", "no living process"
     for process in report.served_by:
         threads = f"{process.busy} of {process.concurrency} busy"
         yield "served by", shown_name(f"{process.hostname}:{process.pid}, {threads}")

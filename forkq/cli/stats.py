@@ -15,6 +15,7 @@ from .local_counts import with_local_counts
 from .options import configuration, finds_redis, json_option
 from .output import as_json, duration, echo, facts, table
 
+_INCLUDED: Final = "processed: failed runs included, as in `forkq status`"
 _OF_HEARTBEATS: Final = "processed, failed, busy and processes: as of the last heartbeats"
 _OF_NOW: Final = (
     "processed, failed and busy: as of now in the tree of this host, else as of the last heartbeats"
@@ -42,7 +43,11 @@ def stats(days: int | None, wants_json: bool, **flags: Any) -> int:
     note = _OF_HEARTBEATS if local is None else _OF_NOW
     echo(
         "\n\n".join(
-            [f"{_counts(found)}\n{note}", _queues(found), *([_days(history)] if days else [])]
+            [
+                f"{_counts(found)}\n{_INCLUDED}\n{note}",
+                _queues(found),
+                *([_days(history)] if days else []),
+            ]
         )
     )
     if damaged:

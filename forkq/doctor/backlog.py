@@ -35,6 +35,8 @@ def queues(server: Server, config: Config) -> Finding:
     waiting = _waiting(server)
     served = [*config.queue_names, *live_queues(server.connection, server.keys, quiet=False)]
     lost = {name: size for name, size in waiting.items() if not matches_any(name, served)}
+    if not waiting:
+        return Finding("ok", "queues", "no job waits in a queue")
     if not lost:
         return Finding("ok", "queues", f"all queues with waiting jobs are served: {len(waiting)}")
     what = f"nothing serves {listed(_sizes(lost))}"
@@ -48,6 +50,8 @@ def classes(server: Server, config: Config, report: AppReport | None) -> Finding
         return unchecked("classes", "no app was imported")
     sizes = _waiting(server)
     waiting = {name: size for name, size in sizes.items() if matches_any(name, config.queue_names)}
+    if not waiting:
+        return Finding("ok", "classes", "no job waits in a queue of this configuration")
     found = Counter(_classes(server, waiting))
     unknown = {name: count for name, count in found.items() if name not in report.jobs}
     seen = f"looked at {found.total():,} of {sum(waiting.values()):,} waiting jobs"

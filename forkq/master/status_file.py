@@ -110,6 +110,7 @@ def _described(child: ChildHandle) -> dict[str, Any]:
         "processed": child.processed,
         "failed": child.failed,
         "respawns": child.slot.respawns,
+        "redis_lost": child.redis_lost,
     }
 
 

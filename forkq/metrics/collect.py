@@ -15,6 +15,7 @@ from ..wire.histogram import BOUNDS, WAIT_BOUNDS
 from ..wire.keys import Keys
 from ..wire.payload import loads
 from ..wire.times import seconds
+from .families import CRASHES, RESTARTS
 from .samples import OTHER, Samples, label, number, rows
 
 # Commands of one round trip: others get their turn between two of them.
@@ -94,11 +95,22 @@ class Collector:
             self._add_class(name, row)
         for name, row in queues.items():
             self._add_histogram("forkq_job_wait_seconds", WAIT_BOUNDS, name, row)
+        self._add_ends("forkq_child_restarts", "restart", RESTARTS, children)
+        self._add_ends("forkq_child_crashes", "crash", CRASHES, children)
+
+    def _add_ends(
+        self,
+        metric: str,
+        kind: str,
+        known: Iterable[str],
+        children: Mapping[str, Mapping[str, int]],
+    ) -> None:
+        for reason in known:
+            self.samples.add(metric, 0, reason)
         for name, row in children.items():
-            kind, _, reason = name.partition("|")
-            if kind in {"restart", "crash"}:
-                plural = "restarts" if kind == "restart" else "crashes"
-                self.samples.add(f"forkq_child_{plural}", row.get("n", 0), reason)
+            found, _, reason = name.partition("|")
+            if found == kind:
+                self.samples.add(metric, row.get("n", 0), reason)
 
     def _ask_hashes(self, names: Sequence[str]) -> list[Mapping[bytes, bytes] | None]:
         return self._ask(("HGETALL", name) for name in names)

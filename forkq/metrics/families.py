@@ -25,6 +25,14 @@ class Family:
 
 _OF_CHILDREN: Final = ("host", "capsule")
 
+# Counters of these reasons are 0 before the first event, so that ``rate`` and ``increase`` see it.
+# Another reason, such as a rare signal, comes with its first event.
+RESTARTS: Final = (
+    *("max_jobs", "max_age", "max_memory", "hard_timeout", "reload", "rolling_restart"),
+    *("silent", "without_an_answer_of_redis", "removed", "stopped"),
+)
+CRASHES: Final = ("exit", "boot", "oom", "SIGKILL", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGTERM")
+
 UP: Final = Family("forkq_up", "gauge", "1 if Redis answered all questions of this scrape in time")
 
 FAMILIES: Final = (

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
-from ..errors import ConfigError
+from ..errors import ConfigError, ForkqError
 from .exposition import Exposition, Page
 
 # Seconds after which a client that sends nothing is disconnected.
@@ -42,7 +42,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class MetricsServer(ThreadingHTTPServer):
-    """Serves until ``shutdown``. Raises ConfigError if the address cannot be used."""
+    """Serves until ``shutdown``. Raises ForkqError if the address cannot be listened at."""
 
     daemon_threads = True
 
@@ -54,7 +54,7 @@ class MetricsServer(ThreadingHTTPServer):
             super().__init__(address, _Handler)
         except OSError as error:
             where = f"{address[0]}:{address[1]}"
-            raise ConfigError(f"cannot listen on {where}: {error.strerror or error}") from None
+            raise ForkqError(f"cannot listen at {where}: {error.strerror or error}") from None
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -93,7 +93,7 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     """Fact: the child's state and counts. Sent when they have changed, at most once in each turn of
     the main loop; else as a sign of life, every ``Config.beat_every`` seconds. ``redis_at``: when
     Redis last answered its heartbeat, or the clock (monotonic); 0 if it never has. ``asked_at``: of
-    the last Report that it has obeyed."""
+    the last Report that it has obeyed. ``redis_lost``: whether it has lost Redis."""
 
     busy: int
     state: State
@@ -101,6 +101,7 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     failed: int
     redis_at: float = 0.0
     asked_at: float = 0.0
+    redis_lost: bool = False
 
 
 class LeaseHeld(msgspec.Struct, frozen=True, tag=True):

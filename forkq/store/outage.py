@@ -35,6 +35,11 @@ class Outage:
         self._lock = threading.Lock()
         self._since: float | None = None
 
+    @property
+    def is_on(self) -> bool:
+        """Whether Redis is lost now."""
+        return self._since is not None
+
     def begin(self, error: BaseException) -> None:
         """A part of the process has lost Redis. Only the first call of an outage logs it."""
         with self._lock:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from ..errors import ServerUnavailable
 from ..wire.printable import printable
 from .flash import set_flash
 from .forms import Form, read_form
@@ -102,7 +103,11 @@ def _act(visit: Visit, name: str, plan: Callable[[Visit], Plan]) -> Response:
         fields = visit.form.without("csrf")
         return page_response(visit, View("confirm.html", {"plan": planned, "fields": fields}))
     visit.request.state.acting = True
-    done = planned.do()
+    try:
+        done = planned.do()
+    except ServerUnavailable as error:
+        _audit_cut_short(visit, name, error)
+        raise
     visit.observer.forget()
     _audit(visit, name, done)
     response = RedirectResponse(visit.url(planned.back), 303)
@@ -118,11 +123,26 @@ def _check(visit: Visit, name: str) -> None:
 
 
 def _audit(visit: Visit, name: str, done: Done) -> None:
-    """One line for each action: who, what, which jobs."""
-    who = printable(visit.user or "(no authentication)")
+    """One line for each action: who, what, which jobs, and the token that puts them back."""
     jids = [printable(jid) for jid in done.jids[:_MOST_JIDS]]
     more = len(done.jids) - len(jids)
+    token = done.undo[1].get("token") if done.undo else None
     _AUDIT.info(
-        "%s: %s: %s%s%s", who, name, printable(done.text),
+        "%s: %s: %s%s%s%s", _who(visit), name, printable(done.text),
+        f" undo={token}" if token else "",
         f" jids={','.join(jids)}" if jids else "", f" and {more} more" if more > 0 else "",
     )  # fmt: skip
+
+
+def _audit_cut_short(visit: Visit, name: str, error: ServerUnavailable) -> None:
+    """One line for an action during which Redis was lost, if it may have changed anything."""
+    outcome = error.outcome
+    if outcome is not None and (outcome.done or outcome.undo):
+        _AUDIT.warning(
+            "%s: %s: cut short, jobs before: %d%s (%s)", _who(visit), name, outcome.done,
+            f" undo={outcome.undo}" if outcome.undo else "", printable(str(error)),
+        )  # fmt: skip
+
+
+def _who(visit: Visit) -> str:
+    return printable(visit.user or "(no authentication)")

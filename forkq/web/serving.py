@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 
@@ -38,4 +39,5 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=128)
     except (OSError, OverflowError) as error:
-        raise ForkqError(f"cannot listen at {host}:{port}: {error}") from None
+        why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        raise ForkqError(f"cannot listen at {host}:{port}: {why}") from None

@@ -66,6 +66,7 @@ def test_redis_gone_for_a_while_and_back(
     assert used < 0.6
     journal.wait("end", first)  # jobs under way end in their time
     assert journal.jids("end") == set(first)
+    wait_until(lambda: "redis: lost by 2 of 2 children" in forkq.run("status").stdout, what="lost")
     if way == "stop":
         own_server.start()
     else:
@@ -75,6 +76,7 @@ def test_redis_gone_for_a_while_and_back(
     assert all(len(runs) == 1 for runs in journal.runs().values())
     assert [psutil.Process(forkq.pid), *forkq.children()] == everyone, "a process ended"
     wait_events(forkq, BACK, 3)
+    wait_until(lambda: "redis: lost" not in forkq.run("status").stdout, what="back")
     assert_one_line_each(forkq)
     assert all(line["downtime"] >= 2.5 for line in events(forkq, BACK))
     assert forkq.stop() == 0

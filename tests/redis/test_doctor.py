@@ -240,6 +240,17 @@ def test_without_an_app_the_classes_are_not_checked(redis_server: Server, redis:
         assert classes(server, configuration, AppReport(error="x")).checked is False
 
 
+def test_without_a_waiting_job_there_is_nothing_to_look_at(
+    redis_server: Server, redis: Redis
+) -> None:
+    redis.sadd("queues", "empty")
+    said = [(found.level, found.what) for found in waiting(redis_server, "default", "empty")]
+    assert said == [
+        ("ok", "no job waits in a queue"),
+        ("ok", "no job waits in a queue of this configuration"),
+    ]
+
+
 def test_the_sample_is_bounded_and_takes_both_ends(redis_server: Server, redis: Redis) -> None:
     """No command reads more than a few jobs of a queue, however many wait."""
     jobs = [json.dumps({"class": f"J{n}", "args": [], "jid": str(n)}) for n in range(5000)]

@@ -17,10 +17,12 @@ from forkq.child.failure.retry import Bury, Drop
 from forkq.child.heartbeat import all_time
 from forkq.child.heartbeat.stats import MOST_QUEUES, OTHER, Tally, total
 from tests.redis.scrape import NOW, OPENMETRICS, CountingChild, exposition, samples
+from tests.support.documents import ROOT
 from tests.support.server import Server
 
 pytest.importorskip("prometheus_client", reason="missing: pip install -e '.[test]'")
 from forkq.metrics import collect
+from forkq.metrics.families import CRASHES, RESTARTS
 
 HOSTILE = ('Bad"Class\\', "Two\nLines", "x" * 5000, "Esc\x1b[2J", "naïve→", "a|n", "{}", "")
 
@@ -116,6 +118,16 @@ def test_hostile_names_break_no_line(
         assert len(queues) == len(HOSTILE) + 1
         assert max(map(len, queues)) <= 200
         assert found["forkq_jobs_total", ('Bad"Class\\', "done")] == 1
+
+
+def test_ends_of_children_are_0_before_the_first_one(redis: Redis, redis_server: Server) -> None:
+    """So that rate() sees the first event."""
+    found = samples(redis_server.url, OPENMETRICS)
+    ends = ("forkq_child_restarts_total", "forkq_child_crashes_total")
+    reasons = {labels[0]: value for (name, labels), value in found.items() if name in ends}
+    assert reasons == dict.fromkeys((*RESTARTS, *CRASHES), 0)
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    assert [reason for reason in reasons if f"`{reason}`" not in page] == []
 
 
 def test_promtool_finds_nothing_in_the_page(

@@ -5,54 +5,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
 
-from forkq import api, default_client
-from forkq.cli import bulk, progress
-from forkq.cli.main import _run
+from forkq import api
+from forkq.cli import bulk, job_group, progress
+from tests.redis.shell import Shell
 from tests.support.server import Server
 
 KEYS = {"scheduled": "schedule", "retries": "retry", "dead": "dead"}
 SETS = list(KEYS)
 WHO = "web1:17:0123456789ab"
-
-
-@pytest.fixture(autouse=True)
-def environment(
-    monkeypatch: pytest.MonkeyPatch, redis: Redis, redis_server: Server, tmp_path: Path
-) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FORKQ_REDIS", redis_server.url)
-    monkeypatch.setattr(default_client, "_default", None)
-    yield
-    if default_client._default is not None:
-        default_client._default.close()
-
-
-class Shell:
-    """Runs commands; ``out`` and ``err`` are what the latest has printed."""
-
-    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
-        self._capfd = capfd
-        self.out = self.err = ""
-
-    def __call__(self, line: str, *more: str) -> int:
-        default = default_client._default
-        if default is not None:
-            default.close()
-        code = _run([*line.split(), *more])
-        self.out, self.err = self._capfd.readouterr()
-        return code
-
-
-@pytest.fixture
-def shell(capfd: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capfd)
+pytestmark = pytest.mark.usefixtures("environment")
 
 
 def job(jid: str, **more: Any) -> str:
@@ -144,8 +110,8 @@ def test_show_masks_secrets_and_a_list_has_no_arguments(redis: Redis, shell: She
 def test_find_shows_error_message_and_attempts(redis: Redis, shell: Shell) -> None:
     fill(redis, "a")
     assert shell("find a") == 0
-    assert "error_message  no such box" in shell.out
-    assert "attempts       3" in shell.out
+    assert "error_message   no such box" in shell.out
+    assert "attempts        3" in shell.out
 
 
 # Acting
@@ -218,12 +184,36 @@ def test_a_dry_run_changes_nothing(redis: Redis, shell: Shell) -> None:
 
 
 def test_clear(redis: Redis, shell: Shell) -> None:
-    assert (shell("dead clear"), shell.err) == (1, "there is no dead job\n")
+    assert (shell("dead clear"), shell.err) == (1, "there is no dead job: nothing to do\n")
     fill(redis, "a", "b")
-    assert (shell("dead clear --yes"), shell.out) == (0, "2 dead jobs deleted\n")
-    push(redis, "mail", "a")
-    assert (shell("queues clear mail --yes"), shell.out) == (0, '1 "mail" job deleted\n')
+    push(redis, "mail", "c")
+    undo = []
+    for command, said in {
+        "dead clear": "2 dead jobs deleted",
+        "queues clear mail": '1 "mail" job deleted',
+    }.items():
+        assert shell(f"{command} --yes") == 0
+        deleted, back = shell.out.splitlines()
+        assert deleted == said
+        undo.append(back.removeprefix("to put back within ten minutes: forkq "))
     assert (inside(redis), queued(redis)) == ([], [])
+    assert [shell(line) for line in undo] == [0, 0]
+    assert (inside(redis), queued(redis)) == (["a", "b"], ["c"])
+
+
+@pytest.mark.parametrize("command", ["dead clear", "queues clear mail"])
+def test_more_than_redis_should_keep_is_cleared_for_good(
+    command: str, redis: Redis, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_group, "MOST_TO_KEEP", 2)
+    fill(redis, "a", "b", "c")
+    push(redis, "mail", "a", "b", "c")
+    assert (shell(f"{command} --yes"), "undo" in shell.out) == (0, False)
+    assert shell.out.startswith("3 ")
+    assert redis.keys("forkq:undo:*") == []
+    push(redis, "mail", "a", "b", "c")
+    fill(redis, "a", "b", "c")
+    assert (shell(f"{command} --yes --json"), json.loads(shell.out)) == (0, {"done": 3})
 
 
 def test_without_a_terminal_nothing_is_asked(redis: Redis, shell: Shell) -> None:
@@ -317,11 +307,13 @@ def test_queues_say_why_they_wait(redis: Redis, shell: Shell) -> None:
 
 def beat(redis: Redis) -> None:
     info = {"hostname": "web1", "pid": 17, "tag": "shop", "concurrency": 2, "queues": ["mail"],
-            "started_at": 1700000000.5, "labels": [], "version": "forkq 1"}  # fmt: skip
+            "started_at": 1700000000.5, "labels": [], "version": "forkq 1",
+            "master": 9}  # fmt: skip
     redis.sadd("processes", WHO)
     fields: dict[Any, Any] = {
         "info": json.dumps(info),
         "busy": 0,
+        "rss": 40 << 10,
         "beat": time.time(),
         "quiet": "false",
     }
@@ -332,7 +324,11 @@ def beat(redis: Redis) -> None:
 def test_processes_take_orders(redis: Redis, shell: Shell) -> None:
     assert (shell("processes"), shell.out) == (0, "no process runs jobs on this Redis\n")
     beat(redis)
-    assert (shell("processes"), "web1" in shell.out) == (0, True)
+    assert shell("processes") == 0
+    titles, row = shell.out.splitlines()
+    assert titles.split()[2:5] == ["TREE", "BUSY", "RSS"]
+    assert row.split()[:7] == ["web1", "17", "shop", "9", "0", "of", "2"]
+    assert row.split()[7] == "40MB"
     assert (shell("processes --json"), json.loads(shell.out)["pid"]) == (0, 17)
     assert (shell("processes show web1:17"), f"identity    {WHO}" in shell.out) == (0, True)
     assert shell("processes quiet web1") == 0

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from redis import Redis
 
 from forkq.cli.main import cli
-from forkq.errors import ConfigError
+from forkq.errors import ConfigError, ForkqError
 from tests.redis.proxy import Proxy
 from tests.redis.scrape import NOW, OPENMETRICS, CountingChild, exposition, samples
 from tests.support.documents import redis_rights
@@ -166,7 +166,7 @@ def test_loopback_has_several_names() -> None:
 def test_a_port_that_is_taken_is_one_error(redis_server: Server) -> None:
     with (
         exposition(redis_server.url) as found,
-        pytest.raises(ConfigError, match="in use"),
+        pytest.raises(ForkqError, match="in use"),
     ):
         MetricsServer(("127.0.0.1", redis_server.port), found)
 

@@ -60,6 +60,11 @@ class Heartbeat:
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
+    @property
+    def redis_lost(self) -> bool:
+        """Whether a part of this process has lost Redis, and none has had an answer since."""
+        return self._outage.is_on
+
     def start(self) -> None:
         """Starts the thread; it beats at once."""
         self._thread.start()

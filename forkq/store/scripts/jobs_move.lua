@@ -6,10 +6,12 @@
 --       [2] [3] dead jobs older than this (epoch seconds) are dropped, and how many are kept
 --       [4] seconds for which deleted jobs are kept; 0: they are not   [5] a name for KEYS[1]
 --       [6] how many lists of deleted jobs there are, with this one
+--       [7] where the jobs of a list stand: so many entries are between them and its right end, and
+--       [8] they are among so many
 --       then per job: its member; where to: the number of a key (6 and above: a queue, 3: the dead set,
 --       1: back to where it is), 0: nowhere; the new payload; its score, '' for the same; the queue
 -- Returns for each job 1: done, 0: it was no longer there, -1: Redis refused its new place, so it was
--- put back.
+-- put back, or the set has its new payload already.
 --
 -- Only this very member is moved. The first write is a removal, so that a full server takes the rest.
 -- Redis does not undo a script that fails: so the script catches what may fail after the removal.
@@ -22,16 +24,18 @@ local function is_refused(...)
   return type(reply) == 'table' and reply.err
 end
 
--- The score of the member that was removed, or true from a list; nothing if it was not there.
+--- @include "jobs_move/list"
+
+-- The score of the member that was removed, or its place in a list; nothing if it was not there.
 local function take(member)
-  if not in_set then return redis.call('LREM', KEYS[1], -1, member) == 1 end
+  if not in_set then return take_from_list(member) end
   local score = redis.call('ZSCORE', KEYS[1], member)
   return score and redis.call('ZREM', KEYS[1], member) == 1 and score
 end
 
 local function back(member, score)
-  if in_set then return redis.call('ZADD', KEYS[1], score, member) end
-  return redis.call('RPUSH', KEYS[1], member)
+  if not in_set then return back_to_list(member, score) end
+  redis.call('ZADD', KEYS[1], score, member)
 end
 
 local function put(to, payload, score, queue)
@@ -48,14 +52,11 @@ local function keep(member, score)
 end
 
 local function replace(member, payload, score)
-  if in_set then
-    local before = take(member)
-    if before then redis.call('ZADD', KEYS[1], score == '' and before or score, payload) end
-    return before and 1 or 0
-  end
-  local index = redis.call('LPOS', KEYS[1], member, 'RANK', -1)
-  if index then redis.call('LSET', KEYS[1], index, payload) end
-  return index and 1 or 0
+  if not in_set then return replace_in_list(member, payload) end
+  if payload ~= member and redis.call('ZSCORE', KEYS[1], payload) then return -1 end
+  local before = take(member)
+  if before then redis.call('ZADD', KEYS[1], score == '' and before or score, payload) end
+  return before and 1 or 0
 end
 
 local function move(member, to, payload, score, queue)
@@ -71,10 +72,11 @@ local function move(member, to, payload, score, queue)
   return 1
 end
 
-for i = 7, #ARGV, 5 do
+if not in_set and tonumber(ARGV[8]) > 0 then find_places() end
+for i = 9, #ARGV, 5 do
   done[#done + 1] = move(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
 end
-
+remove_marks()
 if any_dead then
   redis.pcall('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. ARGV[2])
   redis.pcall('ZREMRANGEBYRANK', KEYS[3], 0, -tonumber(ARGV[3]) - 1)

@@ -20,7 +20,7 @@ def found(**more: Any) -> dict[str, Any]:
     child = {
         "name": "default.0", "pid": 12, "state": "running", "busy": 2, "concurrency": 5,
         "processed": 30, "failed": 1, "queues": ["mail", "low"],
-        "memory": {"used": 81 << 20, "shared": 20 << 20, "private": 61 << 20},
+        "memory": {"used": 71 << 20, "shared": 20 << 20, "private": 61 << 20},
     }  # fmt: skip
     return {
         "pid": 11, "tag": "shop", "state": "running", "ready": True, "beat_age": 0.1,
@@ -32,14 +32,22 @@ def test_the_children_are_a_table() -> None:
     head, empty, titles, row = lifecycle._shown(found()).splitlines()
     assert (head, empty) == ("master 11 [shop]: running", "")
     assert titles.split() == [
-        "CHILD", "PID", "STATE", "BUSY", "DONE", "FAILED", "MEMORY", "SHARED", "QUEUES"
+        "CHILD", "PID", "STATE", "BUSY", "PROCESSED", "FAILED", "RSS", "PSS", "QUEUES"
     ]  # fmt: skip
     assert row.split() == [
-        "default.0", "12", "running", "2", "of", "5", "30", "1", "81MB", "20MB", "mail", "low"
+        "default.0", "12", "running", "2", "of", "5", "30", "1", "81MB", "71MB", "mail", "low"
     ]  # fmt: skip
     child = found()["children"][0]
     unmeasured = found(children=[{**child, "memory": None}])
     assert lifecycle._shown(unmeasured).splitlines()[-1].split()[-4:-2] == ["-", "-"]
+
+
+def test_lost_redis_is_said() -> None:
+    [child] = found()["children"]
+    clock = {**child, "name": "clock", "concurrency": 0}
+    both = [{**child, "redis_lost": True}, {**child, "redis_lost": False}, clock]
+    _, redis, *_ = lifecycle._shown(found(children=both)).splitlines()
+    assert redis == "redis: lost by 1 of 2 children; they try again"
 
 
 def test_a_degraded_tree_shows_which_child_is_missing_and_why(

@@ -1,0 +1,79 @@
+"""What the operator's commands say where nothing is there, and how they agree with each other."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tests.redis.shell import Shell
+
+pytestmark = pytest.mark.usefixtures("environment")
+
+
+def job(jid: str, **more: Any) -> str:
+    past = time.time() - 7200
+    return json.dumps(
+        {"class": "shop.Mail", "args": [1], "queue": "mail", "jid": jid, "created_at": past, **more}
+    )
+
+
+@pytest.mark.parametrize("command", ["web", "metrics"])
+def test_a_port_in_use_is_no_wrong_usage(command: str, shell: Shell) -> None:
+    pytest.importorskip({"web": "uvicorn", "metrics": "prometheus_client"}[command])
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        where = f"127.0.0.1:{other.getsockname()[1]}"
+        assert shell(f"{command} --listen {where}") == 1
+    assert shell.err == f"forkq: cannot listen at {where}: Address already in use\n"
+
+
+def test_a_queue_that_nothing_serves_says_so_also_if_it_is_empty(
+    redis: Redis, shell: Shell
+) -> None:
+    redis.sadd("queues", "mail")
+    assert shell("queues show mail") == 0
+    assert "served by  no living process" in shell.out
+
+
+CRASH = {"at": 1.5e9, "signal": 11, "rss": 4096, "jobs": 2, "host": "web1", "stack": "in f\nin g"}
+
+
+@pytest.mark.parametrize(
+    ("place", "key"), [("dead", "dead"), ("retries", "retry"), ("scheduled", "schedule")]
+)
+def test_find_shows_what_show_does_but_the_arguments(
+    place: str, key: str, redis: Redis, shell: Shell
+) -> None:
+    error = {"error_class": "Oops", "error_message": "no box", "retry_count": 2, "failed_at": 1.5e9}
+    marks = {"forkq": {"crashes": [CRASH], "suspect": True}}
+    redis.zadd(key, {job("a", tags=["t"], **error, **marks): 1.6e9})
+    texts = []
+    for command in (f"{place} show a", "find a"):
+        assert shell(command) == 0
+        texts.append(shell.out)
+        assert "SIGSEGV, peak 4 MB, with 2 jobs in progress, on web1" in shell.out
+        assert "in g\n" in shell.out
+    assert [line for line in texts[0].splitlines() if not line.startswith("args ")] == (
+        texts[1].splitlines()
+    )
+    known = []
+    for command in (f"{place} show a --json", "find a --json"):
+        assert shell(command) == 0
+        known.append(json.loads(shell.out))
+    assert known[0].pop("args") == [1]
+    assert known[0] == known[1]
+    assert (known[1]["at"], known[1]["attempts"], known[1]["runs_alone"]) == (1.6e9, 3, True)
+
+
+@pytest.mark.parametrize("place", ["dead", "retries", "scheduled", "jobs"])
+def test_a_job_that_is_gone_is_no_question(place: str, redis: Redis, shell: Shell) -> None:
+    """Without a terminal a question is refused, with exit code 2."""
+    one = {"retries": "retrying", "jobs": "queued"}.get(place, place)
+    assert shell(f"{place} delete gone") == 1
+    assert shell.err == f"gone is no {one} job; `forkq find gone` looks everywhere\n"
+    for line in (f"{place} delete gone --dry-run", f"{place} delete gone --yes"):
+        assert (shell(line), shell.out) == (1, "")
