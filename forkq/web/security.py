@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import secrets
-from typing import Final
+from collections.abc import Awaitable, Callable
+from inspect import iscoroutinefunction
+from typing import Final, TypeGuard, cast
 
 import anyio
 import anyio.to_thread
@@ -12,7 +15,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .settings import WebSettings
+from .settings import Authenticate, TooManyTries, WebSettings
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _COOKIE: Final = "forkq_csrf"
@@ -53,16 +56,25 @@ class Guard:
         return await self._unknown_user(request)
 
     async def _unknown_user(self, request: HTTPConnection) -> Response | None:
-        authenticate = self._settings.authenticate
-        if authenticate is None:
+        if self._settings.authenticate is None:
             return None
-        if self._limiter is None:  # made inside of the event loop
-            self._limiter = anyio.CapacityLimiter(_THREADS)
-        user = await anyio.to_thread.run_sync(authenticate, request, limiter=self._limiter)
+        try:
+            user = await self._user(request, self._settings.authenticate)
+        except TooManyTries as error:
+            later = {"Retry-After": str(math.ceil(error.seconds))}
+            return _refused(429, f"Too many passwords were tried: {error}.", later)
         if user is None:
             return _refused(401, "Who are you?", {"WWW-Authenticate": _ASK})
         request.scope["forkq.user"] = user
         return None
+
+    async def _user(self, request: HTTPConnection, authenticate: Authenticate) -> str | None:
+        if is_async(authenticate):
+            return await authenticate(request)
+        if self._limiter is None:  # made inside of the event loop
+            self._limiter = anyio.CapacityLimiter(_THREADS)
+        call = cast("Callable[[HTTPConnection], str | None]", authenticate)
+        return await anyio.to_thread.run_sync(call, request, limiter=self._limiter)
 
     def _from_elsewhere(self, request: HTTPConnection) -> Response | None:
         """Another host may ask only with an authentication, and only for a name of ours: a page
@@ -113,6 +125,14 @@ class _Answer:
     def _cookie(self, token: str) -> str:
         secure = "; Secure" if self._scope.get("scheme") == "https" else ""
         return f"{_COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{secure}"
+
+
+def is_async(
+    authenticate: Authenticate,
+) -> TypeGuard[Callable[[HTTPConnection], Awaitable[str | None]]]:
+    """Whether it is to be awaited; else it runs in a thread."""
+    called = getattr(authenticate, "__call__", None)  # noqa: B004 - of an object, its method
+    return iscoroutinefunction(authenticate) or iscoroutinefunction(called)
 
 
 def _csrf_token(request: HTTPConnection) -> tuple[str, bool]:
