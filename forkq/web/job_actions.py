@@ -108,7 +108,10 @@ def _plan(
         outcome = do(chosen)
         undo = ("/undo", {"token": outcome.undo, "back": back}) if outcome.undo else None
         return Done(
-            f"{past} {plural(outcome.done, 'job')} {of}.{_rest(outcome)}", chosen.jids, undo
+            f"{past} {plural(outcome.done, 'job')} {of}.{_rest(outcome)}",
+            chosen.jids,
+            undo,
+            outcome.done,
         )
 
     says = f"{verb} {chosen.text} {of}?"

@@ -10,7 +10,7 @@ import jinja2
 from starlette.responses import HTMLResponse, Response
 
 from . import charts, texts
-from .flash import end_flash, get_flash
+from .flash import Flash, end_flash
 from .problems import problems
 from .visit import View, Visit
 
@@ -35,9 +35,8 @@ def environment() -> jinja2.Environment:
     return made
 
 
-def page_response(visit: Visit, view: View) -> Response:
-    """The whole page."""
-    flash = get_flash(visit.request)
+def page_response(visit: Visit, view: View, flash: Flash | None = None) -> Response:
+    """The whole page, with the message of what was done before it."""
     template = environment().get_template(view.template)
     html = template.render({**_values(visit, view), "flash": flash})
     response = HTMLResponse(html, view.status)

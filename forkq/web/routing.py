@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -11,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from ..wire.printable import printable
-from .flash import set_flash
+from . import audit
+from .flash import set_flash, take_flash
 from .forms import Form, read_form
 from .live import stream, wants_live
 from .refused import Refused
@@ -22,9 +21,8 @@ from .worker import PATIENCE, Worker
 
 PageFunction: TypeAlias = "Callable[[Visit], View | Response]"
 
-_AUDIT: Final = logging.getLogger("forkq.web.audit")
+_REFUSALS: Final = audit.Refusals()
 ACTION_PATIENCE: Final = 55.0  # seconds; many a proxy cuts a connection after 60
-_MOST_JIDS: Final = 1000  # in one line of the audit log
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +36,13 @@ class NavItem:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What an action did: ``text`` is shown, ``jids`` stand in the audit log. ``undo`` is the path
-    and the fields of the form that undoes it."""
+    """What an action did: ``text`` is shown, ``jids`` and how many jobs it was stand in the audit
+    log. ``undo`` is the path and the fields of the form that undoes it."""
 
     text: str
     jids: Sequence[str] = ()
     undo: tuple[str, dict[str, str]] | None = None
+    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,9 @@ async def _in_thread(
 
 
 def _shown(visit: Visit, made: View | Response) -> Response:
-    return made if isinstance(made, Response) else page_response(visit, made)
+    if isinstance(made, Response):
+        return made
+    return page_response(visit, made, take_flash(visit.request))
 
 
 def _act(visit: Visit, name: str, plan: Callable[[Visit], Plan]) -> Response:
@@ -102,27 +103,28 @@ def _act(visit: Visit, name: str, plan: Callable[[Visit], Plan]) -> Response:
         fields = visit.form.without("csrf")
         return page_response(visit, View("confirm.html", {"plan": planned, "fields": fields}))
     visit.request.state.acting = True
-    done = planned.do()
+    done = _do(visit, name, planned)
     visit.observer.forget()
-    _audit(visit, name, done)
     response = RedirectResponse(visit.url(planned.back), 303)
     set_flash(response, done.text, done.undo)
     return response
+
+
+def _do(visit: Visit, name: str, planned: Plan) -> Done:
+    """Does it, with a line in the audit log: also if it failed, since part may be done then."""
+    try:
+        done = planned.do()
+    except Exception as error:
+        audit.failed(visit.user, name, error)
+        raise
+    token = done.undo[1].get("token", "") if done.undo else ""
+    audit.done(visit.user, name, done.text, done.jids, done.count, token)
+    return done
 
 
 def _check(visit: Visit, name: str) -> None:
     if visit.form.get("csrf") != visit.csrf:
         raise Refused(403, "The form is too old.", "Go back, reload the page, and try again.")
     if not visit.may(name):
+        _REFUSALS.log("action", visit.user, action=name)
         raise Refused(403, f"You may not do this here: {name}.", "")
-
-
-def _audit(visit: Visit, name: str, done: Done) -> None:
-    """One line for each action: who, what, which jobs."""
-    who = printable(visit.user or "(no authentication)")
-    jids = [printable(jid) for jid in done.jids[:_MOST_JIDS]]
-    more = len(done.jids) - len(jids)
-    _AUDIT.info(
-        "%s: %s: %s%s%s", who, name, printable(done.text),
-        f" jids={','.join(jids)}" if jids else "", f" and {more} more" if more > 0 else "",
-    )  # fmt: skip

@@ -217,7 +217,7 @@ class TestBusy:
             assert redis.lrange(f"{identity}-signals", 0, -1) == [b"TSTP"]
             confirm(web, "/busy/stop", identity=identity)
         assert redis.lrange(f"{identity}-signals", 0, -1) == [b"TERM", b"TSTP"]
-        assert "(no authentication): stop process: Told process 77" in caplog.text
+        assert "'action': 'stop process', 'result': 'Told process 77" in caplog.text
 
     def test_one_that_has_ended_is_said_to_have(self, web: TestClient) -> None:
         answer = act(web, "/busy/stop", identity="gone:1:2")

@@ -48,7 +48,7 @@ def run(visit: Visit) -> Plan:
 
     def do() -> Done:
         jid = cron.run(one.name)
-        return Done(f"Pushed a job of {shown(one.name)}.", [jid] if jid else [])
+        return Done(f"Pushed a job of {shown(one.name)}.", [jid] if jid else [], count=1)
 
     return Plan(f"Run {shown(one.name)} now? 1 job is pushed.", do, "Run it now", "/cron")
 

@@ -46,7 +46,9 @@ def edit(visit: Visit) -> Plan:
         edited = entry.edit(args=args)
         if edited is None or not edited.retry():
             raise Refused(409, "The job has left meanwhile.", "Search for it by its id.")
-        return Done(f"Changed the arguments of {shown(entry.name)} and retried it.", [entry.jid])
+        return Done(
+            f"Changed the arguments of {shown(entry.name)} and retried it.", [entry.jid], count=1
+        )
 
     says = f"Retry {shown(entry.name)} with other arguments?"
     details = (f"Before: {cut(_pretty(entry.args), 500)}", f"Now: {cut(form.get('args'), 500)}")

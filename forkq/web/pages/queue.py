@@ -71,10 +71,12 @@ def clear(visit: Visit) -> Plan:
 
     def do() -> Done:
         if not keeps:
-            return Done(f"Deleted {plural(one.clear(), 'job')} from {shown(one.name)}.")
+            cleared = one.clear()
+            return Done(f"Deleted {plural(cleared, 'job')} from {shown(one.name)}.", count=cleared)
         outcome = one.delete_all(undo=True)
         undo = ("/undo", {"token": outcome.undo, "back": back}) if outcome.undo else None
-        return Done(f"Deleted {plural(outcome.done, 'job')} from {shown(one.name)}.", undo=undo)
+        text = f"Deleted {plural(outcome.done, 'job')} from {shown(one.name)}."
+        return Done(text, undo=undo, count=outcome.done)
 
     says = f"Delete {jobs} from {shown(one.name)}?"
     details = () if not keeps else ("They can be put back for ten minutes.",)

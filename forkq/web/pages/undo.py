@@ -16,7 +16,7 @@ def undo(visit: Visit) -> Plan:
 
     def do() -> Done:
         outcome = api.undo(token)
-        return Done(f"Put {plural(outcome.done, 'job')} back.")
+        return Done(f"Put {plural(outcome.done, 'job')} back.", count=outcome.done)
 
     return Plan("Put the deleted jobs back?", do, back=_own(back), ask=False)
 
