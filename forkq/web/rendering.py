@@ -9,9 +9,9 @@ from typing import Any, Final
 import jinja2
 from starlette.responses import HTMLResponse, Response
 
+from ..screens.problems import problems
 from . import charts, texts
 from .flash import Flash, end_flash
-from .problems import problems
 from .visit import View, Visit
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")

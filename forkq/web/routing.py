@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from ..screens.plans import Done, Plan
 from . import audit
 from .flash import set_flash, take_flash
 from .forms import Form, read_form
@@ -32,32 +33,6 @@ class NavItem:
     title: str
     path: str
     key: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What an action did: ``text`` is shown, ``jids`` and how many jobs it was stand in the audit
-    log. ``undo`` is the path and the fields of the form that undoes it."""
-
-    text: str
-    jids: Sequence[str] = ()
-    undo: tuple[str, dict[str, str]] | None = None
-    count: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What an action would do. ``says``: a sentence with the number of jobs ("Delete 412 jobs from
-    the dead set?"). ``do`` does it. ``ask``: whether the user confirms it first. ``danger``: it
-    cannot be undone. ``back`` is the page to return to."""
-
-    says: str
-    do: Callable[[], Done]
-    button: str = "Confirm"
-    back: str = "/"
-    ask: bool = True
-    danger: bool = False
-    details: Sequence[str] = field(default=())
 
 
 def page(path: str, function: PageFunction) -> Route:
@@ -106,7 +81,7 @@ def _act(visit: Visit, name: str, plan: Callable[[Visit], Plan]) -> Response:
     done = _do(visit, name, planned)
     visit.observer.forget()
     response = RedirectResponse(visit.url(planned.back), 303)
-    set_flash(response, done.text, done.undo)
+    set_flash(response, done.text, _undo(done, planned.back))
     return response
 
 
@@ -120,6 +95,11 @@ def _do(visit: Visit, name: str, planned: Plan) -> Done:
     token = done.undo[1].get("token", "") if done.undo else ""
     audit.done(visit.user, name, done.text, done.jids, done.count, token)
     return done
+
+
+def _undo(done: Done, back: str) -> tuple[str, dict[str, str]] | None:
+    """The form that undoes it, and returns to the same page."""
+    return None if done.undo is None else (done.undo[0], {**done.undo[1], "back": back})
 
 
 def _check(visit: Visit, name: str) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-from .facts import Observer
+from ..screens.facts import Observer
 from .forms import Form
 from .settings import WebSettings
 

@@ -7,10 +7,10 @@ from datetime import datetime, timezone
 from typing import Final
 
 from ... import api
+from ...screens.facts import Facts
+from ...screens.texts import plural
 from ..charts import Bar, Mark
-from ..facts import Facts
 from ..routing import NavItem, page
-from ..texts import plural
 from ..visit import View, Visit
 
 ORDER: Final = 10

@@ -9,12 +9,13 @@ import msgspec
 from ... import api
 from ...api.readable_job import MASK, args_of
 from ...errors import ForkqError
+from ...screens.frames import split
+from ...screens.job_acts import PATHS
+from ...screens.plans import Done, Plan
+from ...screens.texts import name as shown
 from ...wire.printable import cut, printable
-from ..frames import split
-from ..job_actions import PATHS
 from ..refused import Refused
-from ..routing import Done, Plan, action, page
-from ..texts import name as shown
+from ..routing import action, page
 from ..visit import View, Visit
 
 _LONGEST: Final = 20_000  # characters of a payload

@@ -11,7 +11,6 @@ from ..api.entry import score_in
 from ..api.pages import SetPages
 from ..errors import ForkqError
 from ..store.find_job import Location
-from .visit import Visit
 
 PER_PAGE: Final = 50
 FIELDS: Final = ("job", "error", "jid", "queue", "match", "older")
@@ -36,11 +35,6 @@ def asked(values: dict[str, str]) -> api.Filter:
     given = {name: values.get(name, "").strip()[:_LONGEST] or None for name in FIELDS}
     older = given.pop("older")
     return api.Filter(**given, older_than=None if older is None else _seconds(older))  # type: ignore[arg-type]
-
-
-def given(visit: Visit) -> dict[str, str]:
-    """The fields of the filter in the address."""
-    return {name: visit.query(name) for name in FIELDS if visit.query(name).strip()}
 
 
 def read(location: Location, where: api.Filter, place: str = "") -> JobList:

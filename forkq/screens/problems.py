@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlencode
 
 from ..api import QueueState
 from ..limits.patterns import matches_any
 from ..store.damage import about
 from .facts import Facts
+from .queue_acts import path_of
 from .texts import length, name, plural
 
 _MOST: Final = 3
@@ -24,8 +24,8 @@ _SURGE: Final = 5  # times as many as before
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``says`` is a sentence; ``path`` is the page that shows more. ``urgent``: a person must act
-    now; else it may come to that."""
+    """``says`` is a sentence; ``path`` is the page of the web UI that shows more. ``urgent``: a
+    person must act now; else it may come to that."""
 
     says: str
     path: str = "/"
@@ -86,7 +86,7 @@ def _queues(facts: Facts) -> Iterator[Problem]:
 
 
 def _queue(state: QueueState, wait: float, served: list[str]) -> Iterator[Problem]:
-    path = f"/queue?{urlencode({'name': state.name})}"
+    path = path_of(state.name)
     what, jobs = f"queue {name(state.name)}", f"{plural(state.size, 'job')} waiting"
     if not matches_any(state.name, served):
         yield Problem(f"no process serves {what}: {jobs}, the next for {length(wait)}", path)
