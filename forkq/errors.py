@@ -7,7 +7,7 @@ correct their own mistakes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 _LONGEST_SHOWN: Final = 100
 
@@ -50,13 +50,15 @@ class ServerUnavailable(ForkqError):
     """Redis cannot be reached, refuses us, or is too old.
 
     Raised by a push, it has the jids of the jobs: those in ``pushed`` are in Redis, those in
-    ``unknown`` may be, all others are not.
+    ``unknown`` may be, all others are not. Raised by an action on many jobs, ``outcome`` is the
+    ``forkq.api.Outcome`` of the batches before; the one that failed may have been done, too.
     """
 
     exit_code = 6
 
     pushed: Sequence[str] = ()
     unknown: Sequence[str] = ()
+    outcome: Any = None
 
 
 class ServerRefused(ServerUnavailable):

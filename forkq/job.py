@@ -102,7 +102,7 @@ class Job:
         name = name or _full_name(cls)
         parameters = _parameters(cls.perform, skip_self=not _is_static(cls, "perform"))
         cls._pusher = Pusher[Any](name, parameters, cls._options)  # type: ignore[attr-defined]
-        registry.add(_spec_of_class(cls, name, parameters.arity))
+        registry.add(_spec_of_class(cls, name, parameters))
 
 
 class FunctionJob(Pusher[P], Generic[P, R]):
@@ -160,6 +160,7 @@ def job(
     module.qualname)."""
 
     def register(function: Callable[..., Any]) -> FunctionJob[..., Any]:
+        parameters = _parameters(function, skip_self=False)
         spec = JobSpec(
             name=name or _full_name(function),
             make=lambda _running: function,
@@ -167,8 +168,9 @@ def job(
             retry_in=retry_in,
             retries_exhausted=retries_exhausted,
             where=_full_name(function),
-            arity=_parameters(function, skip_self=False).arity,
+            arity=parameters.arity,
             module=function.__module__,
+            parameters=parameters.names,
         )
         registry.add(spec)
         return FunctionJob(function, spec)
@@ -176,7 +178,7 @@ def job(
     return register if function is None else register(function)
 
 
-def _spec_of_class(cls: type[Job], name: str, arity: tuple[int, float]) -> JobSpec:
+def _spec_of_class(cls: type[Job], name: str, parameters: Parameters) -> JobSpec:
     def make(view: CurrentJob) -> Callable[..., Any]:
         instance = cls()
         instance._running = view
@@ -198,8 +200,9 @@ def _spec_of_class(cls: type[Job], name: str, arity: tuple[int, float]) -> JobSp
         retry_in=hook("retry_in"),
         retries_exhausted=hook("retries_exhausted"),
         where=_full_name(cls),
-        arity=arity,
+        arity=parameters.arity,
         module=cls.__module__,
+        parameters=parameters.names,
     )
 
 

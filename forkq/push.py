@@ -55,14 +55,19 @@ _NAMED: Final = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 
 class Parameters:
     """The parameters of a job's ``perform``. ``arity``: the smallest and the largest number of
-    positional arguments."""
+    positional arguments. ``names``: theirs, in order; "*name" takes all further ones."""
 
-    __slots__ = ("_needs_names", "_signature", "arity")
+    __slots__ = ("_needs_names", "_signature", "arity", "names")
 
     def __init__(self, signature: inspect.Signature) -> None:
         self._signature = signature
         self.arity = _arity(signature)
         parameters = signature.parameters.values()
+        self.names = tuple(
+            f"*{p.name}" if p.kind == p.VAR_POSITIONAL else p.name
+            for p in parameters
+            if p.kind not in _NAMED
+        )
         self._needs_names = any(
             p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters
         )

@@ -39,7 +39,8 @@ KILL: Final = Verdict("KILL")
 class JobSpec:
     """One registered job. ``make`` takes a CurrentJob and returns the function to call with the
     arguments; ``options`` are the default keys of its payloads; ``where`` is the full name of its
-    definition, in ``module``; ``arity`` is the smallest and the largest number of arguments."""
+    definition, in ``module``; ``arity`` and ``parameters`` are ``arity`` and ``names``
+    of ``push.Parameters``."""
 
     name: str
     make: Callable[[Any], Callable[..., Any]]
@@ -49,6 +50,7 @@ class JobSpec:
     where: str = ""
     arity: tuple[int, float] = (0, float("inf"))
     module: str = ""
+    parameters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from ..errors import InvalidJob, MalformedPayload
+from ..errors import InvalidJob, MalformedPayload, ServerUnavailable
+from ..wire.times import now
 from .changes import DELETED, DONE, GONE, REFUSED, Change, Kept, apply, killed
 from .entry import JobEntry
 from .filters import Filter
@@ -19,8 +20,9 @@ from .query import server_now
 # one step.
 _MOST_READ: Final = 20_000
 
-# What to do with a job. Raises MalformedPayload or InvalidJob if that cannot be done with it.
-Decide: TypeAlias = "Callable[[JobEntry], Change]"
+# What to do with a job, at that epoch second. Raises MalformedPayload or InvalidJob if that cannot
+# be done with it.
+Decide: TypeAlias = "Callable[[JobEntry, float], Change]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,36 +38,84 @@ class Orders:
     not_in: str | None = None
 
 
-def act(pages: Pages, total: int, decide: Decide, orders: Orders) -> Outcome:
-    """Does what ``decide`` says with each job that is meant. A job that comes to the set or the
-    queue meanwhile, such as one that was retried and has failed again, is left out."""
-    begun = server_now()
-    token = secrets.token_hex(8) if orders.undo and not orders.dry_run else ""
-    outcome, number = Outcome(total=total, undo=token), 0
-    while page := pages.next():
-        old = [entry for entry in page if (entry.since or 0.0) <= begun]
-        meant = [entry for entry in old if _is_meant(entry, orders, begun)]
-        if orders.most is not None:
-            meant = meant[: orders.most - outcome.matched]
-        outcome = replace(
-            outcome, seen=outcome.seen + len(page), matched=outcome.matched + len(meant)
+def act(pages: Pages, decide: Decide, orders: Orders) -> Outcome:
+    """Does what ``decide`` says with each job that is meant, of those that are there when it
+    begins. Raises ServerUnavailable, with the outcome so far."""
+    action = _Action(pages, decide, orders)
+    try:
+        while not action.is_over and (page := pages.next()):
+            action.take(page)
+    except ServerUnavailable as error:
+        error.outcome = action.outcome
+        raise
+    return action.outcome if action.outcome.done else replace(action.outcome, undo="")
+
+
+class _Action:
+    """One action on the jobs of ``pages``."""
+
+    def __init__(self, pages: Pages, decide: Decide, orders: Orders) -> None:
+        self._pages, self._decide, self._orders = pages, decide, orders
+        self._begun = server_now()
+        self._token = secrets.token_hex(8) if orders.undo else ""
+        self._steps = 0
+        self._moments: set[float] = set()
+        self.outcome = Outcome(total=pages.end_at_last())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has acted on as many jobs as it may."""
+        return self.outcome.matched == self._orders.most
+
+    def take(self, page: list[JobEntry]) -> None:
+        """Acts on those of a page that are meant."""
+        left = None if self._orders.most is None else self._orders.most - self.outcome.matched
+        meant = [entry for entry in page if self._means(entry)][:left]
+        self._add(seen=len(page), matched=len(meant))
+        if not self._orders.dry_run:
+            for part in _parts(self._pages, meant):
+                self._change(part)
+        if self._orders.progress is not None:
+            self._orders.progress(self.outcome)
+
+    def _means(self, entry: JobEntry) -> bool:
+        """Not a job that this action has sent to its queue, and that has failed meanwhile."""
+        return (
+            entry.enqueued_at not in self._moments
+            and entry.queue != self._orders.not_in
+            and self._orders.where.matches(entry, self._begun)
         )
-        if not orders.dry_run:
-            for part in _parts(pages, meant):
-                kept = Kept(token, number) if token else None
-                outcome = _do(pages, part, decide, outcome, kept)
-                number += 1
-        if orders.progress is not None:
-            orders.progress(outcome)
-        if outcome.matched == orders.most or not (
-            old or pages.location in ("scheduled", "retrying")
-        ):
-            break
-    return outcome if outcome.done else replace(outcome, undo="")
 
+    def _change(self, entries: list[JobEntry]) -> None:
+        """One step. What is deleted can be put back from before the step is sent on: its reply may
+        be lost."""
+        moment = now()
+        self._moments.add(moment)
+        made = [(e.raw, change) for e in entries if (change := self._decided(e, moment))]
+        self._add(refused=len(entries) - len(made))
+        if not made:
+            return
+        self.outcome = replace(self.outcome, undo=self._token)
+        kept = Kept(self._token, self._steps) if self._token else None
+        self._steps += 1
+        results = apply(self._pages.location, self._pages.queue, made, kept)
+        self._count(results)
+        pairs = zip(made, results, strict=True)
+        self._pages.removed({raw for (raw, _), result in pairs if result == DONE})
 
-def _is_meant(entry: JobEntry, orders: Orders, begun: float) -> bool:
-    return entry.queue != orders.not_in and orders.where.matches(entry, begun)
+    def _decided(self, entry: JobEntry, moment: float) -> Change | None:
+        try:
+            return self._decide(entry, moment)
+        except (MalformedPayload, InvalidJob):
+            return None
+
+    def _count(self, results: list[int]) -> None:
+        done, gone, refused = map(results.count, (DONE, GONE, REFUSED))
+        self._add(done=done, gone=gone, refused=refused)
+
+    def _add(self, **more: int) -> None:
+        sums = {name: getattr(self.outcome, name) + count for name, count in more.items()}
+        self.outcome = replace(self.outcome, **sums)
 
 
 def _parts(pages: Pages, entries: list[JobEntry]) -> Iterator[list[JobEntry]]:
@@ -75,35 +125,11 @@ def _parts(pages: Pages, entries: list[JobEntry]) -> Iterator[list[JobEntry]]:
         yield entries[start : start + size]
 
 
-def _do(
-    pages: Pages, entries: list[JobEntry], decide: Decide, outcome: Outcome, kept: Kept | None
-) -> Outcome:
-    """One step; the outcome with it."""
-    made = [(entry.raw, change) for entry in entries if (change := _decided(decide, entry))]
-    results = apply(pages.location, pages.queue, made, kept) if made else []
-    done = results.count(DONE)
-    pages.removed({raw for (raw, _), result in zip(made, results, strict=True) if result == DONE})
-    refused = len(entries) - len(made) + results.count(REFUSED)
-    return replace(
-        outcome,
-        done=outcome.done + done,
-        gone=outcome.gone + results.count(GONE),
-        refused=outcome.refused + refused,
-    )
-
-
-def _decided(decide: Decide, entry: JobEntry) -> Change | None:
-    try:
-        return decide(entry)
-    except (MalformedPayload, InvalidJob):
-        return None
-
-
-def delete(entry: JobEntry) -> Change:
+def delete(entry: JobEntry, moment: float) -> Change:
     """Deletes the job."""
     return DELETED
 
 
-def kill(entry: JobEntry) -> Change:
+def kill(entry: JobEntry, moment: float) -> Change:
     """Moves the job to the dead set."""
-    return killed(entry.raw, entry.queue, entry.malformed)
+    return killed(entry.raw, entry.job, entry.queue, entry.malformed, moment)

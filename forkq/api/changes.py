@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from ..default_client import default
-from ..errors import InvalidRule, MalformedPayload, WrongType
+from ..errors import ForkqError, InvalidRule, MalformedPayload, WrongType
 from ..limits.patterns import is_pattern
 from ..store.damage import message
 from ..store.find_job import Location
 from ..store.scripts import JOBS_MOVE
 from ..wire.malformed import wrap_malformed
-from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, validate
+from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, new_jid, validate
 from ..wire.times import now
 from .query import keys
 from .readable_job import is_active_job, queue_of, text
@@ -53,36 +53,40 @@ class Kept(NamedTuple):
 DELETED: Final = Change(_NOWHERE)
 
 
-def enqueued(job: Payload) -> Change:
-    """To its queue, as if it were due."""
+def enqueued(job: Payload, moment: float) -> Change:
+    """To its queue at ``moment`` (epoch seconds), as if it were due."""
     bare = {key: value for key, value in job.items() if key != "at"}
     queue = queue_of(job)
-    return Change(_FIRST_QUEUE, dumps({**bare, "queue": queue, "enqueued_at": now()}), queue)
+    return Change(_FIRST_QUEUE, dumps({**bare, "queue": queue, "enqueued_at": moment}), queue)
 
 
-def retried(job: Payload, *, fresh: bool) -> Change:
+def retried(job: Payload, moment: float, *, fresh: bool) -> Change:
     """To its queue, so that the run does not count, or with all its retries."""
     count = job.get("retry_count")
     if fresh:
         job = {key: value for key, value in job.items() if key not in _FAILURE}
     elif type(count) is int:
         job = {**job, "retry_count": max(0, count - 1)}
-    return enqueued(job)
+    return enqueued(job, moment)
 
 
-def killed(raw: bytes, queue: str, malformed: str) -> Change:
+def killed(raw: bytes, job: Payload, queue: str, malformed: str, moment: float) -> Change:
     """To the dead set."""
-    error = MalformedPayload(malformed)
-    payload = wrap_malformed(raw, queue or DEFAULT_QUEUE, error) if malformed else raw
-    return Change(_DEAD, payload, score=now())
+    if malformed:
+        payload = wrap_malformed(raw, queue or DEFAULT_QUEUE, MalformedPayload(malformed))
+    else:
+        payload = raw if job.get("jid") else dumps(_with_jid(job))
+    return Change(_DEAD, payload, score=moment)
 
 
-def moved(job: Payload, location: Location, queue: str) -> Change:
+def moved(job: Payload, location: Location, queue: str, moment: float) -> Change:
     """To another queue: now, or when it is due."""
     job = {**job, "queue": queue}
     if "retry_queue" in job:
         job["retry_queue"] = queue
-    return Change(_BACK, dumps(job)) if location in ("scheduled", "retrying") else enqueued(job)
+    if location in ("scheduled", "retrying"):
+        return Change(_BACK, dumps(_with_jid(job)))
+    return enqueued(job, moment)
 
 
 def edited(job: Payload, args: Sequence[Any]) -> Change:
@@ -92,7 +96,7 @@ def edited(job: Payload, args: Sequence[Any]) -> Change:
         first = job["args"][0] if type(job.get("args")) is list and job["args"] else {}
         new = [{**first, "arguments": new}]
     validate({"class": text(job.get("class")), "args": new})
-    return Change(_BACK, default()._bounded({**job, "args": new}))
+    return Change(_BACK, default()._bounded({**_with_jid(job), "args": new}))
 
 
 def rescheduled(raw: bytes, at: float) -> Change:
@@ -136,8 +140,10 @@ def apply(
         return list(connection.script(JOBS_MOVE, names, (*fixed, *arguments)))
 
 
-def refusal(change: Change) -> WrongType:
+def refusal(change: Change) -> ForkqError:
     """The error for a change that Redis refused."""
+    if change.to == _BACK:
+        return ForkqError("the job stays as it is: the set has the very same job already")
     place = keys().dead if change.to == _DEAD else keys().queue(change.queue)
     return WrongType(f"the job stays where it is: {message([place])}")
 
@@ -151,6 +157,12 @@ def set_key(location: Location) -> str:
 def source_key(location: Location, queue: str) -> str:
     """The key of a set, or of the list of ``queue``."""
     return keys().queue(queue) if location == "queued" else set_key(location)
+
+
+def _with_jid(job: Payload) -> Payload:
+    """With an id, which some other programs leave out: else two jobs that became equal would be one
+    member of a set."""
+    return job if job.get("jid") else {**job, "jid": new_jid()}
 
 
 def _fixed_keys(location: Location, queue: str, kept: Kept | None) -> list[str]:

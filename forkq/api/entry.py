@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import MalformedPayload
 from ..store.find_job import Location
 from ..wire.payload import Payload, dumps, loads
+from ..wire.times import now
 from . import changes, readable_job
 from .changes import Change
 from .life import Crash, JobEvent, crash_of, dies_at, events, retries_of
@@ -68,7 +69,8 @@ class JobEntry:
     @property
     def args(self) -> list[Any]:
         """The arguments, with "***" for each that is secret: all of them if the job has ``secret``
-        set, else each value in an object under a key such as "password". Those of an ActiveJob are
+        set; else each value in an object under a key such as "password", and, if the job is defined
+        in this process, each argument for a parameter of such a name. Those of an ActiveJob are
         the arguments of the wrapped job. A payload that is no job has its text as only argument."""
         if self.malformed:
             return [self.raw.decode("utf-8", "replace")]
@@ -171,17 +173,17 @@ class JobEntry:
         count; a dead job that fails again is dead again. ``fresh`` forgets its failures: then it
         has all its retries again. Raises MalformedPayload if the payload is no job.
         """
-        return self._do(changes.retried(self.checked_job(), fresh=fresh))
+        return self._do(changes.retried(self.checked_job(), now(), fresh=fresh))
 
     def add_to_queue(self) -> bool:
         """Sends a scheduled or retrying job to its queue now, as if it were due: its retry count
         stays. Raises MalformedPayload if the payload is no job."""
-        return self._do(changes.enqueued(self.checked_job()))
+        return self._do(changes.enqueued(self.checked_job(), now()))
 
     def kill(self) -> bool:
         """Moves it to the dead set, which is trimmed as at each death. A job that is no job is
         moved in the form that the dead set has for those."""
-        return self._do(changes.killed(self.raw, self.queue, self.malformed))
+        return self._do(changes.killed(self.raw, self.job, self.queue, self.malformed, now()))
 
     def delete(self) -> bool:
         """Deletes it. To be able to put it back, use ``delete_all(Filter(keys=...), undo=True)`` of
@@ -193,7 +195,7 @@ class JobEntry:
         retry set when it is due. Raises InvalidRule for a name that is not one queue's, and
         MalformedPayload if the payload is no job."""
         name = changes.checked_queue(queue)
-        return self._do(changes.moved(self.checked_job(), self.location, name))
+        return self._do(changes.moved(self.checked_job(), self.location, name, now()))
 
     def reschedule(self, at: float) -> bool:
         """Makes a scheduled or retrying job due at ``at``, epoch seconds."""

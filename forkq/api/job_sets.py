@@ -28,8 +28,10 @@ class JobSet:
 
     The actions on many jobs work in batches. Each batch is one short atomic script, so the server
     serves others in between. ``progress`` is called after each batch with the Outcome so far.
-    ``dry_run`` only counts. ``most`` bounds how many are acted on. Raises ServerUnavailable; what
-    earlier batches did stays.
+    ``dry_run`` only counts. ``most`` bounds how many are acted on. They end: they act on all jobs
+    that were there at the beginning, and leave out those that come later behind the last of them,
+    and those that they have sent to a queue and that have failed again. Raises ServerUnavailable;
+    what earlier batches did stays, and its ``outcome`` tells it.
     """
 
     location: Location
@@ -95,7 +97,7 @@ class JobSet:
     ) -> Outcome:
         """Sends them to their queues now, as ``JobEntry.retry`` does; the oldest first."""
         orders = Orders(where, dry_run, most, progress)
-        return self._act(lambda entry: retried(entry.checked_job(), fresh=fresh), orders)
+        return self._act(lambda e, at: retried(e.checked_job(), at, fresh=fresh), orders)
 
     def add_all_to_queue(
         self,
@@ -107,7 +109,7 @@ class JobSet:
     ) -> Outcome:
         """Sends them to their queues now, as ``JobEntry.add_to_queue`` does."""
         orders = Orders(where, dry_run, most, progress)
-        return self._act(lambda entry: enqueued(entry.checked_job()), orders)
+        return self._act(lambda e, at: enqueued(e.checked_job(), at), orders)
 
     def kill_all(
         self,
@@ -135,7 +137,7 @@ class JobSet:
         """Sends them to another queue, as ``JobEntry.move`` does."""
         name = checked_queue(queue)
         orders = Orders(where, dry_run, most, progress, not_in=name)
-        return self._act(lambda e: moved(e.checked_job(), self.location, name), orders)
+        return self._act(lambda e, at: moved(e.checked_job(), self.location, name, at), orders)
 
     def delete_all(
         self,
@@ -164,8 +166,8 @@ class JobSet:
     def _act(self, decide: Decide, orders: Orders) -> Outcome:
         chosen = orders.where.keys
         if chosen is None:
-            return act(SetPages(self.location), self.size, decide, orders)
-        return act(SelectedPages(self.location, chosen), len(chosen), decide, orders)
+            return act(SetPages(self.location), decide, orders)
+        return act(SelectedPages(self.location, chosen), decide, orders)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

@@ -16,7 +16,8 @@ class Outcome:
     or a clock, was faster), ``refused`` could not be acted on because their payload is no job that
     can run. A dry run only counts ``matched``.
 
-    ``undo`` is the token for ``undo``, if the deleted jobs can be put back; else "".
+    ``undo`` is the token for ``undo``, if the deleted jobs can be put back; else "". If Redis is
+    lost meanwhile, ServerUnavailable has the Outcome so far, with the token.
     """
 
     total: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, Protocol
@@ -13,7 +14,7 @@ from ..wire.times import now
 from .changes import set_key
 from .entry import JobEntry, entry_of, score_in
 from .filters import Filter
-from .query import keys
+from .query import ask_leniently, keys
 
 # What one script reads at most: small enough that it delays the server's other clients by no more
 # than some milliseconds.
@@ -33,6 +34,10 @@ class Pages(Protocol):
     def depth(self) -> int:
         """How many entries Redis reads to find one of the last page."""
 
+    def end_at_last(self) -> int:
+        """From now on the end is behind the entry that is the last one now, whatever comes
+        meanwhile. Returns how many entries there are."""
+
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
 
@@ -43,7 +48,7 @@ class Pages(Protocol):
 class SetPages:
     """Reads a set by score and member, so it finds its place again after any change."""
 
-    __slots__ = ("_after", "_direction", "location", "queue")
+    __slots__ = ("_after", "_direction", "_end", "location", "queue")
 
     def __init__(
         self, location: Location, *, newest_first: bool = False, score: float | None = None
@@ -53,6 +58,7 @@ class SetPages:
         self.queue = ""
         self._direction = "down" if newest_first else "up"
         self._after: tuple[Any, Any] = ("", "")
+        self._end: tuple[float, bytes] | None = None
         if score is not None:
             self._after = (repr(score), _LAST if newest_first else b"")
 
@@ -68,8 +74,19 @@ class SetPages:
             found = connection.script(SET_PAGE, (set_key(self.location),), arguments)
         if found:
             self._after = (found[-1], found[-2])
-        pairs = zip(found[::2], found[1::2], strict=True)
-        return [entry_of(raw, self.location, score=float(score)) for raw, score in pairs]
+        places = zip(map(float, found[1::2]), found[::2], strict=True)
+        return [
+            entry_of(raw, self.location, score=score)
+            for score, raw in places
+            if self._end is None or (score, raw) <= self._end
+        ]
+
+    def end_at_last(self) -> int:
+        """By score and member, as Redis sorts them."""
+        key = set_key(self.location)
+        size, last = ask_leniently(("ZCARD", key), ("ZRANGE", key, -1, -1, "WITHSCORES"))
+        self._end = next(((score, raw) for raw, score in last or ()), (-math.inf, b""))
+        return size or 0
 
     def removed(self, members: Collection[bytes]) -> None:
         """Nothing to do: a place in a set does not depend on other members."""
@@ -78,17 +95,22 @@ class SetPages:
 class SelectedPages:
     """Reads those members of a set that have one of these ``JobEntry.key``."""
 
-    __slots__ = ("_entries", "location", "queue")
+    __slots__ = ("_count", "_entries", "location", "queue")
 
-    def __init__(self, location: Location, keys: Iterable[str]) -> None:
+    def __init__(self, location: Location, keys: Collection[str]) -> None:
         self.location = location
         self.queue = ""
+        self._count = len(keys)
         self._entries = selected(location, keys)
 
     @property
     def depth(self) -> int:
         """As in ``SetPages``."""
         return 0
+
+    def end_at_last(self) -> int:
+        """They were selected before, so none comes."""
+        return self._count
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
@@ -101,7 +123,10 @@ class SelectedPages:
 class ListPages:
     """Reads a queue from one of its ends, and follows the last entry that it has read."""
 
-    __slots__ = ("_before", "_direction", "_last", "_page", "_read", "location", "queue")
+    __slots__ = (
+        *("_again", "_before", "_direction", "_last", "_left", "_page", "_read"),
+        *("location", "queue"),
+    )
 
     def __init__(self, queue: str, *, newest_first: bool = False, offset: int = 0) -> None:
         self.location: Location = "queued"
@@ -109,6 +134,9 @@ class ListPages:
         self._direction = "last" if newest_first else "next"
         self._read = offset
         self._last = b""
+        # How many entries are left to read, and how many may be read again; None: any number.
+        self._left: int | None = None
+        self._again = 0
         # The last page, and what stood in its place before it was read.
         self._page: list[bytes] = []
         self._before: tuple[int, bytes] = (offset, b"")
@@ -120,13 +148,32 @@ class ListPages:
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
+        if self._left is not None:
+            count = min(count, self._left)
         arguments = (self._direction, self._read, self._last, count, _BYTES)
         with default().connection() as connection:
             before, *found = connection.script(LIST_PAGE, (keys().queue(self.queue),), arguments)
+        self._bound(len(found), is_lost=before == 0)
         self._before, self._page = (before, self._last), found
         self._read = before + len(found)
         self._last = found[-1] if found else self._last
         return [entry_of(raw, "queued", self.queue) for raw in found]
+
+    def end_at_last(self) -> int:
+        """By their number: jobs are pushed to the left end, so those that come are read last."""
+        [size] = ask_leniently(("LLEN", keys().queue(self.queue)))
+        self._left = self._again = size or 0
+        return size or 0
+
+    def _bound(self, count: int, *, is_lost: bool) -> None:
+        """``count`` entries less are left. If the last one that was read was lost, the page is the
+        first one again: what stood before that one is then read once more, but all entries once
+        only, so that the reading ends where jobs are fetched faster than they are read."""
+        if self._left is None:
+            return
+        again = min(self._again, self._read) if is_lost else 0
+        self._again -= again
+        self._left += again - count
 
     def removed(self, members: Collection[bytes]) -> None:
         """The next page begins so many entries nearer to the end."""

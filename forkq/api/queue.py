@@ -186,7 +186,7 @@ class Queue:
         if name == self.name:
             return Outcome()
         orders = Orders(where, dry_run, most, progress)
-        return self._act(lambda entry: moved(entry.checked_job(), "queued", name), orders)
+        return self._act(lambda e, at: moved(e.checked_job(), "queued", name, at), orders)
 
     def kill_all(
         self,
@@ -226,7 +226,7 @@ class Queue:
         return report
 
     def _act(self, decide: Decide, orders: Orders) -> Outcome:
-        return act(ListPages(self.name), self.size, decide, orders)
+        return act(ListPages(self.name), decide, orders)
 
     def _rules(self) -> Rules:
         configured = default().rules.of(self.name)

@@ -6,10 +6,13 @@ import base64
 import math
 import re
 import zlib
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any, Final
 
 import msgspec
 
+from .. import registry
 from ..errors import MalformedPayload
 from ..wire.marks import KEY
 from ..wire.payload import DEFAULT_QUEUE, Payload, bounded
@@ -69,9 +72,17 @@ def args_of(job: Payload) -> list[Any]:
 
 
 def masked_args(job: Payload) -> list[Any]:
-    """The arguments with their secrets masked."""
-    args = args_of(job)
-    return [MASK] * len(args) if job.get("secret") else list(masked(args))
+    """The arguments with their secrets masked: all of them if the job, or its definition in this
+    process, has ``secret`` set; else by the names of its parameters, if it is defined in this
+    process, and by the keys of objects."""
+    args, spec = args_of(job), registry.find(text(job.get("class")))
+    if _is_secret(job):
+        return [MASK] * len(args)
+    names = () if spec is None else _names(spec.parameters)
+    return [
+        MASK if _SECRET.search(name) else masked(arg)
+        for arg, name in zip(args, chain(names, repeat("")), strict=False)
+    ]
 
 
 def masked(value: Any) -> Any:
@@ -84,13 +95,13 @@ def masked(value: Any) -> Any:
 
 def masked_job(job: Payload) -> Payload:
     """The whole job with its secrets masked."""
-    shown: Payload = masked({key: value for key, value in job.items() if key != "secret"})
-    if "secret" in job:
-        shown["secret"] = job["secret"]
-    if job.get("secret"):
-        args = job.get("args")
-        shown["args"] = [MASK] * (len(args) if type(args) is list else 1)
-    return shown
+    shown = {
+        key: MASK if key != "secret" and _SECRET.search(key) else masked(value)
+        for key, value in job.items()
+    }
+    if is_active_job(job):
+        return {**shown, "args": [MASK]} if _is_secret(job) else shown
+    return {**shown, "args": masked_args(job)} if "args" in job else shown
 
 
 def backtrace_of(job: Payload) -> list[str]:
@@ -125,6 +136,18 @@ def _masked(value: Any) -> Any:
             items.append(_masked(item))  # noqa: PERF401 - as above
         return items
     return value
+
+
+def _is_secret(job: Payload) -> bool:
+    """Whether the payload says so, or its definition in this process."""
+    spec = registry.find(text(job.get("class")))
+    return bool(job.get("secret") or (spec is not None and spec.options.get("secret")))
+
+
+def _names(parameters: Sequence[str]) -> Iterator[str]:
+    """One for each argument, without end if the last parameter takes all further ones."""
+    for name in parameters:
+        yield from repeat(name) if name.startswith("*") else (name,)
 
 
 def _active_job(job: Payload) -> dict[str, Any]:

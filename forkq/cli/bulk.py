@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from ..api import Filter, Outcome
+from ..errors import ServerUnavailable
 from .output import as_json_line, echo, plural
 from .progress import ActionProgress
 from .question import agreed, need_terminal
@@ -78,7 +79,12 @@ def _run(action: Action, call: Callable[..., Outcome], how: How) -> int:
         with progress:
             outcome = call(progress=progress)
     except KeyboardInterrupt:
-        return _interrupted(action, progress.outcome)
+        _print_so_far("interrupted", action, progress.outcome)
+        return _INTERRUPTED
+    except ServerUnavailable as error:
+        if error.outcome is not None and (error.outcome.done or error.outcome.undo):
+            _print_so_far("cut short", action, error.outcome)
+        raise
     return _report(action, outcome, how)
 
 
@@ -87,11 +93,10 @@ def _counted(call: Callable[..., Outcome]) -> Outcome:
         return call(dry_run=True, progress=progress)
 
 
-def _interrupted(action: Action, outcome: Outcome) -> int:
-    echo(f"interrupted: {_summary(action, outcome)} so far, perhaps one batch more", err=True)
+def _print_so_far(what: str, action: Action, outcome: Outcome) -> None:
+    echo(f"{what}: {_summary(action, outcome)} so far, perhaps one batch more", err=True)
     if outcome.undo:
         echo(_to_undo(outcome), err=True)
-    return _INTERRUPTED
 
 
 def _report_dry_run(action: Action, outcome: Outcome, how: How) -> int:

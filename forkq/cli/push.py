@@ -16,6 +16,7 @@ from ..wire.times import due
 from .app import import_app
 from .options import app_options, configuration, finds_redis
 from .pushable import check_pushable
+from .spans import delay as in_
 
 _DIGITS: Final = re.compile(r"-?[0-9]{1000,}")
 _LONGEST_EXAMPLE: Final = 60
@@ -25,7 +26,7 @@ _LONGEST_EXAMPLE: Final = 60
 @click.argument("name", metavar="CLASS")
 @click.argument("args", nargs=-1, metavar="[ARGS-AS-JSON]...")
 @click.option("--queue", metavar="Q", help="Queue to push to [the job's own].")
-@click.option("--in", "delay", type=float, metavar="S", help="Run it S seconds from now.")
+@click.option("--in", "delay", callback=in_, metavar="T", help="Run it later: 90s, 5m, 1h, 2d.")
 @click.option("--force", is_flag=True, help="Push what no process that is known can run, too.")
 @app_options
 @finds_redis

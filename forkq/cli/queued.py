@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from .. import api
 from ..api import Filter, JobEntry, Outcome, Queue
+from ..api.outcome import OnProgress
+from ..errors import ServerUnavailable
 from .job_group import DELETE, KILL, MOVE, Place, job_group
 
 _EVERY: Final = Filter()
@@ -50,20 +52,27 @@ def _in_each(
     method: Callable[[Queue], Callable[..., Outcome]],
     more: dict[str, Any],
 ) -> Outcome:
-    """The outcomes together; ``most`` bounds the sum."""
-    total, left = Outcome(), more.pop("most", None)
-    progress = more.pop("progress", None)
+    """The outcomes together; ``most`` bounds the sum. If Redis is lost, ServerUnavailable has the
+    sum so far."""
+    total, most, progress = Outcome(), more.pop("most", None), more.pop("progress", None)
     for queue in _queues(where):
-        if left is not None and left <= 0:
-            break
         if queue.name == more.get("queue"):
             continue
-        before = total
-        watch = None if progress is None else (lambda so_far, b=before: progress(_sum(b, so_far)))
-        outcome = method(queue)(where=where, most=left, progress=watch, **more)
-        total = _sum(before, outcome)
-        left = None if left is None else left - outcome.matched
+        if most is not None and total.matched >= most:
+            break
+        left = None if most is None else most - total.matched
+        watch = None if progress is None else _added_to(total, progress)
+        try:
+            outcome = method(queue)(where=where, most=left, progress=watch, **more)
+        except ServerUnavailable as error:
+            error.outcome = _sum(total, error.outcome or Outcome())
+            raise
+        total = _sum(total, outcome)
     return total
+
+
+def _added_to(before: Outcome, progress: OnProgress) -> OnProgress:
+    return lambda so_far: progress(_sum(before, so_far))
 
 
 def _sum(one: Outcome, other: Outcome) -> Outcome:

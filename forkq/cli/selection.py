@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -60,9 +59,5 @@ def filters(command: Command) -> Command:
 
 
 def take_filter(flags: dict[str, Any]) -> Filter:
-    """The filter that those of ``flags`` make, which are removed. ``older_than`` is the moment
-    before which the jobs came."""
-    given = {name: flags.pop(name) for name in _NAMES}
-    moment = given.pop("older_than")
-    seconds = None if moment is None else max(0.0, time.time() - moment)
-    return Filter(**given, older_than=seconds)
+    """The filter that those of ``flags`` make, which are removed."""
+    return Filter(**{name: flags.pop(name) for name in _NAMES})

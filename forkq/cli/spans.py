@@ -1,44 +1,36 @@
-"""Lengths of time as options of commands: ``90s``, ``5m``, ``1h``, ``2d``, ``1h30m``; and days."""
+"""Lengths of time and ages as options of commands."""
 
 from __future__ import annotations
 
-import re
-import time
-from datetime import datetime
+from collections.abc import Callable
 
 import click
 
-_SIZES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_PART = re.compile(r"(\d{1,9}(?:\.\d+)?)([smhd])")
-_SPAN = re.compile(rf"(?:{_PART.pattern})+")
+from ..api import spans
+from ..errors import ForkqError
 
 
 def span(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    """The seconds in ``value``: callback of an option. A number without a unit is refused, because
-    it could be in any unit. Raises BadParameter."""
-    if value is None:
-        return None
-    if _SPAN.fullmatch(value) is None:
-        raise click.BadParameter(
-            f"{value!r} is not a length of time; write it like 90s, 5m, 1h, 2d or 1h30m"
-        )
-    return sum(float(number) * _SIZES[unit] for number, unit in _PART.findall(value))
+    """The seconds in ``value``: callback of an option. Raises BadParameter."""
+    return _read(spans.span, value)
 
 
 def age(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    """The epoch second that was so long ago, or at which a day or a moment of this machine's time
-    zone begins: callback of an option. Raises BadParameter."""
-    if value is None:
-        return None
-    if _SPAN.fullmatch(value):
-        return time.time() - (span(context, option, value) or 0.0)
+    """The seconds in ``value``, or since that time: callback of an option. Raises BadParameter."""
+    return _read(spans.age, value)
+
+
+def delay(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    """As ``span``; a number alone is seconds, as in ``perform_in``: callback of an option. Raises
+    BadParameter."""
     try:
-        moment = datetime.fromisoformat(value).timestamp()
-    except (ValueError, OverflowError, OSError):
-        raise click.BadParameter(
-            f"{value!r} is neither a length of time, such as 10m, 2h or 7d, nor a time, such as "
-            "2026-11-20 or 2026-11-20T13:00"
-        ) from None
-    if moment > time.time():
-        raise click.BadParameter(f"{value} is in the future: every job is older than that")
-    return moment
+        return None if value is None else float(value)
+    except ValueError:
+        return _read(spans.span, value)
+
+
+def _read(parse: Callable[[str], float], value: str | None) -> float | None:
+    try:
+        return None if value is None else parse(value)
+    except ForkqError as error:
+        raise click.BadParameter(str(error)) from None

@@ -9,10 +9,12 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from ..errors import ServerUnavailable
 from ..wire.printable import cut, message, printable
 
 _LOG: Final = logging.getLogger("forkq.web.audit")
 _MOST_JIDS: Final = 1000  # in one line
+_LONGEST: Final = 1000  # characters of an error
 _MOST: Final = 20  # refusals in a period: guessing must not fill the disk
 _PERIOD: Final = 60.0  # seconds
 
@@ -30,9 +32,15 @@ def done(
 
 
 def failed(user: str, action: str, error: Exception) -> None:
-    """An action was not done, or a part of it only."""
-    says = printable(message(error, 1000))
-    _LOG.error({"event": "web action failed", **_who(user), "action": action, "error": says})
+    """An action was not done, or a part of it only: then the line has how many jobs, and the token
+    that puts them back."""
+    outcome = error.outcome if isinstance(error, ServerUnavailable) else None
+    about = {} if outcome is None else {"count": outcome.done, "undo": outcome.undo or None}
+    says = printable(message(error, _LONGEST))
+    known = {name: value for name, value in about.items() if value is not None}
+    _LOG.error(
+        {"event": "web action failed", **_who(user), "action": action, "error": says, **known}
+    )
 
 
 class Refusals:

@@ -12,26 +12,15 @@ import pytest
 from redis import Redis
 
 import forkq
-from forkq import api, default_client
+from forkq import api
 from forkq.api import DeadSet, Filter, JobSet, RetrySet, ScheduledSet
 from forkq.api.entry import entry_of
 from forkq.errors import ForkqError, InvalidJob, InvalidRule, MalformedPayload, WrongType
 from forkq.store.find_job import Location
-from tests.support.server import Server
 
 OTHER: dict[str, Any] = {"class": "Other"}
 KEYS = {"scheduled": "schedule", "retrying": "retry", "dead": "dead"}
-
-
-@pytest.fixture(autouse=True)
-def client(
-    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[forkq.Client]:
-    """The process's client, on an empty server."""
-    monkeypatch.setattr(default_client, "_default", None)
-    client = forkq.configure(redis_server.url, environ={})
-    yield client
-    client.close()
+pytestmark = pytest.mark.usefixtures("client")
 
 
 def failed(jid: str, **more: Any) -> bytes:

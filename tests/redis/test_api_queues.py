@@ -6,30 +6,19 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from redis import Redis
 
 import forkq
-from forkq import api, default_client
+from forkq import api
 from forkq.api import Filter, ProcessSet, Queue, WorkSet, aio
 from forkq.errors import ForkqError, InvalidRule, WrongType
-from tests.support.server import Server
 
 WHO = "host:17:0123456789ab"
-
-
-@pytest.fixture(autouse=True)
-def client(
-    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[forkq.Client]:
-    """The process's client, on an empty server."""
-    monkeypatch.setattr(default_client, "_default", None)
-    client = forkq.configure(redis_server.url, environ={})
-    yield client
-    client.close()
+pytestmark = pytest.mark.usefixtures("client")
 
 
 def job(jid: object, **more: Any) -> bytes:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from redis import Redis
 
-import forkq
-from forkq import default_client
 from forkq.api import DeadSet, Filter, JobEntry, Queue
 from forkq.api.pages import PAGE
-from tests.support.server import Server
 
 COUNT = 100_000
 FILL = """
@@ -26,17 +22,7 @@ for n = 1, tonumber(ARGV[1]) do
   end
 end
 """
-
-
-@pytest.fixture(autouse=True)
-def client(
-    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[forkq.Client]:
-    """The process's client, on an empty server."""
-    monkeypatch.setattr(default_client, "_default", None)
-    client = forkq.configure(redis_server.url, environ={})
-    yield client
-    client.close()
+pytestmark = pytest.mark.usefixtures("client")
 
 
 def fill(redis: Redis, key: str, kind: str, count: int = COUNT) -> None:

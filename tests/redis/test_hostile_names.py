@@ -8,18 +8,15 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
 
-from forkq import default_client
 from forkq.cli.main import _run
 from forkq.master.status_file import StatusFile
 from forkq.wire.keys import Keys
-from tests.support.server import Server
 
 # ESC and its C1 form, bell, carriage return, a line feed, DEL, and a right-to-left override.
 EVIL = "a\x1bc\x9b31m\x07\r\x7f\u202e\u2028forged line"
@@ -29,18 +26,7 @@ SECRETS = {"password": ARGUMENT, "token": [ARGUMENT], "Authorization": ARGUMENT,
 JID = "0" * 24
 DEEP = json.loads("[" * 480 + "]" * 480)
 IDENTITY = f"{EVIL}{LINE}:17:0123456789ab"
-
-
-@pytest.fixture(autouse=True)
-def environment(
-    monkeypatch: pytest.MonkeyPatch, redis_server: Server, tmp_path: Path
-) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FORKQ_REDIS", redis_server.url)
-    monkeypatch.setattr(default_client, "_default", None)
-    yield
-    if default_client._default is not None:
-        default_client._default.close()
+pytestmark = pytest.mark.usefixtures("environment")
 
 
 def job(jid: str, **more: Any) -> str:

@@ -5,54 +5,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
 
-from forkq import api, default_client
+from forkq import api
 from forkq.cli import bulk, progress
-from forkq.cli.main import _run
+from tests.redis.shell import Shell
 from tests.support.server import Server
 
 KEYS = {"scheduled": "schedule", "retries": "retry", "dead": "dead"}
 SETS = list(KEYS)
 WHO = "web1:17:0123456789ab"
-
-
-@pytest.fixture(autouse=True)
-def environment(
-    monkeypatch: pytest.MonkeyPatch, redis: Redis, redis_server: Server, tmp_path: Path
-) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FORKQ_REDIS", redis_server.url)
-    monkeypatch.setattr(default_client, "_default", None)
-    yield
-    if default_client._default is not None:
-        default_client._default.close()
-
-
-class Shell:
-    """Runs commands; ``out`` and ``err`` are what the latest has printed."""
-
-    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
-        self._capfd = capfd
-        self.out = self.err = ""
-
-    def __call__(self, line: str, *more: str) -> int:
-        default = default_client._default
-        if default is not None:
-            default.close()
-        code = _run([*line.split(), *more])
-        self.out, self.err = self._capfd.readouterr()
-        return code
-
-
-@pytest.fixture
-def shell(capfd: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capfd)
+pytestmark = pytest.mark.usefixtures("environment")
 
 
 def job(jid: str, **more: Any) -> str:

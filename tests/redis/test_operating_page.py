@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from forkq import default_client
 from forkq.cli.main import _run
 from tests.support.documents import ROOT, snippets
 from tests.support.printed import assert_shown
-from tests.support.server import Server
 
 _TOKEN = re.compile(r"(?<=undo )[0-9a-f]{16}")
 _HOUR = 3600
@@ -49,16 +47,8 @@ def fill(redis: Redis) -> None:
     redis.sadd("queues", "mial", "mail", "default")
 
 
-def test_the_page_shows_what_is_printed(
-    redis: Redis,
-    redis_server: Server,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FORKQ_REDIS", redis_server.url)
-    monkeypatch.setattr(default_client, "_default", None)
+@pytest.mark.usefixtures("environment")
+def test_the_page_shows_what_is_printed(redis: Redis, capfd: pytest.CaptureFixture[str]) -> None:
     fill(redis)
     shown = token = ""
     checked = 0

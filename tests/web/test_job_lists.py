@@ -14,7 +14,6 @@ from redis import Redis
 from starlette.testclient import TestClient
 
 from forkq import api
-from forkq.errors import ServerUnavailable
 from forkq.web import routing
 from tests.support.waiting import wait_until
 from tests.web.browser import Browser
@@ -158,38 +157,6 @@ def test_an_action_that_takes_long_goes_on_and_says_so(
         go_on.set()
     wait_until(lambda: "Retried 1 job" in caplog.text, what="the audit line")
     assert redis.llen("queue:default") == 1
-
-
-def test_the_audit_line_says_which_jobs_and_how_to_undo(
-    web: TestClient, redis: Redis, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "forkq.web.audit")
-    dead(redis, jid="a1")
-    dead(redis, jid="a2")
-    post(web, "/dead/delete", {"scope": "all"})
-    [line] = [record.msg for record in caplog.records if record.name == "forkq.web.audit"]
-    assert isinstance(line, dict)
-    assert line["action"] == "delete jobs"
-    assert line["count"] == 2
-    assert sorted(line["jids"]) == ["a1", "a2"]
-    assert api.undo(line["undo"]).done == 2
-
-
-def test_an_action_that_fails_has_its_line(
-    web: TestClient,
-    redis: Redis,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fails(*given: Any, **more: Any) -> Any:
-        raise ServerUnavailable("gone in the middle")
-
-    dead(redis)
-    monkeypatch.setattr(api.DeadSet, "retry_all", fails)
-    with pytest.raises(AssertionError, match="gone in the middle"):
-        post(web, "/dead/retry", {"scope": "all"})
-    assert "'web action failed'" in caplog.text
-    assert "'error': 'gone in the middle'" in caplog.text
 
 
 def test_a_payload_that_is_no_job_is_found_and_has_its_page(web: TestClient, redis: Redis) -> None:

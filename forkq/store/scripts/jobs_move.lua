@@ -9,7 +9,7 @@
 --       then per job: its member; where to: the number of a key (6 and above: a queue, 3: the dead set,
 --       1: back to where it is), 0: nowhere; the new payload; its score, '' for the same; the queue
 -- Returns for each job 1: done, 0: it was no longer there, -1: Redis refused its new place, so it was
--- put back.
+-- put back, or the set has its new payload already.
 --
 -- Only this very member is moved. The first write is a removal, so that a full server takes the rest.
 -- Redis does not undo a script that fails: so the script catches what may fail after the removal.
@@ -49,6 +49,7 @@ end
 
 local function replace(member, payload, score)
   if in_set then
+    if payload ~= member and redis.call('ZSCORE', KEYS[1], payload) then return -1 end
     local before = take(member)
     if before then redis.call('ZADD', KEYS[1], score == '' and before or score, payload) end
     return before and 1 or 0
