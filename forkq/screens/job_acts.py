@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 from .. import api
 from ..store.find_job import Location
@@ -24,10 +24,28 @@ _MOST_JIDS: Final = 1000  # for the audit log
 _MOST_TO_KEEP: Final = 100_000  # jobs that a delete keeps for its undo
 
 
+class Jobs(Protocol):
+    """What holds them: a set, a queue, or what was selected in a queue."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    def delete_all(self, where: api.Filter, *, undo: bool) -> api.Outcome:
+        """Deletes those that ``where`` names."""
+
+    def kill_all(self, where: api.Filter) -> api.Outcome:
+        """Moves them to the dead set."""
+
+    def move_all(self, queue: str, where: api.Filter) -> api.Outcome:
+        """Moves them to a queue."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The jobs of a set that an action means: ``count`` of them, ``counted`` if that is all of
-    them. ``by_filter``: all that a filter names, and not those that a person has selected."""
+    """The jobs that an action means: ``count`` of them, ``counted`` if that is all of them.
+    ``by_filter``: all that a filter names, and not those that a person has selected. ``queue`` has
+    them, if they are not those of a set."""
 
     location: Location
     where: api.Filter
@@ -35,10 +53,19 @@ class Chosen:
     jids: tuple[str, ...]
     counted: bool = True
     by_filter: bool = False
+    queue: str = ""
+    picked: Jobs | None = None
 
     @property
-    def jobs(self) -> api.JobSet:
-        return api.job_set(self.location)
+    def jobs(self) -> Jobs:
+        if self.picked is not None:
+            return self.picked
+        return api.Queue(self.queue) if self.queue else api.job_set(self.location)
+
+    @property
+    def place(self) -> str:
+        """What holds them, in words."""
+        return f"the queue {shown(self.queue)}" if self.queue else WORDS[self.location]
 
     @property
     def text(self) -> str:
@@ -71,7 +98,8 @@ def filtered(location: Location, where: api.Filter) -> Chosen:
 
 def retry(chosen: Chosen) -> Plan:
     details = ("They go to their queues now.",)
-    return _plan(chosen, "Retry", "Retried", lambda: chosen.jobs.retry_all(chosen.where), details)
+    jobs = api.job_set(chosen.location)
+    return _plan(chosen, "Retry", "Retried", lambda: jobs.retry_all(chosen.where), details)
 
 
 def delete(chosen: Chosen) -> Plan:
@@ -91,12 +119,22 @@ def kill(chosen: Chosen) -> Plan:
 
 def move(chosen: Chosen, to: str) -> Plan:
     queue = api.Queue(to).name
-    details = (f"They go to the queue {shown(queue)}.",)
+    warning = unserved(queue)
+    details = (f"They go to the queue {shown(queue)}.", *warning)
 
     def do() -> api.Outcome:
         return chosen.jobs.move_all(queue, chosen.where)
 
-    return _plan(chosen, "Move", "Moved", do, details)
+    plan = _plan(chosen, "Move", "Moved", do, details)
+    return replace(plan, ask=True) if warning else plan
+
+
+def unserved(queue: str) -> tuple[str, ...]:
+    """What a person should know of a queue before jobs go there; empty if a process serves it."""
+    if any(process.serves(queue) for process in api.processes()):
+        return ()
+    new = () if queue in api.queue_names() else ("There is no queue of this name yet.",)
+    return (*new, "No process serves it: the jobs wait there until one does.")
 
 
 def undo(token: str) -> Plan:
@@ -113,7 +151,7 @@ def _plan(
     chosen: Chosen, verb: str, past: str, do: Callable[[], api.Outcome], details: tuple[str, ...],
     *, danger: bool = False,
 ) -> Plan:  # fmt: skip
-    of = f"of {WORDS[chosen.location]}"
+    of = f"of {chosen.place}"
 
     def act() -> Done:
         outcome = do()
@@ -123,7 +161,7 @@ def _plan(
 
     ask = chosen.by_filter or chosen.count != 1 or danger
     says, button = f"{verb} {chosen.text} {of}?", f"{verb} {chosen.text}"
-    return Plan(says, act, button, PATHS[chosen.location], ask, danger, details)
+    return Plan(says, act, button, PATHS.get(chosen.location, "/queues"), ask, danger, details)
 
 
 def _rest(outcome: api.Outcome) -> str:

@@ -1,4 +1,5 @@
-"""Actions on the jobs of a set, from a form: on those that are selected, or on all of a filter."""
+"""Actions on the jobs of a set or a queue, from a form: on those that are selected, or on all of a
+filter."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ from typing import Final, TypeAlias
 
 from starlette.routing import Route
 
-from ..screens import job_acts
+from .. import api
+from ..screens import job_acts, queue_jobs
 from ..screens.job_acts import PATHS, Chosen
 from ..screens.job_lists import FIELDS, asked
 from ..screens.plans import Plan
+from ..screens.queue_acts import path_of
 from ..store.find_job import Location
 from .refused import Refused
 from .routing import action
@@ -43,10 +46,35 @@ def _chosen(visit: Visit, location: Location) -> Chosen:
     form = visit.form
     if form.get("scope") == "all":
         return job_acts.filtered(location, asked({name: form.get(name) for name in FIELDS}))
-    keys = form.all("key")
+    return job_acts.selected(location, _keys(visit))
+
+
+def _keys(visit: Visit) -> list[str]:
+    keys = visit.form.all("key")
     if not keys:
         raise Refused(400, "No job is selected.", "Select jobs, or choose all of the list.")
-    return job_acts.selected(location, keys)
+    return keys
+
+
+def queue_routes() -> list[Route]:
+    """The actions on the jobs of a queue. They are to run anyway: there is no retry."""
+    return [
+        action(f"/queue/jobs/{kind}", f"{kind} jobs", _on_queue(act))
+        for kind, act in _ACTS.items()
+        if kind != "retry"
+    ]
+
+
+def _on_queue(act: _Act) -> Callable[[Visit], Plan]:
+    def plan(visit: Visit) -> Plan:
+        """The form has the queue, and the number of the last job that its page shows."""
+        name = api.Queue(visit.form.get("name")).name
+        every = visit.form.get("scope") == "all"
+        at = visit.form.number("at")
+        chosen = queue_jobs.every(name) if every else queue_jobs.selected(name, _keys(visit), at)
+        return replace(act(visit, chosen), back=path_of(name))
+
+    return plan
 
 
 def _move(visit: Visit, chosen: Chosen) -> Plan:

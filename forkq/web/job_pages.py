@@ -48,6 +48,7 @@ def _shown(location: Location) -> Callable[[Visit], View]:
             "fields": job_lists.FIELDS,
             "list": found,
             "empty": _EMPTY[location],
+            "queues": visit.queues,
         }
         return View("jobs.html", values)
 

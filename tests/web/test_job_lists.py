@@ -71,7 +71,8 @@ def test_a_filter_finds_by_class_error_and_text(web: TestClient, redis: Redis) -
         text = web.get(f"/dead?{query}").text
         assert "Select Report b2" in text
         assert "Select Mail b1" not in text
-    assert "No job found" in web.get("/dead?older=2h").text
+    assert "No job found" in web.get("/dead?older=1h30m").text
+    assert "No job found" in web.get("/dead?older=2026-11-20").text
     assert web.get("/dead?older=soon").status_code == 400
 
 
@@ -233,5 +234,7 @@ def test_enter_in_the_queues_field_moves(browser: Browser, redis: Redis) -> None
     browser.open("/dead")
     browser.find("tbody input[type=checkbox]").click()
     browser.find("input[name=to]").send_keys("mail\n")
+    browser.wait_text("There is no queue of this name yet.")
+    browser.find(".confirm button").click()
     browser.wait_text("Moved 1 job", ".flash")
     assert redis.llen("queue:mail") == 1

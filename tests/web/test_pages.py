@@ -229,7 +229,7 @@ class TestSearch:
     def test_by_id_and_by_text(self, web: TestClient) -> None:
         jid = push("mail", "Mail")
         html = web.get("/search", params={"q": jid}).text
-        assert f'href="/job?jid={jid}"' in html
+        assert f'href="/job?queue=mail&amp;jid={jid}"' in html
         job = {"class": "Report", "args": ["for ann"], "at": time.time() + 1000}
         later = default_client.default().push(job)
         assert str(later) in web.get("/search?q=for+ann").text

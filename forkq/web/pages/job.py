@@ -9,6 +9,7 @@ import msgspec
 from ... import api
 from ...api.readable_job import MASK, args_of
 from ...errors import ForkqError
+from ...screens import queue_jobs
 from ...screens.frames import split
 from ...screens.job_acts import PATHS
 from ...screens.plans import Done, Plan
@@ -19,14 +20,19 @@ from ..routing import action, page
 from ..visit import View, Visit
 
 _LONGEST: Final = 20_000  # characters of a payload
+_FAR: Final = 10**12
 _SETS: Final = frozenset(PATHS)
 
 
 def job(visit: Visit) -> View:
-    entry = _entry(visit.query("set"), visit.query("key"), visit.query("jid"))
+    queue = visit.query("queue")
+    entry = _queued(visit, queue) if queue else None
+    entry = entry or _entry(visit.query("set"), visit.query("key"), visit.query("jid"))
     values = {
         "job": entry,
         "in_set": entry.location in _SETS,
+        "at": visit.number("at", _FAR, _FAR),
+        "queues": visit.queues,
         "path": PATHS.get(entry.location, ""),
         "frames": split(entry.backtrace),
         "args": _pretty(entry.args),
@@ -34,6 +40,15 @@ def job(visit: Visit) -> View:
         "payload": _text(entry),
     }
     return View("job.html", values)
+
+
+def _queued(visit: Visit, queue: str) -> api.JobEntry | None:
+    """The job, if it still waits near the place where the list has shown it, or in that queue."""
+    key, jid, place = visit.query("key"), visit.query("jid"), visit.query("at")
+    if key and place:
+        found = queue_jobs.find(queue, [key], visit.number("at", 0, _FAR))
+        return found[0] if found else None
+    return api.Queue(queue).find(jid) if jid else None
 
 
 def edit(visit: Visit) -> Plan:
@@ -90,7 +105,8 @@ def _read(text: str) -> list[Any]:
 
 
 def _entry(location: str, key: str, jid: str) -> api.JobEntry:
-    found = api.job_set(location).get(key) if key else api.entry(jid) if jid else None
+    in_set = bool(key) and location in _SETS
+    found = api.job_set(location).get(key) if in_set else api.entry(jid) if jid else None
     if found is None:
         raise Refused(
             404, "This job is nowhere.", "It is done, was deleted, or has moved: search by its id."

@@ -13,6 +13,7 @@ from ...screens.facts import drains_in
 from ...screens.plans import Done, Plan
 from ...screens.queue_acts import path_of
 from ...screens.texts import name as shown
+from .. import job_actions
 from ..paging import paging
 from ..routing import action, page
 from ..visit import View, Visit
@@ -31,6 +32,7 @@ def queue(visit: Visit) -> View:
             "state": report.state,
             "jobs": one.page(listed.start, listed.per_page),
             "paging": listed,
+            "queues": visit.queues,
             "sizes": [size for _, size in sizes],
             "trend": drains_in(sizes),
         },
@@ -91,5 +93,6 @@ ROUTES: Final = [
     action("/queue/resume", "resume queue", _of_queue(queue_acts.resume)),
     action("/queue/clear", "clear queue", _of_queue(queue_acts.clear)),
     action("/queue/limits", "change limits", limits),
+    *job_actions.queue_routes(),
     action("/queue/reset", "change limits", reset),
 ]
