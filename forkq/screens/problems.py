@@ -32,13 +32,13 @@ class Problem:
     urgent: bool = True
 
 
-def problems(facts: Facts) -> list[Problem]:
-    """The worst three."""
+def problems(facts: Facts, most: int = _MOST) -> list[Problem]:
+    """The worst ones; the first page shows the others."""
     found = [problem for check in _CHECKS for problem in check(facts)]
     found.sort(key=lambda problem: not problem.urgent)
-    rest = len(found) - _MOST
+    rest = len(found) - most
     more = [Problem(f"and {plural(rest, 'problem')} more", "/", urgent=False)] if rest > 0 else []
-    return [*found[:_MOST], *more]
+    return [*found[:most], *more]
 
 
 def _redis(facts: Facts) -> Iterator[Problem]:

@@ -30,7 +30,7 @@ def environment() -> jinja2.Environment:
         auto_reload=False,
     )
     made.filters.update(texts.FILTERS)
-    made.globals.update(sparkline=charts.sparkline, bars=charts.bars, share=charts.share)
+    made.globals.update(sparkline=charts.sparkline, share=charts.share)
     made.globals["parts"] = made.get_template("parts.html").module
     return made
 

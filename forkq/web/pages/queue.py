@@ -18,6 +18,8 @@ from ..paging import paging
 from ..routing import action, page
 from ..visit import View, Visit
 
+_NONE_IS_TAKEN: Final = frozenset({"damaged", "paused", "unserved", "quiet"})
+
 
 def queue(visit: Visit) -> View:
     name = visit.query("name")
@@ -35,6 +37,8 @@ def queue(visit: Visit) -> View:
             "queues": visit.queues,
             "sizes": [size for _, size in sizes],
             "trend": drains_in(sizes),
+            "held": any(hold.kind in _NONE_IS_TAKEN for hold in report.holds),
+            "shared": any(process.queues != (name,) for process in report.served_by),
         },
     )
 
