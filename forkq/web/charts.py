@@ -10,12 +10,28 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 
-def sparkline(values: Sequence[float], label: str, width: int = 120, height: int = 28) -> Markup:
-    """A line without axes. ``label`` says what it shows to those who do not see it."""
+def sparkline(
+    values: Sequence[float],
+    label: str,
+    width: int = 120,
+    height: int = 28,
+    marks: Sequence[tuple[float, str]] = (),
+) -> Markup:
+    """A line without axes. ``label`` says what it shows to those who do not see it. ``marks`` are
+    vertical lines: where, from 0 to 1, and what it is."""
     return Markup(
         '<svg class="spark" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
-        'aria-label="{label}" preserveAspectRatio="none"><polyline points="{points}"/></svg>'
-    ).format(w=width, h=height, label=label, points=_points(values, width, height))
+        'aria-label="{label}" preserveAspectRatio="none">{marks}<polyline points="{points}"/></svg>'
+    ).format(
+        w=width, h=height, label=label, points=_points(values, width, height),
+        marks=Markup("").join(_mark(share * width, height, text) for share, text in marks),
+    )  # fmt: skip
+
+
+def _mark(x: float, height: int, text: str) -> Markup:
+    return Markup(
+        '<line class="mark" x1="{0}" x2="{0}" y1="0" y2="{1}"><title>{2}</title></line>'
+    ).format(round(x, 1), height, text)
 
 
 def share(part: float, whole: float, label: str, kind: str = "") -> Markup:

@@ -13,7 +13,8 @@ import pytest
 from redis import Redis
 from starlette.testclient import TestClient
 
-from forkq import api
+from forkq import api, default_client
+from forkq.store.deploys import mark
 from forkq.web import routing
 from tests.support.waiting import wait_until
 from tests.web.browser import Browser
@@ -54,6 +55,18 @@ def key_in(page: str) -> str:
     found = re.search(r'name="key" value="([^"]+)"', page)
     assert found is not None
     return found[1]
+
+
+def test_the_failures_stand_beside_the_deploys(web: TestClient, redis: Redis) -> None:
+    dead(redis)
+    client = default_client.default()
+    with client.connection() as connection:
+        mark(connection, client.keys, "v2 <b>", time.time() - 12 * 3600)
+        mark(connection, client.keys, "long ago", time.time() - 30 * 3600)
+    html = web.get("/failures").text
+    assert re.search(r'<line class="mark" x1="(59|60)', html)
+    assert "deployed v2 &lt;b&gt;" in html
+    assert "long ago" not in html
 
 
 @pytest.mark.parametrize("path", ["/dead", "/retries", "/scheduled", "/failures"])

@@ -90,8 +90,8 @@ def clock(moment: float) -> str:
 
 
 def rounded_up(value: float) -> float:
-    """The next of 1, 2, 5, 10, 20, 50 and so on; 1 for nothing."""
+    """The next of 1, 2, 4, 6, 8, 10, 20, 40 and so on: its half is round, too. 1 for nothing."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
+    return next(step * power for step in (1, 2, 4, 6, 8, 10) if step * power >= value)
