@@ -10,9 +10,12 @@ from .. import api
 from ..api import bulk
 from ..api.bulk import Orders
 from ..api.changes import moved
+from ..api.entry import entry_of
 from ..api.filters import EVERY
 from ..api.pages import PAGE, ListPages
+from ..default_client import default
 from ..store.find_job import Location
+from ..store.find_job import find as find_job
 from .job_acts import Chosen
 
 _BEFORE: Final = 1000  # jobs that may have been fetched since they were shown
@@ -47,6 +50,16 @@ def find(queue: str, keys: Sequence[str], at: int) -> list[api.JobEntry]:
             if not wanted:
                 return found
     return found
+
+
+def find_jid(queue: str, jid: str) -> api.JobEntry | None:
+    """The job of that id, if it runs or waits in the queue. Reads no other queue."""
+    client = default()
+    with client.connection() as connection:
+        found = find_job(connection, client.keys, jid, ("running", "queued"), (queue,))
+    if found is None:
+        return None
+    return entry_of(found.payload, found.location, found.queue, owner=found.owner)
 
 
 def _between(queue: str, first: int, last: int) -> Iterator[api.JobEntry]:

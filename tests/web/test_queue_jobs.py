@@ -12,6 +12,7 @@ import pytest
 from redis import Redis
 from starlette.testclient import TestClient
 
+import forkq.web.pages.job as job_page
 from tests.web.shared import act, confirm
 
 
@@ -99,3 +100,15 @@ def test_nothing_selected_is_refused(web: TestClient, redis: Redis) -> None:
     assert act(web, "/queue/jobs/delete", name="mail", at="x").status_code == 400
     assert "Delete 0 jobs" in act(web, "/queue/jobs/delete", name="mail", key="gone").text
     assert len(left(redis)) == 60
+
+
+def test_a_job_that_has_left_is_not_searched_among_a_million(
+    web: TestClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = {"queue": "mail", "key": "gone", "at": "3", "jid": "job-gone"}
+    assert "nowhere" in web.get("/job", params=gone).text
+    monkeypatch.setattr(job_page, "_FEW", 10)
+    answer = web.get("/job", params=gone)
+    assert answer.status_code == 404
+    assert "has left the queue mail" in answer.text
+    assert web.get("/job", params={"queue": "mail", "jid": "job-7"}).status_code == 200

@@ -21,6 +21,8 @@ from ..visit import View, Visit
 
 _LONGEST: Final = 20_000  # characters of a payload
 _FAR: Final = 10**12
+_FEW: Final = 50_000  # jobs in all: a search for one that may be anywhere is short
+_LEFT: Final = "It is done, has failed, or was moved: search for its id."
 _SETS: Final = frozenset(PATHS)
 
 
@@ -45,10 +47,13 @@ def job(visit: Visit) -> View:
 def _queued(visit: Visit, queue: str) -> api.JobEntry | None:
     """The job, if it still waits near the place where the list has shown it, or in that queue."""
     key, jid, place = visit.query("key"), visit.query("jid"), visit.query("at")
-    if key and place:
-        found = queue_jobs.find(queue, [key], visit.number("at", 0, _FAR))
-        return found[0] if found else None
-    return api.Queue(queue).find(jid) if jid else None
+    if key and place and (found := queue_jobs.find(queue, [key], visit.number("at", 0, _FAR))):
+        return found[0]
+    entry = queue_jobs.find_jid(queue, jid) if jid else None
+    stats = visit.observer.facts().stats
+    if entry is None and stats.enqueued + stats.retry + stats.dead + stats.scheduled > _FEW:
+        raise Refused(404, f"This job has left the queue {shown(queue)}.", _LEFT)
+    return entry
 
 
 def edit(visit: Visit) -> Plan:
