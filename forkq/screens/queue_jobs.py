@@ -66,9 +66,11 @@ def _between(queue: str, first: int, last: int) -> Iterator[api.JobEntry]:
     """The jobs with the numbers from ``first`` to before ``last``, as far as the time allows."""
     pages, left = ListPages(queue, offset=first), last - first
     end = time.monotonic() + _SECONDS
-    while left > 0 and time.monotonic() < end and (page := pages.next(min(PAGE, left))):
+    while left > 0 and (page := pages.next(min(PAGE, left))):
         left -= len(page)
         yield from page
+        if time.monotonic() > end:
+            return
 
 
 class PickedJobs:

@@ -38,6 +38,7 @@ class Hashing:
 @pytest.fixture
 def hashing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hashing]:
     made = Hashing()
+    monkeypatch.setattr(sign_in, "_PERIOD", 3600)  # a machine may stand still
     monkeypatch.setattr(sign_in, "verify", made.verify)
     yield made
     made.go_on.set()
@@ -166,7 +167,7 @@ def test_a_refusal_says_when_to_come_again(hashing: Hashing) -> None:
     for number in range(sign_in._TRIES + 1):
         answer = web.get(STATIC, auth=("ann", f"wrong {number}"))
     assert answer.status_code == 429
-    assert 0 < int(answer.headers["retry-after"]) <= 60
+    assert 0 < int(answer.headers["retry-after"]) <= 3600
 
 
 def test_an_authenticate_may_be_async() -> None:
