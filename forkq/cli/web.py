@@ -30,7 +30,7 @@ _SHORTEST = 8
 def web(ctx: click.Context, /, **flags: Any) -> None:
     """Serve the web UI. Needs the extra `web`: pip install 'forkq[web]'.
 
-    Beyond the loopback it asks who comes: see docs/web.md.
+    To serve other hosts, set a password or another way to know the user: see docs/web.md.
     """
     if ctx.invoked_subcommand is None:
         _serve(configuration(**flags))

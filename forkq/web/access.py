@@ -11,8 +11,8 @@ from starlette.requests import HTTPConnection
 
 from ..config.web_table import WebTable, address_of
 from ..errors import ConfigError
-from .passwords import BasicPassword
 from .settings import Authenticate, WebSettings
+from .sign_in import BasicPassword
 
 
 def settings_of(table: WebTable) -> WebSettings:
@@ -21,7 +21,7 @@ def settings_of(table: WebTable) -> WebSettings:
     host, _ = address_of(table.listen)
     if authenticate is None and not is_loopback(host):
         raise ConfigError(
-            f"web.listen: {table.listen} is beyond this host, and nothing asks who comes; set "
+            f"web.listen: {table.listen} serves other hosts, and nothing asks for the user; set "
             "web.password_hash (forkq web hash-password), web.user_header or web.authenticate"
         )
     return WebSettings(

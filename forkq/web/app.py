@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from .facts import Observer
+from ..screens.facts import Observer
 from .pages import all_routes, navigation
 from .refused import HANDLERS
 from .security import Guard

@@ -1,8 +1,11 @@
-"""The message about what an action did, carried to the next page in a cookie."""
+"""The message about what an action did, for the next page: Redis keeps it for a minute, under a
+random name that only this browser has. So no page shows what a client has made up."""
 
 from __future__ import annotations
 
-import base64
+import re
+import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,9 +13,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..api.query import ask, ask_leniently, keys
+from ..errors import ForkqError
+
 _COOKIE: Final = "forkq_message"
 _SECONDS: Final = 60
-_LONGEST: Final = 300  # characters; a cookie holds 4 KB
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +30,24 @@ class Flash:
 
 
 def set_flash(response: Response, text: str, undo: tuple[str, dict[str, str]] | None) -> None:
-    """Gives the message to the browser for its next page."""
-    raw = msgspec.json.encode(Flash(text[:_LONGEST], undo))
-    value = base64.urlsafe_b64encode(raw).decode()
-    response.set_cookie(_COOKIE, value, max_age=_SECONDS, httponly=True, samesite="strict")
+    """Keeps the message for the next page of this browser. An action that was done is no error
+    because Redis does not take its message."""
+    name = secrets.token_urlsafe(24)
+    raw = msgspec.json.encode(Flash(text, undo))
+    with suppress(ForkqError):
+        ask(("SET", keys().web_message(name), raw, "EX", _SECONDS))
+    response.set_cookie(_COOKIE, name, max_age=_SECONDS, httponly=True, samesite="strict")
 
 
-def get_flash(request: Request) -> Flash | None:
-    """The message for this page, if there is one. The template escapes it."""
+def take_flash(request: Request) -> Flash | None:
+    """The message for this page, if there is one; the next page has none. The template escapes
+    it."""
+    name = request.cookies.get(_COOKIE, "")
+    if not _NAME.fullmatch(name):
+        return None
+    [raw] = ask_leniently(("GETDEL", keys().web_message(name)))
     try:
-        raw = base64.urlsafe_b64decode(request.cookies.get(_COOKIE, ""))
-        return msgspec.json.decode(raw, type=Flash)
+        return None if raw is None else msgspec.json.decode(raw, type=Flash)
     except (ValueError, msgspec.DecodeError):
         return None
 

@@ -22,6 +22,11 @@ class Form:
         """The first value of that name."""
         return next((value for key, value in self.pairs if key == name), default)
 
+    def number(self, name: str) -> int:
+        """The first value of that name as a number; 0 if it is none."""
+        text = self.get(name)[:18]
+        return int(text) if text.isascii() and text.isdigit() else 0
+
     def all(self, name: str) -> list[str]:
         """Every value of that name, such as those of checkboxes."""
         return [value for key, value in self.pairs if key == name]

@@ -8,8 +8,9 @@ from typing import Final
 from starlette.routing import Route
 
 from .. import api
+from ..screens import job_acts, job_lists
 from ..store.find_job import Location
-from . import job_actions, job_lists
+from . import job_actions
 from .routing import page
 from .visit import View, Visit
 
@@ -32,22 +33,28 @@ _EMPTY: Final[dict[Location, tuple[str, str]]] = {
 
 def routes(location: Location) -> list[Route]:
     """The list of one set, and its actions."""
-    return [page(job_actions.PATHS[location], _shown(location)), *job_actions.routes(location)]
+    return [page(job_acts.PATHS[location], _shown(location)), *job_actions.routes(location)]
 
 
 def _shown(location: Location) -> Callable[[Visit], View]:
     def jobs(visit: Visit) -> View:
-        given = job_lists.given(visit)
+        given = _given(visit)
         found = job_lists.read(location, job_lists.asked(given), visit.query("after"))
         values = {
             "location": location,
-            "path": job_actions.PATHS[location],
+            "path": job_acts.PATHS[location],
             "size": api.job_set(location).size,
             "given": given,
             "fields": job_lists.FIELDS,
             "list": found,
             "empty": _EMPTY[location],
+            "queues": visit.queues,
         }
         return View("jobs.html", values)
 
     return jobs
+
+
+def _given(visit: Visit) -> dict[str, str]:
+    """The fields of the filter in the address."""
+    return {name: visit.query(name) for name in job_lists.FIELDS if visit.query(name).strip()}

@@ -1,4 +1,4 @@
-"""Passwords of the web UI: hashed with scrypt, checked once for each browser's header."""
+"""Passwords of the web UI: hashed with scrypt."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import binascii
 import hashlib
 import hmac
 import secrets
-import threading
 from typing import Final
 
 from starlette.requests import HTTPConnection
@@ -16,9 +15,6 @@ _COST: Final = 1 << 15  # about 100 ms and 32 MiB
 _BLOCK: Final = 8
 _PARALLEL: Final = 1
 _MEMORY: Final = 256 << 20  # bytes that a hash in the configuration may ask for
-_LONGEST: Final = 1024  # characters of a password
-_MOST_KNOWN: Final = 1000
-_PATIENCE: Final = 5.0  # seconds for the turn of a password
 
 
 def hash_password(password: str) -> str:
@@ -43,44 +39,9 @@ def _text(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-class BasicPassword:
-    """An ``authenticate`` for one password, which the browser asks for. The user types any name; it
-    stands in the audit log. One unknown password is checked at a time, so that guessing is slow."""
-
-    def __init__(self, hashed: str) -> None:
-        self._hashed = hashed
-        self._key = secrets.token_bytes(32)
-        self._known: dict[bytes, str] = {}  # header's MAC -> user
-        self._lock = threading.Lock()
-
-    def __call__(self, request: HTTPConnection) -> str | None:
-        """The name of the user. Runs in a thread: a hash takes its time."""
-        header = request.headers.get("authorization", "")
-        mark = hmac.digest(self._key, header.encode(), "sha256")
-        if mark in self._known:
-            return self._known[mark]
-        user, password = _credentials(header)
-        if not password or len(password) > _LONGEST:
-            return None
-        if not self._is_right(password):
-            return None
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[mark] = user
-        return user
-
-    def _is_right(self, password: str) -> bool:
-        if not self._lock.acquire(timeout=_PATIENCE):
-            return False
-        try:
-            return verify(password, self._hashed)
-        finally:
-            self._lock.release()
-
-
-def _credentials(header: str) -> tuple[str, str]:
+def credentials(request: HTTPConnection) -> tuple[str, str]:
     """Name and password of HTTP Basic; two empty strings if it is not that."""
-    kind, _, value = header.partition(" ")
+    kind, _, value = request.headers.get("authorization", "").partition(" ")
     if kind.lower() != "basic":
         return "", ""
     try:

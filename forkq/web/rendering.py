@@ -9,9 +9,9 @@ from typing import Any, Final
 import jinja2
 from starlette.responses import HTMLResponse, Response
 
+from ..screens.problems import problems
 from . import charts, texts
-from .flash import end_flash, get_flash
-from .problems import problems
+from .flash import Flash, end_flash
 from .visit import View, Visit
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")
@@ -30,14 +30,13 @@ def environment() -> jinja2.Environment:
         auto_reload=False,
     )
     made.filters.update(texts.FILTERS)
-    made.globals.update(sparkline=charts.sparkline, bars=charts.bars, share=charts.share)
+    made.globals.update(sparkline=charts.sparkline, share=charts.share)
     made.globals["parts"] = made.get_template("parts.html").module
     return made
 
 
-def page_response(visit: Visit, view: View) -> Response:
-    """The whole page."""
-    flash = get_flash(visit.request)
+def page_response(visit: Visit, view: View, flash: Flash | None = None) -> Response:
+    """The whole page, with the message of what was done before it."""
     template = environment().get_template(view.template)
     html = template.render({**_values(visit, view), "flash": flash})
     response = HTMLResponse(html, view.status)

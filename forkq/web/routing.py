@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from ..errors import ServerUnavailable
-from ..wire.printable import printable
-from .flash import set_flash
+from ..screens.plans import Done, Plan
+from . import audit
+from .flash import set_flash, take_flash
 from .forms import Form, read_form
 from .live import stream, wants_live
 from .refused import Refused
@@ -23,9 +22,8 @@ from .worker import PATIENCE, Worker
 
 PageFunction: TypeAlias = "Callable[[Visit], View | Response]"
 
-_AUDIT: Final = logging.getLogger("forkq.web.audit")
+_REFUSALS: Final = audit.Refusals()
 ACTION_PATIENCE: Final = 55.0  # seconds; many a proxy cuts a connection after 60
-_MOST_JIDS: Final = 1000  # in one line of the audit log
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +33,6 @@ class NavItem:
     title: str
     path: str
     key: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What an action did: ``text`` is shown, ``jids`` stand in the audit log. ``undo`` is the path
-    and the fields of the form that undoes it."""
-
-    text: str
-    jids: Sequence[str] = ()
-    undo: tuple[str, dict[str, str]] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What an action would do. ``says``: a sentence with the number of jobs ("Delete 412 jobs from
-    the dead set?"). ``do`` does it. ``ask``: whether the user confirms it first. ``danger``: it
-    cannot be undone. ``back`` is the page to return to."""
-
-    says: str
-    do: Callable[[], Done]
-    button: str = "Confirm"
-    back: str = "/"
-    ask: bool = True
-    danger: bool = False
-    details: Sequence[str] = field(default=())
 
 
 def page(path: str, function: PageFunction) -> Route:
@@ -93,7 +66,9 @@ async def _in_thread(
 
 
 def _shown(visit: Visit, made: View | Response) -> Response:
-    return made if isinstance(made, Response) else page_response(visit, made)
+    if isinstance(made, Response):
+        return made
+    return page_response(visit, made, take_flash(visit.request))
 
 
 def _act(visit: Visit, name: str, plan: Callable[[Visit], Plan]) -> Response:
@@ -103,46 +78,33 @@ def _act(visit: Visit, name: str, plan: Callable[[Visit], Plan]) -> Response:
         fields = visit.form.without("csrf")
         return page_response(visit, View("confirm.html", {"plan": planned, "fields": fields}))
     visit.request.state.acting = True
+    done = _do(visit, name, planned)
+    visit.observer.forget()
+    response = RedirectResponse(visit.url(planned.back), 303)
+    set_flash(response, done.text, _undo(done, planned.back))
+    return response
+
+
+def _do(visit: Visit, name: str, planned: Plan) -> Done:
+    """Does it, with a line in the audit log: also if it failed, since part may be done then."""
     try:
         done = planned.do()
-    except ServerUnavailable as error:
-        _audit_cut_short(visit, name, error)
+    except Exception as error:
+        audit.failed(visit.user, name, error)
         raise
-    visit.observer.forget()
-    _audit(visit, name, done)
-    response = RedirectResponse(visit.url(planned.back), 303)
-    set_flash(response, done.text, done.undo)
-    return response
+    token = done.undo[1].get("token", "") if done.undo else ""
+    audit.done(visit.user, name, done.text, done.jids, done.count, token)
+    return done
+
+
+def _undo(done: Done, back: str) -> tuple[str, dict[str, str]] | None:
+    """The form that undoes it, and returns to the same page."""
+    return None if done.undo is None else (done.undo[0], {**done.undo[1], "back": back})
 
 
 def _check(visit: Visit, name: str) -> None:
     if visit.form.get("csrf") != visit.csrf:
         raise Refused(403, "The form is too old.", "Go back, reload the page, and try again.")
     if not visit.may(name):
+        _REFUSALS.log("action", visit.user, action=name)
         raise Refused(403, f"You may not do this here: {name}.", "")
-
-
-def _audit(visit: Visit, name: str, done: Done) -> None:
-    """One line for each action: who, what, which jobs, and the token that puts them back."""
-    jids = [printable(jid) for jid in done.jids[:_MOST_JIDS]]
-    more = len(done.jids) - len(jids)
-    token = done.undo[1].get("token") if done.undo else None
-    _AUDIT.info(
-        "%s: %s: %s%s%s%s", _who(visit), name, printable(done.text),
-        f" undo={token}" if token else "",
-        f" jids={','.join(jids)}" if jids else "", f" and {more} more" if more > 0 else "",
-    )  # fmt: skip
-
-
-def _audit_cut_short(visit: Visit, name: str, error: ServerUnavailable) -> None:
-    """One line for an action during which Redis was lost, if it may have changed anything."""
-    outcome = error.outcome
-    if outcome is not None and (outcome.done or outcome.undo):
-        _AUDIT.warning(
-            "%s: %s: cut short, jobs before: %d%s (%s)", _who(visit), name, outcome.done,
-            f" undo={outcome.undo}" if outcome.undo else "", printable(str(error)),
-        )  # fmt: skip
-
-
-def _who(visit: Visit) -> str:
-    return printable(visit.user or "(no authentication)")

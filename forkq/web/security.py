@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import secrets
-from typing import Final
+from collections.abc import Awaitable, Callable
+from inspect import iscoroutinefunction
+from typing import Final, TypeGuard, cast
 
 import anyio
 import anyio.to_thread
@@ -12,13 +15,13 @@ from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .settings import WebSettings
+from .audit import Refusals
+from .origin import LOOPBACK, host_of, is_local, is_same_origin
+from .passwords import credentials
+from .settings import Authenticate, TooManyTries, WebSettings
 
-LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _COOKIE: Final = "forkq_csrf"
-_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 _SAFE: Final = frozenset({"GET", "HEAD"})
-_SAME_SITE: Final = frozenset({"same-origin", "none"})
 _TOKEN_LENGTH: Final = 43
 _ASK: Final = 'Basic realm="forkq", charset="UTF-8"'
 _THREADS: Final = 8  # for the app's own authentication, which may be slow
@@ -31,6 +34,7 @@ class Guard:
         self._app = app
         self._settings = settings
         self._limiter: anyio.CapacityLimiter | None = None
+        self._refusals = Refusals()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -48,32 +52,52 @@ class Guard:
         """The answer to a request that no page may see."""
         if (problem := self._from_elsewhere(request)) is not None:
             return problem
-        if request.scope["method"] not in _SAFE and not _same_origin(request):
+        if request.scope["method"] not in _SAFE and not is_same_origin(request):
             return _refused(403, "This form was sent by another site.")
         return await self._unknown_user(request)
 
     async def _unknown_user(self, request: HTTPConnection) -> Response | None:
-        authenticate = self._settings.authenticate
-        if authenticate is None:
+        if self._settings.authenticate is None:
             return None
-        if self._limiter is None:  # made inside of the event loop
-            self._limiter = anyio.CapacityLimiter(_THREADS)
-        user = await anyio.to_thread.run_sync(authenticate, request, limiter=self._limiter)
+        try:
+            user = await self._user(request, self._settings.authenticate)
+        except TooManyTries as error:
+            self._log(request)
+            later = {"Retry-After": str(math.ceil(error.seconds))}
+            return _refused(429, f"Too many passwords were tried: {error}.", later)
         if user is None:
+            self._log(request)
             return _refused(401, "Who are you?", {"WWW-Authenticate": _ASK})
         request.scope["forkq.user"] = user
         return None
 
+    def _log(self, request: HTTPConnection) -> None:
+        """A browser that has not been asked yet sends nothing: that is no refusal."""
+        if "authorization" in request.headers:
+            address = request.client.host if request.client is not None else ""
+            user, _ = credentials(request)
+            self._refusals.log("sign-in", user, address=address, path=request.url.path)
+
+    async def _user(self, request: HTTPConnection, authenticate: Authenticate) -> str | None:
+        if is_async(authenticate):
+            return await authenticate(request)
+        if self._limiter is None:  # made inside of the event loop
+            self._limiter = anyio.CapacityLimiter(_THREADS)
+        call = cast("Callable[[HTTPConnection], str | None]", authenticate)
+        return await anyio.to_thread.run_sync(call, request, limiter=self._limiter)
+
     def _from_elsewhere(self, request: HTTPConnection) -> Response | None:
         """Another host may ask only with an authentication, and only for a name of ours: a page
         of another site whose name was made to lead here (DNS rebinding) has its own name."""
-        hosts = self._settings.hosts
+        hosts, host = self._settings.hosts, host_of(request)
+        if host is None:
+            return _refused(400, "The Host header is no host name.")
         checks_host = bool(hosts) or self._settings.authenticate is None
-        if checks_host and _host(request) not in LOOPBACK.union(hosts):
+        if checks_host and host not in LOOPBACK.union(hosts):
             return _refused(
-                421, f"This is no host name of forkq's web UI; name it in hosts: {_host(request)!r}"
+                421, f"This is no host name of forkq's web UI; name it in hosts: {host!r}"
             )
-        if self._settings.authenticate is None and not _is_local(request):
+        if self._settings.authenticate is None and not is_local(request):
             return _refused(
                 403, "Without an authentication, forkq's web UI serves its own host only."
             )
@@ -115,36 +139,20 @@ class _Answer:
         return f"{_COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{secure}"
 
 
+def is_async(
+    authenticate: Authenticate,
+) -> TypeGuard[Callable[[HTTPConnection], Awaitable[str | None]]]:
+    """Whether it is to be awaited; else it runs in a thread."""
+    called = getattr(authenticate, "__call__", None)  # noqa: B004 - of an object, its method
+    return iscoroutinefunction(authenticate) or iscoroutinefunction(called)
+
+
 def _csrf_token(request: HTTPConnection) -> tuple[str, bool]:
     """The token of this browser, and whether it is new."""
     found = request.cookies.get(_COOKIE, "")
     if len(found) == _TOKEN_LENGTH and found.isascii():
         return found, False
     return secrets.token_urlsafe(32), True
-
-
-def _same_origin(request: HTTPConnection) -> bool:
-    """Whether a form comes from a page of ours, by what the browser says of it."""
-    site = request.headers.get("sec-fetch-site")
-    if site is not None:
-        return site in _SAME_SITE
-    origin = request.headers.get("origin")
-    return origin is None or origin.partition("://")[2] == request.headers.get("host")
-
-
-def _host(request: HTTPConnection) -> str:
-    """The name in the Host header, without its port."""
-    host = request.headers.get("host", "")
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].lower()
-
-
-def _is_local(request: HTTPConnection) -> bool:
-    """Whether a program of this host asks, and no proxy for another host."""
-    client = request.client
-    forwarded = any(name in request.headers for name in _FORWARDED)
-    return client is not None and client.host in LOOPBACK and not forwarded
 
 
 def _refused(status: int, text: str, headers: dict[str, str] | None = None) -> Response:

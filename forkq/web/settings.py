@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from starlette.requests import HTTPConnection
 
-# Returns the name of the user; None if the request is refused.
-Authenticate: TypeAlias = "Callable[[HTTPConnection], str | None]"
+# Returns the name of the user; None if the request is refused. Runs in a thread, or is async.
+Authenticate: TypeAlias = "Callable[[HTTPConnection], str | Awaitable[str | None] | None]"
 # Whether the user of that name may do the action of that name.
 Authorize: TypeAlias = "Callable[[str, str], bool]"
+
+
+class TooManyTries(Exception):
+    """From an ``authenticate``: this client has tried too often. It may try again later."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"again in {seconds:.0f} s")
+        self.seconds = seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-from .facts import Observer
+from ..screens.facts import Observer
 from .forms import Form
 from .settings import WebSettings
+
+_MOST_QUEUES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,11 @@ class Visit:
     def observer(self) -> Observer:
         observer: Observer = self.request.app.state.observer
         return observer
+
+    @property
+    def queues(self) -> list[str]:
+        """The names of queues that a field offers."""
+        return [state.name for state in self.observer.facts().states[:_MOST_QUEUES]]
 
     @property
     def user(self) -> str:

@@ -178,6 +178,10 @@ class Keys:
         """List, expiring after ten minutes: score and member in turn of deleted jobs."""
         return f"{self.prefix}forkq:undo:{token}:{number}"
 
+    def web_message(self, name: str) -> str:
+        """String, expiring after a minute: what an action did, for the next page (web/flash.py)."""
+        return f"{self.prefix}forkq:web:message:{name}"
+
     @property
     def leader(self) -> str:
         """String, expiring: the identity and the process of the leader."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from typing import Any
 
 import pytest
@@ -26,14 +25,24 @@ def dead(redis: Redis) -> None:
         redis.zadd("dead", {json.dumps({"class": "Mail", "args": [], "jid": str(number)}): 1.5})
 
 
+def line(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
+    found: Any
+    [found] = [record.msg for record in caplog.records if record.name == "forkq.web.audit"]
+    return dict(found)
+
+
 def test_a_delete_leaves_its_token(
     web: TestClient, redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     dead(redis)
     confirm(web, "/dead/delete", scope="all")
-    found = re.search(r"Deleted 3 jobs of the dead set\. undo=([0-9a-f]+) jids=0,1,2", caplog.text)
-    assert found is not None
-    assert api.undo(found[1]).done == 3
+    found = line(caplog)
+    token = found.pop("undo")
+    assert found == {
+        "event": "web action", "user": "(no authentication)", "action": "delete jobs",
+        "result": "Deleted 3 jobs of the dead set.", "count": 3, "jids": ["0", "1", "2"],
+    }  # fmt: skip
+    assert api.undo(token).done == 3
 
 
 def test_an_action_that_loses_redis_leaves_its_token(
@@ -49,7 +58,8 @@ def test_an_action_that_loses_redis_leaves_its_token(
 
     monkeypatch.setattr(api.DeadSet, "delete_all", lose)
     assert confirm(web, "/dead/delete", scope="all").status_code == 503
-    found = re.search(r"cut short, jobs before: 3 undo=([0-9a-f]+) \(Redis is away", caplog.text)
-    assert found is not None
-    assert "\nforged" not in caplog.text
-    assert api.undo(found[1]).done == 3
+    found = line(caplog)
+    assert found["event"] == "web action failed"
+    assert found["error"] == r"Redis is away\nforged"
+    assert found["count"] == 3
+    assert api.undo(found["undo"]).done == 3

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 AXE = ROOT / "build" / "axe.min.js"
 PAGES = ("/", "/queues", "/queue?name=mail", "/busy", "/search?q=Mail")
+LISTS = ("/dead", "/scheduled", "/failures", "/job-metrics?job=Thumbnail", "/cron", "/limits")
 
 
 def push(queue: str = "mail", job: str = "Mail", *args: Any) -> None:
@@ -35,7 +36,9 @@ def test_a_page_fits_a_phone_in_the_dark_and_in_the_light(browser: Browser, path
         assert not browser.scrolls_sideways()
 
 
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize(
+    "path", [*PAGES, *(pytest.param(path, marks=pytest.mark.slow) for path in LISTS)]
+)
 def test_axe_finds_nothing_serious(browser: Browser, redis: Redis, path: str) -> None:
     if not AXE.exists():
         pytest.skip("needs axe-core from npm: make test-deps")
@@ -48,6 +51,26 @@ def test_axe_finds_nothing_serious(browser: Browser, redis: Redis, path: str) ->
         found = browser.run("return axe.run().then((all) => all.violations)")
         serious = [one for one in found if one["impact"] in {"serious", "critical"}]
         assert [(scheme, one["id"], one["nodes"][0]["html"]) for one in serious] == []
+
+
+def test_bars_have_the_colours_of_the_sheet(browser: Browser, redis: Redis) -> None:
+    shop(redis)
+    colours = (
+        "const colour = (of) => getComputedStyle(document.querySelector('.chart-bars ' + of)).fill;"
+        "return [colour('.good'), colour('.failed')]"
+    )
+    browser.open("/")
+    browser.find(".chart-bars .failed")
+    good, failed = browser.run(colours)
+    assert "rgb(0, 0, 0)" not in {good, failed}
+    assert good != failed
+
+
+def test_the_pages_stand_in_one_line_at_1200(browser: Browser) -> None:
+    browser.look((1200, 800))
+    browser.open("/")
+    tops = "return [...document.querySelectorAll('header nav a')].map((a) => a.offsetTop)"
+    assert len(set(browser.run(tops))) == 1
 
 
 def test_an_action_acts_in_redis(browser: Browser) -> None:

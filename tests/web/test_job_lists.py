@@ -13,7 +13,8 @@ import pytest
 from redis import Redis
 from starlette.testclient import TestClient
 
-from forkq import api
+from forkq import api, default_client
+from forkq.store.deploys import mark
 from forkq.web import routing
 from tests.support.waiting import wait_until
 from tests.web.browser import Browser
@@ -56,6 +57,18 @@ def key_in(page: str) -> str:
     return found[1]
 
 
+def test_the_failures_stand_beside_the_deploys(web: TestClient, redis: Redis) -> None:
+    dead(redis)
+    client = default_client.default()
+    with client.connection() as connection:
+        mark(connection, client.keys, "v2 <b>", time.time() - 12 * 3600)
+        mark(connection, client.keys, "long ago", time.time() - 30 * 3600)
+    html = web.get("/failures").text
+    assert re.search(r'<line class="mark" x1="(59|60)', html)
+    assert "deployed v2 &lt;b&gt;" in html
+    assert "long ago" not in html
+
+
 @pytest.mark.parametrize("path", ["/dead", "/retries", "/scheduled", "/failures"])
 def test_an_empty_list_says_what_would_stand_there(web: TestClient, path: str) -> None:
     answer = web.get(path)
@@ -71,7 +84,8 @@ def test_a_filter_finds_by_class_error_and_text(web: TestClient, redis: Redis) -
         text = web.get(f"/dead?{query}").text
         assert "Select Report b2" in text
         assert "Select Mail b1" not in text
-    assert "No job found" in web.get("/dead?older=2h").text
+    assert "No job found" in web.get("/dead?older=1h30m").text
+    assert "No job found" in web.get("/dead?older=2026-11-20").text
     assert web.get("/dead?older=soon").status_code == 400
 
 
@@ -233,5 +247,7 @@ def test_enter_in_the_queues_field_moves(browser: Browser, redis: Redis) -> None
     browser.open("/dead")
     browser.find("tbody input[type=checkbox]").click()
     browser.find("input[name=to]").send_keys("mail\n")
+    browser.wait_text("There is no queue of this name yet.")
+    browser.find(".confirm button").click()
     browser.wait_text("Moved 1 job", ".flash")
     assert redis.llen("queue:mail") == 1

@@ -217,7 +217,7 @@ class TestBusy:
             assert redis.lrange(f"{identity}-signals", 0, -1) == [b"TSTP"]
             confirm(web, "/busy/stop", identity=identity)
         assert redis.lrange(f"{identity}-signals", 0, -1) == [b"TERM", b"TSTP"]
-        assert "(no authentication): stop process: Told process 77" in caplog.text
+        assert "'action': 'stop process', 'result': 'Told process 77" in caplog.text
 
     def test_one_that_has_ended_is_said_to_have(self, web: TestClient) -> None:
         answer = act(web, "/busy/stop", identity="gone:1:2")
@@ -229,7 +229,7 @@ class TestSearch:
     def test_by_id_and_by_text(self, web: TestClient) -> None:
         jid = push("mail", "Mail")
         html = web.get("/search", params={"q": jid}).text
-        assert f'href="/job?jid={jid}"' in html
+        assert f'href="/job?queue=mail&amp;jid={jid}"' in html
         job = {"class": "Report", "args": ["for ann"], "at": time.time() + 1000}
         later = default_client.default().push(job)
         assert str(later) in web.get("/search?q=for+ann").text

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 import forkq
 from forkq.config.web_table import WebTable
 from forkq.errors import ConfigError
-from forkq.web import WebSettings
+from forkq.web import WebSettings, audit
 from forkq.web.access import settings_of
 from forkq.web.passwords import hash_password
 from tests.web.shared import HOSTILE, act, client_of, token
@@ -118,6 +118,28 @@ class TestWithoutAuthentication:
         answer = client_of().get("/queues", headers={"X-Forwarded-For": "192.0.2.1"})
         assert answer.status_code == 403
 
+    @pytest.mark.parametrize(
+        "name", ["Via", "X-Forwarded-Proto", "X-Forwarded-Port", "Forwarded", "CF-Connecting-IP"]
+    )
+    def test_a_proxy_that_names_only_itself_is_refused(self, name: str) -> None:
+        assert client_of().get("/queues", headers={name: "1.1 a"}).status_code == 403
+
+    @pytest.mark.parametrize(
+        "host",
+        [
+            "localhost:80:80", "localhost:", "localhost:port", "localhost/a", "[::1", "::1",
+            "[::1]x", "local host", "localhost@evil.example", "localhost:123456", "a" * 300,
+        ],
+    )  # fmt: skip
+    def test_a_malformed_host_is_refused(self, host: str) -> None:
+        for settings in (None, WebSettings(authenticate=lambda _: "ann")):
+            answer = client_of(settings).get("/static/forkq.css", headers={"Host": host})
+            assert answer.status_code == 400
+
+    def test_two_hosts_are_refused(self) -> None:
+        two = [("Host", "localhost"), ("Host", "localhost")]
+        assert client_of().get("/static/forkq.css", headers=two).status_code == 400
+
     @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", ""])
     def test_a_rebound_name_is_refused(self, host: str) -> None:
         assert client_of().get("/queues", headers={"Host": host}).status_code == 421
@@ -158,8 +180,28 @@ class TestPassword:
         guarded.headers.update(basic("ann", "correct horse"))
         with caplog.at_level(logging.INFO, "forkq.web.audit"):
             assert act(guarded, PAUSE, name="default").status_code == 303
-        [line] = [r.getMessage() for r in caplog.records if r.name == "forkq.web.audit"]
-        assert line.startswith("ann: pause queue: Paused default")
+        [line] = [record.msg for record in caplog.records if record.name == "forkq.web.audit"]
+        assert isinstance(line, dict)
+        assert (line["user"], line["action"]) == ("ann", "pause queue")
+
+    def test_a_refused_one_is_in_the_audit_log_without_it(
+        self,
+        guarded: TestClient,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(audit, "_PERIOD", 3600)  # a machine may stand still
+        guarded.get("/queues")  # the browser has not asked for the password yet
+        guarded.get("/queues", headers=basic("eve", "a guess"))
+        [line] = [record.msg for record in caplog.records if record.name == "forkq.web.audit"]
+        assert line == {
+            "event": "web sign-in refused", "user": "eve", "address": "192.0.2.1",
+            "path": "/queues",
+        }  # fmt: skip
+        for _ in range(40):
+            guarded.get("/queues", headers=basic("eve", "a guess"))
+        assert len(caplog.records) == 20
+        assert "a guess" not in caplog.text
 
     def test_it_is_hashed_differently_each_time(self, password_hash: str) -> None:
         assert hash_password("correct horse") != password_hash
@@ -202,7 +244,7 @@ class TestConfiguration:
 
 
 class TestRoles:
-    def test_a_hook_decides_on_each_action(self) -> None:
+    def test_a_hook_decides_on_each_action(self, caplog: pytest.LogCaptureFixture) -> None:
         def user_of(request: HTTPConnection) -> str:
             return request.headers["x-user"]
 
@@ -216,6 +258,7 @@ class TestRoles:
         with client_of(settings, headers={"X-User": "guest"}) as client:
             assert "Pause" not in client.get("/queues").text
             assert act(client, PAUSE, name="default").status_code == 403
+            assert "'web action refused', 'user': 'guest', 'action': 'pause queue'" in caplog.text
             assert not forkq.api.Queue("default").paused
             client.headers["X-User"] = "boss"
             assert "Pause" in client.get("/queues").text
@@ -269,6 +312,12 @@ class TestHostileData:
         assert "Paused &lt;b&gt;x&lt;/b&gt;" in html
         assert "Paused" not in web.get("/queues").text.partition("<main")[2].partition("<h1>")[0]
 
-    @pytest.mark.parametrize("cookie", ["!", "e30=", "bm90IGpzb24=", "A" * 5000])
-    def test_a_broken_message_is_left_out(self, web: TestClient, cookie: str) -> None:
-        assert web.get("/queues", headers={"Cookie": f"forkq_message={cookie}"}).status_code == 200
+    @pytest.mark.parametrize("cookie", ["!", "e30=", "A" * 32, "A" * 5000])
+    def test_a_message_that_a_client_has_made_is_not_shown(
+        self, web: TestClient, cookie: str
+    ) -> None:
+        forged = base64.urlsafe_b64encode(b'{"text":"call 555","undo":null}').decode()
+        for value in (cookie, forged):
+            answer = web.get("/queues", headers={"Cookie": f"forkq_message={value}"})
+            assert answer.status_code == 200
+            assert 'class="flash"' not in answer.text

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from ...api import cron
+from ...screens import cron_acts
+from ...screens.plans import Plan
 from ..plots.day_strip import DAY, MOST_TICKS, Ticks, day_strip
-from ..routing import Done, NavItem, Plan, action, page
-from ..texts import name as shown
+from ..routing import NavItem, action, page
 from ..visit import View, Visit
 
 ORDER: Final = 70
@@ -43,41 +45,15 @@ def history(visit: Visit) -> View:
     return View("periodic.html", values)
 
 
-def run(visit: Visit) -> Plan:
-    one = cron.get(visit.form.get("name"))
-
-    def do() -> Done:
-        jid = cron.run(one.name)
-        return Done(f"Pushed a job of {shown(one.name)}.", [jid] if jid else [])
-
-    return Plan(f"Run {shown(one.name)} now? 1 job is pushed.", do, "Run it now", "/cron")
-
-
-def pause(visit: Visit) -> Plan:
-    one = cron.get(visit.form.get("name"))
-
-    def do() -> Done:
-        cron.pause(one.name)
-        undo = ("/cron/resume", {"name": one.name})
-        return Done(f"Paused {shown(one.name)}: none of its ticks is enqueued.", undo=undo)
-
-    return Plan(f"Pause {shown(one.name)}?", do, back="/cron", ask=False)
-
-
-def resume(visit: Visit) -> Plan:
-    one = cron.get(visit.form.get("name"))
-
-    def do() -> Done:
-        cron.resume(one.name)
-        return Done(f"Resumed {shown(one.name)}.")
-
-    return Plan(f"Resume {shown(one.name)}?", do, back="/cron", ask=False)
+def _of_job(act: Callable[[str], Plan]) -> Callable[[Visit], Plan]:
+    """The action on the periodic job that the form names."""
+    return lambda visit: act(visit.form.get("name"))
 
 
 ROUTES: Final = [
     page("/cron", periodic),
     page("/cron/job", history),
-    action("/cron/run", "run periodic job", run),
-    action("/cron/pause", "pause periodic job", pause),
-    action("/cron/resume", "resume periodic job", resume),
+    action("/cron/run", "run periodic job", _of_job(cron_acts.run)),
+    action("/cron/pause", "pause periodic job", _of_job(cron_acts.pause)),
+    action("/cron/resume", "resume periodic job", _of_job(cron_acts.resume)),
 ]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import datetime, time, timezone
 from typing import Final
 
+from markupsafe import Markup
+
 from ... import api
-from ..charts import Bar, Mark
-from ..facts import Facts
+from ...screens.facts import Facts
+from ...screens.problems import problems
+from ...screens.texts import plural
+from ..plots.axes import TimeAxis
+from ..plots.day_strip import DAY
+from ..plots.over_time import Slot, bars
 from ..routing import NavItem, page
-from ..texts import plural
 from ..visit import View, Visit
 
 ORDER: Final = 10
@@ -18,6 +23,8 @@ NAV: Final = NavItem("Dashboard", "/", "h")
 
 _RANGES: Final = (7, 30, 90)  # days of the history
 _MOST_QUEUES: Final = 8
+_MOST_PROBLEMS: Final = 50
+_LOW: Final = 100  # pixels
 
 
 def dashboard(visit: Visit) -> View:
@@ -29,16 +36,16 @@ def dashboard(visit: Visit) -> View:
         "dashboard.html",
         {
             "facts": facts,
+            "problems": problems(facts, _MOST_PROBLEMS),
             "stats": facts.stats,
             "last": points[-2:-1] or points[-1:],  # the last whole minute
             "points": points,
-            "minutes": _minutes(points),
-            "marks": [_mark(report, deploy) for deploy in report.deploys],
+            "hour": _hour(report),
             "deploys": report.deploys[::-1][:3],
             "queues": _waiting(facts),
             "days": days,
             "ranges": _RANGES,
-            "history": _days(api.history(days)),
+            "history": _history(api.history(days)),
         },
     )
 
@@ -49,26 +56,20 @@ def _waiting(facts: Facts) -> list[api.QueueFigures]:
     return sorted(waiting, key=lambda queue: -queue.latency)[:_MOST_QUEUES]
 
 
-def _minutes(points: Sequence[api.Point]) -> list[Bar]:
-    return [_bar(point.processed, point.failed, _clock(point.at)) for point in points]
+def _hour(report: api.MetricsReport) -> Markup:
+    total = report.total
+    summary = f"The last hour: {plural(total.processed, 'job')}, {total.failed:,} failed"
+    slots = [Slot(max(0, at.processed - at.failed), at.failed) for at in total.points]
+    axis = TimeAxis(report.begins, report.ends)
+    return bars(slots, axis, summary=summary, deploys=report.deploys)
 
 
-def _days(days: Sequence[api.Day]) -> list[Bar]:
-    """The oldest first."""
-    return [_bar(day.processed, day.failed, day.date.isoformat()) for day in reversed(days)]
-
-
-def _bar(processed: int, failed: int, when: str) -> Bar:
-    title = f"{when}: {plural(processed, 'job')}, {failed:,} failed"
-    return Bar(max(0, processed - failed), failed, title)
-
-
-def _mark(report: api.MetricsReport, deploy: api.Deploy) -> Mark:
-    return Mark((deploy.at - report.begins) / report.step, f"{_clock(deploy.at)} {deploy.label}")
-
-
-def _clock(epoch: float) -> str:
-    return datetime.fromtimestamp(epoch, timezone.utc).strftime("%H:%M UTC")
+def _history(days: Sequence[api.Day]) -> Markup:
+    """``days``: the latest first."""
+    slots = [Slot(max(0, day.processed - day.failed), day.failed) for day in reversed(days)]
+    begin = datetime.combine(days[-1].date, time(), timezone.utc).timestamp()
+    axis = TimeAxis(begin, begin + len(days) * DAY)
+    return bars(slots, axis, summary=f"Jobs a day in the last {len(days)} days", height=_LOW)
 
 
 ROUTES: Final = [page("/", dashboard)]

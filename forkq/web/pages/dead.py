@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..job_actions import PATHS
+from ...screens.job_acts import PATHS
 from ..job_pages import routes
 from ..routing import NavItem
 

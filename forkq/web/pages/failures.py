@@ -5,18 +5,25 @@ from __future__ import annotations
 from typing import Final
 
 from ... import api
+from ...wire.printable import cut
+from ...wire.times import now
 from ..routing import NavItem, page
 from ..visit import View, Visit
 
 ORDER: Final = 35
 NAV: Final = NavItem("Failures", "/failures", "f")
-_MOST_READ: Final = 2000  # jobs of each set, the latest: a page reads no more
+_MOST_READ: Final = 1000  # jobs of each set, the latest: so the page takes some 40 ms
 _MOST: Final = 100
+_MOST_MARKS: Final = 20
+_DAY: Final = 86_400
 
 
 def failures(visit: Visit) -> View:
-    found = api.failures(most=_MOST_READ)
-    return View("failures.html", {"found": found, "groups": found.groups[:_MOST]})
+    found, begin = api.failures(most=_MOST_READ), now() - _DAY
+    deploys = [one for one in api.Metrics().deploys(2) if one.at >= begin][-_MOST_MARKS:]
+    marks = [((one.at - begin) / _DAY, f"deployed {cut(one.label)}") for one in deploys]
+    values = {"found": found, "groups": found.groups[:_MOST], "marks": marks}
+    return View("failures.html", {**values, "deploys": deploys[::-1][:3]})
 
 
 ROUTES: Final = [page("/failures", failures)]

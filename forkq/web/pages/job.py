@@ -9,23 +9,32 @@ import msgspec
 from ... import api
 from ...api.readable_job import MASK, args_of
 from ...errors import ForkqError
+from ...screens import queue_jobs
+from ...screens.frames import split
+from ...screens.job_acts import PATHS
+from ...screens.plans import Done, Plan
+from ...screens.texts import name as shown
 from ...wire.printable import cut, printable
-from ..frames import split
-from ..job_actions import PATHS
 from ..refused import Refused
-from ..routing import Done, Plan, action, page
-from ..texts import name as shown
+from ..routing import action, page
 from ..visit import View, Visit
 
 _LONGEST: Final = 20_000  # characters of a payload
+_FAR: Final = 10**12
+_FEW: Final = 50_000  # jobs in all: a search for one that may be anywhere is short
+_LEFT: Final = "It is done, has failed, or was moved: search for its id."
 _SETS: Final = frozenset(PATHS)
 
 
 def job(visit: Visit) -> View:
-    entry = _entry(visit.query("set"), visit.query("key"), visit.query("jid"))
+    queue = visit.query("queue")
+    entry = _queued(visit, queue) if queue else None
+    entry = entry or _entry(visit.query("set"), visit.query("key"), visit.query("jid"))
     values = {
         "job": entry,
         "in_set": entry.location in _SETS,
+        "at": visit.number("at", _FAR, _FAR),
+        "queues": visit.queues,
         "path": PATHS.get(entry.location, ""),
         "frames": split(entry.backtrace),
         "args": _pretty(entry.args),
@@ -33,6 +42,18 @@ def job(visit: Visit) -> View:
         "payload": _text(entry),
     }
     return View("job.html", values)
+
+
+def _queued(visit: Visit, queue: str) -> api.JobEntry | None:
+    """The job, if it still waits near the place where the list has shown it, or in that queue."""
+    key, jid, place = visit.query("key"), visit.query("jid"), visit.query("at")
+    if key and place and (found := queue_jobs.find(queue, [key], visit.number("at", 0, _FAR))):
+        return found[0]
+    entry = queue_jobs.find_jid(queue, jid) if jid else None
+    stats = visit.observer.facts().stats
+    if entry is None and stats.enqueued + stats.retry + stats.dead + stats.scheduled > _FEW:
+        raise Refused(404, f"This job has left the queue {shown(queue)}.", _LEFT)
+    return entry
 
 
 def edit(visit: Visit) -> Plan:
@@ -46,7 +67,9 @@ def edit(visit: Visit) -> Plan:
         edited = entry.edit(args=args)
         if edited is None or not edited.retry():
             raise Refused(409, "The job has left meanwhile.", "Search for it by its id.")
-        return Done(f"Changed the arguments of {shown(entry.name)} and retried it.", [entry.jid])
+        return Done(
+            f"Changed the arguments of {shown(entry.name)} and retried it.", [entry.jid], count=1
+        )
 
     says = f"Retry {shown(entry.name)} with other arguments?"
     details = (f"Before: {cut(_pretty(entry.args), 500)}", f"Now: {cut(form.get('args'), 500)}")
@@ -87,7 +110,8 @@ def _read(text: str) -> list[Any]:
 
 
 def _entry(location: str, key: str, jid: str) -> api.JobEntry:
-    found = api.job_set(location).get(key) if key else api.entry(jid) if jid else None
+    in_set = bool(key) and location in _SETS
+    found = api.job_set(location).get(key) if in_set else api.entry(jid) if jid else None
     if found is None:
         raise Refused(
             404, "This job is nowhere.", "It is done, was deleted, or has moved: search by its id."

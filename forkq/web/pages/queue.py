@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ... import api
 from ...errors import InvalidRule
 from ...limits.overrides import Fields, limit_to, process_limit_to, rate_to
-from ..facts import drains_in
+from ...screens import queue_acts
+from ...screens.facts import drains_in
+from ...screens.plans import Done, Plan
+from ...screens.queue_acts import path_of
+from ...screens.texts import name as shown
+from .. import job_actions
 from ..paging import paging
-from ..routing import Done, Plan, action, page
-from ..texts import name as shown
-from ..texts import plural
+from ..routing import action, page
 from ..visit import View, Visit
 
-_MOST_TO_KEEP: Final = 100_000  # jobs that a clear keeps for its undo
+_NONE_IS_TAKEN: Final = frozenset({"damaged", "paused", "unserved", "quiet"})
 
 
 def queue(visit: Visit) -> View:
@@ -30,70 +34,30 @@ def queue(visit: Visit) -> View:
             "state": report.state,
             "jobs": one.page(listed.start, listed.per_page),
             "paging": listed,
+            "queues": visit.queues,
             "sizes": [size for _, size in sizes],
             "trend": drains_in(sizes),
+            "held": any(hold.kind in _NONE_IS_TAKEN for hold in report.holds),
+            "shared": any(process.queues != (name,) for process in report.served_by),
         },
     )
 
 
-def _named(visit: Visit) -> tuple[api.Queue, str]:
-    """The queue that a form names, and its page."""
-    one = api.Queue(visit.form.get("name"))
-    return one, visit.path_of("/queue", name=one.name)
-
-
-def pause(visit: Visit) -> Plan:
-    one, back = _named(visit)
-
-    def do() -> Done:
-        one.pause()
-        undo = ("/queue/resume", {"name": one.name})
-        return Done(f"Paused {shown(one.name)}: no process takes its jobs.", undo=undo)
-
-    return Plan(f"Pause {shown(one.name)}?", do, back=back, ask=False)
-
-
-def resume(visit: Visit) -> Plan:
-    one, back = _named(visit)
-
-    def do() -> Done:
-        one.resume()
-        return Done(f"Resumed {shown(one.name)}.")
-
-    return Plan(f"Resume {shown(one.name)}?", do, back=back, ask=False)
-
-
-def clear(visit: Visit) -> Plan:
-    one, back = _named(visit)
-    count = one.size
-    jobs = plural(count, "job")
-    keeps = count <= _MOST_TO_KEEP
-
-    def do() -> Done:
-        if not keeps:
-            return Done(f"Deleted {plural(one.clear(), 'job')} from {shown(one.name)}.")
-        outcome = one.delete_all(undo=True)
-        undo = ("/undo", {"token": outcome.undo, "back": back}) if outcome.undo else None
-        return Done(f"Deleted {plural(outcome.done, 'job')} from {shown(one.name)}.", undo=undo)
-
-    says = f"Delete {jobs} from {shown(one.name)}?"
-    details = () if not keeps else ("They can be put back for ten minutes.",)
-    return Plan(
-        says, do, f"Delete {jobs}", back, ask=True, danger=not keeps,
-        details=(*details, "Jobs that run now go on."),
-    )  # fmt: skip
+def _of_queue(act: Callable[[str], Plan]) -> Callable[[Visit], Plan]:
+    """The action on the queue that the form names."""
+    return lambda visit: act(visit.form.get("name"))
 
 
 def limits(visit: Visit) -> Plan:
     """Sets the rules that the form has. An empty field lifts its rule."""
-    one, back = _named(visit)
+    one = api.Queue(visit.form.get("name"))
     fields = _rules(visit)
 
     def do() -> Done:
         one.change(fields)
         return Done(f"Changed the rules of {shown(one.name)}; they count at once on all hosts.")
 
-    return Plan(f"Change the rules of {shown(one.name)}?", do, back=back, ask=False)
+    return Plan(f"Change the rules of {shown(one.name)}?", do, back=path_of(one.name), ask=False)
 
 
 def _rules(visit: Visit) -> Fields:
@@ -118,20 +82,21 @@ def _number(visit: Visit, field: str) -> int | None:
 
 
 def reset(visit: Visit) -> Plan:
-    one, back = _named(visit)
+    one = api.Queue(visit.form.get("name"))
 
     def do() -> Done:
         one.reset()
         return Done(f"The rules of {shown(one.name)} are those of the configuration again.")
 
-    return Plan(f"Forget the rules of {shown(one.name)}?", do, back=back, ask=False)
+    return Plan(f"Forget the rules of {shown(one.name)}?", do, back=path_of(one.name), ask=False)
 
 
 ROUTES: Final = [
     page("/queue", queue),
-    action("/queue/pause", "pause queue", pause),
-    action("/queue/resume", "resume queue", resume),
-    action("/queue/clear", "clear queue", clear),
+    action("/queue/pause", "pause queue", _of_queue(queue_acts.pause)),
+    action("/queue/resume", "resume queue", _of_queue(queue_acts.resume)),
+    action("/queue/clear", "clear queue", _of_queue(queue_acts.clear)),
     action("/queue/limits", "change limits", limits),
+    *job_actions.queue_routes(),
     action("/queue/reset", "change limits", reset),
 ]

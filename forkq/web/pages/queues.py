@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..facts import Facts, drains_in
+from ...screens.facts import Facts, drains_in
 from ..paging import paging
 from ..routing import NavItem, page
 from ..visit import View, Visit

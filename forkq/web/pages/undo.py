@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from ... import api
-from ..routing import Done, Plan, action
-from ..texts import plural
+from ...screens import job_acts
+from ...screens.plans import Plan
+from ..routing import action
 from ..visit import Visit
 
 
 def undo(visit: Visit) -> Plan:
     """The form has the token, and the page to return to."""
-    token, back = visit.form.get("token"), visit.form.get("back", "/")
-
-    def do() -> Done:
-        outcome = api.undo(token)
-        return Done(f"Put {plural(outcome.done, 'job')} back.")
-
-    return Plan("Put the deleted jobs back?", do, back=_own(back), ask=False)
+    back = _own(visit.form.get("back", "/"))
+    return replace(job_acts.undo(visit.form.get("token")), back=back)
 
 
 def _own(path: str) -> str:

@@ -14,6 +14,7 @@ from .svg import element, joined, percent
 
 LABELS: Final = 18  # pixels under a plot, for the labels of its axis
 _STEPS: Final = (60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
+_DAYS: Final = tuple(86_400 * days for days in (2, 7, 14, 30, 90))
 _MOST_LABELS: Final = 6
 _EDGE: Final = 0.04  # a label nearer than this to an end would be cut
 
@@ -71,7 +72,7 @@ class TimeAxis:
     def round_times(self) -> list[int]:
         """The full hours (or minutes, or days) that are labelled."""
         span = self.end - self.start
-        step = next((s for s in _STEPS if span / s <= _MOST_LABELS), _STEPS[-1])
+        step = next((s for s in (*_STEPS, *_DAYS) if span / s <= _MOST_LABELS), _DAYS[-1])
         first = math.ceil(self.start / step) * step
         moments = range(first, math.floor(self.end) + 1, step)
         return [at for at in moments if _EDGE <= self.share(at) <= 1 - _EDGE]
@@ -89,8 +90,8 @@ def clock(moment: float) -> str:
 
 
 def rounded_up(value: float) -> float:
-    """The next of 1, 2, 5, 10, 20, 50 and so on; 1 for nothing."""
+    """The next of 1, 2, 4, 6, 8, 10, 20, 40 and so on: its half is round, too. 1 for nothing."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
+    return next(step * power for step in (1, 2, 4, 6, 8, 10) if step * power >= value)

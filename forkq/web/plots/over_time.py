@@ -10,13 +10,13 @@ from markupsafe import Markup
 
 from ...api import Deploy
 from .axes import LABELS, TimeAxis, ValueAxis, clock
+from .columns import column
 from .deploys import marks
-from .svg import chart, element, joined, percent, stretched, tooltip
+from .svg import chart, element, joined, stretched, tooltip
 
 Label: TypeAlias = Callable[[float], str]
 
 _HEIGHT: Final = 180
-_GAP: Final = 0.15  # of a slot, between two bars
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,45 +36,38 @@ class Line:
 
 
 def bars(
-    slots: Sequence[Slot], axis: TimeAxis, *, summary: str, deploys: Sequence[Deploy] = ()
+    slots: Sequence[Slot],
+    axis: TimeAxis,
+    *,
+    summary: str,
+    deploys: Sequence[Deploy] = (),
+    height: int = _HEIGHT,
 ) -> Markup:
     """One bar for each slot of ``axis``."""
-    upward = ValueAxis.over(max((one.good + one.failed for one in slots), default=0), _HEIGHT)
+    upward = ValueAxis.over(max((one.good + one.failed for one in slots), default=0), height)
     width = 1 / max(1, len(slots))
     step = (axis.end - axis.start) * width
     drawn = (
-        _bar(one, at * width, width, upward, clock(axis.start + at * step))
+        column(
+            at * width, width, upward, (one.good, one.failed), _told(one, axis.start + at * step)
+        )
         for at, one in enumerate(slots)
         if one.good or one.failed
     )
     return chart(
         summary,
-        _HEIGHT + LABELS,
+        height + LABELS,
         upward.grid(),
         joined(drawn),
         upward.values(lambda value: f"{value:,.10g}"),
-        marks(deploys, axis, _HEIGHT),
-        axis.labels(_HEIGHT),
+        marks(deploys, axis, height),
+        axis.labels(height),
         kind="bars",
     )
 
 
-def _bar(slot: Slot, start: float, width: float, axis: ValueAxis, time: str) -> Markup:
-    middle, top = axis.y(slot.good), axis.y(slot.good + slot.failed)
-    x, wide = percent(start + width * _GAP / 2), percent(width * (1 - _GAP))
-    parts = [tooltip(f"{time} UTC: {slot.good:,} done, {slot.failed:,} failed")]
-    if slot.good:
-        parts.append(_rect(x, middle, wide, axis.height - middle, "good"))
-    if slot.failed:
-        parts.append(_rect(x, top, wide, middle - top, "failed"))
-    return element("g", *parts)
-
-
-def _rect(x: str, y: float, width: str, height: float, kind: str) -> Markup:
-    tall = max(1.5, height)  # a single failure among a thousand jobs must be seen
-    return element(
-        "rect", x=x, y=round(y + height - tall, 2), width=width, height=tall, class_=kind
-    )
+def _told(slot: Slot, moment: float) -> str:
+    return f"{clock(moment)} UTC: {slot.good:,} done, {slot.failed:,} failed"
 
 
 def lines(

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from ...api import Deploy
 from .axes import LABELS, TimeAxis, ValueAxis, clock
+from .columns import column
 from .deploys import marks
 from .svg import chart, element, joined, percent, tooltip
 
@@ -36,7 +37,7 @@ def histogram(counts: Sequence[int], bounds: Sequence[float], *, summary: str) -
     upward = ValueAxis.over(max(counts, default=0), _HEIGHT)
     width = 1 / (last - first)
     drawn = (
-        _bar(counts[at], (at - first) * width, width, upward, bucket(at, bounds))
+        column((at - first) * width, width, upward, (counts[at], 0), _counted(at, counts, bounds))
         for at in range(first, last)
         if counts[at]
     )
@@ -68,17 +69,8 @@ def bucket(at: int, bounds: Sequence[float]) -> str:
     return f"{span(bounds[at - 1])} to {span(bounds[at])}"
 
 
-def _bar(count: int, start: float, width: float, axis: ValueAxis, name: str) -> Markup:
-    y = min(axis.y(count), axis.height - 1.5)
-    return element(
-        "rect",
-        tooltip(f"{name}: {count:,}"),
-        x=percent(start + width * 0.06),
-        y=y,
-        width=percent(width * 0.88),
-        height=axis.height - y,
-        class_="good",
-    )
+def _counted(at: int, counts: Sequence[int], bounds: Sequence[float]) -> str:
+    return f"{bucket(at, bounds)}: {counts[at]:,}"
 
 
 def _bounds(first: int, last: int, bounds: Sequence[float]) -> Markup:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlencode
 
 from ..api import QueueState
 from ..limits.patterns import matches_any
 from ..store.damage import about
 from .facts import Facts
+from .queue_acts import path_of
 from .texts import length, name, plural
 
 _MOST: Final = 3
@@ -24,21 +24,21 @@ _SURGE: Final = 5  # times as many as before
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``says`` is a sentence; ``path`` is the page that shows more. ``urgent``: a person must act
-    now; else it may come to that."""
+    """``says`` is a sentence; ``path`` is the page of the web UI that shows more. ``urgent``: a
+    person must act now; else it may come to that."""
 
     says: str
     path: str = "/"
     urgent: bool = True
 
 
-def problems(facts: Facts) -> list[Problem]:
-    """The worst three."""
+def problems(facts: Facts, most: int = _MOST) -> list[Problem]:
+    """The worst ones; the first page shows the others."""
     found = [problem for check in _CHECKS for problem in check(facts)]
     found.sort(key=lambda problem: not problem.urgent)
-    rest = len(found) - _MOST
+    rest = len(found) - most
     more = [Problem(f"and {plural(rest, 'problem')} more", "/", urgent=False)] if rest > 0 else []
-    return [*found[:_MOST], *more]
+    return [*found[:most], *more]
 
 
 def _redis(facts: Facts) -> Iterator[Problem]:
@@ -86,7 +86,7 @@ def _queues(facts: Facts) -> Iterator[Problem]:
 
 
 def _queue(state: QueueState, wait: float, served: list[str]) -> Iterator[Problem]:
-    path = f"/queue?{urlencode({'name': state.name})}"
+    path = path_of(state.name)
     what, jobs = f"queue {name(state.name)}", f"{plural(state.size, 'job')} waiting"
     if not matches_any(state.name, served):
         yield Problem(f"no process serves {what}: {jobs}, the next for {length(wait)}", path)

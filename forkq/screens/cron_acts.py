@@ -1,0 +1,38 @@
+"""What can be done with a periodic job."""
+
+from __future__ import annotations
+
+from ..api import cron
+from .plans import Done, Plan
+from .texts import name as shown
+
+
+def run(name: str) -> Plan:
+    one = cron.get(name)
+
+    def do() -> Done:
+        jid = cron.run(one.name)
+        return Done(f"Pushed a job of {shown(one.name)}.", [jid] if jid else [], count=1)
+
+    return Plan(f"Run {shown(one.name)} now? 1 job is pushed.", do, "Run it now", "/cron")
+
+
+def pause(name: str) -> Plan:
+    one = cron.get(name)
+
+    def do() -> Done:
+        cron.pause(one.name)
+        undo = ("/cron/resume", {"name": one.name})
+        return Done(f"Paused {shown(one.name)}: none of its ticks is enqueued.", undo=undo)
+
+    return Plan(f"Pause {shown(one.name)}?", do, back="/cron", ask=False)
+
+
+def resume(name: str) -> Plan:
+    one = cron.get(name)
+
+    def do() -> Done:
+        cron.resume(one.name)
+        return Done(f"Resumed {shown(one.name)}.")
+
+    return Plan(f"Resume {shown(one.name)}?", do, back="/cron", ask=False)

@@ -1,0 +1,172 @@
+"""What can be done with jobs of a set: with those that are selected, or all of a filter."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from .. import api
+from ..store.find_job import Location
+from .plans import Done, Plan
+from .texts import name as shown
+from .texts import plural
+
+PATHS: Final[dict[Location, str]] = {
+    "dead": "/dead", "retrying": "/retries", "scheduled": "/scheduled",
+}  # fmt: skip
+WORDS: Final[dict[Location, str]] = {
+    "dead": "the dead set", "retrying": "the retries", "scheduled": "the schedule",
+}  # fmt: skip
+_SECONDS: Final = 1.5  # for counting before the question
+_MOST_JIDS: Final = 1000  # for the audit log
+_MOST_TO_KEEP: Final = 100_000  # jobs that a delete keeps for its undo
+
+
+class Jobs(Protocol):
+    """What holds them: a set, a queue, or what was selected in a queue."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    def delete_all(self, where: api.Filter, *, undo: bool) -> api.Outcome:
+        """Deletes those that ``where`` names."""
+
+    def kill_all(self, where: api.Filter) -> api.Outcome:
+        """Moves them to the dead set."""
+
+    def move_all(self, queue: str, where: api.Filter) -> api.Outcome:
+        """Moves them to a queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The jobs that an action means: ``count`` of them, ``counted`` if that is all of them.
+    ``by_filter``: all that a filter names, and not those that a person has selected. ``queue`` has
+    them, if they are not those of a set."""
+
+    location: Location
+    where: api.Filter
+    count: int
+    jids: tuple[str, ...]
+    counted: bool = True
+    by_filter: bool = False
+    queue: str = ""
+    picked: Jobs | None = None
+
+    @property
+    def jobs(self) -> Jobs:
+        if self.picked is not None:
+            return self.picked
+        return api.Queue(self.queue) if self.queue else api.job_set(self.location)
+
+    @property
+    def place(self) -> str:
+        """What holds them, in words."""
+        return f"the queue {shown(self.queue)}" if self.queue else WORDS[self.location]
+
+    @property
+    def text(self) -> str:
+        """How many, in words."""
+        return ("" if self.counted else "at least ") + plural(self.count, "job")
+
+
+def selected(location: Location, keys: Sequence[str]) -> Chosen:
+    """Those of the jobs with these ``JobEntry.key`` that are still there."""
+    jobs = api.job_set(location)
+    found = [entry for key in keys if (entry := jobs.get(key)) is not None]
+    where = api.Filter(keys=[entry.key for entry in found])
+    return Chosen(location, where, len(found), tuple(entry.jid for entry in found))
+
+
+def filtered(location: Location, where: api.Filter) -> Chosen:
+    """All jobs of a filter, counted for a moment."""
+    jobs, everything = api.job_set(location), where == api.Filter()
+    end, count, jids = time.monotonic() + _SECONDS, 0, list[str]()
+    for entry in jobs.scan(where):
+        count += 1
+        if len(jids) < _MOST_JIDS:
+            jids.append(entry.jid)
+        elif everything:
+            break
+        if time.monotonic() > end:
+            return Chosen(location, where, count, tuple(jids), False, True)
+    return Chosen(location, where, jobs.size if everything else count, tuple(jids), True, True)
+
+
+def retry(chosen: Chosen) -> Plan:
+    details = ("They go to their queues now.",)
+    jobs = api.job_set(chosen.location)
+    return _plan(chosen, "Retry", "Retried", lambda: jobs.retry_all(chosen.where), details)
+
+
+def delete(chosen: Chosen) -> Plan:
+    keeps = chosen.jobs.size <= _MOST_TO_KEEP or not chosen.by_filter
+    details = ("They can be put back for ten minutes.",) if keeps else ()
+
+    def do() -> api.Outcome:
+        return chosen.jobs.delete_all(chosen.where, undo=keeps)
+
+    return _plan(chosen, "Delete", "Deleted", do, details, danger=not keeps)
+
+
+def kill(chosen: Chosen) -> Plan:
+    details = ("They go to the dead set, and are not tried again.",)
+    return _plan(chosen, "Kill", "Killed", lambda: chosen.jobs.kill_all(chosen.where), details)
+
+
+def move(chosen: Chosen, to: str) -> Plan:
+    queue = api.Queue(to).name
+    warning = unserved(queue)
+    details = (f"They go to the queue {shown(queue)}.", *warning)
+
+    def do() -> api.Outcome:
+        return chosen.jobs.move_all(queue, chosen.where)
+
+    plan = _plan(chosen, "Move", "Moved", do, details)
+    return replace(plan, ask=True) if warning else plan
+
+
+def unserved(queue: str) -> tuple[str, ...]:
+    """What a person should know of a queue before jobs go there; empty if a process serves it."""
+    if any(process.serves(queue) for process in api.processes()):
+        return ()
+    new = () if queue in api.queue_names() else ("There is no queue of this name yet.",)
+    return (*new, "No process serves it: the jobs wait there until one does.")
+
+
+def undo(token: str) -> Plan:
+    """Puts back what was deleted under ``token``."""
+
+    def do() -> Done:
+        outcome = api.undo(token)
+        return Done(f"Put {plural(outcome.done, 'job')} back.", count=outcome.done)
+
+    return Plan("Put the deleted jobs back?", do, ask=False)
+
+
+def _plan(
+    chosen: Chosen, verb: str, past: str, do: Callable[[], api.Outcome], details: tuple[str, ...],
+    *, danger: bool = False,
+) -> Plan:  # fmt: skip
+    of = f"of {chosen.place}"
+
+    def act() -> Done:
+        outcome = do()
+        undo = ("/undo", {"token": outcome.undo}) if outcome.undo else None
+        text = f"{past} {plural(outcome.done, 'job')} {of}.{_rest(outcome)}"
+        return Done(text, chosen.jids, undo, outcome.done)
+
+    ask = chosen.by_filter or chosen.count != 1 or danger
+    says, button = f"{verb} {chosen.text} {of}?", f"{verb} {chosen.text}"
+    return Plan(says, act, button, PATHS.get(chosen.location, "/queues"), ask, danger, details)
+
+
+def _rest(outcome: api.Outcome) -> str:
+    gone = f" {plural(outcome.gone, 'job')} had already left." if outcome.gone else ""
+    refused = (
+        f" {plural(outcome.refused, 'payload')} cannot run: no job." if outcome.refused else ""
+    )
+    return gone + refused

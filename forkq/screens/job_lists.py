@@ -1,0 +1,119 @@
+"""A page of jobs: which ones the address asks for, read in bounded steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from .. import api
+from ..api.entry import score_in
+from ..api.pages import ListPages, SetPages
+from ..api.spans import age
+from ..store.find_job import Location
+
+PER_PAGE: Final = 50
+FIELDS: Final = ("job", "error", "jid", "queue", "match", "older")
+_SECONDS: Final = 0.3  # for the search of a page
+_BYTES: Final = 32 << 20  # of payloads that are read for it
+_LONGEST: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class JobList:
+    """``jobs`` from the place in the address on; ``after`` is the place of the next page, or "".
+    ``searched`` jobs were read for it."""
+
+    jobs: list[api.JobEntry]
+    after: str
+    searched: int
+
+
+class Reader(Protocol):
+    """Reads jobs from a place on."""
+
+    @property
+    def place(self) -> str:
+        """The place behind the job that was read last."""
+
+    def __iter__(self) -> Iterator[api.JobEntry]: ...
+
+
+def asked(values: dict[str, str]) -> api.Filter:
+    """The filter in the fields of an address or a form. Raises ForkqError for an age that is no
+    age."""
+    given = {name: values.get(name, "").strip()[:_LONGEST] or None for name in FIELDS}
+    older = given.pop("older")
+    return api.Filter(**given, older_than=None if older is None else age(older))  # type: ignore[arg-type]
+
+
+def read(location: Location, where: api.Filter, place: str = "") -> JobList:
+    """A page of a set from ``place`` (a ``JobEntry.key``) on. It ends early if nothing is found in
+    time; the next page goes on from there."""
+    return collect(SetReader(location, place), where)
+
+
+def collect(
+    reader: Reader, where: api.Filter, most: int = PER_PAGE, seconds: float = _SECONDS
+) -> JobList:
+    """At most ``most`` of the jobs that are read, as far as time and bytes allow."""
+    end, left = time.monotonic() + seconds, _BYTES
+    found: list[api.JobEntry] = []
+    searched, after = 0, ""
+    for entry in reader:
+        if len(found) == most or left < 0 or (searched % 64 == 63 and time.monotonic() > end):
+            return JobList(found, after, searched)
+        searched, left = searched + 1, left - len(entry.raw)
+        if where.matches(entry):
+            found.append(entry)
+        if len(found) == most or left < 0 or searched % 64 == 63:
+            after = reader.place
+    return JobList(found, "", searched)
+
+
+class SetReader:
+    """Reads a set; ``place`` is a ``JobEntry.key``."""
+
+    def __init__(self, location: Location, place: str) -> None:
+        self._pages = SetPages(location, newest_first=location == "dead", score=score_in(place))
+        self._begin = place
+        self._last: api.JobEntry | None = None
+
+    @property
+    def place(self) -> str:
+        """As Reader says."""
+        return self._begin if self._last is None else self._last.key
+
+    def __iter__(self) -> Iterator[api.JobEntry]:
+        skipping = bool(self._begin)
+        while batch := self._pages.next():
+            keys = [entry.key for entry in batch] if skipping else []
+            start = keys.index(self._begin) + 1 if self._begin in keys else 0
+            skipping = False
+            for self._last in batch[start:]:
+                yield self._last
+
+
+class QueuesReader:
+    """Reads all queues by name, the latest job first: what is fetched meanwhile moves none of them.
+    ``place`` is how many jobs of which queue were read: ``120/mail``."""
+
+    def __init__(self, place: str) -> None:
+        read, _, self._queue = place.partition("/")
+        self._read = int(read[:18]) if read.isascii() and read.isdigit() else 0
+
+    @property
+    def place(self) -> str:
+        """As Reader says."""
+        return f"{self._read}/{self._queue}"
+
+    def __iter__(self) -> Iterator[api.JobEntry]:
+        for name in [one for one in api.queue_names() if one >= self._queue]:
+            self._read = self._read if name == self._queue else 0
+            self._queue = name
+            pages = ListPages(name, newest_first=True, offset=self._read)
+            while batch := pages.next():
+                for entry in batch:
+                    self._read += 1
+                    yield entry

@@ -1,0 +1,45 @@
+"""What a process can be told."""
+
+from __future__ import annotations
+
+from .. import api
+from .plans import Done, Plan
+from .texts import name as shown
+from .texts import plural
+
+
+def _place(process: api.Process) -> str:
+    return f"process {process.pid} on {shown(process.hostname)}"
+
+
+def quiet(process: api.Process) -> Plan:
+    def do() -> Done:
+        api.ProcessSet().quiet(process.identity)
+        return Done(f"Told {_place(process)} to fetch no more; it hears it at its next heartbeat.")
+
+    running = plural(process.busy, "running job")
+    return Plan(
+        f"Quiet {_place(process)}?", do, "Quiet it", "/busy", danger=True,
+        details=(f"It fetches no more jobs. {running} go on.", "Only a restart ends this."),
+    )  # fmt: skip
+
+
+def stop(process: api.Process) -> Plan:
+    def do() -> Done:
+        api.ProcessSet().stop(process.identity)
+        return Done(f"Told {_place(process)} to stop; it hears it at its next heartbeat.")
+
+    running = plural(process.busy, "running job")
+    lines = (
+        f"{running} may finish; what still runs at the time-out goes back to its queue.",
+        "Its master starts a new child in its place.",
+    )
+    return Plan(f"Stop {_place(process)}?", do, "Stop it", "/busy", danger=True, details=lines)
+
+
+def stacks(process: api.Process) -> Plan:
+    def do() -> Done:
+        api.ProcessSet().dump_stacks(process.identity)
+        return Done(f"Told {_place(process)} to log its stacks: look into its log.")
+
+    return Plan(f"Dump the stacks of {_place(process)}?", do, back="/busy", ask=False)

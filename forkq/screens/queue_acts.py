@@ -1,0 +1,62 @@
+"""What can be done with a queue."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlencode
+
+from .. import api
+from .plans import Done, Plan
+from .texts import name as shown
+from .texts import plural
+
+_MOST_TO_KEEP: Final = 100_000  # jobs that a clear keeps for its undo
+
+
+def path_of(name: str) -> str:
+    """The page of a queue."""
+    return f"/queue?{urlencode({'name': name})}"
+
+
+def pause(name: str) -> Plan:
+    one = api.Queue(name)
+
+    def do() -> Done:
+        one.pause()
+        undo = ("/queue/resume", {"name": one.name})
+        return Done(f"Paused {shown(one.name)}: no process takes its jobs.", undo=undo)
+
+    return Plan(f"Pause {shown(one.name)}?", do, back=path_of(one.name), ask=False)
+
+
+def resume(name: str) -> Plan:
+    one = api.Queue(name)
+
+    def do() -> Done:
+        one.resume()
+        return Done(f"Resumed {shown(one.name)}.")
+
+    return Plan(f"Resume {shown(one.name)}?", do, back=path_of(one.name), ask=False)
+
+
+def clear(name: str) -> Plan:
+    one = api.Queue(name)
+    count = one.size
+    jobs = plural(count, "job")
+    keeps = count <= _MOST_TO_KEEP
+
+    def do() -> Done:
+        if not keeps:
+            cleared = one.clear()
+            return Done(f"Deleted {plural(cleared, 'job')} from {shown(one.name)}.", count=cleared)
+        outcome = one.delete_all(undo=True)
+        undo = ("/undo", {"token": outcome.undo}) if outcome.undo else None
+        text = f"Deleted {plural(outcome.done, 'job')} from {shown(one.name)}."
+        return Done(text, undo=undo, count=outcome.done)
+
+    says = f"Delete {jobs} from {shown(one.name)}?"
+    details = () if not keeps else ("They can be put back for ten minutes.",)
+    return Plan(
+        says, do, f"Delete {jobs}", path_of(one.name), ask=True, danger=not keeps,
+        details=(*details, "Jobs that run now go on."),
+    )  # fmt: skip

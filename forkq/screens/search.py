@@ -1,0 +1,65 @@
+"""The search for jobs by id, class, error or argument: in each place as far as its time allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from .. import api
+from .job_lists import PER_PAGE, QueuesReader, Reader, SetReader, collect
+
+Place: TypeAlias = Literal["retrying", "dead", "scheduled", "queued"]
+
+PLACES: Final[dict[Place, str]] = {
+    "retrying": "Retries", "dead": "Dead", "scheduled": "Scheduled", "queued": "Queues",
+}  # fmt: skip
+_MOST: Final = 20  # jobs of each place, if all are searched
+_SECONDS: Final = 0.15  # for each
+_SECONDS_ALONE: Final = 0.8
+_MOST_RUNNING: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found in one place. ``searched`` of its ``total`` jobs were read so far; ``after``
+    is where to go on, "" at the end."""
+
+    place: Place
+    jobs: list[api.JobEntry]
+    searched: int
+    total: int
+    after: str
+
+    @property
+    def title(self) -> str:
+        """The place in words."""
+        return PLACES[self.place]
+
+
+def search(wanted: str) -> list[Found]:
+    """A look into every place."""
+    return [_search(wanted, place, "", 0, _MOST, _SECONDS) for place in PLACES]
+
+
+def search_on(wanted: str, place: Place, after: str, searched: int) -> Found:
+    """Goes on in one place, from ``after`` on, for longer."""
+    return _search(wanted, place, after, searched, PER_PAGE, _SECONDS_ALONE)
+
+
+def running(wanted: str) -> list[api.RunningJob]:
+    """Running jobs with that id, or that text in the name of their class."""
+    text = wanted.casefold()
+    found = (job for job in api.running() if text in job.job.casefold() or wanted == job.jid)
+    return list(found)[:_MOST_RUNNING]
+
+
+def _search(
+    wanted: str, place: Place, after: str, searched: int, most: int, seconds: float
+) -> Found:
+    reader: Reader = QueuesReader(after) if place == "queued" else SetReader(place, after)
+    found = collect(reader, api.Filter(match=wanted), most, seconds)
+    return Found(place, found.jobs, searched + found.searched, _total(place), found.after)
+
+
+def _total(place: Place) -> int:
+    return api.stats().enqueued if place == "queued" else api.job_set(place).size

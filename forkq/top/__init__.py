@@ -1,0 +1,1 @@
+"""``forkq top``: the screens of the web UI in a terminal."""
