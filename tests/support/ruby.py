@@ -109,7 +109,9 @@ class Page(NamedTuple):
         stands in the form too."""
         forms = [text for text in _FORM.findall(self.body) if _has(text, button) and of in text]
         assert forms, f"no form with {button!r} and {of!r} in {self.body}"
-        action = _attribute(forms[0].partition(">")[0], "action")
+        # Sidekiq 8 has one form with several buttons that lead to other addresses.
+        other = re.search(rf'formaction="([^"]*{re.escape(of)})"', forms[0]) if of else None
+        action = other[1] if other else _attribute(forms[0].partition(">")[0], "action")
         hidden = _HIDDEN.findall(forms[0])
         return action, {_attribute(tag, "name"): _attribute(tag, "value") for tag in hidden}
 
