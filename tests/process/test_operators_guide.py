@@ -170,7 +170,7 @@ def walk(shop: Shop, heading: str, jid: str = "") -> Iterator[str]:
 
 def run(shop: Shop, line: str, shown: str) -> None:
     """Each line of ``shown`` is part of what the command prints."""
-    lines = [same_shape(each) for each in shown.splitlines() if each.strip()]
+    lines = [shape(each) for each in shown.splitlines() if each.strip()]
     acts = bool(ACTS & set(shlex.split(line)))
     printed: list[str] = []
 
@@ -186,7 +186,8 @@ def run(shop: Shop, line: str, shown: str) -> None:
 
 
 def shape(printed: str) -> str:
-    """Without the token of an undo, and with the host of the page."""
+    """Without the token of an undo, with the host of the page, and each length of time in s."""
+    printed = re.sub(r"(?<=\d) (ms|min|h)\b", " s", printed)
     printed = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "web1", printed)
     return same_shape(re.sub(r"undo [0-9a-f]{16}", "undo TOKEN", printed))
 
@@ -204,7 +205,7 @@ def bury(shop: Shop, name: str, error: str, count: int) -> None:
     failed = {"error_message": "invoices/7.txt", "failed_at": at, "retried_at": at}
     known |= {"error_class": error, **failed}
     jobs = [
-        {**known, "args": [n], "jid": f"{hash(name) & 0xFFFF:04x}{n:020x}"} for n in range(count)
+        {**known, "args": [n], "jid": f"{name.encode().hex()[-4:]}{n:020x}"} for n in range(count)
     ]
     shop.redis.zadd("dead", {json.dumps(job): at + n / 1000 for n, job in enumerate(jobs)})
 
@@ -223,6 +224,7 @@ def test_the_alerts_and_reasons_that_the_page_names_are_those_of_forkq() -> None
 
 
 def test_a_queue_that_does_not_drain(shop: Shop) -> None:
+    (shop.tree.cwd / "mails go").unlink(missing_ok=True)
     shop.push("shop.Mail", *range(40), queue="mail")
     for line in walk(shop, "A queue does not drain"):
         if line == "forkq queues":
@@ -269,6 +271,7 @@ def test_a_poison_job(shop: Shop) -> None:
             assert "child died" in shop.tree.log_text()
             (shop.tree.cwd / "a.png").write_text("mended")
     shop.wait_done()
+    assert not shop.redis.exists("dead", "retry")
 
 
 def test_a_full_redis(shop: Shop) -> None:
@@ -291,7 +294,9 @@ def test_the_wrong_release(shop: Shop) -> None:
     shop.push("shop.Invoice", 1, 2, queue="mail")
     wait_until(lambda: shop.redis.zcard("retry") == 2, deadline=PATIENCE, what="both failures")
     members: Any = shop.redis.zrange("retry", 0, -1)
-    shop.redis.zadd("retry", dict.fromkeys(members, time.time() + 1300))  # no try meanwhile
+    shop.redis.zadd(
+        "retry", dict.fromkeys(members, time.time() + 1300), xx=True
+    )  # no try meanwhile
     for line in walk(shop, "The wrong release"):
         if "doctor" in line:
             shop.push("shop.Invoice", 3, queue="mail")
