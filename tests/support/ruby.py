@@ -85,7 +85,7 @@ def sidekiq(
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(15)
+            process.wait(40)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(10)

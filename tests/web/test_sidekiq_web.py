@@ -199,11 +199,15 @@ def fail(redis: Redis, name: str, *names: str) -> dict[str, str]:
 def test_sidekiqs_ui_lists_the_children_of_forkq_and_their_jobs(house: House, redis: Redis) -> None:
     jid = push("Hold", "é <b>")
     wait_until(lambda: stats(house) == (3, 1), deadline=60, what="all processes and the job")
-    wait_until(lambda: jid in house.ui.get("/busy").text, deadline=60, what="the running job")
-    shown = house.ui.get("/busy").text
-    for child in house.forkq.children("default."):
-        assert f"{HOST}:{child.pid} shop" in shown
-    assert re.search(rf'\w+ {jid} default Hold "é <b>"', shown)
+    children = [f"{HOST}:{child.pid} shop" for child in house.forkq.children("default.")]
+    assert len(children) == 2
+    row = re.compile(rf'\w+ {jid} default Hold "é <b>"')
+
+    def shown() -> bool:
+        text = house.ui.get("/busy").text
+        return bool(row.search(text)) and all(child in text for child in children)
+
+    wait_until(shown, deadline=60, what="the children and the running job")
     redis.set("release", 1)
     wait_until(lambda: jid not in house.ui.get("/busy").text, deadline=60, what="the job's end")
     redis.delete("release")
