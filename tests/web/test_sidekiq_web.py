@@ -26,7 +26,7 @@ from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 from tests.web.shared import act, client_of, confirm
 
-OBSTACLE = ruby.web_obstacle()
+OBSTACLE = ruby.obstacle()
 pytestmark = [
     pytest.mark.skipif(OBSTACLE is not None, reason=OBSTACLE or ""),
     pytest.mark.xdist_group("sidekiq-web"),  # three tests share the processes
@@ -92,6 +92,8 @@ class House(NamedTuple):
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    if reason := ruby.web_obstacle():
+        pytest.skip(reason)
     with ExitStack() as stack:
         server = Server(tcp=True).start()
         stack.callback(server.close)
