@@ -17,7 +17,7 @@ PYTEST_ARGS ?=
 # a second host in namespaces. postgresql: the database of a Django project. prometheus: promtool.
 # python3-venv: the installation that systemd/README.md describes. chromium, chromium-driver: the browser that
 # looks at the web UI.
-DEBIAN := chromium chromium-driver git iproute2 mount postgresql prometheus python3-venv redis-server ruby-sidekiq \
+DEBIAN := chromium chromium-driver git iproute2 jq mount postgresql prometheus python3-venv redis-server ruby-sidekiq \
 	systemd util-linux
 
 .DEFAULT_GOAL := help

@@ -5,16 +5,19 @@ from __future__ import annotations
 from ..default_client import default
 from ..store.find_job import ALIVE, Found
 from ..store.find_job import find as find_job
+from .running import in_sidekiq
 
 
 def find(jid: str) -> Found | None:
     """Where the job is; None if it is nowhere: done, discarded, deleted, or never pushed.
 
-    Finds a job also while it moves from one place to another. Raises ServerUnavailable.
+    Finds a job also while it moves from one place to another. A job that a process of Sidekiq runs
+    is found from one of its heartbeats to another. Raises ServerUnavailable.
     """
     client = default()
     with client.connection() as connection:
-        return find_job(connection, client.keys, jid)
+        found = find_job(connection, client.keys, jid)
+    return found or in_sidekiq(jid)
 
 
 def is_alive(jid: str) -> bool:

@@ -11,10 +11,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from ..errors import MalformedPayload
+from ..store.find_job import Found
 from ..wire.lease import RECORD_TTL, Progress
 from ..wire.payload import bounded, loads
 from ..wire.times import seconds
-from .processes import identities
+from .processes import identities, processes
 from .query import ask, ask_leniently, keys, server_now, texts
 
 # A record with fewer milliseconds left belongs to an owner that has missed two heartbeats.
@@ -95,15 +96,33 @@ def stuck(minutes: float = 10) -> list[RunningJob]:
     return sorted(silent, key=lambda job: -job.silent_for)
 
 
+def in_sidekiq(jid: str) -> Found | None:
+    """The job, if it runs in a process of Sidekiq as of its last heartbeat: Sidekiq takes a job out
+    of Redis when it begins, so it stands nowhere else. Raises ServerUnavailable."""
+    owners = [process.identity for process in processes() if not process.master]
+    for (owner, _), raw in _threads(owners).items():
+        if (found := _decoded(raw)) is not None and found[1].get("jid") == jid:
+            work, job = found
+            return Found("running", work.queue, msgspec.json.encode(job), owner=owner)
+    return None
+
+
 def _reported(names: list[str], at: float) -> list[RunningJob]:
     """The jobs in the last heartbeats of the processes with these identities."""
-    work = ask_leniently(*(("HGETALL", keys().work(name)) for name in names))
-    return [
-        job
-        for name, threads in zip(names, work, strict=True)
-        for thread, raw in _pairs(threads)
-        if (job := _running_job(name, thread, raw, at)) is not None
-    ]
+    jobs = (_running_job(*place, raw, at) for place, raw in _threads(names).items())
+    return [job for job in jobs if job is not None]
+
+
+def _threads(names: list[str]) -> dict[tuple[str, bytes], bytes]:
+    """What each thread of these processes runs, by identity and thread."""
+    hashes = [(name, key) for name in names for key in keys().works(name)]
+    found = ask_leniently(*(("HGETALL", key) for _, key in hashes))
+    # A child of forkq writes both of its hashes, Sidekiq the one of its version.
+    return {
+        (name, thread): raw
+        for (name, _), work in zip(hashes, found, strict=True)
+        for thread, raw in _pairs(work)
+    }
 
 
 def _leases() -> list[_Lease]:
@@ -169,13 +188,11 @@ def _leased_job(lease: _Lease, payload: bytes, at: float) -> RunningJob:
 
 
 def _running_job(identity: str, thread: bytes, raw: bytes, at: float) -> RunningJob | None:
-    """The job in one field of IDENTITY:work; None if it cannot be read, such as a payload that is
-    not a job."""
-    try:
-        work = msgspec.json.decode(bounded(raw), type=_Work)
-        job = loads(work.payload.encode()) if isinstance(work.payload, str) else work.payload
-    except (ValueError, MalformedPayload, RecursionError):
+    """The job in one field of IDENTITY:work; None if it cannot be read."""
+    found = _decoded(raw)
+    if found is None:
         return None
+    work, job = found
     started = seconds(work.run_at)
     return RunningJob(
         jid=str(job.get("jid", "")),
@@ -187,6 +204,16 @@ def _running_job(identity: str, thread: bytes, raw: bytes, at: float) -> Running
         elapsed=max(0.0, at - started),
         progress=work.progress,
     )
+
+
+def _decoded(raw: bytes) -> tuple[_Work, dict[str, Any]] | None:
+    """One field of IDENTITY:work, and the payload in it; None if one cannot be read, such as a
+    payload that is not a job."""
+    try:
+        work = msgspec.json.decode(bounded(raw), type=_Work)
+        return work, loads(work.payload.encode()) if isinstance(work.payload, str) else work.payload
+    except (ValueError, MalformedPayload, RecursionError):
+        return None
 
 
 def _pairs(reply: Any) -> Iterator[tuple[bytes, bytes]]:

@@ -32,7 +32,9 @@ def stop(process: api.Process) -> Plan:
     running = plural(process.busy, "running job")
     lines = (
         f"{running} may finish; what still runs at the time-out goes back to its queue.",
-        "Its master starts a new child in its place.",
+        "Its master starts a new child in its place."
+        if process.master
+        else "It is Sidekiq: forkq does not start a new one in its place.",
     )
     return Plan(f"Stop {_place(process)}?", do, "Stop it", "/busy", danger=True, details=lines)
 

@@ -31,7 +31,7 @@ _BELONGS: Final = tuple(
         (r"-signals$", "list"),
         (r"(queues|paused|processes)$", "set"),
         (r"(schedule|retry|dead|forkq:fetched)$", "zset"),
-        (r":\d+:[0-9a-f]{12}(:work)?$", "hash"),
+        (r":\d+:[0-9a-f]{12}(:work(ers)?)?$", "hash"),
     )
 )
 _IN_WORDS: Final = {"zset": "sorted set", "none": "nothing"}

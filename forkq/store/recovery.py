@@ -217,7 +217,7 @@ class Recovery:
         keys = self.dead_set.keys
         yield [
             ("SREM", keys.processes, identity),
-            ("DEL", keys.process(identity), keys.work(identity), keys.signals(identity)),
+            ("DEL", keys.process(identity), *keys.works(identity), keys.signals(identity)),
             ("DEL", keys.process_ref(identity)),
             # Later: the rescue may still add the counts that the process did not flush.
             ("EXPIRE", keys.flushed(identity), _LAST_COUNTS),

@@ -129,6 +129,14 @@ class Keys:
         """Hash, expiring: thread id -> the job that this processor runs."""
         return f"{self.prefix}{identity}:work"
 
+    def work_of_sidekiq_6(self, identity: str) -> str:
+        """The same hash, where Sidekiq 6 writes it and looks for it."""
+        return f"{self.prefix}{identity}:workers"
+
+    def works(self, identity: str) -> tuple[str, str]:
+        """Both."""
+        return self.work(identity), self.work_of_sidekiq_6(identity)
+
     def signals(self, identity: str) -> str:
         """List: orders that a web UI left for that child."""
         return f"{self.prefix}{identity}-signals"

@@ -62,10 +62,12 @@ def beat(redis: Redis, identity: str = WHO, **fields: Any) -> None:
     redis.hset(identity, mapping=record)
 
 
-def runs_since(redis: Redis, thread: str, ago: float, identity: str = WHO, **more: Any) -> None:
+def runs_since(
+    redis: Redis, thread: str, ago: float, identity: str = WHO, key: str = "work", **more: Any
+) -> None:
     """Writes that a thread runs a job since ``ago`` seconds."""
     work = {"queue": "mail", "payload": payload(), "run_at": int(time.time() - ago), **more}
-    redis.hset(f"{identity}:work", thread, json.dumps(work))
+    redis.hset(f"{identity}:{key}", thread, json.dumps(work))
 
 
 # Processes
@@ -110,7 +112,8 @@ def test_running_jobs_are_listed_the_longest_first_without_their_arguments(redis
     beat(redis, "b:2:000000000000")
     runs_since(redis, "t1", 60)
     runs_since(redis, "t2", 7200, progress=progress)
-    runs_since(redis, "t3", 30, "b:2:000000000000", payload=json.loads(payload()))
+    of_6 = {"key": "workers", "payload": json.loads(payload())}
+    runs_since(redis, "t3", 30, "b:2:000000000000", **of_6)
     found = api.running()
     assert [job.thread for job in found] == ["t2", "t1", "t3"]
     assert [job.identity for job in found] == [WHO, WHO, "b:2:000000000000"]

@@ -34,7 +34,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "queue": ("x",), "inflight": ("x",), "control": ("x",), "bucket": ("x",), "full": ("x",),
     "busy": ("x",),
     "process": (IDENTITY,), "process_ref": (IDENTITY,), "work": (IDENTITY,), "signals": (IDENTITY,),
-    "flushed": (IDENTITY,), "lost": (IDENTITY,),
+    "work_of_sidekiq_6": (IDENTITY,), "flushed": (IDENTITY,), "lost": (IDENTITY,),
     "stat": ("processed",), "stat_of_day": ("processed", "2026-11-21"), "host": ("view",),
     "cron_origin": ("app",), "cron_runs": ("nightly",), "metrics": ("261121|9:59",),
     "cron_claim": ("child",),
@@ -42,7 +42,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "task": ("7ff3cf34efff6d76635f23dd",),
     "undo": ("0123456789abcdef",), "undo_list": ("0123456789abcdef", "0"),
 }  # fmt: skip
-OTHER_MEMBERS: Final = {"prefix", "queue_of", "lists_and_leases", "shared"}
+OTHER_MEMBERS: Final = {"prefix", "queue_of", "lists_and_leases", "shared", "works"}
 
 WRITE: Final[dict[str, Callable[[Redis, str], Any]]] = {
     "string": lambda redis, key: redis.set(key, "x"),

@@ -43,6 +43,7 @@ from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.waiting import wait_until, within
 
+WORK_OF_6 = f"{IDENTITY}:workers"
 WORK, SIGNALS, NOTE = f"{IDENTITY}:work", f"{IDENTITY}-signals", f"forkq:flushed:{IDENTITY}"
 PAYLOAD = b'{"class":"SlowJob","args":[14,1],"jid":"b1","queue":"default","created_at":1.5}'
 
@@ -166,7 +167,7 @@ def test_a_record_has_every_field_of_sidekiqs_dumps_in_their_types(
     assert abs(float(fields["beat"]) - time.time()) < 30
     assert int(fields["rss"]) > 1000
     assert redis.smembers("processes") == {IDENTITY.encode()}
-    assert all(50 < redis.ttl(key) <= 60 for key in (IDENTITY, WORK))
+    assert all(50 < redis.ttl(key) <= 60 for key in (IDENTITY, WORK, WORK_OF_6))
 
 
 def test_work_names_each_running_job_and_nothing_else(child: FakeChild, redis: Redis) -> None:
@@ -176,9 +177,10 @@ def test_work_names_each_running_job_and_nothing_else(child: FakeChild, redis: R
     assert int(thread, 36) == unit.thread
     assert {name: type(value) for name, value in entry.items()} == DUMPED_WORK
     assert json.loads(entry["payload"]) == json.loads(PAYLOAD)
+    assert redis.hgetall(WORK_OF_6) == redis.hgetall(WORK)
     child.units.clear()
     child.beat()
-    assert not redis.exists(WORK)
+    assert not redis.exists(WORK, WORK_OF_6)
 
 
 def test_each_key_that_the_server_has_lost_is_back_with_the_next_beat(
@@ -189,7 +191,7 @@ def test_each_key_that_the_server_has_lost_is_back_with_the_next_beat(
     child.totals = Totals(processed=1)
     child.beat()
     written = keys(redis)
-    assert len(written) == 6
+    assert len(written) == 7
     for lost in [*([key] for key in sorted(written)), written]:
         redis.delete(*lost)
         child.beat()

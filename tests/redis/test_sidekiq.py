@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,25 +33,13 @@ from forkq.wire.lease import Progress, UnitOfWork
 from forkq.wire.times import now
 from tests.redis.in_process_child import IDENTITY, InProcessChild
 from tests.redis.test_processor import malformed
-from tests.support import bound
+from tests.support import ruby as ruby_support
 from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
-SIDEKIQ_MISSING = "ruby has no Sidekiq 6 or later: `make test-deps`, or `gem install sidekiq`"
-
-
-def obstacle() -> str | None:
-    """Why Sidekiq cannot be run here, or None."""
-    if shutil.which("ruby") is None:
-        return "no ruby on PATH: `make test-deps`, or install ruby and its gem sidekiq"
-    probe = ["ruby", "-rsidekiq", "-e", "exit Sidekiq::VERSION >= '6.0' ? 0 : 1"]
-    found = subprocess.run(probe, capture_output=True, check=False)
-    return None if found.returncode == 0 else SIDEKIQ_MISSING
-
-
-OBSTACLE = obstacle()
+OBSTACLE = ruby_support.obstacle()
 pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=OBSTACLE or "")
 
 # The same jobs on both sides. Each notes in the list `notes` who ran it, and with what.
@@ -130,30 +116,11 @@ def ruby(redis: Redis, redis_server: Server) -> Ruby:
     return run
 
 
-@contextmanager
-def sidekiq(server: Server, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def sidekiq(
+    server: Server, folder: Path
+) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     """A real `sidekiq` process on the queues default and low, surely gone afterwards."""
-    (folder / "jobs.rb").write_text(RUBY_JOBS)
-    command = ["sidekiq", "-r", "./jobs.rb", "-c", "2", "-t", "2", "-q", "default", "-q", "low"]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            bound.command(command),
-            cwd=folder,
-            env={**os.environ, "REDIS_URL": server.url},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(10)
-            raise
+    return ruby_support.sidekiq(server, folder, RUBY_JOBS)
 
 
 @pytest.fixture
@@ -358,10 +325,6 @@ def test_a_busy_child_is_listed_with_its_work_and_counts(
     assert heart.beat()
     seen = ruby("""
       process = Sidekiq::ProcessSet.new.first
-      # Sidekiq 6 looks for the same hash under another name.
-      if Sidekiq::VERSION.to_i < 7
-        Sidekiq.redis { |r| r.rename("#{process.identity}:work", "#{process.identity}:workers") }
-      end
       id, thread, work = Sidekiq::WorkSet.new.to_a.first
       stats = Sidekiq::Stats.new
       history = Sidekiq::Stats::History.new(2)
@@ -522,18 +485,3 @@ def test_sidekiqs_api_sees_what_forkqs_api_did(
     assert all(entry[2] == pytest.approx(time.time() + 3600, abs=60) for entry in seen["scheduled"])
     assert api.Queue("default").clear() == 2
     assert ruby("out = Sidekiq::Queue.all.map(&:name)") == []
-
-
-@pytest.mark.slow
-def test_a_ruby_process_obeys_forkqs_api(
-    redis: Redis, redis_server: Server, jobs: dict[str, Any], tmp_path: Path
-) -> None:
-    """It takes an order with its heartbeat, which comes every 5 to 10 s."""
-    with sidekiq(redis_server, tmp_path) as process:
-        wait_until(lambda: len(api.ProcessSet()) == 1, deadline=60, what="its record")
-        [found] = api.ProcessSet()
-        assert (found.pid, found.master, found.quiet) == (process.pid, 0, False)
-        assert api.ProcessSet().quiet(found.identity) == 1
-        wait_until(lambda: next(iter(api.ProcessSet())).quiet, deadline=60, what="quiet")
-        assert api.ProcessSet().stop(found.identity) == 1
-        assert process.wait(60) == 0

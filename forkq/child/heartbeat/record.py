@@ -86,7 +86,7 @@ class Record:
         """Removes it: this child is gone."""
         commands: list[Command] = [
             ("SREM", self._keys.processes, self._identity),
-            ("DEL", self._keys.process(self._identity), self._keys.work(self._identity)),
+            ("DEL", self._keys.process(self._identity), *self._keys.works(self._identity)),
             ("DEL", self._keys.process_ref(self._identity)),
         ]
         checked(connection.pipeline(commands))
@@ -132,15 +132,16 @@ class Record:
         ]
 
     def _work(self, units: list[UnitOfWork]) -> list[Command]:
-        key = self._keys.work(self._identity)
+        keys = self._keys.works(self._identity)
         running = {_thread_name(unit): self._work_of(unit) for unit in units if unit.thread}
         numbers = {unit.sequence for unit in units}
         self._digests = {n: text for n, text in self._digests.items() if n in numbers}
-        commands: list[Command] = [("DEL", key)] if self._had_work or running else []
+        commands: list[Command] = [("DEL", *keys)] if self._had_work or running else []
         self._had_work = bool(running)
         if running:
             flat = [part for pair in running.items() for part in pair]
-            commands += [("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL)]
+            commands += [("HSET", key, *flat) for key in keys]
+            commands += [("EXPIRE", key, RECORD_TTL) for key in keys]
         return commands
 
     def _work_of(self, unit: UnitOfWork) -> bytes:

@@ -21,6 +21,7 @@ def test_without_a_prefix_the_names_are_sidekiqs() -> None:
     assert keys.queue("default") == "queue:default"
     assert keys.process(IDENTITY) == IDENTITY
     assert keys.work(IDENTITY) == f"{IDENTITY}:work"
+    assert keys.works(IDENTITY) == (f"{IDENTITY}:work", f"{IDENTITY}:workers")
     assert keys.signals(IDENTITY) == f"{IDENTITY}-signals"
     assert keys.stat("processed") == "stat:processed"
     assert keys.stat_of_day("failed", "2026-11-20") == "stat:failed:2026-11-20"
