@@ -173,6 +173,31 @@ def test_a_program_can_be_interrupted_though_the_tests_ignore_it() -> None:
     assert (done.returncode, done.stdout) == (-signal.SIGINT, b"")
 
 
+def test_a_program_dies_with_the_process_that_started_it() -> None:
+    if sys.platform != "linux":
+        pytest.skip("only Linux has a signal for it")
+    program = """if True:
+        import subprocess
+        from tests.support import bound
+        with subprocess.Popen(bound.command(["sleep", "60"])) as process:
+            print(process.pid, flush=True)
+    """
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=CHECKOUT) as process:
+        assert process.stdout is not None
+        sleeping = psutil.Process(int(process.stdout.readline()))
+        wait_until(lambda: sleeping.name() == "sleep", what="the program")
+        process.kill()
+    wait_until(lambda: not _alive(sleeping), what="its end")
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 @pytest.mark.xdist_group("a group")
 def test_tests_of_one_group_share_a_worker(
     request: pytest.FixtureRequest, pytestconfig: pytest.Config
