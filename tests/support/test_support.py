@@ -20,7 +20,7 @@ from tests.support import server as support
 from tests.support.leaks import OpenResources
 from tests.support.server import NoServer, Server, find_server
 from tests.support.tree import CHECKOUT, ForkqTree
-from tests.support.waiting import NotInTime, wait_until
+from tests.support.waiting import NotInTime, wait_until, within
 
 
 @pytest.fixture
@@ -29,6 +29,19 @@ def stopped() -> Iterator[Server]:
     server = Server(aof=True)
     yield server
     server.close()
+
+
+def test_what_may_take_a_time_may_take_longer_as_soon_as_a_load_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 0.5, 0.5))
+    monkeypatch.setattr(Path, "read_text", lambda path: "0.50 0.50 0.50 7/100 4242\n")
+    assert within(2) == 14
+    monkeypatch.setattr(os, "getloadavg", lambda: (10.0, 1.0, 1.0))
+    assert within(2) == 20
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert within(2) == 2
 
 
 def test_wait_until_returns_the_first_true_value() -> None:
