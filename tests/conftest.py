@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import gc
 import importlib
 import os
 import sys
@@ -54,6 +55,7 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Before they collect the whole suite, the workers import it, each from another file on: a file
     that one has compiled, the others need not."""
+    gc.disable()  # imports make next to no garbage
     worker = getattr(session.config, "workerinput", {})
     if not worker.get("forkq_everything"):
         return
@@ -66,6 +68,19 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         ):  # the collection reports it
             warnings.simplefilter("error")
             importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
+
+
+def pytest_collection_finish() -> None:
+    """What the imports and the collection made stays until the end. Python need not look through it
+    each time that it, or the check for what a test left open, collects garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """Hypothesis may be imported as late as now, and asks what refers to some of its objects."""
+    gc.unfreeze()
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -70,9 +70,10 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 
 
 def checkout_copy(folder: Path) -> Path:
-    """A copy of the checkout that the user forkq can read."""
+    """A copy of the checkout that the user forkq can read, compiled: that user cannot write it, so
+    each start would compile all that it imports."""
     for name in ("bin", "forkq"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)
     (folder / "app").mkdir()
     shutil.copy(ROOT / "tests" / "support" / "systemd_app.py", folder / "app")
     for path in [folder, *folder.rglob("*")]:

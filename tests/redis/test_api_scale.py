@@ -12,10 +12,11 @@ from forkq.api import DeadSet, Filter, JobEntry, Queue, pages
 from forkq.api.pages import PAGE
 
 COUNT = 100_000
+STEP = 10_000
 FILL = """
-for n = 1, tonumber(ARGV[1]) do
+for n = tonumber(ARGV[1]), tonumber(ARGV[2]) do
   local job = '{"class":"Mail' .. n % 100 .. '","args":[],"queue":"mail","jid":"' .. n .. '"}'
-  if ARGV[2] == 'set' then
+  if ARGV[3] == 'set' then
     redis.call('ZADD', KEYS[1], math.floor(n / 1000), job)
   else
     redis.call('LPUSH', KEYS[1], job)
@@ -26,7 +27,8 @@ pytestmark = pytest.mark.usefixtures("client")
 
 
 def fill(redis: Redis, key: str, kind: str, count: int = COUNT) -> None:
-    redis.eval(FILL, 1, key, str(count), kind)
+    for first in range(1, count + 1, STEP):  # one script for all may outlast the client's time-out
+        redis.eval(FILL, 1, key, str(first), str(min(first + STEP - 1, count)), kind)
     redis.config_resetstat()
 
 

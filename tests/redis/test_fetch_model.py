@@ -320,7 +320,7 @@ class Machine(RuleBasedStateMachine):
             assert {k.decode(): v.decode() for k, v in leases.items()} == queue.leases
 
 
-@pytest.mark.parametrize("examples", [200])
+@pytest.mark.parametrize("examples", [60, pytest.param(600, marks=pytest.mark.slow)])
 def test_the_script_does_what_the_model_does(
     redis: Redis, redis_server: Server, examples: int
 ) -> None:

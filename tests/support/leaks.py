@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import warnings
 from contextlib import suppress
@@ -44,9 +45,11 @@ def _all_open() -> set[str]:
 
 def _descriptors() -> set[str]:
     found = set()
-    for entry in SELF.glob("fd/*"):
-        with suppress(FileNotFoundError):  # glob's own, closed since
-            found.add(f"descriptor {entry.name}: {entry.readlink()}")
+    # Twice for each of five thousand tests: pathlib's glob takes five times as long.
+    folder = f"{SELF}/fd"
+    for number in os.listdir(folder) if SELF.exists() else ():  # noqa: PTH208
+        with suppress(FileNotFoundError):  # listdir's own, closed since
+            found.add(f"descriptor {number}: {os.readlink(f'{folder}/{number}')}")  # noqa: PTH115
     return found
 
 

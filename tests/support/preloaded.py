@@ -1,9 +1,9 @@
 """Processes of forkq that are forked with their imports done, instead of executed.
 
-Most of a short command's time goes into importing redis-py and the like, and the tests start many
-hundreds of commands and masters. A command finds the libraries loaded, and forkq itself not: what
-forkq imports, and in which order, is the same as for a user. A master finds forkq loaded as well.
-tests/process/test_preloaded.py compares both with processes that were executed.
+Most of a short command's time goes into importing redis-py, forkq and the like, and into freeing
+them at its end; and the tests start many hundreds of commands and masters. Both find the modules
+loaded that they need. tests/process/test_preloaded.py compares both with processes that were
+executed.
 
 A process of its own (``preloading.py``) does the imports and forks: the test process has threads.
 """
@@ -28,6 +28,10 @@ from . import bound
 
 LIBRARIES: Final = ("click", "msgspec", "psutil", "redis", "setproctitle", "structlog")
 MASTER: Final = ("forkq.cli.start", "forkq.child.main", "forkq.clock.main")
+COMMAND: Final = tuple(
+    f"forkq.cli.{name}"
+    for name in ("config", "cron", "jobs", "lifecycle", "limits", "pause", "push", "stats")
+)
 # They fork, execute or watch processes themselves, or have children that outlive them.
 OWN_PROCESS: Final = {"restart", "demo", "doctor"}
 READ_AT_START: Final = ("PYTHON", "LC_", "LANG")  # variables that Python reads before it runs
@@ -134,7 +138,8 @@ class _Source:
             return json.loads(self._socket.recv(100))
 
 
-_commands, _masters = _Source(LIBRARIES), _Source([*LIBRARIES, *MASTER])
+_commands = _Source([*LIBRARIES, *COMMAND])
+_masters = _Source([*LIBRARIES, *MASTER])
 
 
 def start() -> None:

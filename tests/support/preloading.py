@@ -7,6 +7,7 @@ for its exit code, as with subprocess.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib
 import json
@@ -18,14 +19,17 @@ import struct
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import setproctitle
 
+PRESENT = set(sys.modules)  # before anything is loaded for the sake of what is forked
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAM = CHECKOUT / "bin" / "forkq"
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 LENGTH = struct.Struct("!Q")
+loaded: dict[str, ModuleType] = {}
 
 
 def main() -> None:
@@ -33,8 +37,10 @@ def main() -> None:
     tests = socket.socket(fileno=int(sys.argv[1]))
     tests.set_inheritable(False)
     sys.path[0] = str(CHECKOUT)
+    atexit.register(_keep_modules)  # first registered, last called
     for module in sys.argv[2:]:
         importlib.import_module(module)
+    loaded.update({name: sys.modules[name] for name in set(sys.modules) - PRESENT - {"warnings"}})
     setproctitle.getproctitle()  # finds a title's place by the environment, before that changes
     while True:
         head, descriptors, _, _ = socket.recv_fds(tests, LENGTH.size, 2)
@@ -51,6 +57,14 @@ def main() -> None:
             for descriptor in descriptors:
                 os.close(descriptor)
         tests.sendall(json.dumps(answer).encode())
+
+
+def _keep_modules() -> None:
+    """Hides what was loaded before the fork from Python's end, which would free each object of it:
+    most of a short command's time goes into that, as all these pages must first be copied."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(loaded))
+    for name in loaded:
+        sys.modules.pop(name, None)
 
 
 def _read(tests: socket.socket, length: int) -> bytes:

@@ -20,7 +20,7 @@ from tests.support import server as support
 from tests.support.leaks import OpenResources
 from tests.support.server import NoServer, Server, find_server
 from tests.support.tree import CHECKOUT, ForkqTree
-from tests.support.waiting import NotInTime, wait_until
+from tests.support.waiting import NotInTime, wait_until, within
 
 
 @pytest.fixture
@@ -29,6 +29,19 @@ def stopped() -> Iterator[Server]:
     server = Server(aof=True)
     yield server
     server.close()
+
+
+def test_what_may_take_a_time_may_take_longer_as_soon_as_a_load_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 0.5, 0.5))
+    monkeypatch.setattr(Path, "read_text", lambda path: "0.50 0.50 0.50 7/100 4242\n")
+    assert within(2) == 14
+    monkeypatch.setattr(os, "getloadavg", lambda: (10.0, 1.0, 1.0))
+    assert within(2) == 20
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert within(2) == 2
 
 
 def test_wait_until_returns_the_first_true_value() -> None:
@@ -171,6 +184,31 @@ def test_a_program_can_be_interrupted_though_the_tests_ignore_it() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert (done.returncode, done.stdout) == (-signal.SIGINT, b"")
+
+
+def test_a_program_dies_with_the_process_that_started_it() -> None:
+    if sys.platform != "linux":
+        pytest.skip("only Linux has a signal for it")
+    program = """if True:
+        import subprocess
+        from tests.support import bound
+        with subprocess.Popen(bound.command(["sleep", "60"])) as process:
+            print(process.pid, flush=True)
+    """
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=CHECKOUT) as process:
+        assert process.stdout is not None
+        sleeping = psutil.Process(int(process.stdout.readline()))
+        wait_until(lambda: sleeping.name() == "sleep", what="the program")
+        process.kill()
+    wait_until(lambda: not _alive(sleeping), what="its end")
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.xdist_group("a group")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -21,7 +22,17 @@ class NotInTime(AssertionError):
 def within(seconds: float) -> float:
     """How long what is promised in so many seconds may take just now: so long on a free machine,
     longer in proportion when more processes want to run than there are processors."""
-    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    return seconds * max(1.0, _wanting() / (os.cpu_count() or 1))
+
+
+def _wanting() -> float:
+    """How many processes want to run: in the last minute on the average, or just now. A load that
+    has only begun hardly changes the average."""
+    try:
+        now = Path("/proc/loadavg").read_text().split()[3]  # "running/all"
+    except FileNotFoundError:  # only Linux has it
+        return os.getloadavg()[0]
+    return max(os.getloadavg()[0], float(now.split("/")[0]))
 
 
 def wait_until(

@@ -1,8 +1,15 @@
-"""Hypothesis draws the same examples on every run, and leaves no database behind."""
+"""Hypothesis draws the same examples on every run, however slow the machine is just now, and leaves
+no database behind."""
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("forkq", derandomize=True, database=None, deadline=None)
+settings.register_profile(
+    "forkq",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("forkq")
