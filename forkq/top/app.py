@@ -1,0 +1,277 @@
+"""The screen: one page at a time, the same six questions as in the web UI."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from rich.text import Text
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.message import Message
+from textual.widgets import DataTable, Footer, Input, Static
+
+from ..screens.facts import Observer
+from ..screens.plans import Done, Plan
+from .acting import Acting, Failed, Outcome, undo_plan
+from .cells import BAD, GOOD, QUIET, AsciiOnly, words
+from .content import Look, Page
+from .keys import KEYS, help_text
+from .modals import GoTo, Help, Question
+from .page_view import PageView
+from .pages import PAGES, TABS, page_of
+from .status import Chosen, Problems, Tabs
+from .watcher import Refused, Seen, Watcher
+
+_TICK: Final = 0.5  # seconds
+_THEME: Final = "ansi-dark"  # the colours of the terminal itself
+
+
+class Answer(Message):
+    """From a thread: what the watcher has seen, or a step of an action."""
+
+    def __init__(self, found: Seen | Refused | Outcome) -> None:
+        super().__init__()
+        self.found = found
+
+
+class Top(App[None]):
+    """``server`` is shown: the address of Redis, without its password."""
+
+    CSS_PATH = "top.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = KEYS
+
+    def __init__(self, server: str, *, ascii_only: bool = False) -> None:
+        super().__init__()
+        self.theme = _THEME
+        if ascii_only:
+            self._filters.append(AsciiOnly())
+        self._server = server
+        self._observer = Observer()
+        self.watcher = Watcher(self._observer, self._hear)
+        self.acting = Acting(self._hear)
+        self._pages: list[Page] = [PAGES[0]()]
+        self._seen: Seen | None = None
+        self._wanted = self._place = ""
+        self._undo: tuple[str, dict[str, str]] | None = None
+        self._leaving = False
+
+    def compose(self) -> ComposeResult:
+        yield Tabs(TABS, self._server)
+        yield Problems()
+        yield PageView()
+        yield Static(id="message")
+        yield Input(id="search", placeholder="text", compact=True)
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self._begin()
+        self.watcher.start()
+        self.set_interval(_TICK, self._show_state)
+
+    def on_unmount(self) -> None:
+        self.watcher.end()
+
+    @property
+    def page(self) -> Page:
+        """That which is looked at; Escape returns to those below it."""
+        return self._pages[-1]
+
+    @property
+    def view(self) -> PageView:
+        return self.screen_stack[0].query_one(PageView)
+
+    # From page to page
+
+    def action_page(self, number: str) -> None:
+        self._go(page_of(number=number))
+
+    def on_chosen(self, chosen: Chosen) -> None:
+        self._go(page_of(number=chosen.number))
+
+    def action_go_to(self) -> None:
+        self.push_screen(GoTo(PAGES), lambda letter: self._go(page_of(letter=letter or "?")))
+
+    def on_data_table_row_selected(self, _: DataTable.RowSelected) -> None:
+        row = self.view.current
+        opened = None if row is None else self.page.open(row.target)
+        if opened is not None:
+            self._pages.append(opened)
+            self._begin()
+
+    def action_leave(self) -> None:
+        """One step: the search, the selection or the place in a list, then the page before."""
+        stays = self._wanted or self._place or self.view.chosen_some or self._search.display
+        if not stays and len(self._pages) > 1:
+            self._pages.pop()
+        self._begin()
+
+    def _go(self, kind: type[Page] | None) -> None:
+        if kind is not None:
+            self._pages = [kind()]
+            self._begin()
+
+    def _begin(self) -> None:
+        """The page from its start, without a filter."""
+        self._wanted = self._place = ""
+        self._seen = None
+        self._search.display = False
+        self.view.begin(self.page)
+        self.view.focus_content()
+        self._look()
+        self._show_state()
+        self.refresh_bindings()
+
+    def _look(self) -> None:
+        width = self.size.width
+        look = Look(self._observer, self.view.current, self._wanted, self._place, width)
+        self.watcher.look(self.page, look)
+
+    def on_data_table_row_highlighted(self, _: DataTable.RowHighlighted) -> None:
+        if self._seen is not None:
+            self._look()
+
+    def on_resize(self, _: events.Resize) -> None:
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        if self._seen is not None:
+            self.view.show(self._seen.content)
+        self._show_state()
+        self._look()
+
+    # Searching, and long lists
+
+    @property
+    def _search(self) -> Input:
+        return self.screen_stack[0].query_one("#search", Input)
+
+    def action_search(self) -> None:
+        self._search.display = True
+        self._search.value = self._wanted
+        self._search.focus()
+
+    def on_input_submitted(self, _: Input.Submitted) -> None:
+        wanted = self._search.value.strip()
+        self._begin()
+        self._wanted = wanted
+        self._look()
+
+    def action_further(self) -> None:
+        if self.view.after:
+            self._place = self.view.after
+            self.view.listing.first()
+            self._look()
+
+    # Actions
+
+    def action_select(self) -> None:
+        row = self.view.current
+        if row is not None:
+            self.view.choose(row.key)
+            self.view.listing.action_cursor_down()
+
+    def action_everything(self) -> None:
+        self.view.choose(None)
+
+    def action_act(self, name: str) -> None:
+        act, selection = self.page.acts().get(name), self.view.selection(self._wanted)
+        if act is None or selection is None:
+            return
+        self._run(lambda: act(selection))
+
+    def action_undo(self) -> None:
+        undo = self._undo
+        if undo is not None:
+            self._run(lambda: undo_plan(undo))
+
+    def _run(self, step: object) -> None:
+        if self.acting.busy:
+            self.say(words(("One action at a time: the last one goes on.", BAD)))
+            return
+        self.say(words(("Asking Redis ...", QUIET)))
+        self.acting.run(step)  # type: ignore[arg-type]
+
+    def _planned(self, plan: Plan) -> None:
+        if not plan.ask:
+            self.acting.run(plan.do)
+            return
+        self.say(Text())
+        self.push_screen(Question(plan), lambda yes: self._answered(plan, bool(yes)))
+
+    def _answered(self, plan: Plan, yes: bool) -> None:
+        if not yes:
+            self.say(words(("Nothing was changed.", QUIET)))
+            return
+        self.say(words((f"{plan.button} ...", QUIET)))
+        self.acting.run(plan.do)
+
+    def _done(self, done: Done) -> None:
+        self._undo = done.undo
+        self.say(words((done.text, GOOD), ("  u undoes it" if done.undo else "", QUIET)))
+        self._observer.forget()
+        self.refresh_bindings()
+        self._look()
+
+    # What the threads have found
+
+    def _hear(self, found: Seen | Refused | Outcome) -> None:
+        """In a thread."""
+        self.post_message(Answer(found))
+
+    def on_answer(self, answer: Answer) -> None:
+        found = answer.found
+        if isinstance(found, Exception):
+            raise found
+        if isinstance(found, Plan):
+            self._planned(found)
+        elif isinstance(found, Done):
+            self._done(found)
+        elif isinstance(found, Failed):
+            self.say(words((found.says, BAD)))
+        elif found.page is self.page:
+            self._show(found)
+
+    def _show(self, found: Seen | Refused) -> None:
+        if isinstance(found, Refused):
+            self.say(words((found.says, BAD)))
+            return
+        self._seen = found
+        self.view.show(found.content)
+        self._show_state()
+
+    def _show_state(self) -> None:
+        """Also while nothing comes from Redis."""
+        away = self.watcher.away
+        root = self.screen_stack[0]
+        root.query_one(Tabs).show(self.page.number)
+        root.query_one(Tabs).show_live(away)
+        if self._seen is not None or away is not None:
+            found = self._seen.problems if self._seen else ()
+            root.query_one(Problems).show(found, away, most=4 if self.page.path == "/" else 1)
+
+    def say(self, text: Text) -> None:
+        """What was done, or was not, in the line above the keys."""
+        self.screen_stack[0].query_one("#message", Static).update(text)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only the keys that do something here are shown."""
+        if action == "act":
+            return parameters[0] in self.page.acts()
+        shown = {
+            "select": self.page.many, "everything": self.page.many, "further": self.page.many,
+            "search": self.page.searches, "undo": self._undo is not None,
+        }  # fmt: skip
+        return shown.get(action, True)
+
+    def action_help(self) -> None:
+        self.push_screen(Help(help_text(self.page.acts(), PAGES)))
+
+    async def action_quit(self) -> None:
+        """A first q does not cut an action off."""
+        if self.acting.busy and not self._leaving:
+            self._leaving = True
+            self.say(words(("An action goes on. q again leaves it half done.", BAD)))
+            return
+        self.exit()

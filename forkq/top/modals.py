@@ -1,0 +1,85 @@
+"""What stands before the page for a moment: a question, where to go, the help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Button, Static
+
+from ..screens.plans import Plan
+from .content import Page
+
+
+class Question(ModalScreen[bool]):
+    """What the action will do to how many jobs. No is the answer of Enter."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes"),
+        Binding("n,escape,q", "answer(False)", "No"),
+        Binding("left,right", "app.focus_next", show=False),
+    ]
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self._plan = plan
+
+    def compose(self) -> ComposeResult:
+        style = "bold red" if self._plan.danger else "bold"
+        lines = [Text(self._plan.says, style), *map(Text, self._plan.details)]
+        if self._plan.danger:
+            lines.append(Text("This cannot be undone."))
+        with Vertical(classes="box"):
+            yield Static(Text("\n").join(lines))
+            with Horizontal(classes="buttons"):
+                yield Button(Text("No (n)"), id="no", compact=True)
+                yield Button(Text(f"{self._plan.button} (y)"), id="yes", compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one("#no").focus()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
+
+
+class GoTo(ModalScreen[str]):
+    """After g: the letter of a page, as in the web UI."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Back")]
+
+    def __init__(self, pages: Sequence[type[Page]]) -> None:
+        super().__init__()
+        self._pages = pages
+
+    def compose(self) -> ComposeResult:
+        lines = [f"g {page.letter}  {page.name()}" for page in self._pages]
+        with Vertical(classes="box narrow"):
+            yield Static(Text("\n".join(lines)))
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key != "escape":
+            event.stop()
+            self.dismiss(event.character or "")
+
+
+class Help(ModalScreen[None]):
+    """All keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "dismiss", "Back")]
+
+    def __init__(self, lines: Text) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="box"):
+            yield Static(self._lines)
