@@ -11,6 +11,8 @@ from rich.text import Text
 from ..screens.facts import Observer
 from ..screens.plans import Plan
 
+_WIDE: Final = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -55,6 +57,11 @@ class Look:
     wanted: str = ""
     place: str = ""
     width: int = 80
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether there is room for more than the 80 columns of an old terminal."""
+        return self.width >= _WIDE
 
     def wants(self, *words: str) -> bool:
         """Whether one of these has the text of the filter in it."""

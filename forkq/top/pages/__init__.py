@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from ..content import Page
+from .busy import Busy
 from .dashboard import Dashboard
+from .failures import Failures
 from .jobs import Dead, Retries, Scheduled
+from .metrics import Metrics
+from .periodic import Periodic
 from .queues import Queues
 
-PAGES: Final[tuple[type[Page], ...]] = (Dashboard, Queues, Retries, Dead, Scheduled)
+PAGES: Final[tuple[type[Page], ...]] = (
+    Dashboard, Queues, Busy, Failures, Retries, Scheduled, Dead, Metrics, Periodic
+)  # fmt: skip
 TABS: Final = tuple(page for page in PAGES if page.tab)
 
 

@@ -79,6 +79,7 @@ class Retries(Jobs):
     letter: ClassVar[str] = "r"
     path: ClassVar[str] = "/retries"
     question: ClassVar[str] = "What fails, and when is it tried again?"
+    hint: ClassVar[str] = "g f failures  g d dead"
     location: ClassVar[Location] = "retrying"
 
     def __init__(self, where: api.Filter | None = None) -> None:
@@ -91,6 +92,7 @@ class Dead(Retries):
     letter: ClassVar[str] = "d"
     path: ClassVar[str] = "/dead"
     question: ClassVar[str] = "What was given up, and why?"
+    hint: ClassVar[str] = "g f failures  g r retries"
     location: ClassVar[Location] = "dead"
 
 
@@ -102,11 +104,12 @@ class Scheduled(Jobs):
     letter: ClassVar[str] = "s"
     path: ClassVar[str] = "/scheduled"
     question: ClassVar[str] = "What will happen next?"
+    hint: ClassVar[str] = "scheduled jobs  g p periodic jobs"
     location: ClassVar[Location] = "scheduled"
 
 
 def _cells(job: api.JobEntry) -> tuple[Text, ...]:
-    called, moment = cell(job.name or "no job"), cell(relative(job.score))
+    called, moment = cell(job.name or "no job"), cell(relative(job.score, 1))
     if job.location == "scheduled":
         return moment, called, cell(job.queue), cell(arguments(job.args))
     error = words((name(job.error_class or "no error"), BAD), " ", cell(job.error_message))

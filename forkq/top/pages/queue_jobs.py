@@ -40,7 +40,7 @@ class QueueJobs(Page):
 
 
 def _row(number: int, job: api.JobEntry) -> Row:
-    queued = relative(job.enqueued_at) if job.enqueued_at else "-"
+    queued = relative(job.enqueued_at, 1) if job.enqueued_at else "-"
     cells = (
         cell(number), cell(job.name or "no job"), cell(job.jid), cell(queued),
         cell(arguments(job.args)),
