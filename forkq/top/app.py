@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
+from textual.filter import LineFilter, Monochrome, NoColor
 from textual.message import Message
 from textual.widgets import DataTable, Footer, Input, Static
 
 from ..screens.facts import Observer
 from ..screens.plans import Done, Plan
 from .acting import Acting, Failed, Outcome, undo_plan
-from .cells import BAD, GOOD, QUIET, AsciiOnly, words
+from .cells import BAD, GOOD, QUIET, STRONG, WARN, AsciiOnly, words
 from .content import Look, Page
-from .keys import KEYS, help_text
-from .modals import GoTo, Help, Question
+from .keys import ACTS, KEYS, QUIT, help_text
+from .modals import Help, Question
 from .page_view import PageView
 from .pages import PAGES, TABS, page_of
 from .status import Chosen, Problems, Tabs
 from .watcher import Refused, Seen, Watcher
 
 _TICK: Final = 0.5  # seconds
+_CHORD: Final = 3.0  # seconds after g
 _THEME: Final = "ansi-dark"  # the colours of the terminal itself
 
 
@@ -45,8 +49,9 @@ class Top(App[None]):
     def __init__(self, server: str, *, ascii_only: bool = False) -> None:
         super().__init__()
         self.theme = _THEME
+        self._own_filters: list[LineFilter] = [NoColor()] if self.no_color else []
         if ascii_only:
-            self._filters.append(AsciiOnly())
+            self._own_filters.append(AsciiOnly())
         self._server = server
         self._observer = Observer()
         self.watcher = Watcher(self._observer, self._hear)
@@ -56,6 +61,7 @@ class Top(App[None]):
         self._wanted = self._place = ""
         self._undo: tuple[str, dict[str, str]] | None = None
         self._leaving = False
+        self._going_until = 0.0
 
     def compose(self) -> ComposeResult:
         yield Tabs(TABS, self._server)
@@ -72,6 +78,11 @@ class Top(App[None]):
 
     def on_unmount(self) -> None:
         self.watcher.end()
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Shades of grey in place of colours would be black on black with those of a terminal."""
+        found = super().get_line_filters()
+        return [one for one in found if not isinstance(one, Monochrome)] + self._own_filters
 
     @property
     def page(self) -> Page:
@@ -91,7 +102,12 @@ class Top(App[None]):
         self._go(page_of(number=chosen.number))
 
     def action_go_to(self) -> None:
-        self.push_screen(GoTo(PAGES), lambda letter: self._go(page_of(letter=letter or "?")))
+        self._going_until = time.monotonic() + _CHORD
+        self.say(
+            words(
+                *(part for page in PAGES for part in ((page.letter, STRONG), f" {page.name()}  "))
+            )
+        )
 
     def on_data_table_row_selected(self, _: DataTable.RowSelected) -> None:
         row = self.view.current
@@ -175,9 +191,27 @@ class Top(App[None]):
     def action_everything(self) -> None:
         self.view.choose(None)
 
-    def action_act(self, name: str) -> None:
+    def action_letter(self, letter: str) -> None:
+        """After g it names a page, else what is done with the row."""
+        going, self._going_until = self._is_going, 0.0
+        if going:
+            self.say(Text())
+            self._go(page_of(letter=letter))
+        elif letter == QUIT:
+            self._quit()
+        else:
+            self._act(ACTS[letter][0])
+
+    @property
+    def _is_going(self) -> bool:
+        return time.monotonic() < self._going_until
+
+    def _act(self, name: str) -> None:
         act, selection = self.page.acts().get(name), self.view.selection(self._wanted)
         if act is None or selection is None:
+            return
+        if self.view.has_jumped:
+            self.say(words(("The row has just left, and this is another: look again.", WARN)))
             return
         self._run(lambda: act(selection))
 
@@ -257,8 +291,9 @@ class Top(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only the keys that do something here are shown."""
-        if action == "act":
-            return parameters[0] in self.page.acts()
+        if action == "letter" and not self._is_going:
+            [letter] = parameters
+            return letter == QUIT or ACTS.get(str(letter), ("",))[0] in self.page.acts()
         shown = {
             "select": self.page.many, "everything": self.page.many, "further": self.page.many,
             "search": self.page.searches, "undo": self._undo is not None,
@@ -268,7 +303,10 @@ class Top(App[None]):
     def action_help(self) -> None:
         self.push_screen(Help(help_text(self.page.acts(), PAGES)))
 
-    async def action_quit(self) -> None:
+    def action_quit_now(self) -> None:
+        self.exit()
+
+    def _quit(self) -> None:
         """A first q does not cut an action off."""
         if self.acting.busy and not self._leaving:
             self._leaving = True

@@ -15,7 +15,7 @@ from ..screens import texts
 from ..wire.printable import printable
 
 _STEPS: Final = " ▁▂▃▄▅▆▇█"
-_ASCII: Final = dict(zip("▁▂▃▄▅▆▇█░●…▲·│─", "_.:-=+*#.*~^-|-", strict=True))
+_ASCII: Final = dict(zip("▁▂▃▄▅▆▇█░●…▲·│─╭╮╰╯", "_.:-=+*#.*~^-|-++++", strict=True))
 GOOD, WARN, BAD, QUIET, STRONG = "green", "yellow", "red", "dim", "bold"
 
 

@@ -17,8 +17,12 @@ ACTS: Final[dict[str, tuple[str, str]]] = {
     "t": ("stacks", "Stacks"), "Q": ("quiet", "Quiet"), "S": ("stop", "Stop"),
 }  # fmt: skip
 
+QUIT: Final = "q"  # after g, it is the page of the queues
+_PAGES_ONLY: Final = "hbfsm"
+
 KEYS: Final[list[BindingType]] = [
-    *(Binding(key, f"act('{act}')", says) for key, (act, says) in ACTS.items()),
+    *(Binding(key, f"letter('{key}')", says) for key, (_, says) in ACTS.items()),
+    *(Binding(key, f"letter('{key}')", show=False) for key in _PAGES_ONLY),
     Binding("x", "select", "Select"),
     Binding("a", "everything", "All"),
     Binding("greater_than_sign", "further", "More", key_display=">"),
@@ -28,8 +32,8 @@ KEYS: Final[list[BindingType]] = [
     Binding("g", "go_to", "Go to", show=False),
     *(Binding(str(number), f"page('{number}')", show=False) for number in range(1, 7)),
     Binding("question_mark", "help", "Help", key_display="?"),
-    Binding("q", "quit", "Quit"),
-    Binding("ctrl+c", "app.exit", show=False, priority=True),
+    Binding(QUIT, f"letter('{QUIT}')", "Quit"),
+    Binding("ctrl+c", "quit_now", show=False, priority=True),
 ]
 
 _MOVING: Final = (

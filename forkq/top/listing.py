@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, ClassVar, Final
 
@@ -12,6 +13,7 @@ from textual.widgets import DataTable
 from .content import Column, Row
 
 _PADDING: Final = 2
+_LOOK_AGAIN: Final = 0.5  # seconds
 _MARK: Final = Column("", "left")
 
 
@@ -28,6 +30,7 @@ class Listing(DataTable[Text]):
         self._shown: tuple[Row, ...] = ()
         self._widths: tuple[int, ...] = ()
         self._titles: tuple[str, ...] = ()
+        self._jumped_at = float("-inf")
 
     @property
     def current(self) -> Row | None:
@@ -36,8 +39,9 @@ class Listing(DataTable[Text]):
         return self._shown[at] if 0 <= at < len(self._shown) else None
 
     @property
-    def keys(self) -> frozenset[str]:
-        return frozenset(row.key for row in self._shown)
+    def has_jumped(self) -> bool:
+        """Whether the cursor has just lost its row: a person may mean that one."""
+        return time.monotonic() - self._jumped_at < _LOOK_AGAIN
 
     def show(self, columns: Sequence[Column], rows: Sequence[Row], marked: Collection[str]) -> None:
         """Keeps the cursor on the row that it was on; if that is gone, on its place."""
@@ -48,6 +52,8 @@ class Listing(DataTable[Text]):
         for row, line in zip(rows, lines, strict=True):
             self.add_row(*_cut(line, self._widths, [_MARK, *columns]), key=row.key)
         keys = [row.key for row in rows]
+        if key and key not in keys:
+            self._jumped_at = time.monotonic()
         at = keys.index(key) if key in keys else min(at, len(rows) - 1)
         self.move_cursor(row=max(0, at), scroll=False)
         self.scroll_to(y=scroll, animate=False, force=True)

@@ -1,12 +1,10 @@
-"""What stands before the page for a moment: a question, where to go, the help."""
+"""What stands before the page for a moment: a question, the help."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.text import Text
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -14,7 +12,6 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from ..screens.plans import Plan
-from .content import Page
 
 
 class Question(ModalScreen[bool]):
@@ -49,26 +46,6 @@ class Question(ModalScreen[bool]):
 
     def action_answer(self, yes: bool) -> None:
         self.dismiss(yes)
-
-
-class GoTo(ModalScreen[str]):
-    """After g: the letter of a page, as in the web UI."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Back")]
-
-    def __init__(self, pages: Sequence[type[Page]]) -> None:
-        super().__init__()
-        self._pages = pages
-
-    def compose(self) -> ComposeResult:
-        lines = [f"g {page.letter}  {page.name()}" for page in self._pages]
-        with Vertical(classes="box narrow"):
-            yield Static(Text("\n".join(lines)))
-
-    def on_key(self, event: events.Key) -> None:
-        if event.key != "escape":
-            event.stop()
-            self.dismiss(event.character or "")
 
 
 class Help(ModalScreen[None]):

@@ -46,6 +46,11 @@ class PageView(Vertical):
         return self._content.after
 
     @property
+    def has_jumped(self) -> bool:
+        """Whether the cursor has just come to another row because its own has left."""
+        return not self.chosen_some and self.listing.has_jumped
+
+    @property
     def chosen_some(self) -> bool:
         return self._all or bool(self._marked)
 

@@ -65,7 +65,14 @@ class Job(Page):
 
     def _chosen(self) -> job_acts.Chosen:
         assert self._location is not None
-        return job_acts.selected(self._location, [self._key])
+        return still_there(job_acts.selected(self._location, [self._key]))
+
+
+def still_there(chosen: job_acts.Chosen) -> job_acts.Chosen:
+    """Raises ForkqError if all of the jobs have left."""
+    if not chosen.count:
+        raise ForkqError("The job has left meanwhile: it is done, was deleted, or has moved.")
+    return chosen
 
 
 def _lines(job: api.JobEntry) -> Iterator[Text]:

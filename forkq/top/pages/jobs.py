@@ -13,7 +13,7 @@ from ...screens.texts import arguments, count, name, relative
 from ...store.find_job import Location
 from ..cells import BAD, QUIET, STRONG, cell, words
 from ..content import Act, Column, Content, Look, Page, Row, Selection
-from .job import Job
+from .job import Job, still_there
 
 _FAILED: Final = (Column("JOB", least=12), Column("ERROR", least=20))
 _COLUMNS: Final[dict[Location, tuple[Column, ...]]] = {
@@ -61,7 +61,7 @@ class Jobs(Page):
     def _chosen(self, chosen: Selection) -> job_acts.Chosen:
         if chosen.everything:
             return job_acts.filtered(self.location, self._where(chosen.wanted))
-        return job_acts.selected(self.location, [job.key for job in chosen.targets])
+        return still_there(job_acts.selected(self.location, [job.key for job in chosen.targets]))
 
     def _counted(self, shown: int, look: Look) -> Text:
         total = count(api.job_set(self.location).size)
