@@ -42,13 +42,11 @@ class Acting:
     def __init__(self, tell: Callable[[Outcome], None]) -> None:
         self._tell = tell
         self._thread: threading.Thread | None = None
-
-    @property
-    def busy(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        self.busy = False
 
     def run(self, step: Callable[[], Plan | Done]) -> None:
-        """A daemon thread: the program may end while Redis hangs."""
+        """In a daemon thread: the program may end while Redis hangs."""
+        self.busy = True
         self._thread = threading.Thread(
             target=self._step, args=(step,), name="forkq top action", daemon=True
         )
@@ -59,9 +57,15 @@ class Acting:
             self._thread.join(patience)
 
     def _step(self, step: Callable[[], Plan | Done]) -> None:
-        try:
-            self._tell(step())
-        except ForkqError as error:
-            self._tell(Failed(str(error)))
-        except Exception as error:  # noqa: BLE001 - the app shows its traceback, and ends
-            self._tell(error)
+        told = _outcome(step)
+        self.busy = False
+        self._tell(told)
+
+
+def _outcome(step: Callable[[], Plan | Done]) -> Outcome:
+    try:
+        return step()
+    except ForkqError as error:
+        return Failed(str(error))
+    except Exception as error:  # noqa: BLE001 - the app shows its traceback, and ends
+        return error

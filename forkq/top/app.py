@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import ClassVar, Final
 
 from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
+from textual.css.query import NoMatches
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.message import Message
-from textual.widgets import DataTable, Footer, Input, Static
+from textual.widgets import DataTable, Footer, Input
 
 from ..screens.facts import Observer
 from ..screens.plans import Done, Plan
@@ -20,6 +22,7 @@ from .acting import Acting, Failed, Outcome, undo_plan
 from .cells import BAD, GOOD, QUIET, STRONG, WARN, AsciiOnly, words
 from .content import Look, Page
 from .keys import ACTS, KEYS, QUIT, help_text
+from .line import Line
 from .modals import Help, Question
 from .page_view import PageView
 from .pages import PAGES, TABS, page_of
@@ -27,6 +30,7 @@ from .status import Chosen, Problems, Tabs
 from .watcher import Refused, Seen, Watcher
 
 _TICK: Final = 0.5  # seconds
+_SAID: Final = 60.0  # seconds that a message stands
 _CHORD: Final = 3.0  # seconds after g
 _THEME: Final = "ansi-dark"  # the colours of the terminal itself
 
@@ -61,13 +65,13 @@ class Top(App[None]):
         self._wanted = self._place = ""
         self._undo: tuple[str, dict[str, str]] | None = None
         self._leaving = False
-        self._going_until = 0.0
+        self._going_until = self._said_until = 0.0
 
     def compose(self) -> ComposeResult:
         yield Tabs(TABS, self._server)
         yield Problems()
         yield PageView()
-        yield Static(id="message")
+        yield Line(id="message")
         yield Input(id="search", placeholder="text", compact=True)
         yield Footer(compact=True, show_command_palette=False)
 
@@ -153,7 +157,7 @@ class Top(App[None]):
 
     def _fit(self) -> None:
         if self._seen is not None:
-            self.view.show(self._seen.content)
+            self.view.show(self._seen.content, self._wanted)
         self._show_state()
         self._look()
 
@@ -229,7 +233,7 @@ class Top(App[None]):
 
     def _planned(self, plan: Plan) -> None:
         if not plan.ask:
-            self.acting.run(plan.do)
+            self.acting.run(lambda: self._do(plan))
             return
         self.say(Text())
         self.push_screen(Question(plan), lambda yes: self._answered(plan, bool(yes)))
@@ -239,12 +243,17 @@ class Top(App[None]):
             self.say(words(("Nothing was changed.", QUIET)))
             return
         self.say(words((f"{plan.button} ...", QUIET)))
-        self.acting.run(plan.do)
+        self.acting.run(lambda: self._do(plan))
+
+    def _do(self, plan: Plan) -> Done:
+        """In a thread: the observer may be waiting for Redis."""
+        done = plan.do()
+        self._observer.forget()
+        return done
 
     def _done(self, done: Done) -> None:
         self._undo = done.undo
         self.say(words((done.text, GOOD), ("  u undoes it" if done.undo else "", QUIET)))
-        self._observer.forget()
         self.refresh_bindings()
         self._look()
 
@@ -255,6 +264,10 @@ class Top(App[None]):
         self.post_message(Answer(found))
 
     def on_answer(self, answer: Answer) -> None:
+        with suppress(NoMatches):  # the screen is being taken down
+            self._take(answer)
+
+    def _take(self, answer: Answer) -> None:
         found = answer.found
         if isinstance(found, Exception):
             raise found
@@ -272,11 +285,17 @@ class Top(App[None]):
             self.say(words((found.says, BAD)))
             return
         self._seen = found
-        self.view.show(found.content)
+        self.view.show(found.content, self._wanted)
         self._show_state()
 
     def _show_state(self) -> None:
         """Also while nothing comes from Redis."""
+        with suppress(NoMatches):  # the screen is being taken down
+            self._show_state_now()
+
+    def _show_state_now(self) -> None:
+        if time.monotonic() > self._said_until and not self.acting.busy:
+            self.say(Text())
         away = self.watcher.away
         root = self.screen_stack[0]
         root.query_one(Tabs).show(self.page.number)
@@ -286,8 +305,9 @@ class Top(App[None]):
             root.query_one(Problems).show(found, away, most=4 if self.page.path == "/" else 1)
 
     def say(self, text: Text) -> None:
-        """What was done, or was not, in the line above the keys."""
-        self.screen_stack[0].query_one("#message", Static).update(text)
+        """What was done, or was not, in the line above the keys, for a while."""
+        self._said_until = time.monotonic() + _SAID
+        self.screen_stack[0].query_one("#message", Line).show(text)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only the keys that do something here are shown."""

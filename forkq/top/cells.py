@@ -31,8 +31,8 @@ def prose(text: str) -> Text:
 
 
 def words(*parts: str | tuple[str, str] | Text) -> Text:
-    """A line of forkq's own words, with their styles."""
-    return Text.assemble(*parts, no_wrap=True, end="")
+    """A line with its styles. Also in forkq's own sentences there are names of Redis."""
+    return Text.assemble(*map(_plain, parts), no_wrap=True, end="")
 
 
 def spark(values: Sequence[float], width: int) -> str:
@@ -70,6 +70,14 @@ def _letter(letter: str) -> str:
     if unicodedata.combining(letter):
         return ""
     return (plain if plain.isascii() and plain.isprintable() else "?") * width
+
+
+def _plain(part: str | tuple[str, str] | Text) -> str | tuple[str, str] | Text:
+    if isinstance(part, Text):
+        return part
+    if isinstance(part, str):
+        return _tame(printable(part))
+    return _tame(printable(part[0])), part[1]
 
 
 def _tame(text: str) -> str:

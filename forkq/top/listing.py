@@ -30,6 +30,7 @@ class Listing(DataTable[Text]):
         self._shown: tuple[Row, ...] = ()
         self._widths: tuple[int, ...] = ()
         self._titles: tuple[str, ...] = ()
+        self._lines: list[list[Text]] = []
         self._jumped_at = float("-inf")
 
     @property
@@ -48,7 +49,10 @@ class Listing(DataTable[Text]):
         key, at, scroll = self._key, self.cursor_row, self.scroll_y
         self._shown = tuple(rows)
         lines = [[_mark(row, marked), *row.cells] for row in rows]
-        self._set_columns([_MARK, *columns], lines)
+        if not self._set_columns([_MARK, *columns], lines) and lines == self._lines:
+            return  # nothing new: the terminal gets nothing
+        self._lines = lines
+        self.clear()
         for row, line in zip(rows, lines, strict=True):
             self.add_row(*_cut(line, self._widths, [_MARK, *columns]), key=row.key)
         keys = [row.key for row in rows]
@@ -68,17 +72,19 @@ class Listing(DataTable[Text]):
         row = self.current
         return "" if row is None else row.key
 
-    def _set_columns(self, columns: Sequence[Column], lines: Iterable[Sequence[Text]]) -> None:
+    def _set_columns(self, columns: Sequence[Column], lines: Iterable[Sequence[Text]]) -> bool:
+        """Returns whether they have changed."""
         room = self.app.size.width - 1 - _PADDING * len(columns)
         widths = tuple(fitted(columns, list(lines), room))
         titles = tuple(column.title for column in columns)
         same = (widths, titles) == (self._widths, self._titles)
-        self.clear(columns=not same)
         if same:
-            return
+            return False
+        self.clear(columns=True)
         self._widths, self._titles = widths, titles
         for column, width in zip(columns, widths, strict=True):
             self.add_column(_aligned(Text(column.title), width, column), width=width)
+        return True
 
 
 def fitted(columns: Sequence[Column], lines: Sequence[Sequence[Text]], room: int) -> list[int]:

@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from ..screens.plans import Plan
+from .cells import prose, words
 
 
 class Question(ModalScreen[bool]):
@@ -29,7 +30,7 @@ class Question(ModalScreen[bool]):
 
     def compose(self) -> ComposeResult:
         style = "bold red" if self._plan.danger else "bold"
-        lines = [Text(self._plan.says, style), *map(Text, self._plan.details)]
+        lines = [words((self._plan.says, style)), *map(prose, self._plan.details)]
         if self._plan.danger:
             lines.append(Text("This cannot be undone."))
         with Vertical(classes="box"):

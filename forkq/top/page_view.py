@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
-from textual.widgets import Static
 
 from .cells import QUIET, STRONG, words
 from .content import Content, Page, Row, Selection
+from .line import Line
 from .listing import Listing
 
 
@@ -24,12 +24,12 @@ class PageView(Vertical):
         self._all = False
 
     def compose(self) -> ComposeResult:
-        yield Static(id="question")
-        yield Static(id="head")
+        yield Line(id="question")
+        yield Line(id="head")
         yield Listing(id="listing")
         with VerticalScroll(id="body"):
-            yield Static(id="text")
-        yield Static(id="foot")
+            yield Line(id="text")
+        yield Line(id="foot")
 
     @property
     def current(self) -> Row | None:
@@ -58,14 +58,16 @@ class PageView(Vertical):
         """An empty page until its content comes."""
         self._marked, self._all, self._content = set(), False, Content()
         question = words((page.question, STRONG), "  ", (page.hint, QUIET))
-        self.query_one("#question", Static).update(question)
+        self.query_one("#question", Line).show(question)
         self.listing.show((), (), ())
         self.show(Content())
 
-    def show(self, content: Content) -> None:
+    def show(self, content: Content, wanted: str = "") -> None:
+        """``wanted`` is what was searched for."""
         self._content = content
+        empty = f"Nothing here has {wanted!r} in it." if wanted else content.empty
         with self.app.batch_update():
-            nothing = [words((content.empty, QUIET))] if content.empty and not content.rows else ()
+            nothing = [words((empty, QUIET))] if empty and not content.rows else ()
             self._lines("#head", content.head)
             self._lines("#foot", nothing or content.foot)
             self._show_middle(content)
@@ -98,13 +100,13 @@ class PageView(Vertical):
         listing, body = self.listing, self.query_one("#body")
         listing.display, body.display = content.body is None, content.body is not None
         if content.body is not None:
-            self.query_one("#text", Static).update(content.body)
+            self.query_one("#text", Line).show(content.body)
             return
         keys = {row.key for row in content.rows}
         self._marked &= keys
         listing.show(content.columns, content.rows, keys if self._all else self._marked)
 
     def _lines(self, place: str, lines: Sequence[Text]) -> None:
-        shown = self.query_one(place, Static)
+        shown = self.query_one(place, Line)
         shown.display = bool(lines)
-        shown.update(Text("\n", no_wrap=True, overflow="ellipsis").join(lines))
+        shown.show(Text("\n", no_wrap=True, overflow="ellipsis").join(lines))

@@ -11,12 +11,12 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
-from textual.widgets import Static
 
 from ..screens.problems import Problem
 from ..screens.texts import length, plural
 from .cells import BAD, GOOD, QUIET, WARN, cell, words
 from .content import Page
+from .line import Line
 from .watcher import Away
 
 
@@ -28,7 +28,7 @@ class Chosen(Message):
         self.number = number
 
 
-class Link(Static):
+class Link(Line):
     """A line that leads to a page."""
 
     def __init__(self, text: Text, number: str, classes: str = "") -> None:
@@ -51,7 +51,7 @@ class Tabs(Horizontal):
     def compose(self) -> ComposeResult:
         for page in self._pages:
             yield Link(Text(f"{page.number} {page.title}"), page.number)
-        yield Static(id="server")
+        yield Line(id="server")
 
     def show(self, number: str) -> None:
         """Which of them is looked at."""
@@ -60,10 +60,10 @@ class Tabs(Horizontal):
 
     def show_live(self, away: Away | None) -> None:
         style, says = (BAD, "away") if away else (GOOD, "live")
-        shown = self.query_one("#server", Static)
+        shown = self.query_one("#server", Line)
         room = self.app.size.width - sum(len(f"{p.number} {p.title}") + 2 for p in self._pages) - 8
         server = self._server if len(self._server) <= room else ""
-        shown.update(words((f"{server} ", QUIET), (f"● {says}", style)))
+        shown.show(words((f"{server} ", QUIET), (f"● {says}", style)))
 
 
 class Problems(Vertical):
@@ -81,14 +81,14 @@ class Problems(Vertical):
             return
         for link, (text, number) in zip(links, lines, strict=True):
             link.number = number
-            link.update(text)
+            link.show(text)
 
 
 def _lines(found: Sequence[Problem], away: Away | None, most: int) -> list[tuple[Text, str]]:
     if away is not None:
         since = time.strftime("%H:%M:%S", time.localtime(away.since))
         gone = length(max(0.0, round(time.time() - away.since)))
-        says = f"Redis has not answered since {since} ({gone}): what stands here is as old. "
+        says = f"Redis has not answered since {since} ({gone}). "
         return [(words((says, BAD), cell(away.says)), "1")]
     if not found:
         return [(words(("All well.", GOOD)), "1")]

@@ -66,7 +66,7 @@ class Jobs(Page):
     def _counted(self, shown: int, look: Look) -> Text:
         total = count(api.job_set(self.location).size)
         parts = [(f"{shown} of {total} in {job_acts.WORDS[self.location]}", STRONG)]
-        group = " ".join(filter(None, (self.where.job, self.where.error)))
+        group = " ".join(word[1:] for word in (self.where.job, self.where.error) if word)
         asked = ", ".join(filter(None, (name(group), name(look.wanted))))
         return words(*parts, f": {asked}" if asked else "")
 
