@@ -20,7 +20,7 @@ from ..screens.facts import Observer
 from ..screens.plans import Done, Plan
 from .acting import Acting, Failed, Outcome, undo_plan
 from .cells import BAD, GOOD, QUIET, STRONG, WARN, AsciiOnly, words
-from .content import Look, Page
+from .content import Content, Look, Page
 from .keys import ACTS, KEYS, QUIT, help_text
 from .line import Line
 from .modals import Help, Question
@@ -56,7 +56,11 @@ class Top(App[None]):
         self._own_filters: list[LineFilter] = [NoColor()] if self.no_color else []
         if ascii_only:
             self._own_filters.append(AsciiOnly())
-        self._server = server
+        self._tabs = Tabs(TABS, server)
+        self._problems = Problems()
+        self.view = PageView()
+        self._message = Line(id="message")
+        self._search = Input(id="search", placeholder="text", compact=True)
         self._observer = Observer()
         self.watcher = Watcher(self._observer, self._hear)
         self.acting = Acting(self._hear)
@@ -68,11 +72,11 @@ class Top(App[None]):
         self._going_until = self._said_until = 0.0
 
     def compose(self) -> ComposeResult:
-        yield Tabs(TABS, self._server)
-        yield Problems()
-        yield PageView()
-        yield Line(id="message")
-        yield Input(id="search", placeholder="text", compact=True)
+        yield self._tabs
+        yield self._problems
+        yield self.view
+        yield self._message
+        yield self._search
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -92,10 +96,6 @@ class Top(App[None]):
     def page(self) -> Page:
         """That which is looked at; Escape returns to those below it."""
         return self._pages[-1]
-
-    @property
-    def view(self) -> PageView:
-        return self.screen_stack[0].query_one(PageView)
 
     # From page to page
 
@@ -162,10 +162,6 @@ class Top(App[None]):
         self._look()
 
     # Searching, and long lists
-
-    @property
-    def _search(self) -> Input:
-        return self.screen_stack[0].query_one("#search", Input)
 
     def action_search(self) -> None:
         self._search.display = True
@@ -255,6 +251,9 @@ class Top(App[None]):
         self._undo = done.undo
         self.say(words((done.text, GOOD), ("  u undoes it" if done.undo else "", QUIET)))
         self.refresh_bindings()
+        if self.page.ends and len(self._pages) > 1:
+            self._pages.pop()
+            self._begin()
         self._look()
 
     # What the threads have found
@@ -282,7 +281,7 @@ class Top(App[None]):
 
     def _show(self, found: Seen | Refused) -> None:
         if isinstance(found, Refused):
-            self.say(words((found.says, BAD)))
+            self.view.show(Content(empty=found.says))
             return
         self._seen = found
         self.view.show(found.content, self._wanted)
@@ -297,17 +296,16 @@ class Top(App[None]):
         if time.monotonic() > self._said_until and not self.acting.busy:
             self.say(Text())
         away = self.watcher.away
-        root = self.screen_stack[0]
-        root.query_one(Tabs).show(self.page.number)
-        root.query_one(Tabs).show_live(away)
+        self._tabs.show(self.page.number)
+        self._tabs.show_live(away)
         if self._seen is not None or away is not None:
             found = self._seen.problems if self._seen else ()
-            root.query_one(Problems).show(found, away, most=4 if self.page.path == "/" else 1)
+            self._problems.show(found, away, most=4 if self.page.path == "/" else 1)
 
     def say(self, text: Text) -> None:
         """What was done, or was not, in the line above the keys, for a while."""
         self._said_until = time.monotonic() + _SAID
-        self.screen_stack[0].query_one("#message", Line).show(text)
+        self._message.show(text)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only the keys that do something here are shown."""

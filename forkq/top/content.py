@@ -94,6 +94,8 @@ class Page:
     hint: ClassVar[str] = ""
     # Whether rows can be selected, and the page has a filter.
     many: ClassVar[bool] = False
+    # Whether an action ends it: what it shows has left.
+    ends: ClassVar[bool] = False
     searches: ClassVar[bool] = True
 
     @classmethod

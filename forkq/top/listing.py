@@ -56,7 +56,7 @@ class Listing(DataTable[Text]):
         for row, line in zip(rows, lines, strict=True):
             self.add_row(*_cut(line, self._widths, [_MARK, *columns]), key=row.key)
         keys = [row.key for row in rows]
-        if key and key not in keys:
+        if key and keys and key not in keys:
             self._jumped_at = time.monotonic()
         at = keys.index(key) if key in keys else min(at, len(rows) - 1)
         self.move_cursor(row=max(0, at), scroll=False)

@@ -67,6 +67,6 @@ def process(redis: Redis, *running: bytes, cpu: float = 42.0, **progress: Any) -
             "queue": "default", "payload": payload.decode(), "run_at": int(now) - 30,
         }  # fmt: skip
         if progress:
-            work["progress"] = {"at": now, "note": "", **progress}
+            work["progress"] = {"at": now, "note": "", "total": None, **progress}
         redis.hset(f"{WHO}:work", f"t{number}", json.dumps(work))
         redis.hset("{queue:default}:inflight", f"{WHO}/{number}", payload)

@@ -60,10 +60,13 @@ async def opened(
 ) -> AsyncIterator[Screen]:
     """`forkq top` at the Redis of this process's client."""
     app = Top("redis://localhost", ascii_only=ascii_only)
-    async with app.run_test(size=size) as pilot:
-        yield Screen(app, pilot)
-    app.watcher.join(DEADLINE)
-    app.acting.join(DEADLINE)
+    try:
+        async with app.run_test(size=size) as pilot:
+            yield Screen(app, pilot)
+    finally:
+        app.watcher.end()
+        app.watcher.join(DEADLINE)
+        app.acting.join(DEADLINE)
 
 
 def drive(scenario: Callable[[Screen], Awaitable[None]], **options: Any) -> None:

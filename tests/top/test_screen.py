@@ -59,9 +59,7 @@ def test_a_job_is_looked_into_and_its_secrets_stay_secret(client: Redis) -> None
         await screen.shows("Its life", "died", "no answer", "/srv/shop/mail.py:7:in perform", "***")
         assert "s3cret" not in screen.text()
         await screen.press("r")
-        await screen.shows("Retried 1 job of the dead set.")
-        await screen.press("escape")
-        await screen.shows("0 of 0 in the dead set")
+        await screen.shows("Retried 1 job of the dead set.", "0 of 0 in the dead set")
         await screen.press("escape")
         await screen.shows("What fails, and since when?")
 

@@ -30,6 +30,7 @@ class Job(Page):
     path: ClassVar[str] = "/job"
     question: ClassVar[str] = "What has become of this job?"
     searches: ClassVar[bool] = False
+    ends: ClassVar[bool] = True
 
     def __init__(self, location: Location | None = None, key: str = "", jid: str = "") -> None:
         self._location = location
