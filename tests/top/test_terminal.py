@@ -44,7 +44,7 @@ def test_it_is_right_at_80_by_24_and_gives_the_terminal_back(
     terminal.keys("g", "r")
     terminal.shows("[red]Mail[/red]\\x1b[31m")
     terminal.resize(60, 16)
-    terminal.shows("1 of 1 in the retries", "6 Next")
+    terminal.shows("1 of 1 in the retries", "5 Metrics")
     assert max(len(line) for line in terminal.text().splitlines()) <= 60
     terminal.keys("d")
     terminal.shows("Deleted 1 job of the retries.")
