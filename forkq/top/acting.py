@@ -6,11 +6,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
+
+from rich.text import Text
 
 from ..errors import ForkqError
 from ..screens import cron_acts, job_acts, queue_acts
+from ..screens.facts import Observer
 from ..screens.plans import Done, Plan
+from .cells import BAD, GOOD, QUIET, words
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,7 @@ class Failed:
     says: str
 
 
+Step: TypeAlias = "Callable[[], Plan | Done]"
 Outcome: TypeAlias = "Plan | Done | Failed | Exception"
 
 # The actions that undo another, by their path in the web UI.
@@ -30,21 +35,77 @@ _UNDO: Final[dict[str, Callable[..., Plan]]] = {
 }
 
 
-def undo_plan(undo: tuple[str, dict[str, str]]) -> Plan:
-    """What ``Done.undo`` names."""
-    path, fields = undo
-    return _UNDO[path](**fields)
+class Person(Protocol):
+    """Who is told and asked: the app. ``hear`` is called in a thread, and passes the outcome of a
+    step to ``Acting.take`` in the app's own."""
+
+    def say(self, text: Text) -> None: ...
+
+    def ask(self, plan: Plan, answered: Callable[[bool | None], None]) -> None: ...
+
+    def hear(self, outcome: Outcome) -> None: ...
 
 
 class Acting:
-    """``tell`` is called in a thread with each step: the plan, then what was done."""
+    """One action at a time."""
 
-    def __init__(self, tell: Callable[[Outcome], None]) -> None:
-        self._tell = tell
+    def __init__(self, person: Person, observer: Observer) -> None:
+        self._person = person
+        self._observer = observer
         self._thread: threading.Thread | None = None
+        self._undo: tuple[str, dict[str, str]] | None = None
         self.busy = False
 
-    def run(self, step: Callable[[], Plan | Done]) -> None:
+    @property
+    def can_undo(self) -> bool:
+        return self._undo is not None
+
+    def begin(self, step: Step) -> None:
+        """``step`` makes the plan."""
+        if self.busy:
+            self._say("One action at a time: the last one goes on.", BAD)
+            return
+        self._say("Asking Redis ...", QUIET)
+        self._run(step)
+
+    def undo(self) -> None:
+        """What was done last."""
+        if self._undo is not None:
+            (path, fields) = self._undo
+            self.begin(lambda: _UNDO[path](**fields))
+
+    def take(self, outcome: Plan | Done | Failed) -> None:
+        """The next step, if there is one."""
+        if isinstance(outcome, Failed):
+            self._say(outcome.says, BAD)
+        elif isinstance(outcome, Done):
+            self._undo = outcome.undo
+            then = "  u undoes it" if outcome.undo else ""
+            self._person.say(words((outcome.text, GOOD), (then, QUIET)))
+        elif outcome.ask:
+            self._person.say(Text())
+            self._person.ask(outcome, lambda yes: self._answered(outcome, bool(yes)))
+        else:
+            self._run(lambda: self._do(outcome))
+
+    def join(self, patience: float) -> None:
+        if self._thread is not None:
+            self._thread.join(patience)
+
+    def _answered(self, plan: Plan, yes: bool) -> None:
+        if not yes:
+            self._say("Nothing was changed.", QUIET)
+            return
+        self._say(f"{plan.button} ...", QUIET)
+        self._run(lambda: self._do(plan))
+
+    def _do(self, plan: Plan) -> Done:
+        """In a thread: the observer may be waiting for Redis."""
+        done = plan.do()
+        self._observer.forget()
+        return done
+
+    def _run(self, step: Step) -> None:
         """In a daemon thread: the program may end while Redis hangs."""
         self.busy = True
         self._thread = threading.Thread(
@@ -52,17 +113,16 @@ class Acting:
         )
         self._thread.start()
 
-    def join(self, patience: float) -> None:
-        if self._thread is not None:
-            self._thread.join(patience)
-
-    def _step(self, step: Callable[[], Plan | Done]) -> None:
-        told = _outcome(step)
+    def _step(self, step: Step) -> None:
+        outcome = _outcome(step)
         self.busy = False
-        self._tell(told)
+        self._person.hear(outcome)
+
+    def _say(self, text: str, style: str) -> None:
+        self._person.say(words((text, style)))
 
 
-def _outcome(step: Callable[[], Plan | Done]) -> Outcome:
+def _outcome(step: Step) -> Outcome:
     try:
         return step()
     except ForkqError as error:

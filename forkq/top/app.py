@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import ClassVar, Final
 
@@ -18,8 +18,8 @@ from textual.widgets import DataTable, Footer, Input
 
 from ..screens.facts import Observer
 from ..screens.plans import Done, Plan
-from .acting import Acting, Failed, Outcome, undo_plan
-from .cells import BAD, GOOD, QUIET, STRONG, WARN, AsciiOnly, words
+from .acting import Acting, Failed, Outcome
+from .cells import BAD, STRONG, WARN, AsciiOnly, words
 from .content import Content, Look, Page
 from .keys import ACTS, KEYS, QUIT, help_text
 from .line import Line
@@ -62,12 +62,11 @@ class Top(App[None]):
         self._message = Line(id="message")
         self._search = Input(id="search", placeholder="text", compact=True)
         self._observer = Observer()
-        self.watcher = Watcher(self._observer, self._hear)
-        self.acting = Acting(self._hear)
+        self.watcher = Watcher(self._observer, self.hear)
+        self.acting = Acting(self, self._observer)
         self._pages: list[Page] = [PAGES[0]()]
         self._seen: Seen | None = None
         self._wanted = self._place = ""
-        self._undo: tuple[str, dict[str, str]] | None = None
         self._leaving = False
         self._going_until = self._said_until = 0.0
 
@@ -213,43 +212,17 @@ class Top(App[None]):
         if self.view.has_jumped:
             self.say(words(("The row has just left, and this is another: look again.", WARN)))
             return
-        self._run(lambda: act(selection))
+        self.acting.begin(lambda: act(selection))
 
     def action_undo(self) -> None:
-        undo = self._undo
-        if undo is not None:
-            self._run(lambda: undo_plan(undo))
+        self.acting.undo()
 
-    def _run(self, step: object) -> None:
-        if self.acting.busy:
-            self.say(words(("One action at a time: the last one goes on.", BAD)))
-            return
-        self.say(words(("Asking Redis ...", QUIET)))
-        self.acting.run(step)  # type: ignore[arg-type]
+    def ask(self, plan: Plan, answered: Callable[[bool | None], None]) -> None:
+        """Before what cannot be taken back, or concerns many jobs."""
+        self.push_screen(Question(plan), answered)
 
-    def _planned(self, plan: Plan) -> None:
-        if not plan.ask:
-            self.acting.run(lambda: self._do(plan))
-            return
-        self.say(Text())
-        self.push_screen(Question(plan), lambda yes: self._answered(plan, bool(yes)))
-
-    def _answered(self, plan: Plan, yes: bool) -> None:
-        if not yes:
-            self.say(words(("Nothing was changed.", QUIET)))
-            return
-        self.say(words((f"{plan.button} ...", QUIET)))
-        self.acting.run(lambda: self._do(plan))
-
-    def _do(self, plan: Plan) -> Done:
-        """In a thread: the observer may be waiting for Redis."""
-        done = plan.do()
-        self._observer.forget()
-        return done
-
-    def _done(self, done: Done) -> None:
-        self._undo = done.undo
-        self.say(words((done.text, GOOD), ("  u undoes it" if done.undo else "", QUIET)))
+    def _acted(self) -> None:
+        self._leaving = False
         self.refresh_bindings()
         if self.page.ends and len(self._pages) > 1:
             self._pages.pop()
@@ -258,7 +231,7 @@ class Top(App[None]):
 
     # What the threads have found
 
-    def _hear(self, found: Seen | Refused | Outcome) -> None:
+    def hear(self, found: Seen | Refused | Outcome) -> None:
         """In a thread."""
         self.post_message(Answer(found))
 
@@ -270,12 +243,10 @@ class Top(App[None]):
         found = answer.found
         if isinstance(found, Exception):
             raise found
-        if isinstance(found, Plan):
-            self._planned(found)
-        elif isinstance(found, Done):
-            self._done(found)
-        elif isinstance(found, Failed):
-            self.say(words((found.says, BAD)))
+        if isinstance(found, Plan | Done | Failed):
+            self.acting.take(found)
+            if isinstance(found, Done):
+                self._acted()
         elif found.page is self.page:
             self._show(found)
 
@@ -289,18 +260,15 @@ class Top(App[None]):
 
     def _show_state(self) -> None:
         """Also while nothing comes from Redis."""
-        with suppress(NoMatches):  # the screen is being taken down
-            self._show_state_now()
-
-    def _show_state_now(self) -> None:
         if time.monotonic() > self._said_until and not self.acting.busy:
             self.say(Text())
         away = self.watcher.away
-        self._tabs.show(self.page.number)
-        self._tabs.show_live(away)
-        if self._seen is not None or away is not None:
-            found = self._seen.problems if self._seen else ()
-            self._problems.show(found, away, most=4 if self.page.path == "/" else 1)
+        with suppress(NoMatches):  # the screen is being taken down
+            self._tabs.show(self.page.number)
+            self._tabs.show_live(away)
+            if self._seen is not None or away is not None:
+                found = self._seen.problems if self._seen else ()
+                self._problems.show(found, away, most=4 if self.page.path == "/" else 1)
 
     def say(self, text: Text) -> None:
         """What was done, or was not, in the line above the keys, for a while."""
@@ -314,15 +282,12 @@ class Top(App[None]):
             return letter == QUIT or ACTS.get(str(letter), ("",))[0] in self.page.acts()
         shown = {
             "select": self.page.many, "everything": self.page.many, "further": self.page.many,
-            "search": self.page.searches, "undo": self._undo is not None,
+            "search": self.page.searches, "undo": self.acting.can_undo,
         }  # fmt: skip
         return shown.get(action, True)
 
     def action_help(self) -> None:
         self.push_screen(Help(help_text(self.page.acts(), PAGES)))
-
-    def action_quit_now(self) -> None:
-        self.exit()
 
     def _quit(self) -> None:
         """A first q does not cut an action off."""

@@ -33,7 +33,7 @@ KEYS: Final[list[BindingType]] = [
     *(Binding(str(number), f"page('{number}')", show=False) for number in range(1, 7)),
     Binding("question_mark", "help", "Help", key_display="?"),
     Binding(QUIT, f"letter('{QUIT}')", "Quit"),
-    Binding("ctrl+c", "quit_now", show=False, priority=True),
+    Binding("ctrl+c", "quit", show=False, priority=True),
 ]
 
 _MOVING: Final = (
