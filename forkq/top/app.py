@@ -31,7 +31,6 @@ from .watcher import Refused, Seen, Watcher
 
 _TICK: Final = 0.5  # seconds
 _SAID: Final = 60.0  # seconds that a message stands
-_CHORD: Final = 3.0  # seconds after g
 _THEME: Final = "ansi-dark"  # the colours of the terminal itself
 
 
@@ -68,7 +67,8 @@ class Top(App[None]):
         self._seen: Seen | None = None
         self._wanted = self._place = ""
         self._leaving = False
-        self._going_until = self._said_until = 0.0
+        self._going = False  # g was pressed: a letter names a page
+        self._said_until = 0.0
 
     def compose(self) -> ComposeResult:
         yield self._tabs
@@ -105,7 +105,7 @@ class Top(App[None]):
         self._go(page_of(number=chosen.number))
 
     def action_go_to(self) -> None:
-        self._going_until = time.monotonic() + _CHORD
+        self._going = True
         self.say(
             words(
                 *(part for page in PAGES for part in ((page.letter, STRONG), f" {page.name()}  "))
@@ -134,7 +134,7 @@ class Top(App[None]):
     def _begin(self) -> None:
         """The page from its start, without a filter."""
         self._wanted = self._place = ""
-        self._seen = None
+        self._going, self._seen = False, None
         self._search.display = False
         self.view.begin(self.page)
         self.view.focus_content()
@@ -192,7 +192,7 @@ class Top(App[None]):
 
     def action_letter(self, letter: str) -> None:
         """After g it names a page, else what is done with the row."""
-        going, self._going_until = self._is_going, 0.0
+        going, self._going = self._going, False
         if going:
             self.say(Text())
             self._go(page_of(letter=letter))
@@ -200,10 +200,6 @@ class Top(App[None]):
             self._quit()
         else:
             self._act(ACTS[letter][0])
-
-    @property
-    def _is_going(self) -> bool:
-        return time.monotonic() < self._going_until
 
     def _act(self, name: str) -> None:
         act, selection = self.page.acts().get(name), self.view.selection(self._wanted)
@@ -277,7 +273,7 @@ class Top(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only the keys that do something here are shown."""
-        if action == "letter" and not self._is_going:
+        if action == "letter" and not self._going:
             [letter] = parameters
             return letter == QUIT or ACTS.get(str(letter), ("",))[0] in self.page.acts()
         shown = {

@@ -63,7 +63,6 @@ def test_without_colours_and_utf8_it_can_be_read_and_ctrl_c_ends_it(
     command = f"LC_ALL=C NO_COLOR=1 {TOP} --redis {redis_server.url}"
     terminal = Terminal(tmp_path / "tmux", command)
     terminals.append(terminal)
-    terminal.keys("g", "r")
     terminal.shows("Is anything wrong?")
     terminal.keys("g", "r")
     terminal.shows("Gro", "1 of 1 in the retries")
