@@ -16,9 +16,9 @@ PYTEST_ARGS ?=
 # ruby-sidekiq: the other side of the wire format. iproute2, mount, systemd, util-linux: a booted systemd and
 # a second host in namespaces. postgresql: the database of a Django project. prometheus: promtool.
 # python3-venv: the installation that systemd/README.md describes. chromium, chromium-driver: the browser that
-# looks at the web UI.
+# looks at the web UI. tmux: the terminal of forkq top.
 DEBIAN := chromium chromium-driver git iproute2 jq mount postgresql prometheus python3-venv redis-server ruby-sidekiq \
-	systemd util-linux
+	systemd tmux util-linux
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

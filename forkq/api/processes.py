@@ -9,7 +9,7 @@ from ..limits.patterns import matches_any
 from ..store.process_info import UNREADABLE, process_info
 from .query import ask, ask_leniently, keys, server_now, texts
 
-_FIELDS: Final = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us")
+_FIELDS: Final = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,8 @@ class Process:
     seconds. ``rss`` is its resident memory in KiB, ``rtt_us`` its last round trip to Redis in
     microseconds. ``version`` is that of forkq or Sidekiq. Its last heartbeat was ``silent_for``
     seconds ago. ``capsules`` are the names of its capsules; ``master`` is the pid of its master, 0
-    for a process of Sidekiq.
+    for a process of Sidekiq. ``cpu`` is the processor time that it used until its last heartbeat,
+    100 for one processor; None if it does not say.
     """
 
     identity: str
@@ -41,6 +42,7 @@ class Process:
     silent_for: float = field(default=0.0, compare=False)
     capsules: tuple[str, ...] = ()
     master: int = 0
+    cpu: float | None = None
 
     def serves(self, queue: str) -> bool:
         """Whether it fetches from that queue, by name or by a pattern."""
@@ -74,7 +76,7 @@ def identities() -> list[str]:
 def _process(identity: str, record: Any, moment: float = 0.0) -> Process | None:
     """The record of one process; None if it is missing or cannot be read."""
     try:
-        raw, concurrency, busy, beat, quiet, rss, rtt = record
+        raw, concurrency, busy, beat, quiet, rss, rtt, cpu = record
         info = process_info(raw)
         return Process(
             identity=identity,
@@ -94,6 +96,7 @@ def _process(identity: str, record: Any, moment: float = 0.0) -> Process | None:
             silent_for=max(0.0, moment - float(beat)) if beat else 0.0,
             capsules=tuple(info.capsules),
             master=info.master,
+            cpu=None if cpu is None else float(cpu),
         )
     except UNREADABLE:
         return None

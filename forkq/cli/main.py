@@ -60,11 +60,12 @@ _COMMANDS = {
     "demo": "demo",
     "adopt": "adopt",
     "web": "web",
+    "top": "top",
 }
 
 
 # They start, signal or inspect processes as Unix has them. The others work on Windows too.
-_OF_UNIX = frozenset({"start", "lifecycle", "doctor", "demo", "web"})
+_OF_UNIX = frozenset({"start", "lifecycle", "doctor", "demo", "web", "top"})
 
 
 class _Commands(click.Group):

@@ -12,7 +12,7 @@ _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _LONGEST_ARGS: Final = 200
 
 
-def length(seconds: float) -> str:
+def length(seconds: float, units: int = 2) -> str:
     """A length of time in at most two units: ``2 d 3 h``, ``4.2 s``, ``12 ms``."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
@@ -23,17 +23,17 @@ def length(seconds: float) -> str:
         count, left = divmod(left, size)
         if count or parts:
             parts.append(f"{count} {unit}" if count else "")
-        if len(parts) == 2:
+        if len(parts) == units:
             break
     return " ".join(filter(None, parts))
 
 
-def relative(epoch: float) -> str:
+def relative(epoch: float, units: int = 2) -> str:
     """A moment as seen from now: ``in 4 min``, ``3 h ago``, ``just now``."""
     away = epoch - time.time()
     if abs(away) < 1:
         return "just now"
-    return f"in {length(away)}" if away > 0 else f"{length(-away)} ago"
+    return f"in {length(away, units)}" if away > 0 else f"{length(-away, units)} ago"
 
 
 def count(number: float | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from starlette.routing import Route
 
@@ -13,22 +12,6 @@ from ..store.find_job import Location
 from . import job_actions
 from .routing import page
 from .visit import View, Visit
-
-# What would stand in an empty list, and how it comes there.
-_EMPTY: Final[dict[Location, tuple[str, str]]] = {
-    "dead": (
-        "No job is dead.",
-        "A job that has failed too often, or is killed, is kept here until you retry or delete it.",
-    ),
-    "retrying": (
-        "No job waits for a retry.",
-        "A job that fails stands here until its next try, with its error.",
-    ),
-    "scheduled": (
-        "No job is scheduled.",
-        "Jobs that are pushed for later stand here: Report.perform_in(3600, ...).",
-    ),
-}
 
 
 def routes(location: Location) -> list[Route]:
@@ -47,8 +30,8 @@ def _shown(location: Location) -> Callable[[Visit], View]:
             "given": given,
             "fields": job_lists.FIELDS,
             "list": found,
-            "empty": _EMPTY[location],
             "queues": visit.queues,
+            "empty": job_lists.EMPTY[location],
         }
         return View("jobs.html", values)
 

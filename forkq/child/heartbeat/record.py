@@ -25,6 +25,7 @@ from ...wire.keys import Keys
 from ...wire.lease import RECORD_TTL, UnitOfWork
 from ...wire.payload import bounded
 from ...wire.times import now
+from .cpu import CpuMeter
 from .memory import resident
 
 _PROCESS_REF_TTL: Final = 86_400
@@ -53,6 +54,7 @@ class Record:
         self._keys = keys
         self._info = info
         self._process_ref = process_ref()
+        self._cpu = CpuMeter()
         self._had_work = False
         self._digests: dict[int, str] = {}  # digests of large payloads, by sequence number
 
@@ -116,6 +118,7 @@ class Record:
             "rtt_us": round_trip,
             "quiet": "true" if quiet else "false",
             "rss": resident(),
+            "cpu": self._cpu.percent(),
         }
         # Redis may have lost it. Without it, a clock takes a child that cannot beat for dead.
         reference = (

@@ -12,14 +12,14 @@ from ...errors import ForkqError
 from ...screens import queue_jobs
 from ...screens.frames import split
 from ...screens.job_acts import PATHS
+from ...screens.payloads import LONGEST, payload_text, pretty
 from ...screens.plans import Done, Plan
 from ...screens.texts import name as shown
-from ...wire.printable import cut, printable
+from ...wire.printable import cut
 from ..refused import Refused
 from ..routing import action, page
 from ..visit import View, Visit
 
-_LONGEST: Final = 20_000  # characters of a payload
 _FAR: Final = 10**12
 _FEW: Final = 50_000  # jobs in all: a search for one that may be anywhere is short
 _LEFT: Final = "It is done, has failed, or was moved: search for its id."
@@ -37,9 +37,9 @@ def job(visit: Visit) -> View:
         "queues": visit.queues,
         "path": PATHS.get(entry.location, ""),
         "frames": split(entry.backtrace),
-        "args": _pretty(entry.args),
-        "editable": not entry.malformed and len(entry.raw) <= _LONGEST,
-        "payload": _text(entry),
+        "args": pretty(entry.args),
+        "editable": not entry.malformed and len(entry.raw) <= LONGEST,
+        "payload": payload_text(entry),
     }
     return View("job.html", values)
 
@@ -72,7 +72,7 @@ def edit(visit: Visit) -> Plan:
         )
 
     says = f"Retry {shown(entry.name)} with other arguments?"
-    details = (f"Before: {cut(_pretty(entry.args), 500)}", f"Now: {cut(form.get('args'), 500)}")
+    details = (f"Before: {cut(pretty(entry.args), 500)}", f"Now: {cut(form.get('args'), 500)}")
     return Plan(says, do, "Retry 1 job", back, details=details)
 
 
@@ -117,23 +117,6 @@ def _entry(location: str, key: str, jid: str) -> api.JobEntry:
             404, "This job is nowhere.", "It is done, was deleted, or has moved: search by its id."
         )
     return found
-
-
-def _pretty(value: Any) -> str:
-    try:
-        return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    except (ValueError, RecursionError, msgspec.MsgspecError):
-        return repr(value)
-
-
-def _text(entry: api.JobEntry) -> str:
-    """The masked payload; bytes that are no JSON as they are."""
-    raw = entry.masked
-    try:
-        text = msgspec.json.format(raw, indent=2).decode()
-    except (ValueError, RecursionError, msgspec.MsgspecError):
-        text = raw.decode("utf-8", "replace")
-    return printable(cut(text, _LONGEST), keep="\n")
 
 
 ROUTES: Final = [page("/job", job), action("/job/edit", "retry jobs", edit)]

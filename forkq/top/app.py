@@ -1,0 +1,294 @@
+"""The screen: one page at a time, the same six questions as in the web UI."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import ClassVar, Final
+
+from rich.text import Text
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.css.query import NoMatches
+from textual.filter import LineFilter, Monochrome, NoColor
+from textual.message import Message
+from textual.widgets import DataTable, Footer, Input
+
+from ..screens.facts import Observer
+from ..screens.plans import Done, Plan
+from .acting import Acting, Failed, Outcome
+from .cells import BAD, STRONG, WARN, AsciiOnly, words
+from .content import Content, Look, Page
+from .keys import ACTS, KEYS, QUIT, help_text
+from .line import Line
+from .modals import Help, Question
+from .page_view import PageView
+from .pages import PAGES, TABS, page_of
+from .status import Chosen, Problems, Tabs
+from .watcher import Refused, Seen, Watcher
+
+_TICK: Final = 0.5  # seconds
+_SAID: Final = 60.0  # seconds that a message stands
+_THEME: Final = "ansi-dark"  # the colours of the terminal itself
+
+
+class Answer(Message):
+    """From a thread: what the watcher has seen, or a step of an action."""
+
+    def __init__(self, found: Seen | Refused | Outcome) -> None:
+        super().__init__()
+        self.found = found
+
+
+class Top(App[None]):
+    """``server`` is shown: the address of Redis, without its password."""
+
+    CSS_PATH = "top.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = KEYS
+
+    def __init__(self, server: str, *, ascii_only: bool = False) -> None:
+        super().__init__()
+        self.theme = _THEME
+        self._own_filters: list[LineFilter] = [NoColor()] if self.no_color else []
+        if ascii_only:
+            self._own_filters.append(AsciiOnly())
+        self._tabs = Tabs(TABS, server)
+        self._problems = Problems()
+        self.view = PageView()
+        self._message = Line(id="message")
+        self._search = Input(id="search", placeholder="text", compact=True)
+        self._observer = Observer()
+        self.watcher = Watcher(self._observer, self.hear)
+        self.acting = Acting(self, self._observer)
+        self._pages: list[Page] = [PAGES[0]()]
+        self._seen: Seen | None = None
+        self._wanted = self._place = ""
+        self._leaving = False
+        self._going = False  # g was pressed: a letter names a page
+        self._said_until = 0.0
+
+    def compose(self) -> ComposeResult:
+        yield self._tabs
+        yield self._problems
+        yield self.view
+        yield self._message
+        yield self._search
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self._begin()
+        self.watcher.start()
+        self.set_interval(_TICK, self._show_state)
+
+    def on_unmount(self) -> None:
+        self.watcher.end()
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Shades of grey in place of colours would be black on black with those of a terminal."""
+        found = super().get_line_filters()
+        return [one for one in found if not isinstance(one, Monochrome)] + self._own_filters
+
+    @property
+    def page(self) -> Page:
+        """That which is looked at; Escape returns to those below it."""
+        return self._pages[-1]
+
+    # From page to page
+
+    def action_page(self, number: str) -> None:
+        self._go(page_of(number=number))
+
+    def on_chosen(self, chosen: Chosen) -> None:
+        self._go(page_of(number=chosen.number))
+
+    def action_go_to(self) -> None:
+        self._going = True
+        self.say(
+            words(
+                *(part for page in PAGES for part in ((page.letter, STRONG), f" {page.name()}  "))
+            )
+        )
+
+    def on_data_table_row_selected(self, _: DataTable.RowSelected) -> None:
+        row = self.view.current
+        opened = None if row is None else self.page.open(row.target)
+        if opened is not None:
+            self._pages.append(opened)
+            self._begin()
+
+    def action_leave(self) -> None:
+        """One step: the search, the selection or the place in a list, then the page before."""
+        stays = self._wanted or self._place or self.view.chosen_some or self._search.display
+        if not stays and len(self._pages) > 1:
+            self._pages.pop()
+        self._begin()
+
+    def _go(self, kind: type[Page] | None) -> None:
+        if kind is not None:
+            self._pages = [kind()]
+            self._begin()
+
+    def _begin(self) -> None:
+        """The page from its start, without a filter."""
+        self._wanted = self._place = ""
+        self._going, self._seen = False, None
+        self._search.display = False
+        self.view.begin(self.page)
+        self.view.focus_content()
+        self._look()
+        self._show_state()
+        self.refresh_bindings()
+
+    def _look(self) -> None:
+        width = self.size.width
+        look = Look(self._observer, self.view.current, self._wanted, self._place, width)
+        self.watcher.look(self.page, look)
+
+    def on_data_table_row_highlighted(self, _: DataTable.RowHighlighted) -> None:
+        if self._seen is not None:
+            self._look()
+
+    def on_resize(self, _: events.Resize) -> None:
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        if self._seen is not None:
+            self.view.show(self._seen.content, self._wanted)
+        self._show_state()
+        self._look()
+
+    # Searching, and long lists
+
+    def action_search(self) -> None:
+        self._search.display = True
+        self._search.value = self._wanted
+        self._search.focus()
+
+    def on_input_submitted(self, _: Input.Submitted) -> None:
+        wanted = self._search.value.strip()
+        self._begin()
+        self._wanted = wanted
+        self._look()
+
+    def action_further(self) -> None:
+        if self.view.after:
+            self._place = self.view.after
+            self.view.listing.first()
+            self._look()
+
+    # Actions
+
+    def action_select(self) -> None:
+        row = self.view.current
+        if row is not None:
+            self.view.choose(row.key)
+            self.view.listing.action_cursor_down()
+
+    def action_everything(self) -> None:
+        self.view.choose(None)
+
+    def action_letter(self, letter: str) -> None:
+        """After g it names a page, else what is done with the row."""
+        going, self._going = self._going, False
+        if going:
+            self.say(Text())
+            self._go(page_of(letter=letter))
+        elif letter == QUIT:
+            self._quit()
+        else:
+            self._act(ACTS[letter][0])
+
+    def _act(self, name: str) -> None:
+        act, selection = self.page.acts().get(name), self.view.selection(self._wanted)
+        if act is None or selection is None:
+            return
+        if self.view.has_jumped:
+            self.say(words(("The row has just left, and this is another: look again.", WARN)))
+            return
+        self.acting.begin(lambda: act(selection))
+
+    def action_undo(self) -> None:
+        self.acting.undo()
+
+    def ask(self, plan: Plan, answered: Callable[[bool | None], None]) -> None:
+        """Before what cannot be taken back, or concerns many jobs."""
+        self.push_screen(Question(plan), answered)
+
+    def _acted(self) -> None:
+        self._leaving = False
+        self.refresh_bindings()
+        if self.page.ends and len(self._pages) > 1:
+            self._pages.pop()
+            self._begin()
+        self._look()
+
+    # What the threads have found
+
+    def hear(self, found: Seen | Refused | Outcome) -> None:
+        """In a thread."""
+        self.post_message(Answer(found))
+
+    def on_answer(self, answer: Answer) -> None:
+        with suppress(NoMatches):  # the screen is being taken down
+            self._take(answer)
+
+    def _take(self, answer: Answer) -> None:
+        found = answer.found
+        if isinstance(found, Exception):
+            raise found
+        if isinstance(found, Plan | Done | Failed):
+            self.acting.take(found)
+            if isinstance(found, Done):
+                self._acted()
+        elif found.page is self.page:
+            self._show(found)
+
+    def _show(self, found: Seen | Refused) -> None:
+        if isinstance(found, Refused):
+            self.view.show(Content(empty=found.says))
+            return
+        self._seen = found
+        self.view.show(found.content, self._wanted)
+        self._show_state()
+
+    def _show_state(self) -> None:
+        """Also while nothing comes from Redis."""
+        if time.monotonic() > self._said_until and not self.acting.busy:
+            self.say(Text())
+        away = self.watcher.away
+        with suppress(NoMatches):  # the screen is being taken down
+            self._tabs.show(self.page.number)
+            self._tabs.show_live(away)
+            if self._seen is not None or away is not None:
+                found = self._seen.problems if self._seen else ()
+                self._problems.show(found, away, most=4 if self.page.path == "/" else 1)
+
+    def say(self, text: Text) -> None:
+        """What was done, or was not, in the line above the keys, for a while."""
+        self._said_until = time.monotonic() + _SAID
+        self._message.show(text)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only the keys that do something here are shown."""
+        if action == "letter" and not self._going:
+            [letter] = parameters
+            return letter == QUIT or ACTS.get(str(letter), ("",))[0] in self.page.acts()
+        shown = {
+            "select": self.page.many, "everything": self.page.many, "further": self.page.many,
+            "search": self.page.searches, "undo": self.acting.can_undo,
+        }  # fmt: skip
+        return shown.get(action, True)
+
+    def action_help(self) -> None:
+        self.push_screen(Help(help_text(self.page.acts(), PAGES)))
+
+    def _quit(self) -> None:
+        """A first q does not cut an action off."""
+        if self.acting.busy and not self._leaving:
+            self._leaving = True
+            self.say(words(("An action goes on. q again leaves it half done.", BAD)))
+            return
+        self.exit()

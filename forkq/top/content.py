@@ -1,0 +1,119 @@
+"""What stands on the screen, as values: made in the watcher's thread, shown by the app."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+from rich.text import Text
+
+from ..screens.facts import Observer
+from ..screens.plans import Plan
+
+_WIDE: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``least``: how many cells it keeps on a narrow screen; None: it is never cut."""
+
+    title: str
+    align: Literal["left", "right"] = "left"
+    least: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``key`` is the same for the same thing in the next content. ``target`` is what actions on
+    the row are given."""
+
+    key: str
+    cells: Sequence[Text]
+    target: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A page: lines on top, a table or a long text, lines below. ``empty`` stands in place of a
+    table without rows. ``after`` is the place of the next page of a long list, or ""."""
+
+    head: Sequence[Text] = ()
+    columns: Sequence[Column] = ()
+    rows: Sequence[Row] = ()
+    body: Text | None = None
+    foot: Sequence[Text] = ()
+    empty: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the person looks at: the row under the cursor, the text of the filter, the place in a
+    long list, and the columns that the screen has."""
+
+    observer: Observer
+    cursor: Row | None = None
+    wanted: str = ""
+    place: str = ""
+    width: int = 80
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether there is room for more than the 80 columns of an old terminal."""
+        return self.width >= _WIDE
+
+    def wants(self, *words: str) -> bool:
+        """Whether one of these has the text of the filter in it."""
+        return any(self.wanted.casefold() in word.casefold() for word in words)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The rows that an action means. ``everything``: all that the filter ``wanted`` names."""
+
+    targets: Sequence[Any]
+    everything: bool = False
+    wanted: str = ""
+
+
+# Says what an action would do. It runs in a thread, and may raise any error of forkq.
+Act: TypeAlias = Callable[[Selection], Plan]
+
+
+class Page:
+    """One page. ``number`` is its key, and that of its question; ``letter`` follows g, as in the
+    web UI. ``path`` is the page of the web UI that shows the same."""
+
+    title: ClassVar[str] = ""
+    number: ClassVar[str] = ""
+    letter: ClassVar[str] = ""
+    path: ClassVar[str] = ""
+    tab: ClassVar[bool] = False
+    question: ClassVar[str] = ""
+    hint: ClassVar[str] = ""
+    # Whether rows can be selected, and the page has a filter.
+    many: ClassVar[bool] = False
+    # Whether an action ends it: what it shows has left.
+    ends: ClassVar[bool] = False
+    searches: ClassVar[bool] = True
+
+    @classmethod
+    def name(cls) -> str:
+        """That of its class, as in the navigation of the web UI."""
+        return cls.__name__
+
+    def content(self, look: Look) -> Content:
+        """Asks Redis. Runs in the watcher's thread."""
+        raise NotImplementedError
+
+    def acts(self) -> Mapping[str, Act]:
+        """What can be done with its rows."""
+        return NOTHING
+
+    def open(self, target: Any) -> Page | None:
+        """The page that looks into a row; None if there is no more to see."""
+        return None
+
+
+NOTHING: Final[Mapping[str, Act]] = {}

@@ -1,0 +1,108 @@
+"""Is anything wrong, and how many jobs are done and fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final
+
+from rich.text import Text
+
+from ... import api
+from ...screens.facts import Facts
+from ...screens.texts import count, length, plural, relative
+from ..cells import BAD, GOOD, QUIET, STRONG, WARN, cell, spark, words
+from ..content import Column, Content, Look, Page, Row
+from .queue_jobs import QueueJobs
+
+_COLUMNS: Final = (
+    Column("QUEUE", least=12), Column("JOBS", "right"), Column("THE NEXT WAITS FOR", "right")
+)  # fmt: skip
+_BEHIND: Final = 300.0  # seconds
+_MINUTES: Final = 60
+_DEPLOYS: Final = 3
+
+
+class Dashboard(Page):
+    """The figures, the last hour, and the queues with jobs that wait."""
+
+    title: ClassVar[str] = "Dashboard"
+    number: ClassVar[str] = "1"
+    tab: ClassVar[bool] = True
+    letter: ClassVar[str] = "h"
+    path: ClassVar[str] = "/"
+    question: ClassVar[str] = "Is anything wrong?"
+
+    def content(self, look: Look) -> Content:
+        facts = look.observer.facts()
+        head = [*_figures(facts), words(""), *_hour(facts, look.width), words("")]
+        waiting = sorted((one for one in facts.stats.queues if one.size), key=_longest_wait)
+        rows = [_row(one) for one in waiting if look.wants(one.name)]
+        return Content(head, _COLUMNS, rows, empty="No job waits.")
+
+    def open(self, target: str) -> Page | None:
+        return QueueJobs(target)
+
+
+def _longest_wait(queue: api.QueueFigures) -> float:
+    return -queue.latency
+
+
+def _row(queue: api.QueueFigures) -> Row:
+    late = WARN if queue.latency > _BEHIND else ""
+    cells = (cell(queue.name), cell(count(queue.size)), cell(length(queue.latency), late))
+    return Row(queue.name, cells, queue.name)
+
+
+def _figures(facts: Facts) -> tuple[Text, Text]:
+    """Values over their words, each as wide as the widest of them."""
+    stats, points = facts.stats, facts.slow.hour.total.points
+    minute = points[-2] if len(points) > 1 else None  # the last whole one
+    failed = minute.failed if minute else 0
+    shown = (
+        (count(minute.processed if minute else 0), "jobs a minute", ""),
+        (count(failed), "failed", BAD if failed else ""),
+        (count(stats.busy), f"of {facts.threads} busy", ""),
+        (count(stats.enqueued), "queued", ""),
+        (count(stats.scheduled), "scheduled", ""),
+        (count(stats.retry), "to retry", WARN if stats.retry else ""),
+        (count(stats.dead), "dead", BAD if stats.dead else ""),
+    )
+    values, names = words(), words()
+    for value, name, style in shown:
+        width = max(len(value), len(name)) + 2
+        values.append(value.ljust(width), f"{STRONG} {style}".strip())
+        names.append(name.ljust(width), QUIET)
+    return values, names
+
+
+def _hour(facts: Facts, width: int) -> Iterator[Text]:
+    """A bar for each minute, with the deploys below."""
+    report = facts.slow.hour
+    points = report.total.points[-min(_MINUTES, width - 28) :]
+    most = max((point.processed for point in points), default=0)
+    done = spark([point.processed for point in points], len(points))
+    failed = spark([point.failed for point in points], len(points))
+    yield words(("done    ", QUIET), (done, GOOD), (f" {count(most)} a minute", QUIET))
+    if any(point.failed for point in points):
+        lost = max(point.failed for point in points)
+        yield words(("failed  ", QUIET), (failed, BAD), (f" {count(lost)} a minute", QUIET))
+    if report.deploys:
+        yield words(("deploys ", QUIET), _marks(report.deploys, points))
+        latest = report.deploys[::-1][:_DEPLOYS]
+        yield words(*_named(latest))
+
+
+def _marks(deploys: Sequence[api.Deploy], points: Sequence[api.Point]) -> str:
+    marked = {int(deploy.at // 60) for deploy in deploys}
+    return "".join("▲" if int(point.at // 60) in marked else " " for point in points)
+
+
+def _named(deploys: Sequence[api.Deploy]) -> Iterator[Text]:
+    for number, one in enumerate(deploys):
+        start = "        " if number == 0 else ", "
+        yield words((start, QUIET), cell(one.label), (f" {relative(one.at)}", QUIET))
+
+
+def more(number: int, word: str) -> str:
+    """What a page has left out."""
+    return f"and {plural(number, word)} more"

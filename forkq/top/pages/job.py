@@ -1,0 +1,132 @@
+"""One job: its life, its error, its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Final
+
+from rich.text import Text
+
+from ... import api
+from ...errors import ForkqError
+from ...screens import job_acts
+from ...screens.frames import split
+from ...screens.payloads import payload_text, pretty
+from ...screens.plans import Plan
+from ...screens.texts import name, plural, relative, size
+from ...store.find_job import Location
+from ...wire.printable import cut
+from ..cells import BAD, QUIET, STRONG, cell, prose, words
+from ..content import Act, Content, Look, Page, Selection
+
+_LONGEST: Final = 10_000
+_MOST_FRAMES: Final = 50
+
+
+class Job(Page):
+    """A member of a set by its key, or any job by its id."""
+
+    title: ClassVar[str] = "Job"
+    path: ClassVar[str] = "/job"
+    question: ClassVar[str] = "What has become of this job?"
+    searches: ClassVar[bool] = False
+    ends: ClassVar[bool] = True
+
+    def __init__(self, location: Location | None = None, key: str = "", jid: str = "") -> None:
+        self._location = location
+        self._key = key
+        self._jid = jid
+
+    def content(self, look: Look) -> Content:
+        return Content(body=Text("\n").join(_lines(self._entry())))
+
+    def acts(self) -> Mapping[str, Act]:
+        found: dict[str, Act] = {}
+        if self._location in job_acts.PATHS:
+            found = {"retry": self._retry, "delete": self._delete, "kill": self._kill}
+        if self._location == "dead":
+            del found["kill"]
+        return found
+
+    def _entry(self) -> api.JobEntry:
+        located = self._location is not None
+        found = api.job_set(self._location).get(self._key) if located else api.entry(self._jid)
+        if found is None:
+            raise ForkqError("This job is nowhere. It is done, was deleted, or has moved.")
+        return found
+
+    def _retry(self, _: Selection) -> Plan:
+        return job_acts.retry(self._chosen())
+
+    def _delete(self, _: Selection) -> Plan:
+        return job_acts.delete(self._chosen())
+
+    def _kill(self, _: Selection) -> Plan:
+        return job_acts.kill(self._chosen())
+
+    def _chosen(self) -> job_acts.Chosen:
+        assert self._location is not None
+        return still_there(job_acts.selected(self._location, [self._key]))
+
+
+def still_there(chosen: job_acts.Chosen) -> job_acts.Chosen:
+    """Raises ForkqError if all of the jobs have left."""
+    if not chosen.count:
+        raise ForkqError("The job has left meanwhile: it is done, was deleted, or has moved.")
+    return chosen
+
+
+def _lines(job: api.JobEntry) -> Iterator[Text]:
+    runs = f", runs in {name(job.owner)}" if job.owner else ""
+    yield words((name(job.name or "no job"), STRONG), f"  {job.location}", (runs, QUIET))
+    yield words((f"{name(job.jid)}  queue {name(job.queue)}", QUIET))
+    if job.malformed:
+        yield words((f"This is no job that can run: {name(job.malformed)}. Delete it.", BAD))
+    yield from _life(job)
+    yield from _error(job)
+    yield from _section("Arguments", _lines_of(pretty(job.args)))
+    yield from _section("The whole payload", _lines_of(payload_text(job)))
+
+
+def _life(job: api.JobEntry) -> Iterator[Text]:
+    known = job.events
+    lines = (
+        words(f"{event.what:9} ", (f"{relative(event.at):16} ", QUIET), cell(event.detail))
+        for event in known
+    )
+    yield from _section("Its life", lines if known else [words("Nothing is known of its life.")])
+
+
+def _error(job: api.JobEntry) -> Iterator[Text]:
+    if job.error_class:
+        yield words("")
+        yield words((name(job.error_class), f"{STRONG} {BAD}"))
+        yield from _lines_of(job.error_message)
+        yield from _frames(job)
+    for crash in job.crashes:
+        yield words("")
+        when = "" if crash.at is None else relative(crash.at)
+        peak = f", peak {size(crash.rss)}" if crash.rss else ""
+        yield words(("crash ", BAD), cell(crash.why), f" {when} on {name(crash.host)}{peak}")
+        yield from _lines_of(crash.stack)
+
+
+def _frames(job: api.JobEntry) -> Iterator[Text]:
+    frames = split(job.backtrace)
+    yield from (prose(line) for line in frames.own[:_MOST_FRAMES])
+    if frames.others:
+        others = f"and {plural(len(frames.others), 'line')} of libraries and forkq"
+        yield words((others, QUIET))
+    elif not frames.own:
+        yield words(("No backtrace is kept: set backtrace=True in the job.", QUIET))
+
+
+def _section(title: str, lines: Iterator[Text] | list[Text]) -> Iterator[Text]:
+    yield words("")
+    yield words((title, STRONG))
+    yield from lines
+
+
+def _lines_of(text: str) -> Iterator[Text]:
+    """Text of the app, in its lines. They wrap."""
+    return map(prose, cut(text, _LONGEST).split("\n")) if text else iter(())

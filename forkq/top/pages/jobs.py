@@ -1,0 +1,129 @@
+"""The jobs of a set, a page of them at a time: retries, scheduled, dead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from rich.text import Text
+
+from ... import api
+from ...screens import job_acts, job_lists
+from ...screens.texts import arguments, count, name, relative
+from ...store.find_job import Location
+from ..cells import BAD, QUIET, STRONG, cell, words
+from ..content import Act, Column, Content, Look, Page, Row, Selection
+from .job import Job, still_there
+
+_FAILED: Final = (Column("JOB", least=12), Column("ERROR", least=20))
+_COLUMNS: Final[dict[Location, tuple[Column, ...]]] = {
+    "retrying": (Column("NEXT TRY", "right"), Column("TRIES", "right"), *_FAILED),
+    "dead": (Column("DIED", "right"), *_FAILED),
+    "scheduled": (
+        Column("DUE", "right"), Column("JOB", least=12), Column("QUEUE", least=8),
+        Column("ARGUMENTS", least=16),
+    ),
+}  # fmt: skip
+
+
+class Jobs(Page):
+    """One of the three sets."""
+
+    location: ClassVar[Location]
+    many: ClassVar[bool] = True
+    where: api.Filter = api.Filter()
+
+    def content(self, look: Look) -> Content:
+        found = job_lists.read(self.location, self._where(look.wanted), look.place)
+        rows = [Row(job.key, _cells(job), job) for job in found.jobs]
+        return Content(
+            [self._counted(len(rows), look)], _COLUMNS[self.location], rows, foot=_foot(look),
+            empty=" ".join(job_lists.EMPTY[self.location]), after=found.after,
+        )  # fmt: skip
+
+    def acts(self) -> Mapping[str, Act]:
+        found: dict[str, Act] = {
+            "retry": lambda chosen: job_acts.retry(self._chosen(chosen)),
+            "delete": lambda chosen: job_acts.delete(self._chosen(chosen)),
+            "kill": lambda chosen: job_acts.kill(self._chosen(chosen)),
+        }
+        if self.location == "dead":  # a dead job is not killed again
+            del found["kill"]
+        return found
+
+    def open(self, target: Any) -> Page | None:
+        return Job(self.location, target.key)
+
+    def _where(self, wanted: str) -> api.Filter:
+        job, error = self.where.job, self.where.error
+        return api.Filter(job=job, error=error, match=wanted or None)
+
+    def _chosen(self, chosen: Selection) -> job_acts.Chosen:
+        if chosen.everything:
+            return job_acts.filtered(self.location, self._where(chosen.wanted))
+        return still_there(job_acts.selected(self.location, [job.key for job in chosen.targets]))
+
+    def _counted(self, shown: int, look: Look) -> Text:
+        total = count(api.job_set(self.location).size)
+        parts = [(f"{shown} of {total} in {job_acts.WORDS[self.location]}", STRONG)]
+        group = " ".join(word[1:] for word in (self.where.job, self.where.error) if word)
+        asked = ", ".join(filter(None, (name(group), name(look.wanted))))
+        return words(*parts, f": {asked}" if asked else "")
+
+
+class Retries(Jobs):
+    """Failed jobs that wait for their next try."""
+
+    title: ClassVar[str] = "Failures"
+    number: ClassVar[str] = "4"
+    letter: ClassVar[str] = "r"
+    path: ClassVar[str] = "/retries"
+    question: ClassVar[str] = "What fails, and when is it tried again?"
+    hint: ClassVar[str] = "g f failures  g d dead"
+    location: ClassVar[Location] = "retrying"
+
+    def __init__(self, where: api.Filter | None = None) -> None:
+        self.where = where or api.Filter()
+
+
+class Dead(Retries):
+    """Jobs that were given up, the latest first."""
+
+    letter: ClassVar[str] = "d"
+    path: ClassVar[str] = "/dead"
+    question: ClassVar[str] = "What was given up, and why?"
+    hint: ClassVar[str] = "g f failures  g r retries"
+    location: ClassVar[Location] = "dead"
+
+
+class Scheduled(Jobs):
+    """Jobs that were pushed for later."""
+
+    title: ClassVar[str] = "Next"
+    number: ClassVar[str] = "6"
+    letter: ClassVar[str] = "s"
+    path: ClassVar[str] = "/scheduled"
+    question: ClassVar[str] = "What will happen next?"
+    hint: ClassVar[str] = "scheduled jobs  g p periodic jobs"
+    location: ClassVar[Location] = "scheduled"
+
+
+def _cells(job: api.JobEntry) -> tuple[Text, ...]:
+    called, moment = cell(job.name or "no job"), cell(relative(job.score, 1))
+    if job.location == "scheduled":
+        return moment, called, cell(job.queue), cell(arguments(job.args))
+    error = words((name(job.error_class or "no error"), BAD), " ", cell(job.error_message))
+    if job.location == "dead":
+        return moment, called, error
+    most = "" if job.retries is None else f" of {job.retries}"
+    tries = "-" if job.retry_count is None else f"{job.retry_count + 1}{most}"
+    return moment, cell(tries), called, error
+
+
+def _foot(look: Look) -> list[Text]:
+    """More of the job under the cursor."""
+    job = look.cursor.target if look.cursor else None
+    if not isinstance(job, api.JobEntry):
+        return []
+    lines = [words((name(job.jid), STRONG), (f"  queue {name(job.queue)}", QUIET))]
+    return [*lines, words(("args ", QUIET), cell(arguments(job.args)))]

@@ -1,0 +1,126 @@
+"""All queues, and why the one under the cursor drains or does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final
+
+from rich.text import Text
+
+from ... import api
+from ...screens import queue_acts
+from ...screens.facts import Facts, drains_in
+from ...screens.texts import count, length, name, plural
+from ..cells import BAD, QUIET, STRONG, WARN, cell, spark, words
+from ..content import Act, Column, Content, Look, Page, Row, Selection
+from .queue_jobs import QueueJobs
+
+_MOST: Final = 200
+_SPARK: Final = 14
+_BEHIND: Final = 300.0  # seconds
+_STEADY: Final = 0.02  # jobs a second
+_COLUMNS: Final = (
+    Column("QUEUE", least=10), Column("JOBS", "right"), Column("TREND", "right"), Column(""),
+    Column("NEXT WAITS", "right"), Column("RUNNING", "right"), Column("RULES", least=6),
+)  # fmt: skip
+
+
+class Queues(Page):
+    """Size, trend and latency of each; below, what holds it and who serves it."""
+
+    title: ClassVar[str] = "Queues"
+    number: ClassVar[str] = "2"
+    tab: ClassVar[bool] = True
+    letter: ClassVar[str] = "q"
+    path: ClassVar[str] = "/queues"
+    question: ClassVar[str] = "Why does this queue not drain?"
+
+    def content(self, look: Look) -> Content:
+        facts = look.observer.facts()
+        states = sorted(facts.states, key=lambda one: (-facts.latency(one.name), one.name))
+        chosen = [one for one in states if look.wants(one.name)][:_MOST]
+        rows = [_row(one, facts, look) for one in chosen]
+        names = [one.name for one in chosen]
+        known = look.cursor.key if look.cursor else ""
+        named = known if known in names else next(iter(names), None)
+        foot = [] if named is None else list(_why(named, look))
+        empty = "No queue yet. A queue stands here from its first job on."
+        return Content((), _COLUMNS, rows, foot=foot, empty=empty)
+
+    def acts(self) -> Mapping[str, Act]:
+        return {"pause": _pause, "clear": lambda chosen: queue_acts.clear(_only(chosen).name)}
+
+    def open(self, target: Any) -> Page | None:
+        return QueueJobs(target.name)
+
+
+def _only(chosen: Selection) -> api.QueueState:
+    [state] = chosen.targets
+    found: api.QueueState = state
+    return found
+
+
+def _pause(chosen: Selection) -> Any:
+    state = _only(chosen)
+    paused = api.Queue(state.name).paused  # not as it was a second ago
+    return (queue_acts.resume if paused else queue_acts.pause)(state.name)
+
+
+def _row(state: api.QueueState, facts: Facts, look: Look) -> Row:
+    sizes = look.observer.sizes(state.name)
+    wait = facts.latency(state.name)
+    limit = "" if state.limit is None else f" of {state.limit}"
+    cells = (
+        cell(state.name), cell(count(state.size)), cell(_rate(sizes)),
+        words((spark([size for _, size in sizes], _SPARK), "cyan")),
+        cell(length(wait) if state.size else "-", WARN if wait > _BEHIND else ""),
+        cell(f"{count(state.busy)}{limit}"), _rules(state),
+    )  # fmt: skip
+    return Row(state.name, cells, state)
+
+
+def _rate(sizes: list[tuple[float, int]]) -> str:
+    """By how many jobs a minute it grows or shrinks."""
+    trend = drains_in(sizes)
+    if trend is None or abs(trend[0]) < _STEADY:
+        return ""
+    return f"{'+' if trend[0] > 0 else '-'}{count(abs(trend[0]) * 60)}/min"
+
+
+def _rules(state: api.QueueState) -> Text:
+    rules = [f"{state.process_limit} per child"] if state.process_limit is not None else []
+    rules += [state.rate] if state.rate else []
+    rules += ["blocking"] if state.blocking else []
+    return words(("paused " if state.paused else "", WARN), cell(", ".join(rules)))
+
+
+def _why(queue: str, look: Look) -> Iterator[Text]:
+    """The answer to the question of this page."""
+    [report] = api.queue_reports(queue)
+    state = report.state
+    says = "Why it does not drain" if report.holds else "It drains" if state.size else "It is empty"
+    yield words((name(queue), STRONG), f"  {says}", _ends(look.observer.sizes(queue), state))
+    for hold in report.holds:
+        usual = hold.kind in {"rate", "full", "limit", "paused"}
+        yield words((f"  {hold.kind:9} ", WARN if usual else BAD), cell(hold.text))
+    if state.size and not report.holds:
+        yield words(("  Nothing holds it: its next job starts as soon as a thread is free.", QUIET))
+    yield words(("  served by ", QUIET), cell(_served(report)))
+
+
+def _ends(sizes: list[tuple[float, int]], state: api.QueueState) -> str:
+    trend = drains_in(sizes)
+    if trend is None or not state.size:
+        return ""
+    if trend[1]:
+        return f": empty in {length(trend[1])} at this rate"
+    return ": it grows" if trend[0] > _STEADY else ": as many come as go"
+
+
+def _served(report: api.QueueReport) -> str:
+    if not report.served_by:
+        return "no process: add it to a capsule, or start the service that has it"
+    busy = sum(one.busy for one in report.served_by)
+    hosts = sorted({name(one.hostname) for one in report.served_by})
+    who = f"{plural(len(report.served_by), 'process', 'processes')} on {', '.join(hosts)}"
+    return f"{who}, {busy} of {plural(report.threads, 'thread')} busy"

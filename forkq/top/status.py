@@ -1,0 +1,112 @@
+"""The lines around a page: its neighbours, what is wrong, whether Redis answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+
+from ..screens.problems import Problem
+from ..screens.texts import length, plural
+from .cells import BAD, GOOD, QUIET, WARN, cell, words
+from .content import Page
+from .line import Line
+from .watcher import Away
+
+
+class Chosen(Message):
+    """A page that was clicked on, by its number."""
+
+    def __init__(self, number: str) -> None:
+        super().__init__()
+        self.number = number
+
+
+class Link(Line):
+    """A line that leads to a page."""
+
+    def __init__(self, text: Text, number: str, classes: str = "") -> None:
+        super().__init__(text, classes=f"link {classes}")
+        self.number = number
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.post_message(Chosen(self.number))
+
+
+class Tabs(Horizontal):
+    """The six pages of the number keys, and how the connection is."""
+
+    def __init__(self, pages: Sequence[type[Page]], server: str) -> None:
+        super().__init__(id="tabs")
+        self._pages = pages
+        self._server = server
+
+    def compose(self) -> ComposeResult:
+        for page in self._pages:
+            yield Link(Text(f"{page.number} {page.title}"), page.number)
+        yield Line(id="server")
+
+    def show(self, number: str) -> None:
+        """Which of them is looked at."""
+        for link in self.query(Link):
+            link.set_class(link.number == number, "here")
+
+    def show_live(self, away: Away | None) -> None:
+        style, says = (BAD, "away") if away else (GOOD, "live")
+        shown = self.query_one("#server", Line)
+        room = self.app.size.width - sum(len(f"{p.number} {p.title}") + 2 for p in self._pages) - 8
+        server = self._server if len(self._server) <= room else ""
+        shown.show(words((f"{server} ", QUIET), (f"● {says}", style)))
+
+
+class Problems(Vertical):
+    """Is anything wrong? The worst facts; on most pages only the worst one."""
+
+    def __init__(self) -> None:
+        super().__init__(id="problems")
+
+    def show(self, found: Sequence[Problem], away: Away | None, most: int) -> None:
+        lines = _lines(found, away, most)
+        links = list(self.query(Link))
+        if len(links) != len(lines):
+            self.remove_children()
+            self.mount_all(Link(text, number) for text, number in lines)
+            return
+        for link, (text, number) in zip(links, lines, strict=True):
+            link.number = number
+            link.show(text)
+
+
+def _lines(found: Sequence[Problem], away: Away | None, most: int) -> list[tuple[Text, str]]:
+    if away is not None:
+        since = time.strftime("%H:%M:%S", time.localtime(away.since))
+        gone = length(max(0.0, round(time.time() - away.since)))
+        says = f"Redis has not answered since {since} ({gone}). "
+        return [(words((says, BAD), cell(away.says)), "1")]
+    if not found:
+        return [(words(("All well.", GOOD)), "1")]
+    shown = found if len(found) <= most else found[:most]
+    lines = [_line(one) for one in shown]
+    rest = len(found) - len(shown)
+    if rest:
+        lines[-1][0].append(f"  and {plural(rest, 'problem')} more: 1", QUIET)
+    return lines
+
+
+def _line(problem: Problem) -> tuple[Text, str]:
+    style = BAD if problem.urgent else WARN
+    number = number_of(problem.path)
+    mark = "!" if problem.urgent else "·"
+    return words((f"{number} ", QUIET), (f"{mark} {problem.says}", style)), number
+
+
+def number_of(path: str) -> str:
+    """The page that shows what the web UI has under ``path``."""
+    return {"/busy": "3", "/queue": "2", "/retries": "4"}.get(urlsplit(path).path, "1")

@@ -1,0 +1,116 @@
+"""Asks Redis in a thread of its own, so that the screen never waits for Redis."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import ForkqError
+from ..screens.facts import Observer
+from ..screens.problems import Problem, problems
+from .content import Content, Look, Page
+
+_EVERY: Final = 1.0  # seconds between two looks
+_SHARE: Final = 0.1  # of the time may go into asking
+_LONGEST: Final = 10.0  # seconds between two looks
+_SLOW: Final = 3.0  # seconds without a reply, after which the screen says so
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The content of a page as of now."""
+
+    page: Page
+    content: Content
+    problems: Sequence[Problem]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A page that could not be asked for, although Redis answers: such as a key that holds another
+    type, or a job that has left."""
+
+    page: Page
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """Redis does not answer. ``since``: epoch seconds of its last answer, or of the start."""
+
+    since: float
+    says: str
+
+
+class Watcher:
+    """A daemon thread: the program may end while it waits for Redis. ``show`` is called in it."""
+
+    def __init__(self, observer: Observer, show: Callable[[Seen | Refused | Exception], None]):
+        self._observer = observer
+        self._show = show
+        self._wake = threading.Event()
+        self._look: tuple[Page, Look] | None = None
+        self._ended = False
+        self._error = ""
+        self._asked_at: float | None = None
+        self._answered_at = time.time()
+        self._thread = threading.Thread(target=self._run, name="forkq top", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """Without waiting for Redis."""
+        self._ended = True
+        self._wake.set()
+
+    def join(self, patience: float) -> None:
+        self._thread.join(patience)
+
+    def look(self, page: Page, look: Look) -> None:
+        """Shows this from now on."""
+        self._look = page, look
+        self._wake.set()
+
+    @property
+    def away(self) -> Away | None:
+        """None while Redis answers."""
+        begun = self._asked_at
+        if self._error:
+            return Away(self._answered_at, self._error)
+        if begun is not None and time.monotonic() - begun > _SLOW:
+            return Away(self._answered_at, "it does not answer")
+        return None
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._ended:
+            self._wake.wait(pause)
+            self._wake.clear()
+            if self._look is None or self._ended:
+                continue
+            begin = self._asked_at = time.monotonic()
+            try:
+                self._ask(*self._look)
+            except Exception as error:  # noqa: BLE001 - the app shows its traceback, and ends
+                self._show(error)
+                return
+            self._asked_at = None
+            pause = min(_LONGEST, max(_EVERY, (time.monotonic() - begin) / _SHARE))
+
+    def _ask(self, page: Page, look: Look) -> None:
+        try:
+            worst = problems(self._observer.facts())
+        except ForkqError as error:
+            self._error = str(error)
+            return
+        self._error, self._answered_at = "", time.time()
+        try:
+            content = page.content(look)
+        except ForkqError as error:
+            self._show(Refused(page, str(error)))
+            return
+        self._show(Seen(page, content, worst))

@@ -1,0 +1,194 @@
+"""Each key does in Redis what the screen says."""
+
+from __future__ import annotations
+
+import pytest
+from redis import Redis
+
+from forkq.api import cron
+from tests.top.data import WHO, dead, failed, job, process, queued, retrying
+from tests.top.screen import Screen, drive
+
+
+def test_a_failed_job_is_retried_deleted_and_put_back(client: Redis) -> None:
+    retrying(client, failed("one"), failed("two"))
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("g", "r")
+        await screen.shows("2 of 2 in the retries", "Timeout no answer", "3 of 25", "one")
+        await screen.press("r")
+        await screen.shows("Retried 1 job of the retries.", "1 of 1 in the retries", "two")
+        assert client.llen("queue:default") == 1
+        await screen.until(lambda: not screen.app.view.has_jumped)
+        await screen.press("d")
+        await screen.shows("Deleted 1 job of the retries.", "u undoes it")
+        assert client.zcard("retry") == 0
+        await screen.press("u")
+        await screen.shows("Put 1 job back.", "1 of 1 in the retries")
+        assert client.zcard("retry") == 1
+        await screen.press("K")
+        await screen.shows("Killed 1 job of the retries.")
+        assert (client.zcard("retry"), client.zcard("dead")) == (0, 1)
+
+    drive(scenario)
+
+
+def test_many_jobs_are_asked_about_first(client: Redis) -> None:
+    dead(client, *(failed(f"d{number}") for number in range(5)))
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("g", "d")
+        await screen.shows("5 of 5 in the dead set")
+        await screen.press("x", "x", "d")
+        await screen.asked("Delete 2 jobs of the dead set?")
+        await screen.answer("enter")  # No has the focus
+        await screen.shows("Nothing was changed.")
+        assert client.zcard("dead") == 5
+        await screen.press("d")
+        await screen.asked("They can be put back for ten minutes.")
+        await screen.answer("y")
+        await screen.shows("Deleted 2 jobs of the dead set.", "3 of 3")
+        await screen.press("a", "r")
+        await screen.asked("Retry 3 jobs of the dead set?")
+        await screen.answer("y")
+        await screen.shows("Retried 3 jobs", "No job is dead.")
+        assert client.llen("queue:default") == 3
+
+    drive(scenario)
+
+
+def test_all_that_the_search_finds_are_meant_and_no_other(client: Redis) -> None:
+    dead(client, failed("a", "Mail"), failed("b", "Invoice"), failed("c", "Mail"))
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("g", "d")
+        await screen.shows("3 of 3 in the dead set")
+        await screen.press("/", *"invoice", "enter")
+        await screen.shows("1 of 3 in the dead set: invoice")
+        await screen.press("a", "d")
+        await screen.asked("Delete 1 job of the dead set?")
+        await screen.answer("y")
+        await screen.shows("Deleted 1 job", "Nothing here has 'invoice' in it.")
+        await screen.press("escape")
+        await screen.shows("2 of 2 in the dead set")
+
+    drive(scenario)
+
+
+def test_a_queue_is_paused_resumed_and_cleared(client: Redis) -> None:
+    queued(client, "mail", job("m1"), job("m2"))
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("2")
+        await screen.shows("mail", "Why it does not drain", "no living process serves it")
+        await screen.press("p")
+        await screen.shows("Paused mail: no process takes its jobs.")
+        assert client.smembers("paused") == {b"mail"}
+        await screen.press("u")
+        await screen.shows("Resumed mail.")
+        assert client.smembers("paused") == set()
+        await screen.press("p")
+        await screen.until(lambda: client.smembers("paused"))
+        await screen.shows("Paused mail")
+        await screen.press("p")
+        await screen.until(lambda: not client.smembers("paused"))
+        await screen.shows("Resumed mail.")
+        await screen.press("c")
+        await screen.asked("Delete 2 jobs from mail?")
+        await screen.answer("y")
+        await screen.shows("Deleted 2 jobs from mail.")
+        assert client.llen("queue:mail") == 0
+        await screen.press("u")
+        await screen.shows("Put 2 jobs back.")
+        assert client.llen("queue:mail") == 2
+
+    drive(scenario)
+
+
+@pytest.mark.parametrize(
+    ("key", "order", "says"),
+    [
+        ("t", b"TTIN", "look into its log"),
+        ("Q", b"TSTP", "Quiet process 312 on web-1?"),
+        ("S", b"TERM", "Stop process 312 on web-1?"),
+    ],
+)
+def test_a_child_is_given_an_order(client: Redis, key: str, order: bytes, says: str) -> None:
+    process(client, job("runs"))
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("3")
+        await screen.shows("default 312")
+        await screen.press(key)
+        await screen.shows("Choose a child, or a job of one")  # the cursor is on the host
+        await screen.press("j", "j", key)  # its child's job
+        if key != "t":
+            await screen.asked(says)
+            assert "This cannot be undone." in screen.text()
+            await screen.answer("y")
+        await screen.shows("Told process 312 on web-1")
+
+    drive(scenario)
+    assert client.lrange(f"{WHO}-signals", 0, -1) == [order]
+
+
+def test_a_group_of_failures_is_acted_on_as_one(client: Redis) -> None:
+    retrying(client, failed("a"), failed("b"), failed("c", error_class="KeyError"))
+    dead(client, failed("d"))
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("4")
+        await screen.shows("2  retrying  Mail", "1  dead", "KeyError")
+        await screen.press("r")
+        await screen.asked("Retry 2 jobs of the retries?")
+        await screen.answer("y")
+        await screen.shows("Retried 2 jobs of the retries.")
+        assert (client.zcard("retry"), client.zcard("dead")) == (1, 1)
+
+    drive(scenario)
+
+
+def test_a_periodic_job_is_run_and_paused(client: Redis) -> None:
+    cron.add("nightly", "0 3 * * *", "Report")
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("6")
+        await screen.shows("nightly", "0 3 * * *", "runs Report")
+        await screen.press("n")
+        await screen.asked("Run nightly now? 1 job is pushed.")
+        await screen.answer("y")
+        await screen.shows("Pushed a job of nightly.")
+        assert client.llen("queue:default") == 1
+        await screen.press("p")
+        await screen.shows("Paused nightly: none of its ticks is enqueued.")
+        await screen.until(lambda: "paused" in screen.line("0 3 * * *"))
+        await screen.press("u")
+        await screen.shows("Resumed nightly.")
+        assert cron.get("nightly").paused is False
+
+    drive(scenario)
+
+
+def test_a_page_is_chosen_in_one_breath_and_no_letter_of_it_acts(client: Redis) -> None:
+    """The d of g d deletes nothing, however fast it is typed."""
+    retrying(client, failed("one"))
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("g", "r")
+        await screen.shows("1 of 1 in the retries")
+        await screen.press("g", "d")
+        await screen.shows("No job is dead.")
+        await screen.press("g", "q")  # not to quit
+        await screen.shows("Why does this queue not drain?")
+
+    drive(scenario)
+    assert client.zcard("retry") == 1
+
+
+def test_q_and_control_c_quit_with_zero(client: Redis) -> None:
+    async def scenario(key: str, screen: Screen) -> None:
+        await screen.press("2", "slash" if key == "ctrl+c" else "1", key)
+        await screen.until(lambda: screen.app._exit)
+
+    for key in ("q", "ctrl+c"):
+        drive(lambda screen, key=key: scenario(key, screen))  # type: ignore[misc]
