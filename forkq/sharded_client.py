@@ -12,14 +12,30 @@ from typing import TYPE_CHECKING, Any
 
 from .client import Client, _EncodedJob
 from .config.shards import Shard, shard_of
-from .errors import ConfigError, ServerUnavailable
+from .errors import ServerUnavailable
 
 if TYPE_CHECKING:
     from .store.connection import RedisConnection
     from .store.transport import Transport
 
-# The shard that a block of code is about (``forkq.api.on_shard``).
+# The shard that a block of code is about.
 _chosen: ContextVar[str] = ContextVar("forkq_shard", default="")
+
+
+@contextmanager
+def on(shard: str) -> Iterator[None]:
+    """Within the block, all that reads or changes Redis is about this shard. Pushes go to the shard
+    of their queue all the same."""
+    token = _chosen.set(shard)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def chosen() -> str:
+    """The shard of the innermost ``on``; "" outside."""
+    return _chosen.get()
 
 
 class ShardedClient(Client):
@@ -40,20 +56,8 @@ class ShardedClient(Client):
         return shard_of(self.shards, queue).name
 
     @contextmanager
-    def on(self, shard: str) -> Iterator[None]:
-        """Within the block, everything but a push is about this shard. Raises ConfigError."""
-        if shard not in self._transports:
-            names = ", ".join(self._transports)
-            raise ConfigError(f'there is no shard "{shard}" in [[redis.shards]]; there is {names}')
-        token = _chosen.set(shard)
-        try:
-            yield
-        finally:
-            _chosen.reset(token)
-
-    @contextmanager
     def connection(self) -> Iterator[RedisConnection]:
-        with self._transports[_chosen.get() or self._shard].connection() as connection:
+        with self._transports[chosen() or self._shard].connection() as connection:
             yield connection
 
     def close(self) -> None:

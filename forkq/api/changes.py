@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, Final, NamedTuple
 
 from ..default_client import default
@@ -16,6 +17,7 @@ from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, validate
 from ..wire.times import now
 from .query import keys
 from .readable_job import is_active_job, queue_of, text
+from .shards import on_shard_of, refuse_other_shard
 
 DONE: Final = 1
 GONE: Final = 0
@@ -78,7 +80,8 @@ def killed(raw: bytes, queue: str, malformed: str) -> Change:
 
 
 def moved(job: Payload, location: Location, queue: str) -> Change:
-    """To another queue: now, or when it is due."""
+    """To another queue: now, or when it is due. Raises ConfigError for one of another shard."""
+    refuse_other_shard(queue)
     job = {**job, "queue": queue}
     if "retry_queue" in job:
         job["retry_queue"] = queue
@@ -132,7 +135,8 @@ def apply(
     kept_for, lists = (UNDO_FOR, kept.number + 1) if kept else (0, 0)
     kind = "list" if location == "queued" else "set"
     fixed = (kind, now() - days * _DAY, most, kept_for, f"{location} {queue}".strip(), lists)
-    with default().connection() as connection:
+    shard = on_shard_of(queue) if location == "queued" else nullcontext()
+    with shard, default().connection() as connection:
         return list(connection.script(JOBS_MOVE, names, (*fixed, *arguments)))
 
 

