@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from ..config.shards import DEFAULT_SHARD
 from .rescue import DeadChild, Rescue
 
 # Seconds after which the other shards wait for the next turn of the master's loop.
@@ -33,7 +34,8 @@ class ShardRescues(Rescue):
         return [fd for rescue in self._order for fd in rescue.descriptors()]
 
     def add(self, child: DeadChild) -> None:
-        self._of[child.shard].add(child)
+        # A child from before a rolling restart that has brought the shards has none.
+        self._of.get(child.shard, self._of[DEFAULT_SHARD]).add(child)
 
     def abandon(self) -> None:
         for rescue in self._order:

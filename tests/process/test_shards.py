@@ -7,9 +7,10 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
+from functools import partial
 
 import pytest
+from redis import Redis
 
 from forkq.config.shards import Shard
 from forkq.errors import ServerUnavailable
@@ -91,6 +92,10 @@ class Pushes:
         wait_until(lambda: len(self.jids[queue]) >= target, what=f"{more} pushes to {queue}")
 
 
+def _is_empty(redis: Redis, queue: str) -> bool:
+    return not (waiting(redis, queue) or leased(redis, queue))
+
+
 def test_a_server_that_dies_loses_no_job_and_stops_no_other_queue(
     shards: Shards, tree: StartTree, journal: Journal
 ) -> None:
@@ -112,7 +117,7 @@ def test_a_server_that_dies_loses_no_job_and_stops_no_other_queue(
     assert all("shard mail" in str(error) for error in pushes.failed)
     for name, server in shards.servers.items():  # each had its own jobs, and has none left
         with server.client() as redis:
-            wait_until(lambda r=redis, q=name: not (waiting(r, q) or leased(r, q)), what=name)
+            wait_until(partial(_is_empty, redis, name), what=f"the end of all jobs on {name}")
             assert redis.smembers("queues") == {name.encode()}
     assert forkq.stop() == 0
     forkq.assert_gone()
@@ -154,9 +159,7 @@ def test_jobs_that_a_change_has_left_on_another_shard_run(
     ]
 
 
-def test_commands_show_each_shard_or_ask_which(
-    shards: Shards, tree: StartTree, tmp_path: Path
-) -> None:
+def test_commands_show_each_shard_or_ask_which(shards: Shards) -> None:
     """A queue is found by its name; what is down is told, and hides no other shard."""
     config = shards.config("default")
     forkq = ForkqTree(app=None, config=config)
