@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..config.capsule import Capsule
 from ..config.config import Config
+from ..config.shards import DEFAULT_SHARD
 from ..store.outage import growing_pause
 from ..wire.printable import printable
 
@@ -115,13 +116,14 @@ class Slot:
 
 
 def slots_of(config: Config) -> Iterator[Slot]:
-    """Those of each capsule's children, and the clock's, or the clock's of each shard."""
+    """Those of each capsule's children, and the clock's, or the clock's of each of their shards. On
+    another shard this tree does not say which periodic jobs there are, so it must not push them."""
     for capsule in config.capsules:
         for number in range(capsule.workers):
             yield Slot(f"{capsule.name}.{number}", capsule)
-    for shard in config.shards[1:]:
-        yield Slot(f"{CLOCK}@{shard.name}", None, clock_of=shard.name)
-    yield Slot(CLOCK, None, clock_of=config.shard)
+    for shard in dict.fromkeys(capsule.shard for capsule in config.capsules):
+        name = CLOCK if shard in ("", DEFAULT_SHARD) else f"{CLOCK}@{shard}"
+        yield Slot(name, None, clock_of=shard)
 
 
 def last_line(reason: str) -> str:
