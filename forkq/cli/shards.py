@@ -37,7 +37,15 @@ _ALL: Final = frozenset({"push", "shell"})
 _EACH: Final = frozenset(
     {
         *("stats", "find", "running", "stuck", "mark-deploy", "queues list", "processes list"),
-        *("retries list", "dead list", "scheduled list", "limits show", "cron list", "cron next"),
+        *(
+            "jobs list",
+            "retries list",
+            "dead list",
+            "scheduled list",
+            "limits show",
+            "cron list",
+            "cron next",
+        ),
     }
 )
 
