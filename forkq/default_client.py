@@ -89,6 +89,8 @@ def serve(config: Config) -> None:
     """In a child: job classes push to the server that it fetches from, or to the shards of their
     queues, unless the app calls ``configure`` with another URL."""
     global _server_config  # noqa: PLW0603 - the master gives it to this process once
+    if config.shards:  # for the app, forkq.api is about the default shard in each process
+        config = config.of_shard(config.shards[0].name)
     _server_config = config
     _warn_of_unserved_queues(use(config), config)
 

@@ -35,7 +35,7 @@ from .recycling import KEYS as RECYCLING
 from .recycling import Recycling
 from .schema import nearest
 from .settings import Problems, Setting, Settings, mapped, origins, overlaid, table_of
-from .shards import DEFAULT_SHARD, shards_of, spread
+from .shards import DEFAULT_SHARD, check_blocking_on, shards_of, spread
 from .shards import ROWS as SHARDS
 from .web_table import WebTable
 
@@ -213,6 +213,7 @@ def _build(
     rows = values["redis"].pop("shards", ())
     redis = RedisSettings(**values["redis"])
     shards = shards_of(redis.url, rows, given)
+    check_blocking_on(shards, rules, given)
     config = Config(
         **forkq,
         recycling=Recycling(**recycling),

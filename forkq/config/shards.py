@@ -16,10 +16,11 @@ from msgspec import Meta
 
 from ..errors import ConfigError
 from ..limits.patterns import is_pattern, matches_any
+from ..limits.rules import Rulebook
 from ..wire.redis_url import EMBEDDED, checked_url, redacted_url
 from .capsule import Capsule
 from .limit_tables import check_queue
-from .schema import Rows
+from .schema import Rows, shown_path
 from .settings import Origin
 
 # The shard of ``[redis] url``: it has the queues that no other shard has.
@@ -137,6 +138,23 @@ def _refuse_same_queues(shard: Shard, others: Iterable[Shard], place: _Place) ->
                 raise place.error(
                     "queues", f'"{name}" is in the shard {other.name} already, which comes first'
                 )
+
+
+def check_blocking_on(shards: Sequence[Shard], book: Rulebook, given: Mapping[str, Origin]) -> None:
+    """ConfigError if a blocking queue names one of another shard: no server knows of both."""
+    named = (
+        (name, later)
+        for name, rules in book.entries.items()
+        for later in (rules.blocking if isinstance(rules.blocking, tuple) else ())
+        if shards and not is_pattern(name) and not is_pattern(later)
+    )
+    for name, later in named:
+        here, there = shard_of(shards, name).name, shard_of(shards, later).name
+        if here != there:
+            raise ConfigError(
+                f'{given[shown_path(("blocking", name))]}: "{name}" is on the shard {here} and '
+                f'"{later}" on {there}, and a queue can make queues of its own shard wait only'
+            )
 
 
 def shard_of(shards: Sequence[Shard], queue: str) -> Shard:

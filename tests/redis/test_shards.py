@@ -138,6 +138,20 @@ def test_all_else_is_about_the_default_shard_or_the_chosen_one(client: ShardedCl
         pass
 
 
+def test_in_a_child_of_another_shard_the_api_is_about_the_default_one_too(
+    client: ShardedClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(default_client, "_server_config", None)
+    client.push(job("mail", at=4_000_000_000))
+    default_client.serve(load(None, {}, {}, tmp_path).of_shard("mail"))
+    try:
+        assert api.ScheduledSet().size == 0
+        with api.on_shard("mail"):
+            assert api.ScheduledSet().size == 1
+    finally:
+        default_client.default().close()
+
+
 def test_no_job_moves_from_one_redis_to_another(client: ShardedClient) -> None:
     """It would wait on a shard where no child may look for it."""
     client.push(job("mail"))

@@ -126,6 +126,16 @@ def test_what_is_wrong_is_named(problems: Failer, text: str, problem: str) -> No
     assert "hunter2" not in line
 
 
+def test_a_queue_makes_no_queue_of_another_shard_wait(loaded: Loader, problems: Failer) -> None:
+    queues = '\n[capsules.default]\nqueues = ["default", "mail", "mail.eu", "low"]\n[blocking]\n'
+    (line,) = problems(f'{TEXT}{queues}mail = ["low"]')
+    assert line == (
+        'FILE: blocking.mail: "mail" is on the shard mail and "low" on default, and a queue can '
+        "make queues of its own shard wait only"
+    )
+    assert loaded(f'{TEXT}{queues}mail = ["mail.eu"]\ndefault = true').shards
+
+
 def test_another_database_is_another_server(loaded: Loader) -> None:
     assert len(loaded(row(url="redis://a/1")).shards) == 4
     assert len(loaded(row(url="unix:///run/bulk.sock?db=1")).shards) == 4
