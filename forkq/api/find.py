@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..default_client import default
-from ..store.find_job import ALIVE, Found
+from ..sharded_client import on
+from ..store.find_job import ALIVE, ALL, Found, Location
 from ..store.find_job import find as find_job
+from .shards import searched
 
 
 def find(jid: str) -> Found | None:
@@ -12,9 +16,7 @@ def find(jid: str) -> Found | None:
 
     Finds a job also while it moves from one place to another. Raises ServerUnavailable.
     """
-    client = default()
-    with client.connection() as connection:
-        return find_job(connection, client.keys, jid)
+    return _find(jid)
 
 
 def is_alive(jid: str) -> bool:
@@ -25,6 +27,15 @@ def is_alive(jid: str) -> bool:
     ServerUnavailable and does not answer False. A job that is nowhere costs a search through all
     queues, so ask only about jobs that you suspect.
     """
+    return _find(jid, ALIVE) is not None
+
+
+def _find(jid: str, locations: Sequence[Location] = ALL) -> Found | None:
+    """Looks on one shard after the other, or on the one that is chosen."""
     client = default()
-    with client.connection() as connection:
-        return find_job(connection, client.keys, jid, ALIVE) is not None
+    for shard in searched():
+        with on(shard), client.connection() as connection:
+            found = find_job(connection, client.keys, jid, locations)
+        if found is not None:
+            return found
+    return None

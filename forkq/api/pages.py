@@ -124,10 +124,11 @@ class ListPages:
         arguments = (self._direction, self._read, self._last, count, _BYTES)
         with on_shard_of(self.queue), default().connection() as connection:
             before, *found = connection.script(LIST_PAGE, (keys().queue(self.queue),), arguments)
+            entries = [entry_of(raw, "queued", self.queue) for raw in found]
         self._before, self._page = (before, self._last), found
         self._read = before + len(found)
         self._last = found[-1] if found else self._last
-        return [entry_of(raw, "queued", self.queue) for raw in found]
+        return entries
 
     def removed(self, members: Collection[bytes]) -> None:
         """The next page begins so many entries nearer to the end."""

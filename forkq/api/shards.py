@@ -42,6 +42,12 @@ def shard_of(queue: str) -> str:
     return client.shard_of(queue) if isinstance(client, ShardedClient) else ""
 
 
+def searched() -> list[str]:
+    """Where to look for a job of which only the jid is known: the chosen shard, else all of them;
+    "" is the only Redis."""
+    return [chosen()] if chosen() else shards() or [""]
+
+
 @contextmanager
 def on_shard_of(queue: str) -> Iterator[None]:
     """Within the block, the API is about the shard of ``queue``, unless a block around it has

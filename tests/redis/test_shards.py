@@ -138,6 +138,35 @@ def test_all_else_is_about_the_default_shard_or_the_chosen_one(client: ShardedCl
         pass
 
 
+def test_a_jid_is_looked_for_on_all_shards(client: ShardedClient) -> None:
+    """An answer of one shard alone would say of a living job that it is gone."""
+    jids = [client.push(job("mail")), client.push(job("default", at=4_000_000_000))]
+    for jid in map(str, jids):
+        assert api.is_alive(jid)
+        assert api.find(jid) is not None
+    with api.on_shard("mail"):
+        assert [api.is_alive(str(jid)) for jid in jids] == [True, False]
+    assert api.find("nowhere") is None
+
+
+def test_an_entry_is_acted_on_where_it_was_read(client: ShardedClient, both: list[Redis]) -> None:
+    """Also outside of the block in which it was read."""
+    jids = [str(client.push(job("mail", at=4_000_000_000))) for _ in range(2)]
+    client.push(job("mail"))
+    with api.on_shard("mail"):
+        first, _ = api.ScheduledSet()
+    assert first.delete()
+    found = api.entry(jids[0]) or api.entry(jids[1])
+    assert found is not None
+    assert found.add_to_queue()
+    assert sizes(both, "queue:mail") == [0, 2]
+    [entry, _] = list(api.Queue("mail"))
+    with pytest.raises(ConfigError, match='"default" is on the shard default'):
+        entry.move("default")
+    assert entry.move("mail.eu")
+    assert sizes(both, "queue:mail.eu") == [0, 1]
+
+
 def test_in_a_child_of_another_shard_the_api_is_about_the_default_one_too(
     client: ShardedClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
