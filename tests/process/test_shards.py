@@ -15,9 +15,9 @@ from redis import Redis
 from forkq.config.shards import Shard
 from forkq.errors import ServerUnavailable
 from forkq.sharded_client import ShardedClient
-from tests.process.shared import APP, Journal, leased, payloads, waiting, workers
+from tests.process.shared import APP, Journal, leased, waiting, workers
 from tests.support.server import Server
-from tests.support.tree import ForkqTree, StartTree
+from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 NAMES = ("default", "mail", "bulk")
@@ -158,34 +158,3 @@ def test_jobs_that_a_change_has_left_on_another_shard_run(
     assert sorted(names) == [
         *("clock", "clock@mail", "default.0", "default@mail.0"),
     ]
-
-
-def test_commands_show_each_shard_or_ask_which(shards: Shards) -> None:
-    """A queue is found by its name; what is down is told, and hides no other shard."""
-    config = shards.config("default")
-    forkq = ForkqTree(app=None, config=config)
-    try:
-        shards.push("Nap", 1, queue="mail")
-        jid = shards.push("Nap", 1, queue="bulk", at=4_000_000_000)
-        shards.servers["default"].kill()
-        stats = forkq.run("stats", "--json")
-        assert stats.returncode == 6
-        assert "shard default: " in stats.stderr
-        assert [json.loads(part)["shard"] for part in _documents(stats.stdout)] == ["mail", "bulk"]
-        assert json.loads(forkq.run("queues", "show", "mail", "--json").stdout)["size"] == 1
-        found = forkq.run("find", jid, "--shard", "bulk")
-        assert "scheduled" in found.stdout
-        refused = forkq.run("scheduled", "clear", "-y")
-        assert (refused.returncode, refused.stdout) == (2, "")
-        assert "of which shard? Name it with --shard: default, mail, bulk" in refused.stderr
-        assert forkq.run("scheduled", "clear", "-y", "--shard", "bulk").returncode == 0
-        assert forkq.run("stats", "--shard", "x").returncode == 2
-        with shards.servers["bulk"].client() as redis:
-            assert payloads(redis, "schedule") == []
-    finally:
-        forkq.close()
-
-
-def _documents(text: str) -> list[str]:
-    """Indented JSON documents, one after the other."""
-    return [f"{part}\n}}" for part in text.split("\n}\n") if part]

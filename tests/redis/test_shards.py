@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from redis import Redis
 
 import forkq
 from forkq import api, default_client, middleware
+from forkq.cli.main import _run
 from forkq.config.load import load
 from forkq.errors import ConfigError, ServerUnavailable
 from forkq.sharded_client import ShardedClient
@@ -232,3 +234,89 @@ def test_an_unserved_queue_is_looked_for_on_its_shard(
     unserved_queues.finish(10.0)
     warned = [record.getMessage() for record in caplog.records]
     assert [text.split('"')[1] for text in warned] == ["mail.us"]
+
+
+class Shell:
+    """Runs commands in the folder of forkq.toml; ``out`` and ``err``: what one printed."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+        self.out = self.err = ""
+
+    def __call__(self, line: str) -> int:
+        default_client.default().close()
+        code = _run(line.split())
+        self.out, self.err = self._capfd.readouterr()
+        return code
+
+
+@pytest.fixture
+def shell(
+    client: ShardedClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Iterator[Shell]:
+    monkeypatch.chdir(tmp_path)
+    yield Shell(capfd)
+    default_client.default().close()
+
+
+def test_a_command_that_lists_shows_each_shard(
+    client: ShardedClient, servers: list[Server], shell: Shell
+) -> None:
+    """One that is down is told, and hides no other one."""
+    client.push(job("default"))
+    client.push(job("mail"))
+    client.push(job("mail.eu"))
+    assert shell("queues list") == 0
+    lines = [line.split()[:2] for line in shell.out.splitlines() if line]
+    assert [line for line in lines if line[0] != "QUEUE"] == [
+        *(["shard", "default"], ["default", "1"]),
+        *(["shard", "mail"], ["mail", "1"], ["mail.eu", "1"]),
+    ]
+    assert shell("queues list --json") == 0
+    found = [json.loads(line) for line in shell.out.splitlines()]
+    assert [(each["shard"], each["name"]) for each in found] == [
+        ("default", "default"), ("mail", "mail"), ("mail", "mail.eu"),
+    ]  # fmt: skip
+    servers[0].kill()
+    assert shell("stats --json") == 6
+    assert json.loads(shell.out)["shard"] == "mail"
+    assert shell.err.startswith("forkq: shard default: ")
+
+
+def test_a_command_about_a_queue_finds_its_shard(client: ShardedClient, shell: Shell) -> None:
+    """The queues of one command may be on several."""
+    jid = client.push(job("mail"))
+    assert shell("queues show mail --json") == 0
+    assert json.loads(shell.out)["size"] == 1
+    assert shell("pause mail default") == 0
+    assert (api.Queue("mail").paused, api.Queue("default").paused) == (True, True)
+    assert shell(f"find {jid}") == 0
+    assert "queued" in shell.out
+    assert shell("find nowhere") == 1
+    assert shell("push J 1 --queue mail --force") == 0
+    assert api.Queue("mail").size == 2
+
+
+def test_any_other_command_asks_for_the_shard(client: ShardedClient, shell: Shell) -> None:
+    client.push(job("mail", at=4_000_000_000))
+    assert shell("scheduled clear -y") == 2
+    assert "of which shard? Name it with --shard: default, mail" in shell.err
+    assert shell("scheduled clear -y --shard x") == 2
+    assert 'there is no shard "x"' in shell.err
+    assert shell("scheduled clear -y --shard default") == 1
+    assert shell("scheduled clear -y --shard mail") == 0
+    with api.on_shard("mail"):
+        assert api.ScheduledSet().size == 0
+
+
+def test_without_shards_no_shard_can_be_named(
+    shell: Shell, redis_server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "forkq.toml").write_text(f'[redis]\nurl = "{redis_server.url}"')
+    assert shell("stats --shard default") == 2
+    assert "there is none" in shell.err
+    assert shell("stats") == 0
+    assert "shard" not in shell.out
