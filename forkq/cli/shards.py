@@ -62,11 +62,13 @@ def for_shards(callback: Command) -> Command:
     @wraps(callback)
     def run(*args: Any, **given: Any) -> Any:
         shard = given.pop("shard", None)
+        if _is_group():
+            return callback(*args, **given)
         flags = {name: given.get(name) for name in _FINDING}
         config = load(None, flags, os.environ, Path.cwd())
         if shard is not None:
             config.of_shard(shard)  # raises ConfigError for one that there is not
-        elif not config.shards or _command() in _ALL or _is_group():
+        elif not config.shards or _command() in _ALL:
             return callback(*args, **given)
         runs = [(shard, given)] if shard is not None else list(_runs(config, given))
         if len(runs) == 1:
