@@ -193,9 +193,9 @@ class Client:
         else:
             self._write(jobs)
 
-    def _write(self, jobs: Sequence[_EncodedJob]) -> None:
+    def _write(self, jobs: Sequence[_EncodedJob], to: Transport | None = None) -> None:
         batches = (jobs[start : start + BATCH] for start in range(0, len(jobs), BATCH))
-        self._transport.push((self._writes(batch) for batch in batches), len(jobs))
+        (to or self._transport).push((self._writes(batch) for batch in batches), len(jobs))
         if self.pushed_to is not None:
             self.pushed_to({job.queue for job in jobs})
 

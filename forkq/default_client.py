@@ -10,7 +10,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,7 @@ def use(
     """Sets the process's client from a loaded configuration, and returns it."""
     global _default  # noqa: PLW0603 - a process has one default client
     settings = config.redis
-    client = Client(
+    client = _client_class(config)(
         address(config),
         prefix=settings.prefix if prefix is None else prefix,
         pool=settings.pool,
@@ -75,10 +76,21 @@ def use(
     return client
 
 
+def _client_class(config: Config) -> Callable[..., Client]:
+    """How the client of a configuration is made: of one with shards it knows them all."""
+    if not config.shards:
+        return Client
+    from .sharded_client import ShardedClient  # noqa: PLC0415 - see the module's docstring
+
+    return partial(ShardedClient, config.shards, config.shard)
+
+
 def serve(config: Config) -> None:
-    """In a child: job classes push to the server that it fetches from, unless the app calls
-    ``configure`` with another URL."""
+    """In a child: job classes push to the server that it fetches from, or to the shards of their
+    queues, unless the app calls ``configure`` with another URL."""
     global _server_config  # noqa: PLW0603 - the master gives it to this process once
+    if config.shards:  # for the app, forkq.api is about the default shard in each process
+        config = config.of_shard(config.shards[0].name)
     _server_config = config
     _warn_of_unserved_queues(use(config), config)
 
@@ -169,7 +181,19 @@ def _warn_of_unserved_queues(client: Client, config: Config) -> None:
     from .store.unserved_queues import UnservedQueues  # noqa: PLC0415 - see the module's docstring
 
     names = config.queue_names if _has_capsules(config) else ()
-    client.pushed_to = UnservedQueues(address(config), client.keys, names)
+    places = {shard.name: shard.url for shard in config.shards} or {"": address(config)}
+    checks = {name: UnservedQueues(url, client.keys, names) for name, url in places.items()}
+    client.pushed_to = checks[""] if not config.shards else partial(_check_queues, config, checks)
+
+
+def _check_queues(
+    config: Config, checks: Mapping[str, Callable[[Iterable[str]], None]], queues: Iterable[str]
+) -> None:
+    """Asks for each queue the shard that has it."""
+    from .config.shards import shard_of  # noqa: PLC0415 - see the module's docstring
+
+    for queue in queues:
+        checks[shard_of(config.shards, queue).name]([queue])
 
 
 def _has_capsules(config: Config) -> bool:

@@ -30,6 +30,7 @@ from .queue import Queue
 from .queue_report import Hold, QueueReport, queue_reports
 from .queues import QueueState, queues
 from .running import RunningJob, running, stuck
+from .shards import on_shard, shard_of, shards
 from .stats import Day, QueueFigures, Stats, damaged_keys, history, queue_names, stats
 from .undo import undo
 from .work_set import WorkSet
@@ -73,11 +74,14 @@ __all__ = [
     "history",
     "is_alive",
     "job_set",
+    "on_shard",
     "processes",
     "queue_names",
     "queue_reports",
     "queues",
     "running",
+    "shard_of",
+    "shards",
     "stats",
     "stuck",
     "undo",

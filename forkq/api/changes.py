@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, Final, NamedTuple
 
 from ..default_client import default
@@ -16,6 +17,7 @@ from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, new_jid, validate
 from ..wire.times import now
 from .query import keys
 from .readable_job import is_active_job, queue_of, text
+from .shards import on_shard_of, refuse_other_shard
 
 DONE: Final = 1
 GONE: Final = 0
@@ -80,7 +82,8 @@ def killed(raw: bytes, job: Payload, queue: str, malformed: str, moment: float) 
 
 
 def moved(job: Payload, location: Location, queue: str, moment: float) -> Change:
-    """To another queue: now, or when it is due."""
+    """To another queue: now, or when it is due. Raises ConfigError for one of another shard."""
+    refuse_other_shard(queue)
     job = {**job, "queue": queue}
     if "retry_queue" in job:
         job["retry_queue"] = queue
@@ -139,7 +142,8 @@ def apply(
     kind = "list" if location == "queued" else "set"
     place = f"{location} {queue}".strip()
     fixed = (kind, now() - days * _DAY, most, kept_for, place, lists, *near)
-    with default().connection() as connection:
+    shard = on_shard_of(queue) if location == "queued" else nullcontext()
+    with shard, default().connection() as connection:
         return list(connection.script(JOBS_MOVE, names, (*fixed, *arguments)))
 
 

@@ -22,6 +22,7 @@ from ..wire.payload import Payload
 from .cron_entries import Periodic, load, load_all, running_among, unknown
 from .cron_runs import Run, merged
 from .query import ask, keys, server_now
+from .shards import on_shard_of
 
 __all__ = [
     "Periodic",
@@ -97,8 +98,9 @@ def add(
         origin=ORIGIN,
     )
     default()._bounded(entry.job)
-    _change(name, entry)
-    return get(name)
+    with on_shard_of(entry.job["queue"]):
+        _change(name, entry)
+        return get(name)
 
 
 def remove(name: str) -> None:

@@ -6,10 +6,12 @@ import hashlib
 import math
 import struct
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import MalformedPayload
+from ..sharded_client import chosen, on
 from ..store.find_job import Location
 from ..wire.payload import Payload, dumps, loads
 from ..wire.times import now
@@ -27,7 +29,7 @@ class JobEntry:
     ``location`` is "queued", "scheduled", "retrying", "dead", or "running". ``queue`` is where it
     waits, or goes to when it is due or retried. ``score`` is its place in a set: when it is due, or
     when it died (epoch seconds); 0 in a queue. ``owner`` is the identity of the process that runs
-    it, or "".
+    it, or "". ``shard``: the one that it was read from, if that was chosen.
 
     Text is as the payload has it: escape it before you show it, or use
     ``forkq.wire.printable.printable``. ``args`` are masked where they are secret.
@@ -43,6 +45,7 @@ class JobEntry:
     owner: str = ""
     job: Payload = field(default_factory=dict, repr=False, compare=False)
     malformed: str = field(default="", repr=False, compare=False)
+    shard: str = field(default_factory=chosen, repr=False, compare=False)
 
     @property
     def key(self) -> str:
@@ -195,7 +198,8 @@ class JobEntry:
         retry set when it is due. Raises InvalidRule for a name that is not one queue's, and
         MalformedPayload if the payload is no job."""
         name = changes.checked_queue(queue)
-        return self._do(changes.moved(self.checked_job(), self.location, name, now()))
+        with self._on_shard():
+            return self._do(changes.moved(self.checked_job(), self.location, name, now()))
 
     def reschedule(self, at: float) -> bool:
         """Makes a scheduled or retrying job due at ``at``, epoch seconds."""
@@ -219,11 +223,16 @@ class JobEntry:
             raise MalformedPayload(f"this is no job that can run: {self.malformed}; delete it")
         return self.job
 
+    def _on_shard(self) -> AbstractContextManager[None]:
+        """Within the block, the API is about the shard that it was read from."""
+        return on(self.shard or chosen())
+
     def _do(self, change: Change) -> bool:
         """Makes the change to this member. Returns whether it was still there."""
         if self.location == "running":
             return False
-        [done] = changes.apply(self.location, self.queue, [(self.raw, change)])
+        with self._on_shard():
+            [done] = changes.apply(self.location, self.queue, [(self.raw, change)])
         if done == changes.REFUSED:
             raise changes.refusal(change)
         return done == changes.DONE

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from ..default_client import default
-from ..store.find_job import ALIVE, Found
+from ..sharded_client import on
+from ..store.find_job import ALIVE, ALL, Found, Location
 from ..store.find_job import find as find_job
 from .running import in_sidekiq
+from .shards import searched
 
 
 def find(jid: str) -> Found | None:
@@ -14,10 +18,7 @@ def find(jid: str) -> Found | None:
     Finds a job also while it moves from one place to another. A job that a process of Sidekiq runs
     is found from one of its heartbeats to another. Raises ServerUnavailable.
     """
-    client = default()
-    with client.connection() as connection:
-        found = find_job(connection, client.keys, jid)
-    return found or in_sidekiq(jid)
+    return _find(jid)
 
 
 def is_alive(jid: str) -> bool:
@@ -28,6 +29,25 @@ def is_alive(jid: str) -> bool:
     ServerUnavailable and does not answer False. A job that is nowhere costs a search through all
     queues, so ask only about jobs that you suspect.
     """
+    return _find(jid, ALIVE) is not None
+
+
+def _find(jid: str, locations: Sequence[Location] = ALL) -> Found | None:
+    """Looks on one shard after the other, or on the one that is chosen; then in the processes of
+    Sidekiq, which hold jobs that stand nowhere else."""
+    return _first(lambda: _in_redis(jid, locations)) or _first(lambda: in_sidekiq(jid))
+
+
+def _first(look: Callable[[], Found | None]) -> Found | None:
+    for shard in searched():
+        with on(shard):
+            found = look()
+        if found is not None:
+            return found
+    return None
+
+
+def _in_redis(jid: str, locations: Sequence[Location]) -> Found | None:
     client = default()
     with client.connection() as connection:
-        return find_job(connection, client.keys, jid, ALIVE) is not None
+        return find_job(connection, client.keys, jid, locations)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ..sharded_client import on
 from .entry import JobEntry, entry_of
 from .find import find
+from .shards import searched
 
 
 def entry(jid: str) -> JobEntry | None:
@@ -11,8 +13,10 @@ def entry(jid: str) -> JobEntry | None:
 
     The actions of a running job return False: only its process may end it. Searches as ``find``.
     """
-    found = find(jid)
-    if found is None:
-        return None
-    queue = found.queue if found.location in ("queued", "running") else ""
-    return entry_of(found.payload, found.location, queue, found.at, found.owner)
+    for shard in searched():
+        with on(shard):
+            found = find(jid)
+            if found is not None:
+                queue = found.queue if found.location in ("queued", "running") else ""
+                return entry_of(found.payload, found.location, queue, found.at, found.owner)
+    return None

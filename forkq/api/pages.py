@@ -15,6 +15,7 @@ from .changes import set_key
 from .entry import JobEntry, entry_of, score_in
 from .filters import Filter
 from .query import ask_leniently, keys
+from .shards import on_shard_of
 
 # What one script reads at most: small enough that it delays the server's other clients by no more
 # than some milliseconds.
@@ -157,17 +158,19 @@ class ListPages:
         if self._left is not None:
             count = min(count, self._left)
         arguments = (self._direction, self._read, self._last, count, _BYTES)
-        with default().connection() as connection:
+        with on_shard_of(self.queue), default().connection() as connection:
             before, *found = connection.script(LIST_PAGE, (keys().queue(self.queue),), arguments)
+            entries = [entry_of(raw, "queued", self.queue) for raw in found]
         self._bound(len(found), is_lost=before == 0)
         self._before, self._page = (before, self._last), found
         self._read = before + len(found)
         self._last = found[-1] if found else self._last
-        return [entry_of(raw, "queued", self.queue) for raw in found]
+        return entries
 
     def end_at_last(self) -> int:
         """By their number: jobs are pushed to the left end, so those that come are read last."""
-        [size] = ask_leniently(("LLEN", keys().queue(self.queue)))
+        with on_shard_of(self.queue):
+            [size] = ask_leniently(("LLEN", keys().queue(self.queue)))
         self._left = self._again = size or 0
         return size or 0
 

@@ -23,9 +23,11 @@ from .processes import Process, processes
 from .query import ask, ask_at_once, keys
 from .queue_report import QueueReport, queue_reports
 from .running import RunningJob, running
+from .shards import on_its_shard
 from .stats import latency
 
 
+@on_its_shard
 class Queue:
     """The queue of that name, whether it has jobs or not.
 

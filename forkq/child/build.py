@@ -22,6 +22,7 @@ from ..store.pool import RedisPool
 from ..wire.keys import Keys
 from ..wire.lease import UnitOfWork
 from .cron.claim import Claim
+from .cron.of_shard import of_shard
 from .cron.outcome import CronOutcomes
 from .cron.publish import Publisher
 from .debugger import NoTimeLimits
@@ -209,7 +210,7 @@ class Builder:
         claim = Claim(self._keys, service_name(config.tag, config.app), self._assignment, self._log)
         return Publisher(
             self._keys,
-            entries_by_origin(config),
+            of_shard(entries_by_origin(config), config, self._log),
             self._log,
             worked_on=config.queue_names,
             newest=claim.holds,

@@ -15,6 +15,7 @@ from ..config.capsule import Capsule
 from ..config.config import Config
 from ..config.effective import Effective, effective
 from ..config.limit_tables import warnings
+from ..config.shards import Shard
 from ..cron.entry import Entry
 from ..cron.zones import zone_of
 from ..limits.patterns import is_pattern, matches_any
@@ -121,6 +122,7 @@ def _summary(found: Config) -> str:
         ("environment", found.environment),
         ("app", ", ".join(found.app) or "none: name one with -r"),
         ("redis", redacted_url(found.redis.url)),
+        *(("shard", _shown_shard(shard)) for shard in found.shards[1:]),
         ("pidfile", found.pidfile),
         ("timeout", f"{found.timeout:g} s"),
         *(("capsule", _shown_capsule(capsule)) for capsule in found.capsules),
@@ -128,6 +130,10 @@ def _summary(found: Config) -> str:
         *(("cron", _shown_entry(entry)) for entry in found.cron),
     ]
     return facts(pairs)
+
+
+def _shown_shard(shard: Shard) -> str:
+    return f"{shard.name}: {redacted_url(shard.url)}: {' '.join(shard.queues)}"
 
 
 def _shown_capsule(capsule: Capsule) -> str:

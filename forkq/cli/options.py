@@ -11,6 +11,7 @@ import click
 
 from ..config.config import Config
 from ..config.load import load
+from .shards import for_shards, shard_named
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -21,6 +22,7 @@ _FINDING = (
     click.option("--pidfile", metavar="F", help="The file with the master's process id."),
 )
 _REDIS = click.option("--redis", metavar="URL", help="redis://..., unix://... or `embedded`.")
+_SHARD = click.option("--shard", metavar="NAME", help="One of [[redis.shards]], or `default`.")
 _RUNNING = (
     click.option(
         "-r", "--require", "require", multiple=True, metavar="APP",
@@ -54,8 +56,9 @@ def app_options(command: Command) -> Command:
 
 
 def finds_redis(command: Command) -> Command:
-    """Adds the flags by which a command finds Redis, and the embedded server."""
-    return _with((*_FINDING, _REDIS), command)
+    """Adds the flags by which a command finds Redis, and the embedded server; of several Redis it
+    is about those that shards.py chooses."""
+    return _with((*_FINDING, _REDIS, _SHARD), for_shards(command))
 
 
 def runs_tree(command: Command) -> Command:
@@ -72,7 +75,7 @@ def configuration(**flags: Any) -> Config:
     config = load(None, flags, os.environ, Path.cwd())
     if config.folder != Path.cwd():
         os.chdir(config.folder)
-    return config
+    return config.of_shard(shard_named() or config.shard)
 
 
 def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:

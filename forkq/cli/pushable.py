@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import api, registry
+from ..api.shards import on_shard_of
 from ..config.config import Config
 from ..config.schema import nearest
 from ..errors import ForkqError, InvalidJob, NotPermitted
@@ -50,7 +51,8 @@ def _unknown(name: str, config: Config) -> str:
 
 def _check_queue(queue: str, config: Config) -> None:
     try:
-        live = {name for process in api.processes() for name in process.queues}
+        with on_shard_of(queue):
+            live = {name for process in api.processes() for name in process.queues}
     except NotPermitted as error:
         echo(f"forkq: whether {queue!r} is served is not known: {error}", err=True)
         return

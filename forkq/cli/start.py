@@ -21,6 +21,7 @@ from ..master.handover import CanaryRecord, MasterRecord, fixed, take_record
 from ..master.loop import Master
 from ..master.pidfile import TITLE, Pidfile
 from ..master.rescue import TIMEOUT, Rescue
+from ..master.shard_rescues import ShardRescues
 from ..master.systemd import SystemdNotifier
 from ..runtime import log
 from ..store.connection import ConnectionLost, RedisConnection, RedisError
@@ -109,7 +110,8 @@ def _assemble(
         if record is not None:
             config = preload_if_possible(config, logger)
         else:
-            _check_server(config, logger)
+            for shard in config.shards or (None,):
+                _check_server(config.of_shard(shard.name) if shard else config, logger)
             sockets = preload(config)
             _log_findings(at_start_of_host(config, sockets), logger)
     except BaseException:
@@ -117,13 +119,22 @@ def _assemble(
             embedded.stop()
         raise
     dead_set = DeadSet(Keys(config.redis.prefix), config.dead_max, config.dead_days)
-    connection = RedisConnection(config.redis.url, timeout=TIMEOUT, connect_timeout=TIMEOUT)
-    rescue = Rescue(connection, Recovery(dead_set), logger)
+    rescue = _rescue(config, Recovery(dead_set), logger)
     notifier = SystemdNotifier(os.environ, logger)
     master = Master(config, pidfile, rescue, notifier, embedded, tree, logger)
     if record is not None:
         master.take_over(record)
     return master
+
+
+def _rescue(config: Config, recovery: Recovery, logger: FilteringBoundLogger) -> Rescue:
+    def of(url: str) -> Rescue:
+        connection = RedisConnection(url, timeout=TIMEOUT, connect_timeout=TIMEOUT)
+        return Rescue(connection, recovery, logger)
+
+    if not config.shards:
+        return of(config.redis.url)
+    return ShardRescues({shard.name: of(shard.url) for shard in config.shards})
 
 
 def _check_server(config: Config, logger: FilteringBoundLogger) -> None:

@@ -61,7 +61,7 @@ _RETRY_SWEEP: Final = 15.0
 def main(config: Config, assignment: Assignment) -> int:
     """Runs the clock from the fork to its exit code."""
     term_fd = install_signals(assignment)
-    setproctitle("forkq clock")
+    setproctitle(f"forkq {assignment.name}")
     log.bind(pid=os.getpid(), capsule=assignment.name)
     try:
         clock = Clock(config, assignment, term_fd)

@@ -40,7 +40,8 @@ class Capsule:
     ``queues`` are pairs of name and weight in the user's order. The weights are as ``weigh`` leaves
     them: either 0 for every queue, or 1 and more for every queue. A name may be a pattern.
     ``job_timeout`` and ``job_hard_timeout`` are the limits, in seconds, of jobs that set none; 0 is
-    no limit. ``rules`` are those of all queues, in this capsule or not.
+    no limit. ``rules`` are those of all queues, in this capsule or not. ``shard``: the one that its
+    children fetch from; "" if the configuration has no shards.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Capsule:
     job_hard_timeout: float = 0.0
     rules: Rulebook = field(default_factory=Rulebook, hash=False)
     recycling: Recycling = field(default_factory=Recycling)
+    shard: str = ""
 
     @property
     def queue_names(self) -> tuple[str, ...]:

@@ -9,13 +9,14 @@ variables and the flags are checked against. A new key is one more field here an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
 from ..cron.entry import Entry
+from ..errors import ConfigError
 from ..limits.rules import Rulebook
 from ..wire.payload import DEEPEST, LARGEST, MAX_NESTING, MAX_SIZE
 from ..wire.redis_url import checked_url
@@ -28,6 +29,8 @@ from .recycling import KEYS as RECYCLING
 from .recycling import Recycling
 from .schema import Each, Table, keys_of
 from .settings import DEFAULT, Origin
+from .shards import ROWS as SHARDS
+from .shards import Shard
 from .web_table import WebTable
 
 DEFAULT_ENVIRONMENT: Final = "development"
@@ -73,6 +76,7 @@ class Config:
     (every.entries_by_origin); ``rules`` those of all queues, which each capsule has too; ``source``
     is the file that was read, and relative paths start at ``folder``. ``origins`` has the origin of
     each value that is no default. ``reload`` and ``foreground`` are flags of ``forkq start``.
+    ``shards`` are all of them, the default first, or none. ``shard``: the one at ``redis.url``.
     """
 
     app: tuple[Text, ...] = ()
@@ -105,6 +109,8 @@ class Config:
     rules: Rulebook = field(default_factory=Rulebook, hash=False)
     source: Path | None = None
     folder: Path = field(default=Path(), compare=False)
+    shards: tuple[Shard, ...] = ()
+    shard: str = ""
     reload: bool = False
     foreground: bool = False
     origins: Mapping[str, Origin] = field(default_factory=dict, compare=False, repr=False)
@@ -113,6 +119,15 @@ class Config:
     def queue_names(self) -> list[str]:
         """The queues and patterns of all capsules."""
         return [name for capsule in self.capsules for name in capsule.queue_names]
+
+    @property
+    def own_capsules(self) -> list[Capsule]:
+        """The capsules as the file has them; ``capsules`` has each once for each of its shards."""
+        found: dict[str, Capsule] = {}
+        for capsule in self.capsules:
+            name = capsule.name.partition("@")[0]
+            found.setdefault(name, replace(capsule, name=name))
+        return list(found.values())
 
     @property
     def beat_every(self) -> float:
@@ -128,6 +143,16 @@ class Config:
     def status_file(self) -> Path:
         """Where the master writes its state, for ``forkq status``."""
         return beside(self.pidfile, ".status.json")
+
+    def of_shard(self, name: str) -> Config:
+        """The same with the address of that shard; "" is itself. Raises ConfigError."""
+        if name == self.shard:
+            return self
+        found = next((shard for shard in self.shards if shard.name == name), None)
+        if found is None:
+            names = ", ".join(shard.name for shard in self.shards) or "none"
+            raise ConfigError(f'there is no shard "{name}" in [[redis.shards]]; there is {names}')
+        return replace(self, shard=name, redis=replace(self.redis, url=found.url))
 
     def origin(self, key: str) -> Origin:
         """Where the value of ``key`` was given, such as "redis.url"."""
@@ -146,7 +171,7 @@ def _queues(items: tuple[str | tuple[str, int], ...]) -> tuple[tuple[str, int], 
 # What a file may say: every key with the type of its value.
 _NOT_OF_FORKQ: Final = (
     "recycling", "redis", "log", "web", "capsules", "cron", "rules", "source", "folder", "reload",
-    "foreground", "origins"
+    "foreground", "origins", "shards", "shard"
 )  # fmt: skip
 _FORKQ: Final[Table] = {**keys_of(Config, without=_NOT_OF_FORKQ), **RECYCLING}
 PLAIN_TABLES: Final[Mapping[str, Table]] = {
@@ -165,6 +190,7 @@ CAPSULE: Final[Table] = {
 }
 TABLES: Final[Table] = {
     **PLAIN_TABLES,
+    "redis": {**PLAIN_TABLES["redis"], "shards": SHARDS},
     "capsules": Each(CAPSULE, check_name),
     "cron": ROWS,
     **RULES,

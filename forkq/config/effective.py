@@ -42,7 +42,10 @@ def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
         own = [key for key in keys if key not in RECYCLING]
         yield from (((name, key), _shown(key, getattr(owners[name], key))) for key in own)
     yield from ((("forkq", key), config.recycling.shown(key)) for key in RECYCLING)
-    for capsule in config.capsules:
+    for number, shard in enumerate(config.shards[1:]):
+        for key in ("name", "url", "queues"):
+            yield ("redis", "shards", number, key), getattr(shard, key)
+    for capsule in config.own_capsules:
         yield ("capsules", capsule.name, "queues"), capsule.listed_queues
         yield ("capsules", capsule.name, "concurrency"), capsule.concurrency
         yield from ((("capsules", capsule.name, key), getattr(capsule, key)) for key in INHERITED)

@@ -142,6 +142,16 @@ KEYS: Final[Mapping[str, Key]] = {
     "redis.pool": Key("The most connections that the client of one process opens."),
     "redis.connect_timeout": Key("Seconds to wait for a connection."),
     "redis.timeout": Key("Seconds to wait for a reply."),
+    "redis.shards[N].name": Key(
+        "What commands, process titles and logs call a further server ([sharding](sharding.md)).",
+        default="required",
+    ),
+    "redis.shards[N].url": Key("Its address, of the same forms as `url`.", default="required"),
+    "redis.shards[N].queues": Key(
+        "The queues and patterns whose jobs are pushed there; the first shard that has a queue "
+        "counts, and `url` has all others.",
+        default="required",
+    ),
     "log.level": Key("The lowest level that is logged.", ("FORKQ_LOG_LEVEL",), "--log-level"),
     "log.format": Key(
         "The format of log lines; `auto` is `console` at a terminal, otherwise `logfmt`.",

@@ -35,6 +35,8 @@ from .recycling import KEYS as RECYCLING
 from .recycling import Recycling
 from .schema import nearest
 from .settings import Problems, Setting, Settings, mapped, origins, overlaid, table_of
+from .shards import DEFAULT_SHARD, check_blocking_on, shards_of, spread
+from .shards import ROWS as SHARDS
 from .web_table import WebTable
 
 
@@ -183,9 +185,10 @@ def _expanded(settings: Settings, environ: Mapping[str, str], problems: Problems
             return setting
 
     changed: Settings = mapped(settings, expand)
-    rows = changed.get("cron")
-    if not problems and isinstance(rows, list):
-        problems += names_given_twice(ROWS, rows)
+    lists = (ROWS, changed.get("cron")), (SHARDS, table_of(changed, "redis").get("shards"))
+    for kind, rows in lists:
+        if not problems and isinstance(rows, list):
+            problems += names_given_twice(kind, rows)
     return changed
 
 
@@ -207,13 +210,19 @@ def _build(
     given = dict(origins(settings))
     check_time_limits(capsules, given)
     check_blocking(rules, capsules, given)
+    rows = values["redis"].pop("shards", ())
+    redis = RedisSettings(**values["redis"])
+    shards = shards_of(redis.url, rows, given)
+    check_blocking_on(shards, rules, given)
     config = Config(
         **forkq,
         recycling=Recycling(**recycling),
-        redis=RedisSettings(**values["redis"]),
+        redis=redis,
         log=LogSettings(**values["log"]),
         web=WebTable(**values["web"]),
-        capsules=capsules,
+        capsules=spread(capsules, shards),
+        shards=shards,
+        shard=DEFAULT_SHARD if shards else "",
         cron=tuple(map(entry_of, values.get("cron", ()))),
         rules=rules,
         source=source,

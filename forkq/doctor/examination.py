@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -47,7 +48,11 @@ def all_findings(config: Config, unit: Path | None, grace: float | None) -> Iter
     yield from _of_host(config, report, unit, grace)
     yield examine("app", partial(app, config, report))
     yield examine("preload", partial(preload, config, report))
-    yield from _of_redis(config, report)
+    for shard in config.shards:
+        found = _of_redis(config.of_shard(shard.name), report)
+        yield from (replace(one, check=f"{one.check}@{shard.name}") for one in found)
+    if not config.shards:
+        yield from _of_redis(config, report)
 
 
 def at_start_of_server(connection: RedisConnection, config: Config) -> list[Finding]:

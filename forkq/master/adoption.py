@@ -33,7 +33,7 @@ def revived(described: Described, slots: Mapping[str, Slot]) -> ChildHandle:
     the new configuration has that one. Else it has a slot of its own, which is not filled again."""
     slot = slots.get(described["name"]) if described["in_slot"] else None
     if slot is None:
-        slot = Slot(described["name"], _capsule(described))
+        slot = Slot(described["name"], _capsule(described), clock_of=described.get("shard", ""))
     report = Reader[Fact](described["report"], facts)
     values = {name: value for name, value in described.items() if name in _names()}
     child = ChildHandle(slot=slot, pidfd=pidfd_of(described["pid"]), report=report, **values)
@@ -53,6 +53,7 @@ def _described(child: ChildHandle) -> Described:
         "name": child.name,
         "in_slot": child.slot.child is child,
         "queues": child.queues,
+        "shard": child.slot.shard,
         "concurrency": None if capsule is None else capsule.concurrency,
         "recycling": {} if capsule is None else msgspec.to_builtins(capsule.recycling),
     }
@@ -68,4 +69,5 @@ def _capsule(described: Described) -> Capsule | None:
     queues = tuple((name, 0) for name in described["queues"])
     # An older version of forkq has written no limits.
     limits = Recycling(**described.get("recycling", {}))
-    return Capsule(described["name"], queues, described["concurrency"], recycling=limits)
+    name, shard = described["name"], described.get("shard", "")
+    return Capsule(name, queues, described["concurrency"], recycling=limits, shard=shard)

@@ -148,7 +148,8 @@ class Children:
             failed = child.failed_leases() if crash is None else {}
             counts, report = (child.processed, child.failed), child.rescue_ended
             begun = child.last_begun
-            dead = DeadChild(child.identity, child.queues, crash, *counts, failed, begun, report)
+            what = (child.identity, child.queues, crash, *counts, failed, begun, report)
+            dead = DeadChild(*what, child.slot.shard)
             self._rescue.add(dead)
 
     def end_pauses(self) -> None:

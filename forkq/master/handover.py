@@ -82,6 +82,8 @@ def fixed(config: Config) -> Fixed:
         "[redis] url": config.redis.url,
         "[redis] prefix": config.redis.prefix,
     }
+    for shard in config.shards[1:]:
+        values[f"[[redis.shards]] {shard.name}"] = shard.url
     return {key: sha256(value.encode()).hexdigest() for key, value in values.items()}
 
 

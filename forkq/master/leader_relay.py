@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ..config.shards import DEFAULT_SHARD
 from ..runtime.pipe import Lead
 from .child_handle import ChildHandle
 from .slot import Slot
@@ -27,8 +28,10 @@ class LeaderRelay:
         self._leader = leader
 
     def advance(self, slots: Iterable[Slot], by_pid: Mapping[int, ChildHandle]) -> None:
-        """Tells one child until when the clock holds the lease, if that has changed."""
-        held_until = max((child.lease_held_until for child in by_pid.values()), default=0.0)
+        """Tells one child until when the clock holds the lease, if that has changed. Of shards it
+        is the default one's: each has a lease, and one process is the leader of all."""
+        clocks = (child for child in by_pid.values() if child.slot.shard in ("", DEFAULT_SHARD))
+        held_until = max((child.lease_held_until for child in clocks), default=0.0)
         if not self._has_leader(by_pid):
             self._leader, self._sent_until = _first_running(slots), 0.0
         if self._leader is not None and held_until != self._sent_until:

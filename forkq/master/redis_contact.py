@@ -2,12 +2,14 @@
 
 The master has no connection of its own while nothing has died. Each child and the clock report when
 Redis last answered them (``Beat.redis_at``). A child is cut off if others have been answered all
-the time since then: such a child has perhaps no descriptor left, or a thread that hangs.
+the time since then, by the same Redis: such a child has perhaps no descriptor left, or a thread
+that hangs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from .child_handle import ChildHandle
@@ -21,6 +23,19 @@ _BETWEEN_ANSWERS: Final = 20.0
 _OUTAGE: Final = 30.0
 
 
+@dataclass(slots=True)
+class _Answers:
+    """Of one Redis, monotonic: it has answered some process from ``up_since`` until ``last``."""
+
+    last: float = 0.0
+    up_since: float = 0.0
+
+    def note(self, answer: float) -> None:
+        if answer - self.last > _OUTAGE:
+            self.up_since = answer
+        self.last = max(answer, self.last)
+
+
 class RedisContact:
     """Sets ``ChildHandle.cut_off_for``, and logs each child once that is cut off for ``limit``
     seconds, and once that is back."""
@@ -31,22 +46,21 @@ class RedisContact:
         self._by_pid = by_pid
         self._limit = limit
         self._log = log
-        self._last_answer = 0.0
-        self._up_since = 0.0  # others were answered from then until ``_last_answer``
+        self._of_shard: dict[str, _Answers] = {}
 
     def check(self) -> None:
         """Checks every child. Called by the loop, after it has read the facts."""
-        answer = max((child.redis_at for child in self._by_pid.values()), default=0.0)
-        if answer - self._last_answer > _OUTAGE:
-            self._up_since = answer
-        self._last_answer = max(answer, self._last_answer)
-        for child in self._by_pid.values():
-            if child.was_ready and not child.frozen and child.silent_since is None:
-                self._check(child)
+        for shard in {child.slot.shard for child in self._by_pid.values()}:
+            children = [child for child in self._by_pid.values() if child.slot.shard == shard]
+            answers = self._of_shard.setdefault(shard, _Answers())
+            answers.note(max(child.redis_at for child in children))
+            for child in children:
+                if child.was_ready and not child.frozen and child.silent_since is None:
+                    self._check(child, answers)
 
-    def _check(self, child: ChildHandle) -> None:
-        last = max(child.redis_at, child.ready_at, self._up_since)
-        seconds = self._last_answer - last - _BETWEEN_ANSWERS
+    def _check(self, child: ChildHandle, answers: _Answers) -> None:
+        last = max(child.redis_at, child.ready_at, answers.up_since)
+        seconds = answers.last - last - _BETWEEN_ANSWERS
         if child.cut_off_for:
             if seconds <= 0:
                 self._log.warning("child reaches redis again", child=child.name, pid=child.pid)

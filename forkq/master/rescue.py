@@ -55,7 +55,7 @@ class DeadChild:
     record. ``processed`` and ``failed`` are the last counts that it reported to the master.
     ``errors``: why the jobs of some leases, by sequence number, have failed. ``last_begun``: the
     highest sequence number of a lease whose job had begun; None if that is unknown. ``report`` is
-    called when its jobs have gone back."""
+    called when its jobs have gone back. ``shard``: where they are, if there are shards."""
 
     identity: str
     queues: tuple[str, ...]
@@ -65,6 +65,7 @@ class DeadChild:
     errors: Mapping[int, BaseException] = field(default_factory=dict)
     last_begun: int | None = None
     report: Callable[[Recovered], None] = field(default=lambda recovered: None, compare=False)
+    shard: str = ""
 
 
 @dataclass(slots=True, eq=False)

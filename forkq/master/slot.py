@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..config.capsule import Capsule
 from ..config.config import Config
+from ..config.shards import DEFAULT_SHARD
 from ..store.outage import growing_pause
 from ..wire.printable import printable
 
@@ -30,7 +31,8 @@ _LONGEST_AFTER_CRASH: Final = 1.0
 class Slot:
     """One child that must run. The master fills the slot again when its child has died.
 
-    ``capsule`` is None for the clock. ``solo``: the child runs one suspect at a time. ``due``
+    ``capsule`` is None for the clock of the shard ``clock_of`` ("": of the only Redis).
+    ``solo``: the child runs one suspect at a time. ``due``
     (monotonic) is when the empty slot may be filled. ``reason``: why the last child did not boot.
     ``fork_error``: why the system refused the last fork; "" if it did not. ``ended``: how children
     of this slot have ended (``Death.counted_as``); the next child adds it to the totals in Redis.
@@ -39,6 +41,7 @@ class Slot:
     name: str
     capsule: Capsule | None
     solo: bool = False
+    clock_of: str = ""
     child: ChildHandle | None = None
     boot_failures: int = 0
     fork_error: str = ""
@@ -52,6 +55,11 @@ class Slot:
     def queues(self) -> tuple[str, ...]:
         """The queues that the configuration gives to this slot."""
         return self.capsule.queue_names if self.capsule else ()
+
+    @property
+    def shard(self) -> str:
+        """Where its child finds its jobs; "" if the configuration has no shards."""
+        return self.capsule.shard if self.capsule else self.clock_of
 
     @property
     def ready(self) -> bool:
@@ -108,11 +116,14 @@ class Slot:
 
 
 def slots_of(config: Config) -> Iterator[Slot]:
-    """Those of each capsule's children, and the clock's."""
+    """Those of each capsule's children, and the clock's, or the clock's of each of their shards. On
+    another shard this tree does not say which periodic jobs there are, so it must not push them."""
     for capsule in config.capsules:
         for number in range(capsule.workers):
             yield Slot(f"{capsule.name}.{number}", capsule)
-    yield Slot(CLOCK, None)
+    for shard in dict.fromkeys(capsule.shard for capsule in config.capsules):
+        name = CLOCK if shard in ("", DEFAULT_SHARD) else f"{CLOCK}@{shard}"
+        yield Slot(name, None, clock_of=shard)
 
 
 def last_line(reason: str) -> str:

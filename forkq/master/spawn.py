@@ -78,6 +78,7 @@ class Spawner:
             pipes.crash_file,
             pipes.deadlines,
             slot.take_ended(),
+            slot.shard,
         )
 
     def _fork(self, assignment: Assignment, new_ends: tuple[int, int], fresh: Fixed | None) -> int:
@@ -115,7 +116,7 @@ class Spawner:
                 code = _become_fresh(assignment, fresh)
             else:
                 run = clock.main if assignment.capsule is None else child.main
-                code = run(self._config, assignment)
+                code = run(self._config.of_shard(assignment.shard), assignment)
         except BaseException:  # noqa: BLE001 - no child may run the master's code
             traceback.print_exc()
         finally:
@@ -151,7 +152,7 @@ def run_canary(record: CanaryRecord, config: Config) -> NoReturn:
         for name in capsule.queue_names:
             send(record.report, Serves(name))
         code = child.main(
-            config,
+            config.of_shard(capsule.shard),
             Assignment(
                 record.name,
                 capsule,

@@ -60,7 +60,7 @@ class Assignment:
     ``capsule`` is None for the clock. ``quiet``: the tree is quiet, so the child fetches nothing.
     ``number`` counts the master's forks. ``crash_file``, ``deadlines``: descriptors that it
     shares with the master, see crash_file.py and deadlines.py. ``ended``: how children before it
-    have ended, for the totals in Redis.
+    have ended, for the totals in Redis. ``shard``: where its jobs are, if there are shards.
     """
 
     name: str
@@ -74,6 +74,7 @@ class Assignment:
     crash_file: int | None = None
     deadlines: int | None = None
     ended: Mapping[str, int] = field(default_factory=dict)
+    shard: str = ""
 
     @property
     def solo(self) -> bool:

@@ -52,7 +52,8 @@ def _check_role(info: Mapping[str, str], connection: RedisConnection) -> None:
     if info.get("redis_mode") == "cluster" or info.get("cluster_enabled") == "1":
         raise ServerUnavailable(
             f"Redis at {shown} is part of a Redis Cluster; forkq reads several queues in one "
-            "script, which a cluster refuses: give the address of a single server"
+            "script, which a cluster refuses: give the address of a single server, or of several "
+            "as [[redis.shards]]"
         )
     if info.get("role") == "slave":
         if connection.by_sentinel:

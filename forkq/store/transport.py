@@ -25,6 +25,7 @@ _LATE: Final = (
     "forkq.store.delivery",
     "forkq.store.unserved_queues",
     "forkq.config.load",
+    "forkq.sharded_client",
     "forkq.config.private_files",
     "forkq.cron.entry",
     "forkq.api",
@@ -91,6 +92,12 @@ class Transport:
         """A pooled connection. What goes wrong with it is raised as ServerUnavailable."""
         with self._channel().connection() as connection:
             yield connection
+
+    def at(self, url: str) -> Transport:
+        """Another server, reached in the same way."""
+        return Transport(
+            url, size=self._size, timeout=self._timeout, connect_timeout=self._connect_timeout
+        )
 
     def close(self) -> None:
         """Closes the idle connections."""

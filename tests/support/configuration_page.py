@@ -74,7 +74,7 @@ def _keys(path: tuple[str, ...], expected: object) -> Iterator[tuple[tuple[str, 
     if isinstance(expected, Each):
         yield from _keys((*path, "NAME"), expected.item)
     elif isinstance(expected, Rows):
-        yield from _keys((f"{path[0]}[N]",), expected.item)
+        yield from _keys((*path[:-1], f"{path[-1]}[N]"), expected.item)
     elif isinstance(expected, Either):
         yield path, expected.short
         yield from _keys(path, expected.long)
@@ -87,7 +87,8 @@ def _keys(path: tuple[str, ...], expected: object) -> Iterator[tuple[tuple[str, 
 
 def _row(table: str, path: tuple[str, ...], hint: object) -> str:
     key = KEYS[".".join(path)]
-    name = path[-1] if table in _OWNERS else ".".join(path[1:])
+    short = table in _OWNERS and path[1] != "shards[N]"
+    name = path[-1] if short else ".".join(path[1:])
     cells = (
         f"`{name}`",
         expectation(hint),

@@ -13,6 +13,8 @@ from forkq.config.capsule import Capsule
 from forkq.config.config import TABLES, Config, LogSettings, RedisSettings
 from forkq.config.cron_tables import ROWS
 from forkq.config.recycling import Recycling
+from forkq.config.shards import ROWS as SHARDS
+from forkq.config.shards import Shard
 from forkq.config.web_table import WebTable
 from forkq.cron.entry import Entry
 from tests.support.config_files import Failer, Loader
@@ -77,6 +79,10 @@ class TestEveryKey:
         pool = 20
         connect_timeout = 0.5
         timeout = 1
+        [[redis.shards]]
+        name = "exports"
+        url = "redis://db2"
+        queues = "exports"
         [log]
         level = "error"
         format = "json"
@@ -163,10 +169,19 @@ class TestEveryKey:
             ),
             capsules=(
                 Capsule(
-                    "default", (("critical", 5), ("low", 1)), 10, 2, 0.0, 60.5, recycling=limits
+                    "default", (("critical", 5), ("low", 1)), 10, 2, 0.0, 60.5, recycling=limits,
+                    shard="default",
                 ),
-                Capsule("serial", (("exports", 0),), 5, 3, 30.0, 90.0, recycling=own_limits),
+                Capsule(
+                    "serial@exports", (("exports", 0),), 5, 3, 30.0, 90.0, recycling=own_limits,
+                    shard="exports",
+                ),
             ),
+            shards=(
+                Shard("default", "rediss://u:p@db:6380/4"),
+                Shard("exports", "redis://db2", ("exports",)),
+            ),
+            shard="default",
             source=tmp_path / "forkq.toml",
         )  # fmt: skip
 
@@ -267,7 +282,7 @@ class TestEveryKey:
         names = {
             name for table in ("forkq", "redis", "log", "web") for name in _keys(TABLES[table])
         }
-        names |= set(_keys(ROWS.item))
+        names = (names - {"shards"}) | set(_keys(ROWS.item)) | set(_keys(SHARDS.item))
         assert all(re.search(rf"^\s*{name} = ", self.TEXT, re.MULTILINE) for name in names)
 
 
@@ -278,7 +293,7 @@ class TestUnknownKeys:
         (line,) = problems("[redis]\npol = 5")
         assert line == (
             "FILE: redis.pol: unknown key, the nearest valid one is redis.pool "
-            "(valid here: url, prefix, pool, connect_timeout, timeout)"
+            "(valid here: url, prefix, pool, connect_timeout, timeout, shards)"
         )
 
     @pytest.mark.parametrize(

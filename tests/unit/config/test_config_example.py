@@ -11,6 +11,7 @@ import pytest
 
 from forkq.config.config import TABLES
 from forkq.config.cron_tables import ROWS
+from forkq.config.shards import ROWS as SHARDS
 from forkq.cron.entry import Entry
 from tests.support.config_files import Loader
 from tests.support.documents import ROOT
@@ -48,8 +49,9 @@ class TestExample:
         assert (config.capsules[0].workers, config.capsules[0].concurrency) == (3, 10)
 
     def test_what_is_commented_out_is_valid_too(self, loaded: Loader) -> None:
-        text = re.sub(r"^# (pidfile|state_dir) = ", r"\1 = ", self.TEXT, flags=re.MULTILINE)
-        config = loaded(text)
+        keys = r"^# (pidfile = |state_dir = |\[\[redis|name = |url = |queues = )"
+        config = loaded(re.sub(keys, r"\1", self.TEXT, flags=re.MULTILINE))
+        assert [shard.name for shard in config.shards] == ["default", "mail"]
         assert config.pidfile == Path("/run/forkq/forkq.pid")
         assert config.state_dir == Path("/var/lib/forkq")
 
@@ -60,11 +62,14 @@ class TestExample:
                 (name, key)
                 for name in ("forkq", "redis", "log", "web")
                 for key in _keys(TABLES[name])
+                if key != "shards"
             ),
             *(("capsules.default", key) for key in ("queues", "concurrency", "workers")),
             *(("[cron]", key) for key in _keys(ROWS.item)),
+            *(("[redis.shards]", key) for key in _keys(SHARDS.item)),
         ],
     )
     def test_has_every_key_with_a_comment_above(self, table: str, key: str) -> None:
-        section = self.TEXT.split(f"\n[{table}]\n")[1].split("\n[")[0]
+        text = self.TEXT.replace("# [[redis.shards]]", "[[redis.shards]]")
+        section = text.split(f"\n[{table}]\n")[1].split("\n[")[0]
         assert re.search(rf"^# .+\n(# )?{key} = ", section, re.MULTILINE)

@@ -36,3 +36,16 @@ def test_a_child_outside_of_the_slots_keeps_its_limits(handle: ChildHandle) -> N
     assert child.slot.capsule is not None
     assert child.slot.capsule.recycling == Recycling(hard_max_memory=200 << 20)
     assert child.part_of_limits == handle.part_of_limits
+
+
+@pytest.mark.parametrize("is_clock", [False, True])
+def test_a_child_outside_of_the_slots_keeps_its_shard(handle: ChildHandle, is_clock: bool) -> None:
+    """Otherwise its jobs would be looked for in another Redis when it dies."""
+    handle.slot = Slot("default@mail.solo0", Capsule("default@mail", shard="mail"))
+    if is_clock:
+        handle.slot = Slot("clock@mail", None, clock_of="mail")
+    [record] = msgspec.json.decode(msgspec.json.encode(described([handle])))
+    child = revived(record, {})
+    with suppress(TypeError):
+        os.close(child.pidfd)  # type: ignore[arg-type]
+    assert child.slot.shard == "mail"

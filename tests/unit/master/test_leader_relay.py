@@ -11,6 +11,7 @@ import pytest
 
 from forkq import process_state
 from forkq.config.capsule import Capsule
+from forkq.config.shards import DEFAULT_SHARD
 from forkq.master.child_handle import ChildHandle
 from forkq.master.leader_relay import LeaderRelay
 from forkq.master.slot import CLOCK, Slot
@@ -198,3 +199,13 @@ def test_a_child_that_goes_quiet_leads_no_more_even_with_a_new_lease() -> None:
     assert not process_state.is_leader()
     assert not process_state.set_leader_until(soon + 5)
     assert not process_state.is_leader()
+
+
+def test_the_lease_of_the_default_shard_counts_and_no_other(tree: Tree, soon: float) -> None:
+    """Each shard has a clock that holds a lease there; one process is the leader of all."""
+    of_mail = tree.spawn(Slot(f"{CLOCK}@mail", None, clock_of="mail"))
+    of_mail.lease_held_until = soon + 5
+    assert tree.advance() == {}
+    of_default = tree.spawn(Slot(CLOCK, None, clock_of=DEFAULT_SHARD))
+    of_default.lease_held_until = soon
+    assert tree.advance() == {"default.0": [soon]}

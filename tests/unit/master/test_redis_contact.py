@@ -82,6 +82,16 @@ def test_an_outage_for_all_cuts_off_none(contact: Contact) -> None:
     assert contact.events == [CUT_OFF]
 
 
+def test_a_shard_that_is_down_cuts_off_none_of_its_children(contact: Contact) -> None:
+    """Others are answered, but by another Redis."""
+    contact.clock.slot.clock_of = "mail"
+    contact.answer(0, contact.child, contact.clock)
+    for seconds in range(10, 100, 10):
+        contact.answer(seconds, contact.clock)
+    assert not contact.child.cut_off_for
+    assert contact.events == []
+
+
 def test_a_child_that_has_just_booted_has_its_time(contact: Contact) -> None:
     contact.child.ready_at += 1000
     for seconds in range(0, 1040, 10):

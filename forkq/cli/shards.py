@@ -1,0 +1,158 @@
+"""Which shard of ``[[redis.shards]]`` a command is about.
+
+A command that names a queue is about the shard of that queue. One that lists shows each shard under
+its name. Any other one asks for ``--shard``. Without shards, each runs as it is.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import redirect_stdout
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+import click
+
+from ..config.config import Config
+from ..config.load import load
+from ..config.shards import shard_of
+from ..errors import ServerUnavailable
+from ..limits.patterns import is_pattern
+from ..sharded_client import on
+from .output import as_json, as_json_line, echo
+
+Callback: TypeAlias = Callable[..., Any]
+Command = TypeVar("Command", bound=Callback)
+
+# Where a command's context has the name of the shard that it is about.
+_KEY: Final = "forkq.shard"
+_FINDING: Final = ("config", "environment", "tag", "pidfile", "redis")
+# A push goes to the shard of its queue by itself, and a shell is about all of them.
+_ALL: Final = frozenset({"push", "shell"})
+# They list, or do to each shard what they do to one.
+_EACH: Final = frozenset(
+    {
+        *("stats", "find", "running", "stuck", "mark-deploy", "queues list", "processes list"),
+        *(
+            "jobs list",
+            "retries list",
+            "dead list",
+            "scheduled list",
+            "limits show",
+            "cron list",
+            "cron next",
+        ),
+    }
+)
+
+
+def shard_named() -> str:
+    """The shard that the command runs for now; "" if it runs for none."""
+    context = click.get_current_context(silent=True)
+    return "" if context is None else str(context.meta.get(_KEY, ""))
+
+
+def for_shards(callback: Command) -> Command:
+    """Runs the callback of a command for the shards that it is about."""
+
+    @wraps(callback)
+    def run(*args: Any, **given: Any) -> Any:
+        shard = given.pop("shard", None)
+        if _is_group():
+            return callback(*args, **given)
+        flags = {name: given.get(name) for name in _FINDING}
+        config = load(None, flags, os.environ, Path.cwd())
+        if shard is not None:
+            config.of_shard(shard)  # raises ConfigError for one that there is not
+        elif not config.shards or _command() in _ALL:
+            return callback(*args, **given)
+        runs = [(shard, given)] if shard is not None else list(_runs(config, given))
+        if len(runs) == 1:
+            return _run_on(runs[0][0], callback, args, runs[0][1])
+        return _run_on_each(runs, callback, args)
+
+    return cast("Command", run)
+
+
+def _is_group() -> bool:
+    """Whether a command below this one has been called (``forkq web hash-password``)."""
+    return click.get_current_context().invoked_subcommand is not None
+
+
+def _command() -> str:
+    """As a user writes it, such as "queues list"."""
+    return click.get_current_context().command_path.partition(" ")[2]
+
+
+def _runs(config: Config, given: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each shard that the command is about, with the arguments that are for it."""
+    names = [shard.name for shard in config.shards]
+    several = given.get("queues")
+    one = given.get("queue")
+    if several:
+        by_shard = {shard: [q for q in several if _shard(config, q) == shard] for shard in names}
+        found = ((shard, mine) for shard, mine in by_shard.items() if mine)
+        yield from ((shard, {**given, "queues": tuple(mine)}) for shard, mine in found)
+    elif isinstance(one, str) and not is_pattern(one):
+        yield _shard(config, one), given
+    elif _command() in _EACH and not given.get("name"):
+        yield from ((name, given) for name in names)
+    else:
+        raise click.UsageError(f"of which shard? Name it with --shard: {', '.join(names)}")
+
+
+def _shard(config: Config, queue: str) -> str:
+    return shard_of(config.shards, queue).name
+
+
+def _run_on(shard: str, callback: Callback, args: Iterable[Any], given: dict[str, Any]) -> Any:
+    click.get_current_context().meta[_KEY] = shard
+    with on(shard):
+        return callback(*args, **given)
+
+
+def _run_on_each(
+    runs: Sequence[tuple[str, dict[str, Any]]], callback: Callback, args: tuple[Any, ...]
+) -> int:
+    """Runs it for one shard after the other. A shard that is down hides no other one."""
+    codes, failed = [], 0
+    for number, (shard, given) in enumerate(runs):
+        try:
+            if given.get("wants_json"):
+                codes.append(_print_json(shard, callback, args, given))
+            else:
+                click.echo(f"{'' if number == 0 else chr(10)}shard {shard}")
+                codes.append(_run_on(shard, callback, args, given) or 0)
+        except ServerUnavailable as error:
+            echo(f"forkq: shard {shard}: {error}", err=True)
+            failed = error.exit_code
+    best = max if _command() == "stuck" else min
+    return failed or best(codes, default=0)
+
+
+def _print_json(shard: str, callback: Callback, args: Iterable[Any], given: dict[str, Any]) -> int:
+    """Prints the documents of one shard, each object with the shard's name."""
+    with redirect_stdout(io.StringIO()) as printed:
+        code = _run_on(shard, callback, args, given) or 0
+    for document, is_line in _documents(printed.getvalue()):
+        click.echo((as_json_line if is_line else as_json)(_named(document, shard)))
+    return int(code)
+
+
+def _documents(text: str) -> Iterator[tuple[Any, bool]]:
+    """Each JSON document, and whether it is one line. A command prints one of several lines, or
+    any number of one line each."""
+    try:
+        yield json.loads(text), "\n" not in text.strip()
+    except ValueError:
+        yield from ((json.loads(line), True) for line in text.splitlines())
+
+
+def _named(document: Any, shard: str) -> Any:
+    if isinstance(document, dict):
+        return {"shard": shard, **document}
+    return [_named(one, shard) for one in document] if isinstance(document, list) else document

@@ -1,0 +1,191 @@
+"""``[[redis.shards]]``: servers beside that of ``[redis] url``, each with queues of its own.
+
+Each shard is a whole Redis as forkq and Sidekiq know it. The name of a queue decides which shard
+its jobs are pushed to (docs/decisions/017). Without ``[[redis.shards]]`` there are no shards.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from msgspec import Meta
+
+from ..errors import ConfigError
+from ..limits.patterns import is_pattern, matches_any
+from ..limits.rules import Rulebook
+from ..wire.redis_url import EMBEDDED, checked_url, redacted_url
+from .capsule import Capsule
+from .limit_tables import check_queue
+from .schema import Rows, shown_path
+from .settings import Origin
+
+# The shard of ``[redis] url``: it has the queues that no other shard has.
+DEFAULT_SHARD: Final = "default"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One server. ``queues`` are names and patterns; the default shard has all others."""
+
+    name: str
+    url: str = field(repr=False)
+    queues: tuple[str, ...] = ()
+
+
+def _checked_name(name: str) -> str:
+    if name == DEFAULT_SHARD:
+        raise ConfigError(f'"{name}" is the shard of [redis] url: choose another name')
+    if _NAME.fullmatch(name) is None:
+        raise ConfigError(f'"{name}" is no name for a shard: expected letters, digits and _ - only')
+    return name
+
+
+def _checked_url(url: str) -> str:
+    if url == EMBEDDED:
+        raise ConfigError("a shard is a server of yours; the embedded one has none")
+    return checked_url(url)
+
+
+def _checked_queues(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ConfigError("expected at least one queue or pattern, found none")
+    for name in names:
+        check_queue(name)
+    return names
+
+
+_QUEUES: Final = Meta(description="a list of queues and patterns")
+_ROW: Final[dict[str, object]] = {
+    "name": Annotated[str, Meta(description="a name"), _checked_name],
+    "url": Annotated[str, Meta(description="the address of a server"), _checked_url],
+    "queues": Annotated[tuple[str, ...], _QUEUES, _checked_queues],
+}
+
+
+def _name(row: Mapping[str, Any]) -> object:
+    return row.get("name")
+
+
+ROWS: Final = Rows(_ROW, required=("name", "url", "queues"), name=_name)
+
+
+def shards_of(
+    url: str, rows: Sequence[Mapping[str, Any]], given: Mapping[str, Origin]
+) -> tuple[Shard, ...]:
+    """The default shard at ``url`` and those of ``rows``; none without rows, or if a flag names the
+    one server that is meant. Raises ConfigError for shards that exclude each other."""
+    of_url = given.get("redis.url")
+    if not rows or (of_url is not None and of_url.kind == "flag"):
+        return ()
+    shards = (Shard(DEFAULT_SHARD, url), *(Shard(**row) for row in rows))
+    for number, shard in enumerate(shards[1:]):
+        place, before = _Place(given, number), shards[: number + 1]
+        _refuse_embedded(shards[0], place)
+        _refuse_same_server(shard, before, place)
+        _refuse_same_queues(shard, before, place)
+    return shards
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the shard with that number stands."""
+
+    given: Mapping[str, Origin]
+    number: int
+
+    def error(self, key: str, text: str) -> ConfigError:
+        origin = self.given[f"redis.shards[{self.number}].{key}"]
+        return ConfigError(f"{origin}: {text}")
+
+
+def _refuse_embedded(default: Shard, place: _Place) -> None:
+    if default.url == EMBEDDED:
+        raise place.error(
+            "url", "[redis] url is embedded, which has no shards: give it the address of a server"
+        )
+
+
+def _refuse_same_server(shard: Shard, others: Iterable[Shard], place: _Place) -> None:
+    for other in others:
+        if _server(other.url) == _server(shard.url):
+            raise place.error(
+                "url",
+                f"{redacted_url(shard.url)} is the server of the shard {other.name} too; each "
+                "shard needs a server of its own",
+            )
+
+
+def _server(url: str) -> tuple[str, str]:
+    """What tells two servers apart: neither the user nor any option but the database."""
+    parts = urlsplit(url)
+    hosts = parts.netloc.rpartition("@")[2].lower().removesuffix(":6379")
+    database = dict(parse_qsl(parts.query)).get("db") or "0"
+    if parts.scheme == "unix":
+        return parts.path, database
+    return hosts, parts.path.strip("/") or database
+
+
+def _refuse_same_queues(shard: Shard, others: Iterable[Shard], place: _Place) -> None:
+    for other in others:
+        for name in shard.queues:
+            if matches_any(name, other.queues):
+                raise place.error(
+                    "queues", f'"{name}" is in the shard {other.name} already, which comes first'
+                )
+
+
+def check_blocking_on(shards: Sequence[Shard], book: Rulebook, given: Mapping[str, Origin]) -> None:
+    """ConfigError if a blocking queue names one of another shard: no server knows of both."""
+    named = (
+        (name, later)
+        for name, rules in book.entries.items()
+        for later in (rules.blocking if isinstance(rules.blocking, tuple) else ())
+        if shards and not is_pattern(name) and not is_pattern(later)
+    )
+    for name, later in named:
+        here, there = shard_of(shards, name).name, shard_of(shards, later).name
+        if here != there:
+            raise ConfigError(
+                f'{given[shown_path(("blocking", name))]}: "{name}" is on the shard {here} and '
+                f'"{later}" on {there}, and a queue can make queues of its own shard wait only'
+            )
+
+
+def shard_of(shards: Sequence[Shard], queue: str) -> Shard:
+    """The shard that jobs of ``queue`` are pushed to: the first that lists it, else the default."""
+    return next((one for one in shards[1:] if matches_any(queue, one.queues)), shards[0])
+
+
+def spread(capsules: Sequence[Capsule], shards: Sequence[Shard]) -> tuple[Capsule, ...]:
+    """The capsules as they are forked: each once for each shard that has queues of it.
+
+    A capsule serves all of its queues on each of these: jobs that a change of the configuration, or
+    ``retry_queue``, has left on another shard run all the same.
+    """
+    if not shards:
+        return tuple(capsules)
+    return tuple(_on(capsule, shard) for capsule in capsules for shard in _touched(capsule, shards))
+
+
+def _touched(capsule: Capsule, shards: Sequence[Shard]) -> list[Shard]:
+    """A pattern may have queues on any shard, unless one shard has the very same pattern."""
+    names = {name for queue in capsule.queue_names for name in _names(queue, shards)}
+    return [shard for shard in shards if shard.name in names]
+
+
+def _names(queue: str, shards: Sequence[Shard]) -> list[str]:
+    if not is_pattern(queue):
+        return [shard_of(shards, queue).name]
+    same = [shard.name for shard in shards if queue in shard.queues]
+    return same or [shard.name for shard in shards]
+
+
+def _on(capsule: Capsule, shard: Shard) -> Capsule:
+    name = capsule.name if shard.name == DEFAULT_SHARD else f"{capsule.name}@{shard.name}"
+    return replace(capsule, name=name, shard=shard.name)

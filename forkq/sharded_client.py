@@ -1,0 +1,96 @@
+"""The client of a process whose configuration has shards. Any process.
+
+``default_client`` makes it in place of a Client, and imports this module only then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from .client import Client, _EncodedJob
+from .config.shards import Shard, shard_of
+from .errors import ServerUnavailable
+
+if TYPE_CHECKING:
+    from .store.connection import RedisConnection
+    from .store.transport import Transport
+
+# The shard that a block of code is about.
+_chosen: ContextVar[str] = ContextVar("forkq_shard", default="")
+
+
+@contextmanager
+def on(shard: str) -> Iterator[None]:
+    """Within the block, all that reads or changes Redis is about this shard. Pushes go to the shard
+    of their queue all the same."""
+    token = _chosen.set(shard)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def chosen() -> str:
+    """The shard of the innermost ``on``; "" outside."""
+    return _chosen.get()
+
+
+class ShardedClient(Client):
+    """Pushes each job to the shard of its queue. What reads or changes Redis is about ``shard``, or
+    about the shard that ``on`` names."""
+
+    def __init__(self, shards: Sequence[Shard], shard: str, url: str, **options: Any) -> None:
+        super().__init__(url, **options)
+        self.shards = tuple(shards)
+        self._shard = shard
+        self._transports = {
+            one.name: self._transport if one.name == shard else self._transport.at(one.url)
+            for one in shards
+        }
+
+    def shard_of(self, queue: str) -> str:
+        """The name of the shard that has this queue."""
+        return shard_of(self.shards, queue).name
+
+    @contextmanager
+    def connection(self) -> Iterator[RedisConnection]:
+        with self._transports[chosen() or self._shard].connection() as connection:
+            yield connection
+
+    def close(self) -> None:
+        for transport in self._transports.values():
+            transport.close()
+
+    def _write(self, jobs: Sequence[_EncodedJob], to: Transport | None = None) -> None:
+        """Pushes to each shard what is its. One that fails keeps no other one from its jobs."""
+        by_shard: dict[str, list[_EncodedJob]] = {}
+        for job in jobs:
+            by_shard.setdefault(self.shard_of(job.queue), []).append(job)
+        failed: list[tuple[str, ServerUnavailable]] = []
+        pushed: list[str] = []
+        for name, part in by_shard.items():
+            try:
+                super()._write(part, to or self._transports[name])
+                pushed += [job.jid for job in part]
+            except ServerUnavailable as error:
+                failed.append((name, error))
+        if failed:
+            raise _as_one(failed, pushed, len(jobs))
+
+
+def _as_one(
+    failed: Sequence[tuple[str, ServerUnavailable]], pushed: Sequence[str], total: int
+) -> ServerUnavailable:
+    """The first error, with the jids of all shards."""
+    name, first = failed[0]
+    inside = [*pushed, *(jid for _, error in failed for jid in error.pushed)]
+    text = f"shard {name}: {first}"
+    if pushed or len(failed) > 1:
+        text += f"; over all shards {len(inside):,} of {total:,} jobs were pushed"
+    first.args = (text,)
+    first.pushed = tuple(inside)
+    first.unknown = tuple(jid for _, error in failed for jid in error.unknown)
+    return first

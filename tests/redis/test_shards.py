@@ -1,0 +1,322 @@
+"""Pushing to several Redis, and the API on them: the name of a queue decides which one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+import forkq
+from forkq import api, default_client, middleware
+from forkq.cli.main import _run
+from forkq.config.load import load
+from forkq.errors import ConfigError, ServerUnavailable
+from forkq.sharded_client import ShardedClient
+from forkq.store import unserved_queues
+from tests.support.server import Server
+
+TEXT = """
+[redis]
+url = "{}"
+[[redis.shards]]
+name = "mail"
+url = "{}"
+queues = ["mail", "mail.*"]
+"""
+
+
+@pytest.fixture
+def servers() -> Iterator[list[Server]]:
+    found = [Server().start(), Server().start()]
+    yield found
+    for server in found:
+        server.close()
+
+
+@pytest.fixture
+def both(servers: list[Server]) -> Iterator[list[Redis]]:
+    """Clients of the default shard and of ``mail``."""
+    yield [server.client() for server in servers]
+    for server in servers:
+        server.close_clients()
+
+
+@pytest.fixture
+def client(
+    both: list[Redis], servers: list[Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ShardedClient]:
+    """The default client of a process whose forkq.toml has the two shards."""
+    (tmp_path / "forkq.toml").write_text(TEXT.format(*(server.url for server in servers)))
+    before = default_client.swap(None)
+    client = default_client.use(load(None, {}, {}, tmp_path))
+    assert isinstance(client, ShardedClient)
+    yield client
+    client.close()
+    default_client.swap(before)
+
+
+def job(queue: str, *args: object, **more: object) -> dict[str, Any]:
+    return {"class": "J", "args": [*args], "queue": queue, **more}
+
+
+def sizes(both: list[Redis], key: str, command: str = "llen") -> list[int]:
+    return [getattr(redis, command)(key) for redis in both]
+
+
+def test_a_push_goes_to_the_shard_of_its_queue(client: ShardedClient, both: list[Redis]) -> None:
+    """One by one, in bulk and for later; each server knows its queues only."""
+    client.push(job("default"))
+    client.push(job("mail.eu"))
+    client.push(job("mail", at=4_000_000_000))
+    client.push_bulk({**job("mail"), "args": [[1], [2]]})
+    assert sizes(both, "queue:default") == [1, 0]
+    assert sizes(both, "queue:mail.eu") == [0, 1]
+    assert sizes(both, "queue:mail") == [0, 2]
+    assert sizes(both, "schedule", "zcard") == [0, 1]
+    assert [redis.smembers("queues") for redis in both] == [{b"default"}, {b"mail", b"mail.eu"}]
+
+
+@pytest.fixture
+def odd_to_mail() -> Iterator[None]:
+    """A client middleware that sends every second job of a bulk push to the other shard."""
+
+    def route(payload: dict[str, Any], call: Callable[[], Any]) -> Any:
+        payload["queue"] = "mail" if payload["args"][0] % 2 else "default"
+        return call()
+
+    middleware.client.append(route)
+    yield
+    middleware.client.remove(route)
+
+
+@pytest.mark.usefixtures("odd_to_mail")
+def test_a_shard_that_is_down_keeps_no_other_one_from_its_jobs(
+    client: ShardedClient, servers: list[Server], both: list[Redis]
+) -> None:
+    """The error has the jids of all shards."""
+    rows = {**job("default"), "args": [[number] for number in range(5)]}
+    assert len(client.push_bulk(rows)) == 5
+    assert [sizes(both, "queue:default"), sizes(both, "queue:mail")] == [[3, 0], [0, 2]]
+    servers[1].kill()
+    with pytest.raises(ServerUnavailable) as caught:
+        client.push_bulk(rows)
+    assert str(caught.value).startswith("shard mail: ")
+    assert str(caught.value).endswith("over all shards 3 of 5 jobs were pushed")
+    assert (len(caught.value.pushed), caught.value.unknown) == (3, ())
+    assert both[0].llen("queue:default") == 6
+
+
+def test_a_queue_is_read_and_controlled_on_its_shard(
+    client: ShardedClient, both: list[Redis]
+) -> None:
+    jids = [client.push(job("mail", number)) for number in range(3)]
+    queue = api.Queue("mail")
+    assert (queue.size, [entry.jid for entry in queue]) == (3, jids)
+    assert next(iter(queue)).delete()
+    assert queue.delete_all(dry_run=True).matched == 2
+    queue.limit = 2
+    assert queue.pause()
+    assert (queue.limit, queue.paused, queue.report().state.size) == (2, True, 2)
+    assert sizes(both, "paused", "scard") == [0, 1]
+    assert queue.clear() == 2
+    assert sizes(both, "queue:mail") == [0, 0]
+
+
+def test_all_else_is_about_the_default_shard_or_the_chosen_one(client: ShardedClient) -> None:
+    client.push(job("mail", at=4_000_000_000))
+    assert api.shards() == ["default", "mail"]
+    assert (api.shard_of("mail.x"), api.shard_of("x")) == ("mail", "default")
+    assert (api.stats().scheduled, api.ScheduledSet().size) == (0, 0)
+    with api.on_shard("mail"):
+        assert (api.stats().scheduled, api.ScheduledSet().size) == (1, 1)
+        client.push(job("default"))  # pushes go where their queue is, all the same
+        assert api.Queue("default").size == 0  # a queue of this shard, by that name
+    assert api.Queue("default").size == 1
+    with pytest.raises(ConfigError, match="there is default, mail"), api.on_shard("x"):
+        pass
+
+
+def test_a_jid_is_looked_for_on_all_shards(client: ShardedClient) -> None:
+    """An answer of one shard alone would say of a living job that it is gone."""
+    jids = [client.push(job("mail")), client.push(job("default", at=4_000_000_000))]
+    for jid in map(str, jids):
+        assert api.is_alive(jid)
+        assert api.find(jid) is not None
+    with api.on_shard("mail"):
+        assert [api.is_alive(str(jid)) for jid in jids] == [True, False]
+    assert api.find("nowhere") is None
+
+
+def test_an_entry_is_acted_on_where_it_was_read(client: ShardedClient, both: list[Redis]) -> None:
+    """Also outside of the block in which it was read."""
+    jids = [str(client.push(job("mail", at=4_000_000_000))) for _ in range(2)]
+    client.push(job("mail"))
+    with api.on_shard("mail"):
+        first, _ = api.ScheduledSet()
+    assert first.delete()
+    found = api.entry(jids[0]) or api.entry(jids[1])
+    assert found is not None
+    assert found.add_to_queue()
+    assert sizes(both, "queue:mail") == [0, 2]
+    [entry, _] = list(api.Queue("mail"))
+    with pytest.raises(ConfigError, match='"default" is on the shard default'):
+        entry.move("default")
+    assert entry.move("mail.eu")
+    assert sizes(both, "queue:mail.eu") == [0, 1]
+
+
+def test_in_a_child_of_another_shard_the_api_is_about_the_default_one_too(
+    client: ShardedClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(default_client, "_server_config", None)
+    client.push(job("mail", at=4_000_000_000))
+    default_client.serve(load(None, {}, {}, tmp_path).of_shard("mail"))
+    try:
+        assert api.ScheduledSet().size == 0
+        with api.on_shard("mail"):
+            assert api.ScheduledSet().size == 1
+    finally:
+        default_client.default().close()
+
+
+def test_no_job_moves_from_one_redis_to_another(client: ShardedClient) -> None:
+    """It would wait on a shard where no child may look for it."""
+    client.push(job("mail"))
+    client.push(job("default", at=4_000_000_000))
+    assert api.Queue("mail").move_all("mail.eu").done == 1
+    with pytest.raises(
+        ConfigError, match='"default" is on the shard default, the jobs are on mail'
+    ):
+        api.Queue("mail.eu").move_all("default")
+    with pytest.raises(ConfigError, match='"mail" is on the shard mail, the jobs are on default'):
+        api.ScheduledSet().move_all("mail")
+    assert (api.Queue("mail.eu").size, api.ScheduledSet().size) == (1, 1)
+
+
+def test_a_periodic_job_is_on_the_shard_of_its_queue(
+    client: ShardedClient, both: list[Redis]
+) -> None:
+    api.cron.add("letters", "@daily", "J", queue="mail")
+    assert sizes(both, "forkq:cron", "hlen") == [0, 1]
+    assert api.cron.list() == []
+    with api.on_shard("mail"):
+        assert api.cron.get("letters").entry.job["queue"] == "mail"
+        assert api.cron.run("letters")
+    assert sizes(both, "queue:mail") == [0, 1]
+
+
+def test_without_shards_there_is_none(redis_server: Server) -> None:
+    before = default_client.swap(forkq.Client(redis_server.url))
+    try:
+        assert (api.shards(), api.shard_of("mail")) == ([], "")
+        with pytest.raises(ConfigError, match="there is none"), api.on_shard("default"):
+            pass
+    finally:
+        last = default_client.swap(before)
+        assert last is not None
+        last.close()
+
+
+def test_an_unserved_queue_is_looked_for_on_its_shard(
+    client: ShardedClient, both: list[Redis], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    config = load(None, {}, {}, tmp_path)
+    default_client._warn_of_unserved_queues(client, config)
+    info = b'{"hostname":"h","pid":1,"started_at":1.0,"queues":["mail.eu"]}'
+    both[1].sadd("processes", "h:1:a")
+    both[1].hset("h:1:a", "info", info)
+    client.push(job("mail.eu"))  # a living process of that shard serves it
+    client.push(job("mail.us"))
+    unserved_queues.finish(10.0)
+    warned = [record.getMessage() for record in caplog.records]
+    assert [text.split('"')[1] for text in warned] == ["mail.us"]
+
+
+class Shell:
+    """Runs commands in the folder of forkq.toml; ``out`` and ``err``: what one printed."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+        self.out = self.err = ""
+
+    def __call__(self, line: str) -> int:
+        default_client.default().close()
+        code = _run(line.split())
+        self.out, self.err = self._capfd.readouterr()
+        return code
+
+
+@pytest.fixture
+def shell(
+    client: ShardedClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Iterator[Shell]:
+    monkeypatch.chdir(tmp_path)
+    yield Shell(capfd)
+    default_client.default().close()
+
+
+def test_a_command_that_lists_shows_each_shard(
+    client: ShardedClient, servers: list[Server], shell: Shell
+) -> None:
+    """One that is down is told, and hides no other one."""
+    client.push(job("default"))
+    client.push(job("mail"))
+    client.push(job("mail.eu"))
+    assert shell("queues list") == 0
+    lines = [line.split()[:2] for line in shell.out.splitlines() if line]
+    assert [line for line in lines if line[0] != "QUEUE"] == [
+        *(["shard", "default"], ["default", "1"]),
+        *(["shard", "mail"], ["mail", "1"], ["mail.eu", "1"]),
+    ]
+    assert shell("queues list --json") == 0
+    found = [json.loads(line) for line in shell.out.splitlines()]
+    assert [(each["shard"], each["name"]) for each in found] == [
+        ("default", "default"), ("mail", "mail"), ("mail", "mail.eu"),
+    ]  # fmt: skip
+    servers[0].kill()
+    assert shell("stats --json") == 6
+    assert json.loads(shell.out)["shard"] == "mail"
+    assert shell.err.startswith("forkq: shard default: ")
+
+
+def test_a_command_about_a_queue_finds_its_shard(client: ShardedClient, shell: Shell) -> None:
+    """The queues of one command may be on several."""
+    jid = client.push(job("mail"))
+    assert shell("queues show mail --json") == 0
+    assert json.loads(shell.out)["size"] == 1
+    assert shell("pause mail default") == 0
+    assert (api.Queue("mail").paused, api.Queue("default").paused) == (True, True)
+    assert shell(f"find {jid}") == 0
+    assert "queued" in shell.out
+    assert shell("find nowhere") == 1
+    assert shell("push J 1 --queue mail --force") == 0
+    assert api.Queue("mail").size == 2
+
+
+def test_any_other_command_asks_for_the_shard(client: ShardedClient, shell: Shell) -> None:
+    client.push(job("mail", at=4_000_000_000))
+    assert shell("scheduled clear -y") == 2
+    assert "of which shard? Name it with --shard: default, mail" in shell.err
+    assert shell("scheduled clear -y --shard x") == 2
+    assert 'there is no shard "x"' in shell.err
+    assert shell("scheduled clear -y --shard default") == 1
+    assert shell("scheduled clear -y --shard mail") == 0
+    with api.on_shard("mail"):
+        assert api.ScheduledSet().size == 0
+
+
+def test_without_shards_no_shard_can_be_named(
+    shell: Shell, redis_server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "forkq.toml").write_text(f'[redis]\nurl = "{redis_server.url}"')
+    assert shell("stats --shard default") == 2
+    assert "there is none" in shell.err
+    assert shell("stats") == 0
+    assert "shard" not in shell.out

@@ -1,0 +1,141 @@
+"""``[[redis.shards]]``: which server has which queue, and which capsules are forked for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from forkq.config.config import Config
+from forkq.config.shards import shard_of
+from forkq.errors import ConfigError
+from tests.support.config_files import Failer, Loader
+
+TEXT = """
+    [redis]
+    url = "redis://a"
+    [[redis.shards]]
+    name = "mail"
+    url = "redis://:hunter2@b:6380"
+    queues = ["mail", "mail.*"]
+    [[redis.shards]]
+    name = "bulk"
+    url = "unix:///run/bulk.sock"
+    queues = "bulk-*"
+"""
+
+
+def shown(config: Config) -> list[tuple[str, str]]:
+    return [(capsule.name, capsule.shard) for capsule in config.capsules]
+
+
+def test_without_them_nothing_changes(loaded: Loader) -> None:
+    config = loaded('[redis]\nurl = "redis://a"')
+    assert (config.shards, config.shard, shown(config)) == ((), "", [("default", "")])
+    assert config.of_shard("") is config
+
+
+@pytest.mark.parametrize(
+    ("queue", "shard"),
+    [("mail", "mail"), ("mail.eu", "mail"), ("bulk-1", "bulk"), ("bulk", "default")],
+)  # fmt: skip
+def test_the_name_of_a_queue_decides(loaded: Loader, queue: str, shard: str) -> None:
+    assert shard_of(loaded(TEXT).shards, queue).name == shard
+
+
+@pytest.mark.parametrize(
+    ("queues", "names"),
+    [
+        (["default"], ["a"]),
+        (["mail", "mail.eu"], ["a@mail"]),
+        (["default", "mail", "bulk-1"], ["a", "a@mail", "a@bulk"]),
+        (["bulk-*"], ["a@bulk"]),  # as the shard writes it: nowhere else
+        (["bulk*"], ["a", "a@mail", "a@bulk"]),  # its queues may be anywhere
+        (["mail,2", "default,1"], ["a", "a@mail"]),
+    ],
+)
+def test_a_capsule_is_forked_for_each_shard_of_its_queues(
+    loaded: Loader, queues: list[str], names: list[str]
+) -> None:
+    config = loaded(f"{TEXT}\n[capsules.a]\nqueues = {queues}")
+    assert [capsule.name for capsule in config.capsules] == names
+    assert {capsule.listed_queues for capsule in config.capsules} == {tuple(queues)}
+    assert [capsule.name for capsule in config.own_capsules] == ["a"]
+
+
+def test_a_configuration_of_one_shard_has_its_address(loaded: Loader) -> None:
+    config = loaded(TEXT)
+    of_mail = config.of_shard("mail")
+    assert (of_mail.redis.url, of_mail.shard) == ("redis://:hunter2@b:6380", "mail")
+    assert of_mail.of_shard("default") == config
+    assert dataclasses.replace(of_mail, redis=config.redis, shard="default") == config
+    with pytest.raises(ConfigError, match="there is default, mail, bulk"):
+        config.of_shard("x")
+
+
+def test_no_password_is_shown(loaded: Loader) -> None:
+    assert "hunter2" not in repr(loaded(TEXT))
+
+
+def test_a_flag_or_a_call_means_that_one_server(loaded: Loader) -> None:
+    config = loaded(TEXT, {"redis": "redis://c"})
+    assert (config.redis.url, config.shards) == ("redis://c", ())
+
+
+def test_a_variable_is_the_address_of_the_default_shard(loaded: Loader) -> None:
+    config = loaded(TEXT, FORKQ_REDIS="redis://c")
+    assert config.shards[0].url == config.redis.url == "redis://c"
+
+
+def test_an_environment_may_have_none(loaded: Loader) -> None:
+    text = f"{TEXT}\n[environments.test.redis]\nshards = []"
+    assert loaded(text, {"environment": "test"}).shards == ()
+
+
+def row(**values: Any) -> str:
+    given = {"name": "x", "url": "redis://x", "queues": ["x"], **values}
+    lines = (f"{key} = {value!r}" for key, value in given.items() if value is not None)
+    return "\n".join([TEXT, "[[redis.shards]]", *lines])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (row(name="default"), '[2].name: "default" is the shard of [redis] url'),
+        (row(name="a@b"), '[2].name: "a@b" is no name for a shard'),
+        (row(name="mail"), "[2]: 'mail' is the name of redis.shards[0] too"),
+        (row(name=None), "[2].name: missing, expected a name"),
+        (row(url=None), "[2].url: missing, expected the address of a server"),
+        (row(queues=None), "[2].queues: missing, expected a list of queues and patterns"),
+        (row(url="embedded"), "[2].url: a shard is a server of yours; the embedded one has none"),
+        (row(url="http://x"), "[2].url: expected redis://HOST:PORT/DB"),
+        (row(url="redis://me:hunter2@A:6379/0"), "@A:6379/0 is the server of the shard default"),
+        (row(url="unix:///run/bulk.sock?db=0"), "is the server of the shard bulk too"),
+        (row(queues=[]), "[2].queues: expected at least one queue or pattern, found none"),
+        (row(queues=["a b"]), '[2].queues: "a b" is not a queue'),
+        (row(queues=["mail.eu"]), '[2].queues: "mail.eu" is in the shard mail already'),
+        (row(queue=["x"]), "nearest valid one is redis.shards[2].queues ("),
+        (row().replace('"redis://a"', '"embedded"'), "[0].url: [redis] url is embedded"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(problems: Failer, text: str, problem: str) -> None:
+    (line, *_) = problems(text)
+    assert problem in line
+    assert line.startswith("FILE: redis.shards[")
+    assert "hunter2" not in line
+
+
+def test_a_queue_makes_no_queue_of_another_shard_wait(loaded: Loader, problems: Failer) -> None:
+    queues = '\n[capsules.default]\nqueues = ["default", "mail", "mail.eu", "low"]\n[blocking]\n'
+    (line,) = problems(f'{TEXT}{queues}mail = ["low"]')
+    assert line == (
+        'FILE: blocking.mail: "mail" is on the shard mail and "low" on default, and a queue can '
+        "make queues of its own shard wait only"
+    )
+    assert loaded(f'{TEXT}{queues}mail = ["mail.eu"]\ndefault = true').shards
+
+
+def test_another_database_is_another_server(loaded: Loader) -> None:
+    assert len(loaded(row(url="redis://a/1")).shards) == 4
+    assert len(loaded(row(url="unix:///run/bulk.sock?db=1")).shards) == 4
