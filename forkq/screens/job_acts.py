@@ -21,6 +21,7 @@ WORDS: Final[dict[Location, str]] = {
 }  # fmt: skip
 _SECONDS: Final = 1.5  # for counting before the question
 _MOST_JIDS: Final = 1000  # for the audit log
+_NONE_LEFT: Final = "Nothing was done: none of these jobs is there any more."
 _MOST_TO_KEEP: Final = 100_000  # jobs that a delete keeps for its undo
 
 
@@ -159,9 +160,12 @@ def _plan(
         text = f"{past} {plural(outcome.done, 'job')} {of}.{_rest(outcome)}"
         return Done(text, chosen.jids, undo, outcome.done)
 
+    back = PATHS.get(chosen.location, "/queues")
+    if chosen.count == 0 and chosen.counted:
+        return Plan(f"No job {of} is left.", lambda: Done(_NONE_LEFT), back=back, ask=False)
     ask = chosen.by_filter or chosen.count != 1 or danger
     says, button = f"{verb} {chosen.text} {of}?", f"{verb} {chosen.text}"
-    return Plan(says, act, button, PATHS.get(chosen.location, "/queues"), ask, danger, details)
+    return Plan(says, act, button, back, ask, danger, details)
 
 
 def _rest(outcome: api.Outcome) -> str:

@@ -98,7 +98,13 @@ def test_the_page_of_a_queued_job_has_the_same_actions(web: TestClient, redis: R
 
 def test_nothing_selected_is_refused(web: TestClient, redis: Redis) -> None:
     assert act(web, "/queue/jobs/delete", name="mail", at="x").status_code == 400
-    assert "Delete 0 jobs" in act(web, "/queue/jobs/delete", name="mail", key="gone").text
+    assert len(left(redis)) == 60
+
+
+def test_what_has_left_is_not_asked_about(web: TestClient, redis: Redis) -> None:
+    done = act(web, "/queue/jobs/delete", name="mail", key="gone")
+    assert done.status_code == 303
+    assert "Nothing was done: none of these jobs is there" in web.get("/queues").text
     assert len(left(redis)) == 60
 
 
