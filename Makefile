@@ -22,7 +22,7 @@ DEBIAN := chromium chromium-driver git iproute2 jq mount postgresql prometheus p
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-deps test-slow screenshots check format test-all bench fuzz chaos docs clean
+.PHONY: help demo test test-deps test-slow screenshots check format test-all bench bench-docs bench-parts fuzz chaos docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -109,7 +109,15 @@ test-slow: $(VENV)/.dev ## run the variants of tests that take ten seconds or mo
 screenshots: $(VENV)/.dev ## write the pictures of the web UI to docs/images
 	@FORKQ_TEST_SCREENSHOTS=$(CURDIR)/docs/images $(VENV)/bin/python -m pytest -n0 -q -m slow tests/web/test_screenshots.py
 
-bench: $(VENV)/.dev ## measure throughput, latency and import time
+# SIDEKIQ_PATH=/path/to/bin/sidekiq, with RUBYLIB for its libraries, instead of the one on PATH.
+bench: $(VENV)/.dev ## forkq and its peers in turn, near Redis and far: JOBS=2000 PEERS="rq huey" ROUNDS=1 MINUTES=3
+	@$(VENV)/bin/python -m tests.bench.compare $(foreach name,PEERS KINDS NETWORKS JOBS ROUNDS THREADS WINDOW MINUTES PARTS,\
+		$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) "$($(name))")) $(if $(ADD),--add)
+
+bench-docs: $(VENV)/.dev ## write the figures of the last `make bench` into docs/benchmarks.md and README.md
+	@$(VENV)/bin/python -m tests.bench.compare --docs
+
+bench-parts: $(VENV)/.dev ## measure the parts of forkq: scripts, limits, logging, heartbeat
 	@$(VENV)/bin/python -m pytest tests/bench -m bench --numprocesses=0 -q -s $(PYTEST_ARGS)
 
 # A failure prints its input; the same SEED makes the same inputs.

@@ -1,4 +1,4 @@
 """Benchmarks. They print ratios that were measured in one run.
 
-`make bench` runs them; `make test` does not.
+`make bench-parts` runs them, `make bench` the comparison with others in compare/.
 """
