@@ -175,7 +175,7 @@ def _crash(crash: Mapping[str, Any]) -> str:
 def _shown(name: str, value: Any) -> str:
     if name == "progress":
         progress = Progress(**value)
-        return f"{progress_text(progress)} ({relative_time(progress.at)})"
+        return f"{shown_name(progress_text(progress))} ({relative_time(progress.at)})"
     if name in _TIMES:
         return f"{timestamp(value)} ({relative_time(value)})"
     return shown_name(value)

@@ -13,6 +13,7 @@ from ..api.changes import moved
 from ..api.entry import entry_of
 from ..api.filters import EVERY
 from ..api.pages import PAGE, ListPages
+from ..api.running import in_sidekiq
 from ..default_client import default
 from ..store.find_job import Location
 from ..store.find_job import find as find_job
@@ -53,10 +54,12 @@ def find(queue: str, keys: Sequence[str], at: int) -> list[api.JobEntry]:
 
 
 def find_jid(queue: str, jid: str) -> api.JobEntry | None:
-    """The job of that id, if it runs or waits in the queue. Reads no other queue."""
+    """The job of that id, if it runs or waits in the queue, or runs in a process of Sidekiq. Reads
+    no other queue."""
     client = default()
     with client.connection() as connection:
         found = find_job(connection, client.keys, jid, ("running", "queued"), (queue,))
+    found = found or in_sidekiq(jid)
     if found is None:
         return None
     return entry_of(found.payload, found.location, found.queue, owner=found.owner)

@@ -57,7 +57,7 @@ def test_the_wheel_has_the_package_with_its_data_and_nothing_else(built: tuple[P
     folder = ROOT / "forkq"
     ours = [
         path
-        for kind in ("*.py", "*.lua", "*.html", "*.css", "*.js", "*.svg", "py.typed")
+        for kind in ("*.py", "*.lua", "*.html", "*.css", "*.js", "*.svg", "*.tcss", "py.typed")
         for path in folder.rglob(kind)
     ]
     assert names == {str(path.relative_to(ROOT)) for path in ours}

@@ -17,6 +17,7 @@ from redis import Redis
 from starlette.testclient import TestClient
 
 import forkq
+import forkq.web.pages.job as job_page
 from forkq import api, default_client
 from forkq.cli.main import _run
 from tests.support import ruby
@@ -265,7 +266,11 @@ Shell = Callable[[str], str]
 
 
 def test_forkq_shows_a_ruby_process_and_its_job(
-    house: House, redis: Redis, web: TestClient, shell: Shell
+    house: House,
+    redis: Redis,
+    web: TestClient,
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     jid = push("RubyHold", "é <b>")
     place = f"{HOST}:{house.ruby.pid}"
@@ -276,10 +281,12 @@ def test_forkq_shows_a_ruby_process_and_its_job(
     shown = shell(f"processes show {place}")
     assert f"runs        {jid} RubyHold" in shown
     assert re.search(rf"location +running\n.*\nowner +{place}:", shell(f"find {jid}"))
-    page = web.get("/busy").text
-    assert f"/job?jid={jid}" in page
-    assert "Sidekiq" in page
+    link = f"/job?queue=ruby&amp;jid={jid}"
+    wait_until(lambda: link in web.get("/busy").text, what="the job on the busy page")
+    assert "Sidekiq" in web.get("/busy").text
     assert "RubyHold" in web.get(f"/job?jid={jid}").text
+    monkeypatch.setattr(job_page, "_FEW", -1)  # as with many jobs: no other queue is read
+    assert "RubyHold" in web.get(html.unescape(link)).text
     redis.set("release", 1)
     wait_until(lambda: jid not in shell("running"), deadline=60, what="the job's end")
     redis.delete("release")
