@@ -64,6 +64,26 @@ def test_a_capsule_is_forked_for_each_shard_of_its_queues(
     assert [capsule.name for capsule in config.own_capsules] == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("earlier", "shards"),
+    [
+        ("web.eu", ["x", "y"]),
+        ("web.e*", ["x", "y"]),
+        ("*.eu", ["x", "y"]),
+        ("we[ab].1", ["x", "y"]),
+        ("other", ["y"]),
+        ("other.*", ["y"]),
+    ],
+)
+def test_an_earlier_shard_may_have_queues_of_a_pattern(
+    loaded: Loader, earlier: str, shards: list[str]
+) -> None:
+    """They are pushed there, although a later shard lists the pattern of the capsule."""
+    rows = row(queues=[earlier]) + row(name="y", url="redis://y", queues=["web.*"])[len(TEXT) :]
+    config = loaded(f'{rows}\n[capsules.a]\nqueues = ["web.*"]')
+    assert [capsule.shard for capsule in config.capsules] == shards
+
+
 def test_a_configuration_of_one_shard_has_its_address(loaded: Loader) -> None:
     config = loaded(TEXT)
     of_mail = config.of_shard("mail")
