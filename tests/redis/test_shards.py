@@ -14,7 +14,7 @@ import forkq
 from forkq import api, default_client, middleware
 from forkq.cli.main import _run
 from forkq.config.load import load
-from forkq.errors import ConfigError, ServerUnavailable
+from forkq.errors import ConfigError, ForkqError, ServerUnavailable
 from forkq.sharded_client import ShardedClient
 from forkq.store import unserved_queues
 from tests.support.server import Server
@@ -149,6 +149,36 @@ def test_a_jid_is_looked_for_on_all_shards(client: ShardedClient) -> None:
     with api.on_shard("mail"):
         assert [api.is_alive(str(jid)) for jid in jids] == [True, False]
     assert api.find("nowhere") is None
+
+
+def test_a_shard_that_is_down_hides_no_job_of_another_one(
+    client: ShardedClient, servers: list[Server]
+) -> None:
+    jid = client.push(job("mail"))
+    assert jid is not None
+    servers[0].kill()
+    assert api.is_alive(jid)
+    entry = api.entry(jid)
+    assert entry is not None
+    assert entry.queue == "mail"
+    with pytest.raises(ServerUnavailable):
+        api.is_alive("0" * 24)  # it may be on the shard that is down
+
+
+def test_deleted_jobs_are_put_back_on_their_shard(
+    client: ShardedClient, both: list[Redis], shell: Shell
+) -> None:
+    for number in range(3):
+        client.push(job("mail", number))
+    token = api.Queue("mail").delete_all(undo=True).undo
+    assert sizes(both, "queue:mail") == [0, 0]
+    assert api.undo(token).done == 3
+    assert sizes(both, "queue:mail") == [0, 3]
+    token = api.Queue("mail").delete_all(undo=True).undo
+    assert shell(f"undo {token}") == 0
+    assert sizes(both, "queue:mail") == [0, 3]
+    with pytest.raises(ForkqError, match="nothing is kept"):
+        api.undo(token)
 
 
 def test_an_entry_is_acted_on_where_it_was_read(client: ShardedClient, both: list[Redis]) -> None:
