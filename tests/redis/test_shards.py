@@ -110,6 +110,18 @@ def test_a_shard_that_is_down_keeps_no_other_one_from_its_jobs(
     assert both[0].llen("queue:default") == 6
 
 
+@pytest.mark.usefixtures("odd_to_mail")
+def test_each_shard_that_is_down_is_named(client: ShardedClient, servers: list[Server]) -> None:
+    for server in servers:
+        server.kill()
+    with pytest.raises(ServerUnavailable) as caught:
+        client.push_bulk({"class": "J", "queue": "default", "args": [[1], [2]]})
+    text = str(caught.value)
+    assert "shard default: Redis at" in text
+    assert "shard mail: Redis at" in text
+    assert text.endswith("over all shards 0 of 2 jobs were pushed")
+
+
 def test_a_queue_is_read_and_controlled_on_its_shard(
     client: ShardedClient, both: list[Redis]
 ) -> None:
