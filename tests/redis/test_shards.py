@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from structlog.testing import CapturingLogger
 
 import forkq
 from forkq import api, default_client, middleware
 from forkq.cli.main import _run
+from forkq.cli.start import _check_server
 from forkq.config.load import load
 from forkq.errors import ConfigError, ForkqError, ServerUnavailable
 from forkq.sharded_client import ShardedClient
@@ -362,3 +364,15 @@ def test_without_shards_no_shard_can_be_named(
     assert "there is none" in shell.err
     assert shell("stats") == 0
     assert "shard" not in shell.out
+
+
+def test_the_start_names_the_shard_that_is_away(
+    client: ShardedClient, servers: list[Server], tmp_path: Path
+) -> None:
+    servers[1].kill()
+    log: Any = CapturingLogger()
+    config = load(None, {}, {}, tmp_path)
+    for shard in client.shards:
+        _check_server(config.of_shard(shard.name), log)
+    (hint,) = (call.kwargs["hint"] for call in log.calls if call.method_name == "error")
+    assert hint == 'check the url of the shard "mail"'
