@@ -84,10 +84,10 @@ class ShardedClient(Client):
 def _as_one(
     failed: Sequence[tuple[str, ServerUnavailable]], pushed: Sequence[str], total: int
 ) -> ServerUnavailable:
-    """The first error, with the jids of all shards."""
-    name, first = failed[0]
+    """The first error, with the texts of all, and the jids of all shards."""
+    first = failed[0][1]
     inside = [*pushed, *(jid for _, error in failed for jid in error.pushed)]
-    text = f"shard {name}: {first}"
+    text = "; ".join(f"shard {name}: {error}" for name, error in failed)
     if pushed or len(failed) > 1:
         text += f"; over all shards {len(inside):,} of {total:,} jobs were pushed"
     first.args = (text,)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..default_client import default
-from ..sharded_client import on
 from ..store.find_job import ALIVE, ALL, Found, Location
 from ..store.find_job import find as find_job
 from .running import in_sidekiq
-from .shards import searched
+from .shards import first_found
 
 
 def find(jid: str) -> Found | None:
@@ -35,16 +34,7 @@ def is_alive(jid: str) -> bool:
 def _find(jid: str, locations: Sequence[Location] = ALL) -> Found | None:
     """Looks on one shard after the other, or on the one that is chosen; then in the processes of
     Sidekiq, which hold jobs that stand nowhere else."""
-    return _first(lambda: _in_redis(jid, locations)) or _first(lambda: in_sidekiq(jid))
-
-
-def _first(look: Callable[[], Found | None]) -> Found | None:
-    for shard in searched():
-        with on(shard):
-            found = look()
-        if found is not None:
-            return found
-    return None
+    return first_found(lambda: _in_redis(jid, locations)) or first_found(lambda: in_sidekiq(jid))
 
 
 def _in_redis(jid: str, locations: Sequence[Location]) -> Found | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ..sharded_client import on
 from .entry import JobEntry, entry_of
 from .find import find
-from .shards import searched
+from .shards import first_found
 
 
 def entry(jid: str) -> JobEntry | None:
@@ -13,10 +12,12 @@ def entry(jid: str) -> JobEntry | None:
 
     The actions of a running job return False: only its process may end it. Searches as ``find``.
     """
-    for shard in searched():
-        with on(shard):
-            found = find(jid)
-            if found is not None:
-                queue = found.queue if found.location in ("queued", "running") else ""
-                return entry_of(found.payload, found.location, queue, found.at, found.owner)
-    return None
+    return first_found(lambda: _entry(jid))
+
+
+def _entry(jid: str) -> JobEntry | None:
+    found = find(jid)
+    if found is None:
+        return None
+    queue = found.queue if found.location in ("queued", "running") else ""
+    return entry_of(found.payload, found.location, queue, found.at, found.owner)

@@ -13,10 +13,11 @@ from inspect import isfunction
 from typing import Any, TypeVar
 
 from ..default_client import default
-from ..errors import ConfigError
+from ..errors import ConfigError, ServerUnavailable
 from ..sharded_client import ShardedClient, chosen, on
 
 C = TypeVar("C", bound=type)
+F = TypeVar("F")
 
 
 def shards() -> list[str]:
@@ -46,6 +47,24 @@ def searched() -> list[str]:
     """Where to look for a job of which only the jid is known: the chosen shard, else all of them;
     "" is the only Redis."""
     return [chosen()] if chosen() else shards() or [""]
+
+
+def first_found(look: Callable[[], F | None]) -> F | None:
+    """What ``look`` finds on the first shard where it finds something. One that is down hides no
+    other one; but if none of the others has it, its ServerUnavailable is raised."""
+    down: ServerUnavailable | None = None
+    for shard in searched():
+        try:
+            with on(shard):
+                found = look()
+        except ServerUnavailable as error:
+            down = down or error
+            continue
+        if found is not None:
+            return found
+    if down is not None:
+        raise down
+    return None
 
 
 @contextmanager

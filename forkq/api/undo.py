@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..default_client import default
 from ..errors import ForkqError
+from ..sharded_client import chosen, on
 from ..store.scripts import JOBS_RESTORE
 from .changes import source_key
 from .outcome import OnProgress, Outcome
 from .query import ask, keys
+from .shards import first_found
 
 
 def undo(token: str, *, progress: OnProgress | None = None) -> Outcome:
@@ -21,14 +23,32 @@ def undo(token: str, *, progress: OnProgress | None = None) -> Outcome:
     Raises ForkqError if Redis keeps nothing under this token: the ten minutes are over, or they
     were put back. Raises ServerUnavailable.
     """
-    [kept] = ask(("HMGET", keys().undo(token), "from", "lists"))
-    if None in kept:
+    kept = first_found(lambda: _kept(token))
+    if kept is None:
         raise ForkqError(
             f"nothing is kept under {token!r}: the ten minutes are over, or it was put back"
         )
-    location, _, queue = kept[0].decode().partition(" ")
+    with on(kept.shard):
+        return _put_back(token, kept, progress)
+
+
+class _Kept(NamedTuple):
+    """What was deleted under one token: on which shard, from where, and in how many lists."""
+
+    shard: str
+    place: str
+    lists: int
+
+
+def _kept(token: str) -> _Kept | None:
+    [(place, lists)] = ask(("HMGET", keys().undo(token), "from", "lists"))
+    return None if None in (place, lists) else _Kept(chosen(), place.decode(), int(lists))
+
+
+def _put_back(token: str, kept: _Kept, progress: OnProgress | None) -> Outcome:
+    location, _, queue = kept.place.partition(" ")
     outcome = Outcome()
-    for number in reversed(range(int(kept[1]))):
+    for number in reversed(range(kept.lists)):
         count = _restored(keys().undo_list(token, number), location, queue)
         seen = outcome.seen + count
         outcome = replace(outcome, total=seen, seen=seen, matched=seen, done=outcome.done + count)

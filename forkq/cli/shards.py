@@ -31,8 +31,9 @@ Command = TypeVar("Command", bound=Callback)
 # Where a command's context has the name of the shard that it is about.
 _KEY: Final = "forkq.shard"
 _FINDING: Final = ("config", "environment", "tag", "pidfile", "redis")
-# A push goes to the shard of its queue by itself, and a shell is about all of them.
-_ALL: Final = frozenset({"push", "shell"})
+# A push goes to the shard of its queue by itself, a token is looked for on each, and a shell is
+# about all of them.
+_ALL: Final = frozenset({"push", "undo", "shell"})
 # They list, or do to each shard what they do to one.
 _EACH: Final = frozenset(
     {

@@ -13,6 +13,7 @@ from setproctitle import setproctitle
 
 from ..config.config import Config
 from ..config.limit_tables import warnings
+from ..config.shards import DEFAULT_SHARD
 from ..doctor.examination import at_start_of_host, at_start_of_server
 from ..doctor.finding import Finding
 from ..errors import ConfigError
@@ -152,7 +153,7 @@ def _check_server(config: Config, logger: FilteringBoundLogger) -> None:
     except ConnectionLost as error:
         if refuses(error):
             raise failure(error, settings.url) from None
-        hint = _hint(settings.url)
+        hint = _hint(config)
         logger.error(
             "redis cannot be reached; waiting for it", url=shown, error=str(error), hint=hint
         )
@@ -162,15 +163,18 @@ def _check_server(config: Config, logger: FilteringBoundLogger) -> None:
         connection.close()
 
 
-def _hint(url: str) -> str:
+def _hint(config: Config) -> str:
+    """What to check if the server of this configuration is away."""
+    url, of_shard = config.redis.url, config.shard not in ("", DEFAULT_SHARD)
+    place = f'the url of the shard "{config.shard}"' if of_shard else "[redis] url or --redis"
     if url.startswith("rediss:"):
         return (
-            "check [redis] url or --redis; does that port speak TLS, as rediss:// says? does the "
+            f"check {place}; does that port speak TLS, as rediss:// says? does the "
             "server ask for a certificate (ssl_certfile, ssl_keyfile)?"
         )
     if url.startswith("sentinel"):
-        return "check the addresses and the name in [redis] url or --redis; is there a failover?"
-    return "check [redis] url or --redis; `--redis embedded` needs no server"
+        return f"check the addresses and the name in {place}; is there a failover?"
+    return f"check {place}" + ("" if of_shard else "; `--redis embedded` needs no server")
 
 
 def _log_findings(findings: Iterable[Finding], logger: FilteringBoundLogger) -> None:

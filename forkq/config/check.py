@@ -120,10 +120,14 @@ class Checker:
         near = nearest(key, keys)
         if near is not None:
             return f"unknown key, the nearest valid one is {shown_path((*path, near))} ({valid})"
-        elsewhere = next((found for found in key_paths(self.root) if found[-1] == key), None)
-        if elsewhere is not None:
-            return f"unknown key here, it belongs to {'.'.join(elsewhere)} ({valid})"
+        places = [".".join(found) for found in key_paths(self.root) if found[-1] == key]
+        if places:  # a key of a row is rarely what is meant
+            return f"unknown key here, it belongs to {min(places, key=_is_of_row)} ({valid})"
         return f"unknown key ({valid})"
+
+
+def _is_of_row(place: str) -> bool:
+    return "[N]" in place
 
 
 def names_given_twice(rows: Rows, tables: list[Settings]) -> Iterator[str]:

@@ -117,8 +117,9 @@ class Config:
 
     @property
     def queue_names(self) -> list[str]:
-        """The queues and patterns of all capsules."""
-        return [name for capsule in self.capsules for name in capsule.queue_names]
+        """The queues and patterns of all capsules, each once."""
+        names = (name for capsule in self.capsules for name in capsule.queue_names)
+        return list(dict.fromkeys(names))
 
     @property
     def own_capsules(self) -> list[Capsule]:

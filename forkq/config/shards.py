@@ -26,6 +26,7 @@ from .settings import Origin
 # The shard of ``[redis] url``: it has the queues that no other shard has.
 DEFAULT_SHARD: Final = "default"
 
+_WILDCARD: Final = re.compile(r"[*?[]")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -174,16 +175,28 @@ def spread(capsules: Sequence[Capsule], shards: Sequence[Shard]) -> tuple[Capsul
 
 
 def _touched(capsule: Capsule, shards: Sequence[Shard]) -> list[Shard]:
-    """A pattern may have queues on any shard, unless one shard has the very same pattern."""
     names = {name for queue in capsule.queue_names for name in _names(queue, shards)}
     return [shard for shard in shards if shard.name in names]
 
 
 def _names(queue: str, shards: Sequence[Shard]) -> list[str]:
+    """The shards that jobs of a queue, or of the queues of a pattern, may be pushed to: those of a
+    pattern to any, or, if a shard has the very same pattern, to that or to an earlier one."""
     if not is_pattern(queue):
         return [shard_of(shards, queue).name]
-    same = [shard.name for shard in shards if queue in shard.queues]
-    return same or [shard.name for shard in shards]
+    for number, shard in enumerate(shards):
+        if queue in shard.queues:
+            before = [(one.name, name) for one in shards[1:number] for name in one.queues]
+            return [*(one for one, name in before if _may_share(queue, name)), shard.name]
+    return [shard.name for shard in shards]
+
+
+def _may_share(pattern: str, name: str) -> bool:
+    """Whether a queue may match both. Of two patterns it compares what is before the wildcards."""
+    if not is_pattern(name):
+        return matches_any(name, (pattern,))
+    mine, theirs = (_WILDCARD.split(one)[0] for one in (pattern, name))
+    return mine.startswith(theirs) or theirs.startswith(mine)
 
 
 def _on(capsule: Capsule, shard: Shard) -> Capsule:

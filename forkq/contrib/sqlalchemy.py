@@ -13,8 +13,9 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from forkq import registry
 from forkq.default_client import default
-from forkq.errors import ConfigError, InvalidJob
+from forkq.errors import ConfigError, InvalidJob, ServerUnavailable
 from forkq.push import Pusher
+from forkq.sharded_client import ShardedClient
 from forkq.wire.payload import Payload
 from forkq.wire.times import due
 
@@ -66,7 +67,8 @@ def push_after_commit(
     is no method of a job: then it is just called). The job is checked and encoded now.
 
     ``session.commit()`` raises what the push raises; the rows are in the database then. Of several
-    pushes, the first error ends the rest. Raises InvalidJob for arguments that the push refuses.
+    pushes, the first error ends the rest; with shards, a shard that is down does not. Raises
+    InvalidJob for arguments that the push refuses.
     """
     owner = _session_of(session)
     job = _job_of(push, args, kwargs)
@@ -127,8 +129,17 @@ class _Waiting:
 
 
 def _call_each(pushes: list[Callable[[], Any]]) -> None:
+    """The first that fails ends it. But a shard that is down keeps no other one from its jobs."""
+    down: ServerUnavailable | None = None
     for push in pushes:
-        push()
+        try:
+            push()
+        except ServerUnavailable as error:
+            if not isinstance(default(), ShardedClient):
+                raise
+            down = down or error
+    if down is not None:
+        raise down
 
 
 def _current(session: Session) -> SessionTransaction | None:

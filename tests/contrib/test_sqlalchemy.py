@@ -16,8 +16,11 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import StaticPool
 
 import forkq
-from forkq import middleware, testing
+from forkq import default_client, middleware, testing
+from forkq.config.shards import Shard
 from forkq.contrib.sqlalchemy import push_after_commit, session_per_job
+from forkq.errors import ServerUnavailable
+from forkq.sharded_client import ShardedClient
 
 
 @forkq.job(name="contrib.Ship", queue="ship")
@@ -65,6 +68,35 @@ def test_a_push_leaves_with_the_commit(session: Session, redis: Redis) -> None:
     insert(session)
     session.commit()
     assert pushed(redis) == [1], "each push leaves once"
+
+
+def test_a_shard_that_is_down_keeps_no_other_one_from_its_pushes(engine: Engine) -> None:
+    called: list[int] = []
+
+    def push(number: int, error: Exception | None = None) -> None:
+        called.append(number)
+        if error is not None:
+            raise error
+
+    shards = [Shard("default", "redis://a"), Shard("b", "redis://b", ("b",))]
+    before = default_client.swap(ShardedClient(shards, "default", "redis://a"))
+    try:
+        with Session(engine) as session:
+            push_after_commit(session, push, 1, ServerUnavailable("b is down"))
+            push_after_commit(session, push, 2, ServerUnavailable("b is still down"))
+            push_after_commit(session, push, 3)
+            push_after_commit(session, push, 4, ValueError("it is no push"))
+            push_after_commit(session, push, 5)
+            with pytest.raises(ValueError, match="it is no push"):
+                session.commit()
+            assert called == [1, 2, 3, 4]
+            push_after_commit(session, push, 6, ServerUnavailable("b is down"))
+            push_after_commit(session, push, 7)
+            with pytest.raises(ServerUnavailable, match="b is down"):
+                session.commit()
+    finally:
+        default_client.swap(before)
+    assert called == [1, 2, 3, 4, 6, 7]
 
 
 def test_a_rollback_drops_the_push(session: Session, redis: Redis) -> None:

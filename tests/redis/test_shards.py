@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from structlog.testing import CapturingLogger
 
 import forkq
 from forkq import api, default_client, middleware
 from forkq.cli.main import _run
+from forkq.cli.start import _check_server
 from forkq.config.load import load
-from forkq.errors import ConfigError, ServerUnavailable
+from forkq.errors import ConfigError, ForkqError, ServerUnavailable
 from forkq.sharded_client import ShardedClient
 from forkq.store import unserved_queues
 from tests.support.server import Server
@@ -110,6 +112,18 @@ def test_a_shard_that_is_down_keeps_no_other_one_from_its_jobs(
     assert both[0].llen("queue:default") == 6
 
 
+@pytest.mark.usefixtures("odd_to_mail")
+def test_each_shard_that_is_down_is_named(client: ShardedClient, servers: list[Server]) -> None:
+    for server in servers:
+        server.kill()
+    with pytest.raises(ServerUnavailable) as caught:
+        client.push_bulk({"class": "J", "queue": "default", "args": [[1], [2]]})
+    text = str(caught.value)
+    assert "shard default: Redis at" in text
+    assert "shard mail: Redis at" in text
+    assert text.endswith("over all shards 0 of 2 jobs were pushed")
+
+
 def test_a_queue_is_read_and_controlled_on_its_shard(
     client: ShardedClient, both: list[Redis]
 ) -> None:
@@ -149,6 +163,36 @@ def test_a_jid_is_looked_for_on_all_shards(client: ShardedClient) -> None:
     with api.on_shard("mail"):
         assert [api.is_alive(str(jid)) for jid in jids] == [True, False]
     assert api.find("nowhere") is None
+
+
+def test_a_shard_that_is_down_hides_no_job_of_another_one(
+    client: ShardedClient, servers: list[Server]
+) -> None:
+    jid = client.push(job("mail"))
+    assert jid is not None
+    servers[0].kill()
+    assert api.is_alive(jid)
+    entry = api.entry(jid)
+    assert entry is not None
+    assert entry.queue == "mail"
+    with pytest.raises(ServerUnavailable):
+        api.is_alive("0" * 24)  # it may be on the shard that is down
+
+
+def test_deleted_jobs_are_put_back_on_their_shard(
+    client: ShardedClient, both: list[Redis], shell: Shell
+) -> None:
+    for number in range(3):
+        client.push(job("mail", number))
+    token = api.Queue("mail").delete_all(undo=True).undo
+    assert sizes(both, "queue:mail") == [0, 0]
+    assert api.undo(token).done == 3
+    assert sizes(both, "queue:mail") == [0, 3]
+    token = api.Queue("mail").delete_all(undo=True).undo
+    assert shell(f"undo {token}") == 0
+    assert sizes(both, "queue:mail") == [0, 3]
+    with pytest.raises(ForkqError, match="nothing is kept"):
+        api.undo(token)
 
 
 def test_an_entry_is_acted_on_where_it_was_read(client: ShardedClient, both: list[Redis]) -> None:
@@ -320,3 +364,15 @@ def test_without_shards_no_shard_can_be_named(
     assert "there is none" in shell.err
     assert shell("stats") == 0
     assert "shard" not in shell.out
+
+
+def test_the_start_names_the_shard_that_is_away(
+    client: ShardedClient, servers: list[Server], tmp_path: Path
+) -> None:
+    servers[1].kill()
+    log: Any = CapturingLogger()
+    config = load(None, {}, {}, tmp_path)
+    for shard in client.shards:
+        _check_server(config.of_shard(shard.name), log)
+    (hint,) = (call.kwargs["hint"] for call in log.calls if call.method_name == "error")
+    assert hint == 'check the url of the shard "mail"'

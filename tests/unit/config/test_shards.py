@@ -64,6 +64,37 @@ def test_a_capsule_is_forked_for_each_shard_of_its_queues(
     assert [capsule.name for capsule in config.own_capsules] == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("earlier", "shards"),
+    [
+        ("web.eu", ["x", "y"]),
+        ("web.e*", ["x", "y"]),
+        ("*.eu", ["x", "y"]),
+        ("we[ab].1", ["x", "y"]),
+        ("other", ["y"]),
+        ("other.*", ["y"]),
+    ],
+)
+def test_an_earlier_shard_may_have_queues_of_a_pattern(
+    loaded: Loader, earlier: str, shards: list[str]
+) -> None:
+    """They are pushed there, although a later shard lists the pattern of the capsule."""
+    rows = row(queues=[earlier]) + row(name="y", url="redis://y", queues=["web.*"])[len(TEXT) :]
+    config = loaded(f'{rows}\n[capsules.a]\nqueues = ["web.*"]')
+    assert [capsule.shard for capsule in config.capsules] == shards
+
+
+def test_the_queues_of_a_capsule_on_several_shards_are_named_once(loaded: Loader) -> None:
+    config = loaded(f'{TEXT}\n[capsules.a]\nqueues = ["default", "mail"]')
+    assert len(config.capsules) == 2
+    assert config.queue_names == ["default", "mail"]
+
+
+def test_queues_in_the_wrong_table_belong_to_a_capsule(problems: Failer) -> None:
+    (line,) = problems('[forkq]\nqueues = ["default"]')
+    assert "it belongs to capsules.NAME.queues (" in line
+
+
 def test_a_configuration_of_one_shard_has_its_address(loaded: Loader) -> None:
     config = loaded(TEXT)
     of_mail = config.of_shard("mail")
