@@ -10,6 +10,7 @@ from ..default_client import default
 from ..errors import ForkqError, InvalidRule, MalformedPayload, WrongType
 from ..limits.patterns import is_pattern
 from ..store.damage import message
+from ..store.crash_record import retried_alone
 from ..store.find_job import Location
 from ..store.scripts import JOBS_MOVE
 from ..wire.malformed import wrap_malformed
@@ -69,7 +70,7 @@ def retried(job: Payload, moment: float, *, fresh: bool) -> Change:
         job = {key: value for key, value in job.items() if key not in _FAILURE}
     elif type(count) is int:
         job = {**job, "retry_count": max(0, count - 1)}
-    return enqueued(job, moment)
+    return enqueued(retried_alone(job, fresh=fresh), moment)
 
 
 def killed(raw: bytes, job: Payload, queue: str, malformed: str, moment: float) -> Change:

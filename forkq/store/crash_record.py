@@ -31,6 +31,8 @@ _MOST_RECORDS: Final = 10
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 300.0
 _LONGEST_SEQUENCE: Final = 20  # digits
+# In a crash record: a person has retried the job with all its attempts since.
+_FORGIVEN: Final = "forgiven"
 # What recover.lua understands; a number is when the job is due.
 REQUEUE: Final = "requeue"
 BURY: Final = "bury"
@@ -180,6 +182,18 @@ def stamped(payload: bytes, queue: str, crash: Crash) -> tuple[str, bytes]:
         return REQUEUE, payload  # a processor will find that it is no job, and bury it
 
 
+def retried_alone(job: Payload, *, fresh: bool) -> Payload:
+    """``job`` as a person retries it. One that has killed its process while it ran alone does so
+    again, beside no other job. ``fresh``: these crashes count no more."""
+    marks = job.get(KEY)
+    crashes = marks.get("crashes") if type(marks) is dict else None
+    if type(crashes) is not list or not _counted(crashes):
+        return job
+    if fresh:
+        crashes = [{**one, _FORGIVEN: True} if type(one) is dict else one for one in crashes]
+    return {**job, KEY: {**job[KEY], "crashes": crashes, SUSPECT: True}}
+
+
 def _judge(job: Payload, queue: str, crash: Crash) -> str:
     """Writes the crash into ``job``. A job that must not run again goes back all the same: the
     child that fetches it buries it, since only a child can call the app's death handlers. If that
@@ -218,7 +232,8 @@ def _budget(job: Payload) -> int:
 
 def _counted(crashes: list[Any]) -> int:
     """How many of them count: recent ones of a job that ran alone."""
-    stamps = [one.get("at") for one in crashes if type(one) is dict and one.get("alone") is True]
+    counting = [one for one in crashes if type(one) is dict and one.get("alone") is True]
+    stamps = [one.get("at") for one in counting if one.get(_FORGIVEN) is not True]
     since = now() - _WINDOW
     return len([at for at in stamps if isinstance(at, int | float) and seconds(at) > since])
 

@@ -16,6 +16,7 @@ from forkq import api
 from forkq.api import DeadSet, Filter, JobSet, RetrySet, ScheduledSet
 from forkq.api.entry import entry_of
 from forkq.errors import ForkqError, InvalidJob, InvalidRule, MalformedPayload, WrongType
+from forkq.store.crash_record import Crash, stamped
 from forkq.store.find_job import Location
 
 OTHER: dict[str, Any] = {"class": "Other"}
@@ -91,6 +92,30 @@ def test_a_fresh_retry_forgets_the_failures(redis: Redis) -> None:
     add(redis, "dead", "a")
     one(DeadSet()).retry(fresh=True)
     assert not {"retry_count", "failed_at", "error_class"} & set(pushed(redis)[0])
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_job_that_has_killed_its_process_alone_runs_alone_when_it_is_retried(
+    redis: Redis, fresh: bool
+) -> None:
+    crash = Crash(signal=11, alone=True)
+    crashes = [crash.record() for _ in range(3)]
+    add(redis, "dead", "a", forkq={"crashes": crashes})
+    one(DeadSet()).retry(fresh=fresh)
+    [job] = pushed(redis)
+    assert job["forkq"]["suspect"] is True
+    assert len(job["forkq"]["crashes"]) == 3  # they are kept for a person to read
+    verdict, raw = stamped(json.dumps(job).encode(), "mail", crash)
+    buried = json.loads(raw)["forkq"].get("failed")
+    assert (verdict, buried is None) == ("requeue", fresh)  # all attempts, or only one more
+
+
+def test_a_job_that_was_in_progress_in_anothers_crash_is_retried_beside_others(
+    redis: Redis,
+) -> None:
+    add(redis, "dead", "a", forkq={"crashes": [Crash(signal=11, jobs=4).record()]})
+    one(DeadSet()).retry()
+    assert "suspect" not in pushed(redis)[0]["forkq"]
 
 
 def test_add_to_queue_keeps_the_count(redis: Redis) -> None:
