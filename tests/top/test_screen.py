@@ -199,3 +199,15 @@ def test_rows_that_look_alike_are_all_shown(client: Redis) -> None:
         await screen.until(lambda: screen.text().count("Mail") == 2)
 
     drive(scenario)
+
+
+def test_a_score_that_is_no_moment_is_shown(client: Redis) -> None:
+    for location in ("dead", "retry", "schedule"):
+        client.zadd(location, {"early": "-inf", "late": "inf", "far": 1e300})
+
+    async def scenario(screen: Screen) -> None:
+        for letter in "drs":
+            await screen.press("g", letter)
+            await screen.shows("3 of 3 in")
+
+    drive(scenario)
