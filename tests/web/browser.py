@@ -85,7 +85,8 @@ class Browser:
         screen before the page has given the focus to its button."""
         has_it = "return document.activeElement === document.querySelector(arguments[0])"
         what = f"the focus on {selector} at {self.path}"
-        wait_until(lambda: self.all(selector) and self.run(has_it, selector), what=what, every=OFTEN)
+        self.find(selector)
+        wait_until(lambda: self.run(has_it, selector), what=what, every=OFTEN)
 
     def press(self, *keys: str) -> None:
         """Presses keys, wherever the focus is."""

@@ -217,6 +217,37 @@ def test_a_jobs_page_has_its_life_and_masks_its_secrets(web: TestClient, redis: 
     assert web.get("/job?jid=nowhere").status_code == 404
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"jid": "c1", "args": [{"password": "hunter2"}]}',
+        b'{"jid": "c1", "secret": true, "args": ["hunter2"]}',
+        b'[{"password": "hunter2"}]',
+        b'{"class": "Mail", "args": [{"password": "hunter2", "to": "\xff',
+        b'{"class": "Mail", "args": [{"password": "hunter2',
+        json.dumps({"class": "forkq.malformed", "args": ['{"token": "hunter2"}']}).encode(),
+    ],
+)
+def test_a_payload_that_is_no_job_shows_no_secret(
+    web: TestClient, redis: Redis, payload: bytes
+) -> None:
+    redis.zadd("dead", {payload: 1.5})
+    text = web.get("/dead").text
+    assert "hunter2" not in text
+    assert "***" in text
+    assert "hunter2" not in web.get(f"/job?set=dead&key={key_in(text)}").text
+
+
+def test_a_search_tells_no_secret(web: TestClient, redis: Redis) -> None:
+    """Else it could be guessed, a letter after the other."""
+    dead(redis, args=[{"password": "hunter2", "to": "ann"}], jid="c1")
+    for path in ("/search?q=", "/dead?match="):
+        assert "c1" not in web.get(f"{path}hunt").text
+        assert "c1" not in web.get(f"{path}%22password%22: %22h").text
+        for shown in ("%22to%22: %22ann", "password"):
+            assert "c1" in web.get(path + shown).text
+
+
 def test_a_job_is_edited_and_retried_and_keeps_its_secret(web: TestClient, redis: Redis) -> None:
     dead(redis, args=[{"password": "hunter2", "to": "x"}], jid="c1")
     page = "/job?jid=c1"
