@@ -189,6 +189,15 @@ def test_failures_are_grouped(web: TestClient, redis: Redis) -> None:
     assert "job=%3DMail" in text
 
 
+def test_a_group_is_named_exactly(web: TestClient, redis: Redis) -> None:
+    """A blank at the end of a name makes it another name."""
+    dead(redis, jid="other")
+    dead(redis, jid="meant", error_class="Timeout ")
+    form = {"scope": "all", "job": "=Mail", "error": "=Timeout "}
+    assert "Deleted 1 job" in post(web, "/dead/delete", form)
+    assert "Select Mail other" in web.get("/dead").text
+
+
 def test_hostile_payloads_are_shown_escaped_and_cut(web: TestClient, redis: Redis) -> None:
     dead(redis, **{"class": HOSTILE, "error_message": HOSTILE, "args": [HOSTILE], "jid": HOSTILE})
     dead(redis, **{"class": "L" * 100_000, "error_class": "E" * 100_000, "jid": "long"})
