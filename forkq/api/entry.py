@@ -76,13 +76,16 @@ class JobEntry:
         in this process, each argument for a parameter of such a name. Those of an ActiveJob are
         the arguments of the wrapped job. A payload that is no job has its text as only argument."""
         if self.malformed:
-            return [self.raw.decode("utf-8", "replace")]
+            return [readable_job.masked_text(self.raw.decode("utf-8", "replace"))]
         return readable_job.masked_args(self.job)
 
     @property
     def masked(self) -> bytes:
         """The payload with its secrets masked, to show."""
-        return self.raw if self.malformed else dumps(readable_job.masked_job(self.job))
+        if not self.malformed:
+            return dumps(readable_job.masked_job(self.job))
+        text = self.raw.decode("utf-8", "surrogateescape")
+        return readable_job.masked_text(text).encode("utf-8", "surrogateescape")
 
     @property
     def error_class(self) -> str:

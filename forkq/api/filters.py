@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from ..wire import times
+from . import readable_job
 
 if TYPE_CHECKING:
     from .entry import JobEntry
@@ -21,7 +24,7 @@ class Filter:
     ``job`` and ``error`` are the name of a class, or its last part: "Timeout" also finds
     "requests.exceptions.Timeout". They may have ``*`` and ``?``; "=Timeout" is that name alone.
     ``queue`` is a name, ``tag`` one of the job's tags. ``match`` is text anywhere in the payload,
-    upper and lower case alike.
+    upper and lower case alike; not in a value that is masked.
     ``older_than`` and ``newer_than`` are seconds or a timedelta, and compare how long the job has
     been where it is (``JobEntry.since``). ``keys`` are those of a selection (``JobEntry.key``); a
     set finds them without reading the others.
@@ -41,7 +44,7 @@ class Filter:
         """Whether it is one of these jobs; ``now`` (epoch seconds) is the moment for their age."""
         return (
             self._fits(entry)
-            and (self.match is None or self.match.casefold() in _text(entry.raw))
+            and (self.match is None or _has(entry, self.match.casefold()))
             and (self.keys is None or entry.key in self.keys)
             and (self.older_than is self.newer_than is None or self._has_age(entry, now))
         )
@@ -73,6 +76,23 @@ def _named(pattern: str, name: str) -> bool:
         return pattern[1:] == name
     last = name.replace("::", ".").rpartition(".")[2]
     return pattern in (name, last) or fnmatchcase(name, pattern) or fnmatchcase(last, pattern)
+
+
+def _has(entry: JobEntry, wanted: str) -> bool:
+    """Whether it has that text, and not only in what is masked: else a person who may see no secret
+    could guess one, a letter after the other."""
+    if wanted not in _text(entry.raw):
+        return False
+    masked = entry.masked
+    hides = readable_job.MASK.encode() in masked
+    return not hides or wanted in _text(masked) or wanted in _spaced(masked)
+
+
+def _spaced(masked: bytes) -> str:
+    """JSON as other programs write it."""
+    with suppress(ValueError, RecursionError):
+        return json.dumps(json.loads(masked), ensure_ascii=False).casefold()
+    return ""
 
 
 def _text(raw: bytes) -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 from .. import registry
 from ..errors import MalformedPayload
+from ..wire.malformed import MALFORMED
 from ..wire.marks import KEY
 from ..wire.payload import DEFAULT_QUEUE, Payload, bounded
 from ..wire.times import seconds
@@ -30,6 +31,10 @@ _WRAPPERS: Final = frozenset(
         "ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper",
         "Sidekiq::ActiveJob::Wrapper",
     )
+)
+# "key": "value" or "key": 12; of a value that is cut off, all that is there.
+_PAIR: Final = re.compile(
+    r'("[^"\\]{1,200}"\s{0,9}:\s{0,9})("(?:[^"\\]|\\.)*"?|[^\s"{}\[\],]+)', re.DOTALL
 )
 _LONGEST_BACKTRACE: Final = 1 << 20
 
@@ -78,6 +83,8 @@ def masked_args(job: Payload) -> list[Any]:
     args, spec = args_of(job), registry.find(text(job.get("class")))
     if _is_secret(job):
         return [MASK] * len(args)
+    if job.get("class") == MALFORMED:
+        return [masked_text(text(arg)) for arg in args]
     names = () if spec is None else _names(spec.parameters)
     return [
         MASK if _SECRET.search(name) else masked(arg)
@@ -102,6 +109,22 @@ def masked_job(job: Payload) -> Payload:
     if is_active_job(job):
         return {**shown, "args": [MASK]} if _is_secret(job) else shown
     return {**shown, "args": masked_args(job)} if "args" in job else shown
+
+
+def masked_text(raw: str) -> str:
+    """A payload that is no job, with the secrets masked that are found in it: any program may have
+    written it for another one, which does run it."""
+    try:
+        value = msgspec.json.decode(bounded(raw.encode()))
+    except (ValueError, RecursionError, msgspec.MsgspecError, MalformedPayload):
+        return _PAIR.sub(_masked_pair, raw)
+    shown = masked_job(value) if type(value) is dict else masked(value)
+    return raw if shown == value else msgspec.json.encode(shown).decode()
+
+
+def _masked_pair(found: re.Match[str]) -> str:
+    """A key and its value in text that is not all JSON: cut off, or with bytes that are no text."""
+    return f'{found[1]}"{MASK}"' if _SECRET.search(found[1]) else found[0]
 
 
 def backtrace_of(job: Payload) -> list[str]:

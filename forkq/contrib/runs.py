@@ -102,12 +102,15 @@ def observe(observer: RunObserver) -> None:
 def name_of(job: Payload) -> str:
     """The class of a job; of an ActiveJob the wrapped one."""
     wrapped = job.get("wrapped")
-    return wrapped if type(wrapped) is str and 0 < len(wrapped) <= _LONGEST_NAME else job["class"]
+    if type(wrapped) is str and 0 < len(wrapped) <= _LONGEST_NAME:
+        return wrapped
+    return text(job["class"])
 
 
 def text(value: object) -> str:
-    """A text in a payload; "" for what is none."""
-    return value if type(value) is str else ""
+    """A name or an id in a payload, cut: a collector refuses a large report, and all others that
+    it is sent together with. "" for what is no text."""
+    return value[:_LONGEST_NAME] if type(value) is str else ""
 
 
 _observers: Final[list[RunObserver]] = []

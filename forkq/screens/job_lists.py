@@ -58,9 +58,14 @@ class Reader(Protocol):
 def asked(values: dict[str, str]) -> api.Filter:
     """The filter in the fields of an address or a form. Raises ForkqError for an age that is no
     age."""
-    given = {name: values.get(name, "").strip()[:_LONGEST] or None for name in FIELDS}
+    given = {name: _trimmed(values.get(name, ""))[:_LONGEST] or None for name in FIELDS}
     older = given.pop("older")
     return api.Filter(**given, older_than=None if older is None else age(older))  # type: ignore[arg-type]
+
+
+def _trimmed(text: str) -> str:
+    """Without what a person types around it; "=NAME" is exact."""
+    return text if text.startswith("=") else text.strip()
 
 
 def read(location: Location, where: api.Filter, place: str = "") -> JobList:

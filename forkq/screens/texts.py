@@ -9,11 +9,15 @@ from typing import Any, Final
 from ..wire.printable import cut, printable
 
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_FOREVER: Final = 1e12  # seconds
 _LONGEST_ARGS: Final = 200
 
 
 def length(seconds: float, units: int = 2) -> str:
-    """A length of time in at most two units: ``2 d 3 h``, ``4.2 s``, ``12 ms``."""
+    """A length of time in at most two units: ``2 d 3 h``, ``4.2 s``, ``12 ms``; "-" if no clock
+    has such a time."""
+    if not seconds < _FOREVER:
+        return "-"
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 10:
@@ -29,8 +33,11 @@ def length(seconds: float, units: int = 2) -> str:
 
 
 def relative(epoch: float, units: int = 2) -> str:
-    """A moment as seen from now: ``in 4 min``, ``3 h ago``, ``just now``."""
+    """A moment as seen from now: ``in 4 min``, ``3 h ago``, ``just now``; "-" for the score of
+    a set that is none."""
     away = epoch - time.time()
+    if not abs(away) < _FOREVER:
+        return "-"
     if abs(away) < 1:
         return "just now"
     return f"in {length(away, units)}" if away > 0 else f"{length(-away, units)} ago"

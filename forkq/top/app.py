@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -79,6 +81,8 @@ class Top(App[None]):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self.exit, None, 128 + number)
         self._begin()
         self.watcher.start()
         self.set_interval(_TICK, self._show_state)

@@ -53,8 +53,8 @@ class Listing(DataTable[Text]):
             return  # nothing new: the terminal gets nothing
         self._lines = lines
         self.clear()
-        for row, line in zip(rows, lines, strict=True):
-            self.add_row(*_cut(line, self._widths, [_MARK, *columns]), key=row.key)
+        for line in lines:
+            self.add_row(*_cut(line, self._widths, [_MARK, *columns]))
         keys = [row.key for row in rows]
         if key and keys and key not in keys:
             self._jumped_at = time.monotonic()

@@ -250,6 +250,13 @@ def test_a_strange_context_harms_nothing(spans: Spans, found: Any) -> None:
     assert run.name == "process default"
 
 
+def test_a_long_name_makes_no_large_span(spans: Spans) -> None:
+    """A collector would refuse it, and the spans that it is sent together with."""
+    long = "x" * 1_000_000
+    perform({"class": long, "jid": long, "queue": long})
+    assert 0 < len(spans.text()) < 10_000
+
+
 def test_a_job_keeps_the_context_that_its_push_gave(
     spans: Spans, jobs: testing.RecordedJobs
 ) -> None:

@@ -183,3 +183,31 @@ def test_while_redis_hangs_the_keys_work(own_server: Server) -> None:
 
     drive(scenario)
     default_client.forget()
+
+
+def test_rows_that_look_alike_are_all_shown(client: Redis) -> None:
+    """Nothing in Redis is unique because a person believes so: no name, no id, no payload."""
+    dead(client, failed("d1", "A B", error_class="C"), failed("d2", "A", error_class="B C"))
+    for number in range(2):
+        client.hset("{queue:default}:inflight", f"gone-1:7:aa/{number}", job("twice"))
+    client.sadd("queues", "default")
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("4")
+        await screen.until(lambda: screen.text().count("1  dead   A ") == 2)
+        await screen.press("3")
+        await screen.until(lambda: screen.text().count("Mail") == 2)
+
+    drive(scenario)
+
+
+def test_a_score_that_is_no_moment_is_shown(client: Redis) -> None:
+    for location in ("dead", "retry", "schedule"):
+        client.zadd(location, {"early": "-inf", "late": "inf", "far": 1e300})
+
+    async def scenario(screen: Screen) -> None:
+        for letter in "drs":
+            await screen.press("g", letter)
+            await screen.shows("3 of 3 in")
+
+    drive(scenario)

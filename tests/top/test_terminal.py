@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,6 +73,22 @@ def test_without_colours_and_utf8_it_can_be_read_and_ctrl_c_ends_it(
     assert not any(f"\x1b[{colour}m" in shown for colour in range(30, 38)), repr(shown)
     terminal.keys("C-c")
     terminal.shows("ended with 0")
+
+
+@needs_tmux
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_it_gives_the_terminal_back(
+    redis_server: Server, terminals: list[Terminal], tmp_path: Path, number: int
+) -> None:
+    pid = tmp_path / "pid"
+    command = f"sh -c 'echo $$ > {pid}; exec {TOP} --redis {redis_server.url}'"
+    terminal = Terminal(tmp_path / "tmux", command)
+    terminals.append(terminal)
+    terminal.shows("Is anything wrong?")
+    os.kill(int(pid.read_text()), number)
+    terminal.shows(f"ended with {128 + number}")
+    facts = [terminal.fact(f"{name}_flag") for name in ("cursor", "mouse_any")]
+    assert (terminal.fact("alternate_on"), *facts) == ("0", "1", "0")
 
 
 def test_without_a_terminal_it_is_refused(redis_server: Server) -> None:

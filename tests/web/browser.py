@@ -80,6 +80,14 @@ class Browser:
         loaded = "return document.readyState === 'complete'"
         wait_until(lambda: self.path == path and self.run(loaded), what=path, every=OFTEN)
 
+    def wait_focus(self, selector: str) -> None:
+        """Waits until a key reaches the first element of a CSS selector: a text may stand on the
+        screen before the page has given the focus to its button."""
+        has_it = "return document.activeElement === document.querySelector(arguments[0])"
+        what = f"the focus on {selector} at {self.path}"
+        self.find(selector)
+        wait_until(lambda: self.run(has_it, selector), what=what, every=OFTEN)
+
     def press(self, *keys: str) -> None:
         """Presses keys, wherever the focus is."""
         for key in keys:

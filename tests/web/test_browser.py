@@ -112,6 +112,7 @@ def test_what_changes_is_shown_without_a_reload(browser: Browser) -> None:
 def test_the_focus_stays_where_it_is(browser: Browser) -> None:
     push()
     browser.open("/queues")
+    browser.wait_text("mail", "tbody th")  # the facts may be those of the test before
     browser.wait_text("Pause", "td .actions")
     browser.run("document.querySelector('td button').focus()")
     push()
@@ -175,6 +176,7 @@ def test_the_keyboard_is_enough(browser: Browser) -> None:
     browser.press("?")
     browser.wait_text("Keyboard", "dialog[open]")
     browser.press("ESCAPE", "/")
+    browser.wait_focus("#search")
     browser.press(*"Mail", "ENTER")
     browser.wait_path("/search?q=Mail")
 
@@ -182,6 +184,7 @@ def test_the_keyboard_is_enough(browser: Browser) -> None:
 def test_a_button_is_reached_and_pressed_by_tab(browser: Browser) -> None:
     push()
     browser.open("/queues")
+    browser.wait_text("mail", "tbody th")  # the facts may be those of the test before
     browser.wait_text("Pause", "td .actions")
     for _ in range(30):
         browser.press("TAB")

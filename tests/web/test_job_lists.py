@@ -189,6 +189,15 @@ def test_failures_are_grouped(web: TestClient, redis: Redis) -> None:
     assert "job=%3DMail" in text
 
 
+def test_a_group_is_named_exactly(web: TestClient, redis: Redis) -> None:
+    """A blank at the end of a name makes it another name."""
+    dead(redis, jid="other")
+    dead(redis, jid="meant", error_class="Timeout ")
+    form = {"scope": "all", "job": "=Mail", "error": "=Timeout "}
+    assert "Deleted 1 job" in post(web, "/dead/delete", form)
+    assert "Select Mail other" in web.get("/dead").text
+
+
 def test_hostile_payloads_are_shown_escaped_and_cut(web: TestClient, redis: Redis) -> None:
     dead(redis, **{"class": HOSTILE, "error_message": HOSTILE, "args": [HOSTILE], "jid": HOSTILE})
     dead(redis, **{"class": "L" * 100_000, "error_class": "E" * 100_000, "jid": "long"})
@@ -217,6 +226,37 @@ def test_a_jobs_page_has_its_life_and_masks_its_secrets(web: TestClient, redis: 
     assert web.get("/job?jid=nowhere").status_code == 404
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"jid": "c1", "args": [{"password": "hunter2"}]}',
+        b'{"jid": "c1", "secret": true, "args": ["hunter2"]}',
+        b'[{"password": "hunter2"}]',
+        b'{"class": "Mail", "args": [{"password": "hunter2", "to": "\xff',
+        b'{"class": "Mail", "args": [{"password": "hunter2',
+        json.dumps({"class": "forkq.malformed", "args": ['{"token": "hunter2"}']}).encode(),
+    ],
+)
+def test_a_payload_that_is_no_job_shows_no_secret(
+    web: TestClient, redis: Redis, payload: bytes
+) -> None:
+    redis.zadd("dead", {payload: 1.5})
+    text = web.get("/dead").text
+    assert "hunter2" not in text
+    assert "***" in text
+    assert "hunter2" not in web.get(f"/job?set=dead&key={key_in(text)}").text
+
+
+def test_a_search_tells_no_secret(web: TestClient, redis: Redis) -> None:
+    """Else it could be guessed, a letter after the other."""
+    dead(redis, args=[{"password": "hunter2", "to": "ann"}], jid="c1")
+    for path in ("/search?q=", "/dead?match="):
+        assert "c1" not in web.get(f"{path}hunt").text
+        assert "c1" not in web.get(f"{path}%22password%22: %22h").text
+        for shown in ("%22to%22: %22ann", "password"):
+            assert "c1" in web.get(path + shown).text
+
+
 def test_a_job_is_edited_and_retried_and_keeps_its_secret(web: TestClient, redis: Redis) -> None:
     dead(redis, args=[{"password": "hunter2", "to": "x"}], jid="c1")
     page = "/job?jid=c1"
@@ -233,9 +273,10 @@ def test_a_job_is_retried_by_keyboard_alone(browser: Browser, redis: Redis) -> N
     dead(redis, jid="two")
     browser.open("/")
     browser.press("g", "d")
-    browser.wait_text("Timeout")
+    browser.wait_path("/dead")
     browser.press("j", "x", "j", "x", "r")
     browser.wait_text("Retry 2 jobs of the dead set?")
+    browser.wait_focus(".confirm button")
     browser.press("ENTER")
     browser.wait_text("Retried 2 jobs")
     wait_until(lambda: redis.llen("queue:default") == 2, what="both jobs in their queue")

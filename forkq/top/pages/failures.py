@@ -87,7 +87,7 @@ def _row(part: Part, is_wide: bool) -> Row:
         words((_spark(group.hourly, is_wide), "cyan")), cell(last),
         cell(group.error or "no error", BAD),
     )  # fmt: skip
-    return Row(f"{part.location} {group.job} {group.error}", cells, part)
+    return Row(f"{part.location} {(group.job, group.error)}", cells, part)
 
 
 def _spark(hourly: Sequence[int], is_wide: bool) -> str:
