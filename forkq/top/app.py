@@ -15,14 +15,14 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.css.query import NoMatches
 from textual.filter import LineFilter, Monochrome, NoColor
-from textual.message import Message
 from textual.widgets import DataTable, Footer, Input
 
 from ..screens.facts import Observer
 from ..screens.plans import Done, Plan
 from .acting import Acting, Failed, Outcome
+from .answer import Answer
 from .cells import BAD, STRONG, WARN, AsciiOnly, words
-from .content import Content, Look, Page
+from .content import Content, Left, Look, Page
 from .keys import ACTS, KEYS, QUIT, help_text
 from .line import Line
 from .modals import Help, Question
@@ -34,14 +34,6 @@ from .watcher import Refused, Seen, Watcher
 _TICK: Final = 0.5  # seconds
 _SAID: Final = 60.0  # seconds that a message stands
 _THEME: Final = "ansi-dark"  # the colours of the terminal itself
-
-
-class Answer(Message):
-    """From a thread: what the watcher has seen, or a step of an action."""
-
-    def __init__(self, found: Seen | Refused | Outcome) -> None:
-        super().__init__()
-        self.found = found
 
 
 class Top(App[None]):
@@ -66,6 +58,7 @@ class Top(App[None]):
         self.watcher = Watcher(self._observer, self.hear)
         self.acting = Acting(self, self._observer)
         self._pages: list[Page] = [PAGES[0]()]
+        self._left: list[Left] = []  # of each page but the last one, how it was left
         self._seen: Seen | None = None
         self._wanted = self._place = ""
         self._leaving = False
@@ -119,25 +112,34 @@ class Top(App[None]):
     def on_data_table_row_selected(self, _: DataTable.RowSelected) -> None:
         row = self.view.current
         opened = None if row is None else self.page.open(row.target)
-        if opened is not None:
+        if row is not None and opened is not None:
+            self._left.append(Left(self._wanted, self._place, row.key))
             self._pages.append(opened)
             self._begin()
 
     def action_leave(self) -> None:
         """One step: the search, the selection or the place in a list, then the page before."""
         stays = self._wanted or self._place or self.view.chosen_some or self._search.display
-        if not stays and len(self._pages) > 1:
-            self._pages.pop()
-        self._begin()
+        if stays or not self._left:
+            self._begin()
+        else:
+            self._return()
+
+    def _return(self) -> None:
+        """To the page before, as it was left."""
+        self._pages.pop()
+        left = self._left.pop()
+        self._begin(left.wanted, left.place)
+        self.view.listing.aim(left.key)
 
     def _go(self, kind: type[Page] | None) -> None:
         if kind is not None:
-            self._pages = [kind()]
+            self._pages, self._left = [kind()], []
             self._begin()
 
-    def _begin(self) -> None:
-        """The page from its start, without a filter."""
-        self._wanted = self._place = ""
+    def _begin(self, wanted: str = "", place: str = "") -> None:
+        """The page from its start and without a filter, or from a ``place`` and with one."""
+        self._wanted, self._place = wanted, place
         self._going, self._seen = False, None
         self._search.display = False
         self.view.begin(self.page)
@@ -172,10 +174,7 @@ class Top(App[None]):
         self._search.focus()
 
     def on_input_submitted(self, _: Input.Submitted) -> None:
-        wanted = self._search.value.strip()
-        self._begin()
-        self._wanted = wanted
-        self._look()
+        self._begin(self._search.value.strip())
 
     def action_further(self) -> None:
         if self.view.after:
@@ -224,9 +223,8 @@ class Top(App[None]):
     def _acted(self) -> None:
         self._leaving = False
         self.refresh_bindings()
-        if self.page.ends and len(self._pages) > 1:
-            self._pages.pop()
-            self._begin()
+        if self.page.ends and self._left:
+            self._return()
         self._look()
 
     # What the threads have found

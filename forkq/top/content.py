@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from rich.text import Text
 
@@ -45,6 +45,14 @@ class Content:
     foot: Sequence[Text] = ()
     empty: str = ""
     after: str = ""
+
+
+class Left(NamedTuple):
+    """How a page was left: its filter, its place in a long list, and the row under the cursor."""
+
+    wanted: str
+    place: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True)

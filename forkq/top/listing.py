@@ -32,6 +32,7 @@ class Listing(DataTable[Text]):
         self._titles: tuple[str, ...] = ()
         self._lines: list[list[Text]] = []
         self._jumped_at = float("-inf")
+        self._aim = ""
 
     @property
     def current(self) -> Row | None:
@@ -46,12 +47,14 @@ class Listing(DataTable[Text]):
 
     def show(self, columns: Sequence[Column], rows: Sequence[Row], marked: Collection[str]) -> None:
         """Keeps the cursor on the row that it was on; if that is gone, on its place."""
-        key, at, scroll = self._key, self.cursor_row, self.scroll_y
+        key, at, scroll = self._aim or self._key, self.cursor_row, self.scroll_y
         self._shown = tuple(rows)
         lines = [[_mark(row, marked), *row.cells] for row in rows]
         if not self._set_columns([_MARK, *columns], lines) and lines == self._lines:
             return  # nothing new: the terminal gets nothing
-        self._lines = lines
+        self._lines, aims = lines, bool(self._aim)
+        if rows:
+            self._aim = ""
         self.clear()
         for line in lines:
             self.add_row(*_cut(line, self._widths, [_MARK, *columns]))
@@ -59,8 +62,13 @@ class Listing(DataTable[Text]):
         if key and keys and key not in keys:
             self._jumped_at = time.monotonic()
         at = keys.index(key) if key in keys else min(at, len(rows) - 1)
-        self.move_cursor(row=max(0, at), scroll=False)
-        self.scroll_to(y=scroll, animate=False, force=True)
+        self.move_cursor(row=max(0, at), scroll=aims)
+        if not aims:
+            self.scroll_to(y=scroll, animate=False, force=True)
+
+    def aim(self, key: str) -> None:
+        """The cursor goes to the row of that key as soon as there are rows."""
+        self._aim = key
 
     def first(self) -> None:
         """To the top, as a new page begins."""

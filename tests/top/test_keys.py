@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
-from forkq.api import cron
+from forkq.api import DeadSet, cron
 from tests.top.data import WHO, dead, failed, job, process, queued, retrying
 from tests.top.screen import Screen, drive
 
@@ -71,6 +71,32 @@ def test_all_that_the_search_finds_are_meant_and_no_other(client: Redis) -> None
         await screen.shows("Deleted 1 job", "Nothing here has 'invoice' in it.")
         await screen.press("escape")
         await screen.shows("2 of 2 in the dead set")
+
+    drive(scenario)
+
+
+def test_the_cursor_is_on_the_job_that_was_looked_at(client: Redis) -> None:
+    """A key after Escape must not act on another job."""
+    dead(client, *(failed(jid, "Invoice") for jid in "abc"), failed("d", "Other"))
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("g", "d")
+        await screen.shows("4 of 4 in the dead set")
+        await screen.press("/", *"invoice", "enter")
+        await screen.shows("3 of 4 in the dead set: invoice")
+        await screen.press("j", "j")
+        row = screen.app.view.current
+        assert row is not None
+        looked_at = DeadSet().get(row.key)
+        await screen.press("enter")
+        await screen.shows("What has become of this job?", "  dead")
+        await screen.press("escape")
+        await screen.shows("3 of 4 in the dead set: invoice")
+        await screen.press("d")
+        await screen.shows("Deleted 1 job")
+        assert looked_at is not None
+        assert looked_at.raw not in client.zrange("dead", 0, -1)
+        assert client.zcard("dead") == 3
 
     drive(scenario)
 

@@ -86,7 +86,9 @@ def test_what_is_in_redis_sets_no_colour_and_moves_no_cursor(client: Redis) -> N
             await screen.press("enter")
             await screen.shows("What has become of this job?", "  dead")
             check(screen)
-            await screen.press("escape", "j")
+            await screen.press("escape")
+            await screen.shows("2 of 2 in the dead set")
+            await screen.press("j")
         await screen.press("3")
         await screen.shows("[red]x[/red]")
         await screen.press("d", "x", "p")  # no key of this page

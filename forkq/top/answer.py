@@ -1,0 +1,16 @@
+"""What the threads tell the screen."""
+
+from __future__ import annotations
+
+from textual.message import Message
+
+from .acting import Outcome
+from .watcher import Refused, Seen
+
+
+class Answer(Message):
+    """From a thread: what the watcher has seen, or a step of an action."""
+
+    def __init__(self, found: Seen | Refused | Outcome) -> None:
+        super().__init__()
+        self.found = found
