@@ -222,6 +222,7 @@ class Clearable(Protocol):
 _CLEARS: Final = (
     click.option("--dry-run", is_flag=True, help="Only count them."),
     click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+    click.option("--no-undo", is_flag=True, help="Keep none, which frees Redis at once."),
     json_option,
     finds_redis,
 )
@@ -239,22 +240,22 @@ def clear_command(one: str, jobs: Callable[[], Clearable]) -> click.Command:
 
     @click.command("clear", help=f"Delete every {one}. {CAN_BE_UNDONE}")
     @clears
-    def clear(dry_run: bool, yes: bool, wants_json: bool, **flags: Any) -> int:
+    def clear(dry_run: bool, yes: bool, no_undo: bool, wants_json: bool, **flags: Any) -> int:
         use(configuration(**flags))
-        return cleared(one, jobs(), How(dry_run, yes, wants_json=wants_json))
+        return cleared(one, jobs(), How(dry_run, yes, wants_json=wants_json), undo=not no_undo)
 
     return clear
 
 
-def cleared(one: str, jobs: Clearable, how: How) -> int:
+def cleared(one: str, jobs: Clearable, how: How, *, undo: bool) -> int:
     """Clears after a question. Returns the exit code. Redis keeps what can be put back, so many
-    jobs are deleted for good, and at once."""
+    jobs are deleted for good, and at once; fewer ones without ``undo``."""
     count = jobs.size
     action = Action("clear", "deleted", one, partial(jobs.delete_all, undo=True))
     if not count:
         echo(f"there is no {one}: nothing to do", err=True)
         return 1
-    keeps = count <= MOST_TO_KEEP
+    keeps = undo and count <= MOST_TO_KEEP
     if how.dry_run or (keeps and how.yes):
         return perform(action, EVERY, how)
     warning = "?" if keeps else "? This cannot be undone"

@@ -64,14 +64,16 @@ def show(queue: str, wants_json: bool, **flags: Any) -> int:
 @queues.command()
 @_queue_argument
 @clears
-def clear(queue: str, dry_run: bool, yes: bool, wants_json: bool, **flags: Any) -> int:
+def clear(
+    queue: str, dry_run: bool, yes: bool, no_undo: bool, wants_json: bool, **flags: Any
+) -> int:
     """Delete every queued job of a queue. Up to 100,000 can be put back for a while.
 
     Jobs in progress go on.
     """
     use(configuration(**flags))
     how = How(dry_run, yes, wants_json=wants_json)
-    return cleared(f'"{shown_name(queue)}" job', api.Queue(queue), how)
+    return cleared(f'"{shown_name(queue)}" job', api.Queue(queue), how, undo=not no_undo)
 
 
 def _row(report: QueueReport) -> tuple[str, ...]:

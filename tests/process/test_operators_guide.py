@@ -287,6 +287,7 @@ def test_a_full_redis(shop: Shop) -> None:
         for line in walk(shop, "Redis is full"):
             assert line
         assert not shop.redis.exists("dead")
+        assert not shop.redis.keys("forkq:undo:*")
         shop.push("shop.Receipt", 1, queue="mail")
     finally:
         shop.server.cli("CONFIG", "SET", "maxmemory", 0)

@@ -216,6 +216,14 @@ def test_more_than_redis_should_keep_is_cleared_for_good(
     assert (shell(f"{command} --yes --json"), json.loads(shell.out)) == (0, {"done": 3})
 
 
+@pytest.mark.parametrize("command", ["dead clear", "queues clear mail"])
+def test_without_undo_redis_keeps_nothing(command: str, redis: Redis, shell: Shell) -> None:
+    fill(redis, "a", "b")
+    push(redis, "mail", "a", "b")
+    assert (shell(f"{command} --yes --no-undo"), "undo" in shell.out) == (0, False)
+    assert redis.keys("forkq:undo:*") == []
+
+
 def test_without_a_terminal_nothing_is_asked(redis: Redis, shell: Shell) -> None:
     fill(redis, "a")
     fill(redis, "a", group="retries")
