@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from ..api import JobEntry, WorkSet
+from ..sharded_client import chosen, on
 from ..wire.lease import Progress
 from ..wire.marks import KEY, is_suspect
 from ..wire.printable import cut, printable, shown_name, signal_name
@@ -59,6 +60,7 @@ def print_job(entry: JobEntry, *, wants_json: bool, with_args: bool) -> None:
 def as_object(entry: JobEntry) -> dict[str, Any]:
     """For programs. Without its arguments, which may be secrets."""
     known = {
+        "shard": entry.shard,
         "jid": entry.jid,
         "job": entry.name,
         "location": entry.location,
@@ -135,7 +137,8 @@ def _plain(crash: dict[str, Any]) -> dict[str, Any]:
 
 def _run_of(entry: JobEntry) -> dict[str, Any]:
     """When a running job began, and its progress, as of the last heartbeat of its process."""
-    job = WorkSet().find(entry.jid) if entry.location == "running" else None
+    with on(entry.shard or chosen()):
+        job = WorkSet().find(entry.jid) if entry.location == "running" else None
     if job is None:
         return {}  # it does not run, or it began after the last heartbeat
     progress = {} if job.progress is None else {"progress": asdict(job.progress)}

@@ -31,13 +31,13 @@ Command = TypeVar("Command", bound=Callback)
 # Where a command's context has the name of the shard that it is about.
 _KEY: Final = "forkq.shard"
 _FINDING: Final = ("config", "environment", "tag", "pidfile", "redis")
-# A push goes to the shard of its queue by itself, a token is looked for on each, and a shell is
-# about all of them.
-_ALL: Final = frozenset({"push", "undo", "shell"})
+# A push goes to the shard of its queue by itself, a jid or a token is looked for on each, and a
+# shell is about all of them.
+_ALL: Final = frozenset({"push", "find", "retry", "undo", "shell"})
 # They list, or do to each shard what they do to one.
 _EACH: Final = frozenset(
     {
-        *("stats", "find", "running", "stuck", "mark-deploy", "queues list", "processes list"),
+        *("stats", "running", "stuck", "mark-deploy", "queues list", "processes list"),
         *(
             "jobs list",
             "retries list",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -338,10 +339,20 @@ def test_a_command_about_a_queue_finds_its_shard(client: ShardedClient, shell: S
     assert shell("pause mail default") == 0
     assert (api.Queue("mail").paused, api.Queue("default").paused) == (True, True)
     assert shell(f"find {jid}") == 0
+    assert re.search("^shard +mail$", shell.out, re.MULTILINE)
     assert "queued" in shell.out
+    assert "nowhere" not in shell.out
     assert shell("find nowhere") == 1
+    assert shell.out.count("nowhere is nowhere") == 1
     assert shell("push J 1 --queue mail --force") == 0
     assert api.Queue("mail").size == 2
+
+
+def test_a_job_is_retried_on_its_shard(client: ShardedClient, shell: Shell) -> None:
+    jid = client.push(job("mail", at=4_000_000_000))
+    assert shell(f"retry {jid}") == 0
+    assert shell("queues show mail --json") == 0
+    assert json.loads(shell.out)["size"] == 1
 
 
 def test_any_other_command_asks_for_the_shard(client: ShardedClient, shell: Shell) -> None:
