@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from ..config.config import Config
+from ..config.shards import DEFAULT_SHARD
 from ..default_client import address, default, use
 from ..errors import ForkqError
 from ..store.connection import ConnectionLost, RedisConnection, RedisError
@@ -120,9 +121,16 @@ def _connected(config: Config) -> tuple[Finding, Server | None]:
     try:
         server = _connect(config)
     except ForkqError as error:
-        remedy = "check [redis] url, or --redis"
-        return Finding("fail", "redis", str(error), "forkq runs no job", remedy), None
+        return Finding("fail", "redis", str(error), *_without_server(config.shard)), None
     return Finding("ok", "redis", server.shown), server
+
+
+def _without_server(shard: str) -> tuple[str, str]:
+    """Why it matters, and the remedy."""
+    if shard in ("", DEFAULT_SHARD):
+        why = "no job of its queues runs" if shard else "forkq runs no job"
+        return why, "check [redis] url, or --redis"
+    return "no job of its queues runs", f'check the url of the shard "{shard}" in [[redis.shards]]'
 
 
 def _connect(config: Config) -> Server:

@@ -387,3 +387,11 @@ def test_the_start_names_the_shard_that_is_away(
         _check_server(config.of_shard(shard.name), log)
     (hint,) = (call.kwargs["hint"] for call in log.calls if call.method_name == "error")
     assert hint == 'check the url of the shard "mail"'
+
+
+def test_doctor_names_the_shard_that_is_down(servers: list[Server], shell: Shell) -> None:
+    servers[1].kill()
+    assert shell("doctor") == 1
+    [line] = [line for line in shell.out.splitlines() if " redis@mail " in line]
+    assert "no job of its queues runs" in line
+    assert 'check the url of the shard "mail" in [[redis.shards]]' in line
