@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 from ..default_client import default
 from ..errors import ForkqError, InvalidRule, MalformedPayload, WrongType
 from ..limits.patterns import is_pattern
-from ..store.crash_record import retried_alone
 from ..store.damage import message
 from ..store.find_job import Location
 from ..store.scripts import JOBS_MOVE
 from ..wire.malformed import wrap_malformed
+from ..wire.marks import retried_alone
 from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, new_jid, validate
 from ..wire.times import now
 from .query import keys

@@ -16,23 +16,29 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import Crashed, InvalidJob, MalformedPayload
-from ..wire.marks import KEY, SUSPECT, failure_in, is_suspect, mark_failed, marks_of
+from ..wire.marks import (
+    COUNTED_FOR,
+    KEY,
+    SUSPECT,
+    counted,
+    failure_in,
+    is_suspect,
+    mark_failed,
+    marks_of,
+)
 from ..wire.payload import MOST_CRASHES, Payload, bounded, dumps, loads
 from ..wire.printable import class_and_jid
-from ..wire.times import now, seconds
+from ..wire.times import now
 from .outage import growing_pause
 
 # How many crashes a job survives that were counted against it: this number of them ends it.
 DEADLY_CRASHES: Final = 3
-_WINDOW: Final = 72 * 3600.0
 _MOST_RECORDS: Final = 10
 # A job that may run again after each crash is due after a pause: 0.5 s after its first crash alone,
 # then longer each time, up to some minutes. It waits in the schedule, so it holds up no other job.
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 300.0
 _LONGEST_SEQUENCE: Final = 20  # digits
-# In a crash record: a person has retried the job with all its attempts since.
-_FORGIVEN: Final = "forgiven"
 # What recover.lua understands; a number is when the job is due.
 REQUEUE: Final = "requeue"
 BURY: Final = "bury"
@@ -182,31 +188,19 @@ def stamped(payload: bytes, queue: str, crash: Crash) -> tuple[str, bytes]:
         return REQUEUE, payload  # a processor will find that it is no job, and bury it
 
 
-def retried_alone(job: Payload, *, fresh: bool) -> Payload:
-    """``job`` as a person retries it. One that has killed its process while it ran alone does so
-    again, beside no other job. ``fresh``: these crashes count no more."""
-    marks = job.get(KEY)
-    crashes = marks.get("crashes") if type(marks) is dict else None
-    if type(crashes) is not list or not _counted(crashes):
-        return job
-    if fresh:
-        crashes = [{**one, _FORGIVEN: True} if type(one) is dict else one for one in crashes]
-    return {**job, KEY: {**job[KEY], "crashes": crashes, SUSPECT: True}}
-
-
 def _judge(job: Payload, queue: str, crash: Crash) -> str:
     """Writes the crash into ``job``. A job that must not run again goes back all the same: the
     child that fetches it buries it, since only a child can call the app's death handlers. If that
     child dies too, the job is buried here."""
     marks, budget = marks_of(job), _budget(job)
     has_failed = failure_in(marks) is not None
-    counted = _counted(_add(marks, crash, max(budget, _MOST_RECORDS)))
+    count = counted(_add(marks, crash, max(budget, _MOST_RECORDS)))
     if crash.alone and job.get("on_crash") == REQUEUE:
         job["queue"] = queue
-        return str(now() + growing_pause(counted - 1, _FIRST_PAUSE, _LONGEST_PAUSE))
-    if not crash.alone or counted < budget:
+        return str(now() + growing_pause(count - 1, _FIRST_PAUSE, _LONGEST_PAUSE))
+    if not crash.alone or count < budget:
         return REQUEUE
-    times = f"{budget} time{'s' * (budget > 1)} within {_WINDOW / 3600:.0f} hours"
+    times = f"{budget} time{'s' * (budget > 1)} within {COUNTED_FOR / 3600:.0f} hours"
     error = Crashed(f"its process died {times} while this job ran alone, last by {crash.text}")
     if has_failed:
         _write_error(job, queue, error)
@@ -228,14 +222,6 @@ def _add(marks: dict[str, Any], crash: Crash, most: int) -> list[Any]:
 def _budget(job: Payload) -> int:
     found = job.get("crashes")
     return min(found, MOST_CRASHES) if type(found) is int and found > 0 else DEADLY_CRASHES
-
-
-def _counted(crashes: list[Any]) -> int:
-    """How many of them count: recent ones of a job that ran alone."""
-    counting = [one for one in crashes if type(one) is dict and one.get("alone") is True]
-    stamps = [one.get("at") for one in counting if one.get(_FORGIVEN) is not True]
-    since = now() - _WINDOW
-    return len([at for at in stamps if isinstance(at, int | float) and seconds(at) > since])
 
 
 def _write_error(job: Payload, queue: str, error: Crashed) -> None:

@@ -11,10 +11,15 @@ from typing import Any, Final
 
 from ..errors import Crashed, TimeLimit, Unsettled
 from .payload import Payload
+from .times import now, seconds
 
 KEY: Final = "forkq"
 SUSPECT: Final = "suspect"
 FAILED: Final = "failed"
+# Seconds for which a crash counts.
+COUNTED_FOR: Final = 72 * 3600.0
+# In a crash record: a person has retried the job with all its attempts since.
+_FORGIVEN: Final = "forgiven"
 _ERRORS: Final[dict[str, type[BaseException]]] = {
     f"{error.__module__}.{error.__qualname__}": error for error in (Crashed, TimeLimit)
 }
@@ -31,6 +36,26 @@ def marks_of(job: Payload) -> dict[str, Any]:
 def is_suspect(marks: object) -> bool:
     """Whether the job must run alone."""
     return type(marks) is dict and marks.get(SUSPECT) is True
+
+
+def counted(crashes: list[Any]) -> int:
+    """How many of them count: recent ones of a job that ran alone."""
+    counting = [one for one in crashes if type(one) is dict and one.get("alone") is True]
+    stamps = [one.get("at") for one in counting if one.get(_FORGIVEN) is not True]
+    since = now() - COUNTED_FOR
+    return len([at for at in stamps if isinstance(at, int | float) and seconds(at) > since])
+
+
+def retried_alone(job: Payload, *, fresh: bool) -> Payload:
+    """``job`` as a person retries it. One that has killed its process while it ran alone does so
+    again, beside no other job. ``fresh``: these crashes count no more."""
+    marks = job.get(KEY)
+    crashes = marks.get("crashes") if type(marks) is dict else None
+    if type(crashes) is not list or not counted(crashes):
+        return job
+    if fresh:
+        crashes = [{**one, _FORGIVEN: True} if type(one) is dict else one for one in crashes]
+    return {**job, KEY: {**job[KEY], "crashes": crashes, SUSPECT: True}}
 
 
 def mark_failed(marks: dict[str, Any], error: BaseException) -> None:
