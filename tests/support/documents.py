@@ -30,9 +30,10 @@ class Snippet:
 
 
 def documents() -> list[Path]:
-    """Every Markdown file of the project."""
+    """Every Markdown file of the project, but what was made: `make bench` installs its peers."""
     folders = (path for path in sorted(ROOT.iterdir()) if path.is_dir() and path.name[0] != ".")
-    deeper = (found for folder in folders for found in sorted(folder.rglob("*.md")))
+    ours = (folder for folder in folders if folder.name not in {"build", "dist", "site"})
+    deeper = (found for folder in ours for found in sorted(folder.rglob("*.md")))
     return [*sorted(ROOT.glob("*.md")), *deeper]
 
 
