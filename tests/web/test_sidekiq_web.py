@@ -281,6 +281,7 @@ def test_forkq_shows_a_ruby_process_and_its_job(
     shown = shell(f"processes show {place}")
     assert f"runs        {jid} RubyHold" in shown
     assert re.search(rf"location +running\n.*\nowner +{place}:", shell(f"find {jid}"))
+    assert api.is_alive(jid)
     link = f"/job?queue=ruby&amp;jid={jid}"
     wait_until(lambda: link in web.get("/busy").text, what="the job on the busy page")
     assert "Sidekiq" in web.get("/busy").text
