@@ -36,8 +36,8 @@ class Pages(Protocol):
         """How many entries Redis reads to find one of the last page."""
 
     def end_at_last(self) -> int:
-        """From now on the end is behind the entry that is the last one now, whatever comes
-        meanwhile. Returns how many entries there are."""
+        """From now on the end is behind the entry that is the last one now; later ones are not
+        read. Returns how many entries there are."""
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
