@@ -5,11 +5,12 @@ The first push imports redis-py, which is not light (transport.py, docs/decision
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from . import middleware
+from .bulk import in_row, row_encoder, rows_of
 from .errors import ConfigError, ForkqError, InvalidJob, shown
 from .store.transport import Transport, Write
 from .wire.keys import Keys
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from .store.connection import RedisConnection
 
 BATCH: Final = 1000
-_BULK: Final = "a bulk push takes args=[[...], [...]], a list of argument lists"
 
 
 class _EncodedJob(NamedTuple):
@@ -141,12 +141,12 @@ class Client:
         If Redis fails meanwhile, this raises ServerUnavailable with the jids of the jobs that are
         in Redis (``pushed``) and of those that may be (``unknown``).
         """
-        rows, moments = _rows(job)
+        rows, moments = rows_of(job)
         base = _with_defaults({**job, "at": None, "args": []})
+        alike = job.get("at") is None and not middleware.client.members
         encoded: list[_EncodedJob | None] = []
         with in_row(encoded):
-            for args, at, jid in zip(rows, moments, new_jids(len(rows)), strict=True):
-                encoded.append(self._encoded({**base, "at": at, "args": args, "jid": jid}))
+            encoded.extend(self._alike(base, rows) if alike else self._each(base, rows, moments))
         kept = [one for one in encoded if one is not None]
         self._release(kept)
         return _jids(kept)
@@ -179,6 +179,22 @@ class Client:
         if at is None:
             made["enqueued_at"] = now()
         return _EncodedJob(made["jid"], made["queue"], at, self._bounded(made))
+
+    def _each(
+        self, base: Payload, rows: Sequence[list[Any]], moments: Sequence[Any]
+    ) -> Iterator[_EncodedJob | None]:
+        for args, at, jid in zip(rows, moments, new_jids(len(rows)), strict=True):
+            yield self._encoded({**base, "at": at, "args": args, "jid": jid})
+
+    def _alike(self, job: Payload, rows: Sequence[list[Any]]) -> Iterator[_EncodedJob]:
+        """As ``_each``, where all jobs go to the queue now and no middleware may change one."""
+        del job["at"]
+        encode = row_encoder({**job, "enqueued_at": now()})
+        for job["args"], jid in zip(rows, new_jids(len(rows)), strict=True):
+            check_args(job, self._strict)
+            payload = encode(job["args"], jid)
+            check_bounds(job["class"], payload, *self._bounds)
+            yield _EncodedJob(jid, job["queue"], None, payload)
 
     def _bounded(self, job: Payload) -> bytes:
         """``job`` as JSON. Raises InvalidJob if it is too large, or too deeply nested."""
@@ -266,35 +282,3 @@ def _refuse_main(name: object) -> None:
 
 def _jids(jobs: Sequence[_EncodedJob]) -> list[str]:
     return [job.jid for job in jobs]
-
-
-@contextmanager
-def in_row(done: Sized) -> Iterator[None]:
-    """Adds to an InvalidJob the number of the row of a bulk push: so many are in ``done``."""
-    try:
-        yield
-    except InvalidJob as error:
-        raise InvalidJob(f"row {len(done)} (the first is 0): {error}") from None
-
-
-def _rows(job: Payload) -> tuple[list[list[Any]], list[Any]]:
-    """The argument lists of a bulk push, and ``at`` for each of them."""
-    rows = job.get("args")
-    if not isinstance(rows, list | tuple):
-        raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not a {type(rows).__name__}")
-    lists: list[list[Any]] = []
-    with in_row(lists):
-        for row in rows:
-            if not isinstance(row, list | tuple):
-                kind = type(row).__name__
-                raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not a {kind}")
-            lists.append(list(row))
-    moments = job.get("at")
-    if isinstance(moments, list | tuple):
-        if len(moments) != len(rows):
-            raise InvalidJob(
-                f"job {job.get('class')!r}: {len(moments)} times `at` for {len(rows)} argument "
-                "lists; pass one time, or one for each"
-            )
-        return lists, list(moments)
-    return lists, [moments] * len(lists)

@@ -6,6 +6,7 @@ correct their own mistakes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -172,3 +173,11 @@ def shown(value: object) -> str:
     except ValueError:  # str() of an integer with more digits than Python writes
         return "a number of too many digits"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def callers_level() -> int:
+    """The ``stacklevel`` with which our caller's warning names the first line outside of forkq."""
+    level = 1
+    while sys._getframe(level).f_globals["__name__"].startswith("forkq."):
+        level += 1
+    return level

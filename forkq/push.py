@@ -21,7 +21,7 @@ from typing import (
     overload,
 )
 
-from .client import in_row
+from .bulk import in_row
 from .default_client import default
 from .errors import InvalidJob, MissingAttribute
 from .wire.payload import Payload, validate

@@ -72,15 +72,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_collection_finish() -> None:
     """What the imports and the collection made stays until the end. Python need not look through it
-    each time that it, or the check for what a test left open, collects garbage."""
+    each time that it, or the check for what a test left open, collects garbage.
+
+    Hypothesis asks at its import what refers to some objects, and a frozen object is not in the
+    answer. The runs of pytest inside tests import it, so it is imported before."""
+    importlib.import_module("hypothesis")
     gc.collect()
     gc.freeze()
     gc.enable()
-
-
-def pytest_sessionfinish() -> None:
-    """Hypothesis may be imported as late as now, and asks what refers to some of its objects."""
-    gc.unfreeze()
 
 
 def pytest_xdist_auto_num_workers() -> int:

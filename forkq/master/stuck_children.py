@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 # Seconds that a process may take to end after its end of the report pipe was closed, or after a
 # booting child was told to stop.
 _END_LIMIT: Final = 1.0
-# Seconds that a child which hangs in its boot has to log its stacks.
-_STACKS_LIMIT: Final = 2.0
+# Seconds that a child which hangs in its boot has to log its stacks; then, if its interpreter
+# hangs, too, to write them from a signal handler.
+_STACKS_LIMIT: Final = 1.0
 
 
 class StuckChildren:
@@ -47,6 +48,8 @@ class StuckChildren:
             elif child.stacks_requested_at is None:
                 child.stacks_requested_at = time.monotonic()
                 child.dump_stacks()
+            elif not child.stacks_signalled:
+                child.signal_stacks()
             else:
                 self._kill_booting(child)
 
@@ -60,7 +63,7 @@ class StuckChildren:
         if child.stop_ordered_at is not None:
             return child.stop_ordered_at + _END_LIMIT
         if child.stacks_requested_at is not None:
-            return child.stacks_requested_at + _STACKS_LIMIT
+            return child.stacks_requested_at + (1 + child.stacks_signalled) * _STACKS_LIMIT
         return child.born + self._boot_timeout if self._boot_timeout else None
 
     def _kill_unreachable(self, child: ChildHandle) -> None:

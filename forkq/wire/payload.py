@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from ..errors import InvalidJob, MalformedPayload, shown
+from ..errors import InvalidJob, MalformedPayload, callers_level, shown
 
 Payload: TypeAlias = "dict[str, Any]"
 StrictArgs: TypeAlias = Literal["raise", "warn", "off"]
@@ -48,10 +48,10 @@ MOST_CRASHES = 100
 _LONGEST_LIMIT = 1e9
 
 _decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
-_encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 
 # What the encoder raises: RecursionError for nesting, the others for the values in _why_unwritable.
-_UNWRITABLE = (TypeError, ValueError, RecursionError, msgspec.MsgspecError)
+UNWRITABLE = (TypeError, ValueError, RecursionError, msgspec.MsgspecError)
 
 _TOO_DEEP = (
     f"args are nested too deeply (more than {DEEPEST} levels), or contain themselves; pass a "
@@ -127,8 +127,8 @@ def _nesting(raw: bytes) -> int:
 def dumps(job: Payload) -> bytes:
     """``job`` as JSON. Raises InvalidJob, naming the value, for what JSON cannot carry."""
     try:
-        return _encode(job)
-    except _UNWRITABLE as error:
+        return encode(job)
+    except UNWRITABLE as error:
         name, reason = job.get("class"), _first_unwritable(job) or f"it cannot be written: {error}"
         raise InvalidJob(f"job {shown(name)}: {reason}") from None
 
@@ -167,7 +167,7 @@ def check_args(job: Payload, strict: StrictArgs) -> None:
     message = f"job {job['class']!r}: {problem}"
     if strict == "raise":
         raise InvalidJob(message)
-    warnings.warn(message, stacklevel=6)  # where Client.push was called
+    warnings.warn(message, stacklevel=callers_level())
 
 
 def check_shape(job: Payload) -> None:
@@ -276,8 +276,8 @@ def _unwritable(value: Any, path: str) -> str | None:
                  for place, key, item in named)  # fmt: skip
         return next((p for p in found if p), None)
     try:
-        _encode(value)
-    except _UNWRITABLE as error:
+        encode(value)
+    except UNWRITABLE as error:
         return _why_unwritable(value, path, error)
     return None
 

@@ -217,6 +217,52 @@ def test_strictness_is_the_clients(redis: Redis, redis_server: Server) -> None:
     assert queued(redis)[0]["args"] == [[1, 2]]
 
 
+@pytest.mark.parametrize("way", ["push", "push_bulk", "perform_async", "perform_bulk"])
+def test_a_warning_names_the_line_that_pushes(
+    redis_server: Server, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(registry, "_jobs", {})
+
+    @forkq.job(name="Pair")
+    def pair(numbers: Any) -> None: ...
+
+    client = Client(redis_server.url, strict_args="warn")
+    monkeypatch.setattr(default_client, "_default", client)
+    args: list[Any] = [(1, 2)]
+    job = {"class": "Pair", "args": [args] if way == "push_bulk" else args}
+    ways: dict[str, Callable[[], object]] = {
+        "push": lambda: client.push(job),
+        "push_bulk": lambda: client.push_bulk(job),
+        "perform_async": lambda: pair.perform_async(*args),
+        "perform_bulk": lambda: pair.perform_bulk([args]),
+    }
+    with pytest.warns(UserWarning, match=r"args\[0\] is a tuple") as caught:
+        ways[way]()
+    client.close()
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+# A job pushed alone, and one of a bulk push, which is encoded in another way
+
+
+@pytest.mark.parametrize("args", [[], [1, 'ä\n"\\'], [{"a": [1.5, None]}, [[]], True]])
+@pytest.mark.parametrize(
+    "more", [{}, {"queue": "low", "retry": 3, "tags": ["x"], "cattr": {"a": 1}}]
+)
+def test_a_row_has_the_payload_of_a_single_push(
+    client: Client, redis: Redis, args: list[Any], more: dict[str, Any]
+) -> None:
+    client.push({"class": "MyJob", "args": args, **more})
+    client.push_bulk({"class": "MyJob", "args": [args, args], **more})
+    single, *rows = queued(redis, more.get("queue", "default"))
+    for row in rows:
+        assert row.keys() == single.keys()
+        each = {"jid", "created_at", "enqueued_at"}
+        assert {**row, **{key: single[key] for key in each}} == single
+        assert row["created_at"] <= row["enqueued_at"]
+    assert len({job["jid"] for job in (single, *rows)}) == 3
+
+
 # Middleware
 
 
