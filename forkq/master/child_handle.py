@@ -50,8 +50,8 @@ class ChildHandle:
     """One child process. Its pid cannot be reused before ``Children.reap`` has reaped it.
 
     ``reason``: why it cannot boot. ``how`` it ended. ``told_queues``: those that it serves, on
-    ``told_shard``, if they may be others than its slot's. ``rescued``: ``Rescue`` returns its leases.
-    ``on_trial``: it tries new code, so its death says nothing of its jobs. ``crash_file``:
+    ``told_shard``, if they may be others than its slot's. ``rescued``: ``Rescue`` returns its
+    leases. ``on_trial``: it tries new code, so its death says nothing of its jobs. ``crash_file``:
     where faulthandler writes; ``deadlines``: where it notes those of its jobs (deadlines.py).
     ``in_progress``: its jobs at its death, once the rescue has found them.
     ``isolation_facts``: what it has reported of suspects, and isolation.py has not read.
