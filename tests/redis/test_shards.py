@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -374,6 +375,15 @@ def test_the_metrics_have_each_shard_as_a_label(
     assert shell.err.startswith("forkq: shard default: ")
     assert shell("metrics --once --shard mail") == 0
     assert 'forkq_queue_size{queue="mail"} 1.0' in shell.out
+
+
+@pytest.mark.parametrize("command", ["web", "metrics"])
+def test_one_server_serves_all_shards(client: ShardedClient, command: str, shell: Shell) -> None:
+    """No shard must be named: it goes as far as its address, which is in use."""
+    pytest.importorskip({"web": "uvicorn", "metrics": "prometheus_client"}[command])
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        assert shell(f"{command} --listen 127.0.0.1:{other.getsockname()[1]}") == 1
+    assert "cannot listen at" in shell.err
 
 
 def test_an_exporter_is_ready_while_one_shard_answers(
