@@ -33,7 +33,7 @@ _KEY: Final = "forkq.shard"
 _FINDING: Final = ("config", "environment", "tag", "pidfile", "redis")
 # A push goes to the shard of its queue by itself, a jid or a token is looked for on each, and a
 # shell is about all of them; metrics and screens show them all.
-_ALL: Final = frozenset({"push", "find", "retry", "undo", "shell", "metrics", "web"})
+_ALL: Final = frozenset({"push", "find", "retry", "undo", "shell", "metrics", "web", "top"})
 # They list, or do to each shard what they do to one.
 _EACH: Final = frozenset(
     {

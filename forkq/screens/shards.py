@@ -1,21 +1,21 @@
-"""What is wrong on the shards that a visitor does not look at. No page waits for them."""
+"""What is wrong, on the shard that a person looks at and on all others. No page waits for those."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from ..errors import ForkqError
 from ..sharded_client import on
 from .facts import Observer
-from .problems import Problem, problems
+from .problems import MOST, Problem, problems
 
 _SOON: Final = 0.2  # seconds that a page gives a shard which it asks
 _SLOW: Final = 2.0  # seconds after which a shard does not answer
-_MOST: Final = 2  # problems of each
+_MOST: Final = 2  # problems of each other shard
 
 
 class Shards:
@@ -27,9 +27,15 @@ class Shards:
         self._asking: dict[str, tuple[threading.Thread, float]] = {}
         self._known: dict[str, list[Problem]] = {}
 
-    def problems(self, others: Iterable[str]) -> list[Problem]:
-        """The urgent ones of these shards, as far as they have answered by now."""
-        names = list(others)
+    def problems(self, shard: str, names: Iterable[str], most: int = MOST) -> list[Problem]:
+        """The worst of ``shard``, and what is urgent on the others of ``names``. Raises
+        ServerUnavailable if ``shard`` does not answer."""
+        with on(shard):
+            worst = problems(self._observers[shard].facts(), most)
+        return [*worst, *self._elsewhere([name for name in names if name != shard])]
+
+    def _elsewhere(self, names: Sequence[str]) -> list[Problem]:
+        """As far as these shards have answered by now."""
         with self._lock:
             begun = [self._begin(name) for name in names if not self._is_asked(name)]
         end = time.monotonic() + _SOON

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 
 from ..screens.facts import Observer
-from ..screens.problems import MOST, Problem, problems
+from ..screens.problems import MOST, Problem
 from ..screens.shards import Shards
 from ..sharded_client import chosen
 from .forms import Form
@@ -66,9 +66,8 @@ class Visit:
 
     def problems(self, most: int = MOST) -> list[Problem]:
         """The worst of this shard, and what is urgent on the others. Raises ServerUnavailable."""
-        others = [name for name in self.shards if name != self.shard]
         shards: Shards = self.request.app.state.shards
-        return [*problems(self.observer.facts(), most), *shards.problems(others)]
+        return shards.problems(self.shard, self.shards, most)
 
     @property
     def queues(self) -> list[str]:
