@@ -8,46 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from forkq import api, default_client
-from forkq.config.load import load
-from forkq.sharded_client import ShardedClient
-from tests.support.server import Server
+from forkq import api
+from tests.support.shards import NAMES, TwoShards, two_shards
 from tests.top.screen import Screen, drive
 
-NAMES = ("default", "mail")
-TEXT = """
-[redis]
-url = "{}"
-[[redis.shards]]
-name = "mail"
-url = "{}"
-queues = ["mail"]
-"""
-
 
 @pytest.fixture
-def servers() -> Iterator[list[Server]]:
-    found = [Server().start(), Server().start()]
-    yield found
-    for server in found:
-        server.close()
+def shards(tmp_path: Path) -> Iterator[TwoShards]:
+    with two_shards(tmp_path) as found:
+        for queue in ("reports", "mail"):
+            found.push(queue)
+        yield found
 
 
-@pytest.fixture
-def client(servers: list[Server], tmp_path: Path) -> Iterator[ShardedClient]:
-    """The default client of a process whose forkq.toml has two shards, with a job on each."""
-    (tmp_path / "forkq.toml").write_text(TEXT.format(*(server.url for server in servers)))
-    before = default_client.swap(None)
-    client = default_client.use(load(None, {}, {}, tmp_path))
-    assert isinstance(client, ShardedClient)
-    for queue in ("reports", "mail"):
-        client.push({"class": "Letter", "args": [], "queue": queue})
-    yield client
-    client.close()
-    default_client.swap(before)
-
-
-def test_a_key_goes_to_the_next_shard_and_actions_stay_on_theirs(client: ShardedClient) -> None:
+def test_a_key_goes_to_the_next_shard_and_actions_stay_on_theirs(shards: TwoShards) -> None:
     async def scenario(screen: Screen) -> None:
         await screen.press("2")
         await screen.shows("default ● live", "] Shard", " reports ")
@@ -68,18 +42,16 @@ def test_a_key_goes_to_the_next_shard_and_actions_stay_on_theirs(client: Sharded
     drive(scenario, shards=NAMES)
 
 
-def test_a_shard_that_is_down_is_told_and_hides_no_other(
-    client: ShardedClient, servers: list[Server]
-) -> None:
+def test_a_shard_that_is_down_is_told_and_hides_no_other(shards: TwoShards) -> None:
     async def scenario(screen: Screen) -> None:
         await screen.shows("no process runs jobs")
-        servers[1].kill()
+        shards.mail.kill()
         await screen.shows("] ! shard mail is down", "default ● live")
         await screen.press("right_square_bracket")
         await screen.shows("mail ● away", "Redis has not answered")
         await screen.press("right_square_bracket")
         await screen.shows("default ● live")
-        servers[1].start()
+        shards.mail.start()
         await screen.until(lambda: "shard mail is down" not in screen.text())
 
     drive(scenario, shards=NAMES)
