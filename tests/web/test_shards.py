@@ -113,6 +113,7 @@ def test_a_shard_that_hangs_holds_up_no_other_page(shards: TwoShards) -> None:
                 while "shard mail is down: it does not answer" not in told:
                     other = await web.get("/queues")
                     assert other.status_code == 200
+                    assert not all(task.done() for task in tasks)
                     told = problems(other)
             finally:
                 shards.mail.resume()
