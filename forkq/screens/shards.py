@@ -28,11 +28,12 @@ class Shards:
         self._known: dict[str, list[Problem]] = {}
 
     def problems(self, shard: str, names: Iterable[str], most: int = MOST) -> list[Problem]:
-        """The worst of ``shard``, and what is urgent on the others of ``names``. Raises
-        ServerUnavailable if ``shard`` does not answer."""
+        """The worst of ``shard``, and what is urgent on the others of ``names``; the urgent ones
+        first. Raises ServerUnavailable if ``shard`` does not answer."""
         with on(shard):
             worst = problems(self._observers[shard].facts(), most)
-        return [*worst, *self._elsewhere([name for name in names if name != shard])]
+        elsewhere = self._elsewhere([name for name in names if name != shard])
+        return sorted([*worst, *elsewhere], key=lambda problem: not problem.urgent)
 
     def _elsewhere(self, names: Sequence[str]) -> list[Problem]:
         """As far as these shards have answered by now."""
