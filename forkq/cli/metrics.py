@@ -14,6 +14,7 @@ from ..default_client import address
 from ..errors import ForkqError
 from .options import configuration, finds_redis
 from .output import echo
+from .shards import by_shard
 
 # Seconds that one answer of Redis may take: a scrape must end before the scraper gives it up.
 _TIMEOUT: Final = 2.0
@@ -28,7 +29,8 @@ _TIMEOUT: Final = 2.0
 @click.option("--once", is_flag=True, help="Print the metrics, and exit.")
 @finds_redis
 def metrics(listen: str, allow_remote: bool, once: bool, **flags: Any) -> int:
-    """Serve metrics of all hosts for Prometheus. Run one for each Redis, on any host."""
+    """Serve metrics of all hosts for Prometheus, with the label `shard` where there are shards. Run
+    one, on any host."""
     try:
         from ..metrics.exposition import Exposition  # noqa: PLC0415 - an extra may be missing
         from ..metrics.server import MetricsServer, address_of  # noqa: PLC0415 - as above
@@ -36,7 +38,8 @@ def metrics(listen: str, allow_remote: bool, once: bool, **flags: Any) -> int:
         raise ForkqError(
             f"{missing.name} is missing: pip install 'forkq[metrics]', and run it again"
         ) from None
-    exposition = Exposition(_Clients(configuration(**flags)).get)
+    configs = by_shard(configuration(**flags))
+    exposition = Exposition({shard: _Clients(config).get for shard, config in configs.items()})
     if once:
         click.echo(exposition.render().body.decode(), nl=False)
         return _failed(exposition.error) if exposition.error else 0

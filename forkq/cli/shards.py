@@ -32,8 +32,8 @@ Command = TypeVar("Command", bound=Callback)
 _KEY: Final = "forkq.shard"
 _FINDING: Final = ("config", "environment", "tag", "pidfile", "redis")
 # A push goes to the shard of its queue by itself, a jid or a token is looked for on each, and a
-# shell is about all of them.
-_ALL: Final = frozenset({"push", "find", "retry", "undo", "shell"})
+# shell is about all of them; metrics and screens show them all.
+_ALL: Final = frozenset({"push", "find", "retry", "undo", "shell", "metrics", "web", "top"})
 # They list, or do to each shard what they do to one.
 _EACH: Final = frozenset(
     {
@@ -55,6 +55,14 @@ def shard_named() -> str:
     """The shard that the command runs for now; "" if it runs for none."""
     context = click.get_current_context(silent=True)
     return "" if context is None else str(context.meta.get(_KEY, ""))
+
+
+def by_shard(config: Config) -> dict[str, Config]:
+    """The configuration for each shard that the command is about, by its name; "" for the one that
+    --shard names, and for the only Redis."""
+    if shard_named() or not config.shards:
+        return {"": config}
+    return {shard.name: config.of_shard(shard.name) for shard in config.shards}
 
 
 def for_shards(callback: Command) -> Command:

@@ -13,6 +13,7 @@ from ..default_client import use
 from ..errors import ForkqError
 from ..wire.redis_url import redacted_url
 from .options import configuration, finds_redis
+from .shards import by_shard
 
 _C_LOCALES = frozenset({"C", "POSIX"})
 
@@ -29,7 +30,8 @@ def top(**flags: Any) -> int:
     app = _app()
     config = configuration(**flags)
     use(config)
-    made = app.Top(redacted_url(config.redis.url), ascii_only=not _has_utf8())
+    server, shards = redacted_url(config.redis.url), list(by_shard(config))
+    made = app.Top(server, ascii_only=not _has_utf8(), shards=shards)
     made.run()
     return int(made.return_code or 0)
 

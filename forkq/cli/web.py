@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..runtime import log
 from ..wire.redis_url import redacted_url
 from .options import configuration, finds_redis
 from .output import echo
+from .shards import by_shard, shard_named
 
 _SHORTEST = 8
 
@@ -52,7 +54,7 @@ def hash_password() -> int:
 
 def _serve(config: Config) -> None:
     sys.path.insert(0, str(Path.cwd()))  # for web.authenticate and web.authorize
-    settings = _part("access").settings_of(config.web)
+    settings = replace(_part("access").settings_of(config.web), shard=shard_named())
     # The audit log is of level info, whatever the log of the server shows.
     level = "debug" if config.log.level == "debug" else "info"
     log.configure(level, config.log.format)
@@ -65,7 +67,9 @@ def _serve(config: Config) -> None:
 
 
 def _announce(url: str, config: Config) -> None:
-    echo(f"forkq web: {url} (pid {os.getpid()}, {redacted_url(config.redis.url)})", err=True)
+    names = ", ".join(by_shard(config))
+    shown = f"shards {names}" if names else redacted_url(config.redis.url)
+    echo(f"forkq web: {url} (pid {os.getpid()}, {shown})", err=True)
 
 
 def _part(name: str) -> Any:

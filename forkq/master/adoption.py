@@ -53,7 +53,7 @@ def _described(child: ChildHandle) -> Described:
         "name": child.name,
         "in_slot": child.slot.child is child,
         "queues": child.queues,
-        "shard": child.slot.shard,
+        "shard": child.shard,
         "concurrency": None if capsule is None else capsule.concurrency,
         "recycling": {} if capsule is None else msgspec.to_builtins(capsule.recycling),
     }

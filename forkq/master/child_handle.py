@@ -49,9 +49,9 @@ def _overdue_message(job: Overdue) -> str:
 class ChildHandle:
     """One child process. Its pid cannot be reused before ``Children.reap`` has reaped it.
 
-    ``reason``: why it cannot boot. ``how`` it ended. ``told_queues``: those that it serves, if
-    they may be others than its slot's. ``rescued``: ``Rescue`` returns its leases.
-    ``on_trial``: it tries new code, so its death says nothing of its jobs. ``crash_file``:
+    ``reason``: why it cannot boot. ``how`` it ended. ``told_queues``: those that it serves, on
+    ``told_shard``, if they may be others than its slot's. ``rescued``: ``Rescue`` returns its
+    leases. ``on_trial``: it tries new code, so its death says nothing of its jobs. ``crash_file``:
     where faulthandler writes; ``deadlines``: where it notes those of its jobs (deadlines.py).
     ``in_progress``: its jobs at its death, once the rescue has found them.
     ``isolation_facts``: what it has reported of suspects, and isolation.py has not read.
@@ -82,6 +82,7 @@ class ChildHandle:
     reason: str = ""
     how: str = ""
     told_queues: tuple[str, ...] = ()
+    told_shard: str = ""
     busy: int = 0
     processed: int = 0
     failed: int = 0
@@ -126,6 +127,11 @@ class ChildHandle:
         """The queues in which it may hold leases."""
         return self.told_queues or self.slot.queues
 
+    @property
+    def shard(self) -> str:
+        """Where these are; "" if the configuration has no shards."""
+        return self.told_shard or self.slot.shard
+
     def read_facts(self) -> None:
         """Reads what the child has reported since the last call."""
         for fact in self.report.read():
@@ -144,6 +150,7 @@ class ChildHandle:
             self.exited_cleanly = True
         elif isinstance(fact, Serves):
             self.told_queues += (fact.queue,)
+            self.told_shard = fact.shard
         elif isinstance(fact, LeaseHeld):
             self.lease_held_until = fact.until
         elif isinstance(fact, SuspectHeld | Adopted | SoloFree):

@@ -149,7 +149,7 @@ class Children:
             counts, report = (child.processed, child.failed), child.rescue_ended
             begun = child.last_begun
             what = (child.identity, child.queues, crash, *counts, failed, begun, report)
-            dead = DeadChild(*what, child.slot.shard)
+            dead = DeadChild(*what, child.shard)
             self._rescue.add(dead)
 
     def end_pauses(self) -> None:

@@ -50,8 +50,8 @@ class RedisContact:
 
     def check(self) -> None:
         """Checks every child. Called by the loop, after it has read the facts."""
-        for shard in {child.slot.shard for child in self._by_pid.values()}:
-            children = [child for child in self._by_pid.values() if child.slot.shard == shard]
+        for shard in {child.shard for child in self._by_pid.values()}:
+            children = [child for child in self._by_pid.values() if child.shard == shard]
             answers = self._of_shard.setdefault(shard, _Answers())
             answers.note(max(child.redis_at for child in children))
             for child in children:

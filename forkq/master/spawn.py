@@ -150,7 +150,7 @@ def run_canary(record: CanaryRecord, config: Config) -> NoReturn:
     generation = Generation(secrets.token_hex(6), 0.0)
     try:
         for name in capsule.queue_names:
-            send(record.report, Serves(name))
+            send(record.report, Serves(name, capsule.shard))
         code = child.main(
             config.of_shard(capsule.shard),
             Assignment(

@@ -23,6 +23,9 @@ class Family:
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
 
+# Stands first on each metric where there is more than one Redis.
+SHARD: Final = "shard"
+
 _OF_CHILDREN: Final = ("host", "capsule")
 
 # Counters of these reasons are 0 before the first event, so that ``rate`` and ``increase`` see it.

@@ -73,10 +73,11 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class Serves(msgspec.Struct, frozen=True, tag=True):
-    """Fact: the child will fetch from this queue. Sent before ``Ready``, and only if the master may
-    not know it."""
+    """Fact: the child will fetch from this queue of this shard. Sent before ``Ready``, and only if
+    the master may not know it."""
 
     queue: str
+    shard: str = ""
 
 
 class Unbootable(msgspec.Struct, frozen=True, tag=True):

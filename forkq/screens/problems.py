@@ -13,7 +13,7 @@ from .facts import Facts
 from .queue_acts import path_of
 from .texts import length, name, plural
 
-_MOST: Final = 3
+MOST: Final = 3
 _BEHIND: Final = 300.0  # seconds that a job may wait
 _SILENT: Final = 30.0  # seconds without a heartbeat
 _FULL: Final = 0.9
@@ -25,14 +25,16 @@ _SURGE: Final = 5  # times as many as before
 @dataclass(frozen=True, slots=True)
 class Problem:
     """``says`` is a sentence; ``path`` is the page of the web UI that shows more. ``urgent``: a
-    person must act now; else it may come to that."""
+    person must act now; else it may come to that. ``shard``: where, if it is another one than that
+    of the page."""
 
     says: str
     path: str = "/"
     urgent: bool = True
+    shard: str = ""
 
 
-def problems(facts: Facts, most: int = _MOST) -> list[Problem]:
+def problems(facts: Facts, most: int = MOST) -> list[Problem]:
     """The worst ones; the first page shows the others."""
     found = [problem for check in _CHECKS for problem in check(facts)]
     found.sort(key=lambda problem: not problem.urgent)

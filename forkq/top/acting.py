@@ -12,9 +12,10 @@ from rich.text import Text
 
 from ..errors import ForkqError
 from ..screens import cron_acts, job_acts, queue_acts
-from ..screens.facts import Observer
 from ..screens.plans import Done, Plan
+from ..sharded_client import on
 from .cells import BAD, GOOD, QUIET, words
+from .shards import ShardWatchers
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,10 @@ class Person(Protocol):
 class Acting:
     """One action at a time."""
 
-    def __init__(self, person: Person, observer: Observer) -> None:
+    def __init__(self, person: Person, watchers: ShardWatchers) -> None:
         self._person = person
-        self._observer = observer
+        self._watchers = watchers
+        self._shard = self._undo_shard = watchers.shard
         self._thread: threading.Thread | None = None
         self._undo: tuple[str, dict[str, str]] | None = None
         self.busy = False
@@ -60,11 +62,12 @@ class Acting:
     def can_undo(self) -> bool:
         return self._undo is not None
 
-    def begin(self, step: Step) -> None:
-        """``step`` makes the plan."""
+    def begin(self, step: Step, shard: str = "") -> None:
+        """``step`` makes the plan, for that shard, or for the one that is looked at."""
         if self.busy:
             self._say("One action at a time: the last one goes on.", BAD)
             return
+        self._shard = shard or self._watchers.shard
         self._say("Asking Redis ...", QUIET)
         self._run(step)
 
@@ -72,14 +75,14 @@ class Acting:
         """What was done last."""
         if self._undo is not None:
             (path, fields) = self._undo
-            self.begin(lambda: _UNDO[path](**fields))
+            self.begin(lambda: _UNDO[path](**fields), self._undo_shard)
 
     def take(self, outcome: Plan | Done | Failed) -> None:
         """The next step, if there is one."""
         if isinstance(outcome, Failed):
             self._say(outcome.says, BAD)
         elif isinstance(outcome, Done):
-            self._undo = outcome.undo
+            self._undo, self._undo_shard = outcome.undo, self._shard
             then = "  u undoes it" if outcome.undo else ""
             self._person.say(words((outcome.text, GOOD), (then, QUIET)))
         elif outcome.ask:
@@ -102,7 +105,7 @@ class Acting:
     def _do(self, plan: Plan) -> Done:
         """In a thread: the observer may be waiting for Redis."""
         done = plan.do()
-        self._observer.forget()
+        self._watchers.observers[self._shard].forget()
         return done
 
     def _run(self, step: Step) -> None:
@@ -114,7 +117,8 @@ class Acting:
         self._thread.start()
 
     def _step(self, step: Step) -> None:
-        outcome = _outcome(step)
+        with on(self._shard):
+            outcome = _outcome(step)
         self.busy = False
         self._person.hear(outcome)
 

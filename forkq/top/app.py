@@ -17,19 +17,19 @@ from textual.css.query import NoMatches
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.widgets import DataTable, Footer, Input
 
-from ..screens.facts import Observer
 from ..screens.plans import Done, Plan
 from .acting import Acting, Failed, Outcome
 from .answer import Answer
 from .cells import BAD, STRONG, WARN, AsciiOnly, words
 from .content import Content, Left, Look, Page
-from .keys import ACTS, KEYS, QUIT, help_text
+from .keys import ACTS, KEYS, NEXT_SHARD, QUIT, help_text
 from .line import Line
 from .modals import Help, Question
 from .page_view import PageView
 from .pages import PAGES, TABS, page_of
+from .shards import ShardWatchers
 from .status import Chosen, Problems, Tabs
-from .watcher import Refused, Seen, Watcher
+from .watcher import Refused, Seen
 
 _TICK: Final = 0.5  # seconds
 _SAID: Final = 60.0  # seconds that a message stands
@@ -37,13 +37,14 @@ _THEME: Final = "ansi-dark"  # the colours of the terminal itself
 
 
 class Top(App[None]):
-    """``server`` is shown: the address of Redis, without its password."""
+    """``server`` is shown: the address of Redis, without its password; or the shard of ``shards``
+    that is looked at."""
 
     CSS_PATH = "top.tcss"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = KEYS
 
-    def __init__(self, server: str, *, ascii_only: bool = False) -> None:
+    def __init__(self, server: str, *, ascii_only: bool = False, shards: Sequence[str] = ("",)):
         super().__init__()
         self.theme = _THEME
         self._own_filters: list[LineFilter] = [NoColor()] if self.no_color else []
@@ -54,15 +55,13 @@ class Top(App[None]):
         self.view = PageView()
         self._message = Line(id="message")
         self._search = Input(id="search", placeholder="text", compact=True)
-        self._observer = Observer()
-        self.watcher = Watcher(self._observer, self.hear)
-        self.acting = Acting(self, self._observer)
+        self.watcher = ShardWatchers(shards, self.hear)
+        self.acting = Acting(self, self.watcher)
         self._pages: list[Page] = [PAGES[0]()]
         self._left: list[Left] = []  # of each page but the last one, how it was left
         self._seen: Seen | None = None
         self._wanted = self._place = ""
-        self._leaving = False
-        self._going = False  # g was pressed: a letter names a page
+        self._leaving = self._going = False  # g was pressed: a letter names a page
         self._said_until = 0.0
 
     def compose(self) -> ComposeResult:
@@ -77,7 +76,6 @@ class Top(App[None]):
         for number in (signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.exit, None, 128 + number)
         self._begin()
-        self.watcher.start()
         self.set_interval(_TICK, self._show_state)
 
     def on_unmount(self) -> None:
@@ -99,7 +97,13 @@ class Top(App[None]):
         self._go(page_of(number=number))
 
     def on_chosen(self, chosen: Chosen) -> None:
+        if chosen.number == NEXT_SHARD:
+            self.action_shard()
         self._go(page_of(number=chosen.number))
+
+    def action_shard(self) -> None:
+        self.watcher.choose_next()
+        self._go(type(self._pages[0]))
 
     def action_go_to(self) -> None:
         self._going = True
@@ -150,7 +154,7 @@ class Top(App[None]):
 
     def _look(self) -> None:
         width = self.size.width
-        look = Look(self._observer, self.view.current, self._wanted, self._place, width)
+        look = Look(self.watcher.observer, self.view.current, self._wanted, self._place, width)
         self.watcher.look(self.page, look)
 
     def on_data_table_row_highlighted(self, _: DataTable.RowHighlighted) -> None:
@@ -235,10 +239,9 @@ class Top(App[None]):
 
     def on_answer(self, answer: Answer) -> None:
         with suppress(NoMatches):  # the screen is being taken down
-            self._take(answer)
+            self._take(answer.found)
 
-    def _take(self, answer: Answer) -> None:
-        found = answer.found
+    def _take(self, found: Seen | Refused | Outcome) -> None:
         if isinstance(found, Exception):
             raise found
         if isinstance(found, Plan | Done | Failed):
@@ -263,7 +266,7 @@ class Top(App[None]):
         away = self.watcher.away
         with suppress(NoMatches):  # the screen is being taken down
             self._tabs.show(self.page.number)
-            self._tabs.show_live(away)
+            self._tabs.show_live(away, self.watcher.shard)
             if self._seen is not None or away is not None:
                 found = self._seen.problems if self._seen else ()
                 self._problems.show(found, away, most=4 if self.page.path == "/" else 1)
@@ -281,6 +284,7 @@ class Top(App[None]):
         shown = {
             "select": self.page.many, "everything": self.page.many, "further": self.page.many,
             "search": self.page.searches, "undo": self.acting.can_undo,
+            "shard": len(self.watcher.names) > 1,
         }  # fmt: skip
         return shown.get(action, True)
 

@@ -18,6 +18,7 @@ ACTS: Final[dict[str, tuple[str, str]]] = {
 }  # fmt: skip
 
 QUIT: Final = "q"  # after g, it is the page of the queues
+NEXT_SHARD: Final = "]"
 _PAGES_ONLY: Final = "hbfsm"
 
 KEYS: Final[list[BindingType]] = [
@@ -28,6 +29,7 @@ KEYS: Final[list[BindingType]] = [
     Binding("greater_than_sign", "further", "More", key_display=">"),
     Binding("slash", "search", "Search", key_display="/"),
     Binding("u", "undo", "Undo"),
+    Binding("right_square_bracket", "shard", "Shard", key_display=NEXT_SHARD),
     Binding("escape", "leave", "Back", show=False),
     Binding("g", "go_to", "Go to", show=False),
     *(Binding(str(number), f"page('{number}')", show=False) for number in range(1, 7)),
@@ -45,6 +47,7 @@ _MOVING: Final = (
     ("/", "search"),
     ("x  a", "select the row; all that the search finds"),
     (">", "the next rows of a long list"),
+    (NEXT_SHARD, "the next shard, if there are shards"),
     ("u", "undo what was done last"),
     ("q", "quit"),
 )

@@ -14,8 +14,10 @@ from textual.message import Message
 
 from ..screens.problems import Problem
 from ..screens.texts import length, plural
+from ..wire.printable import cut
 from .cells import BAD, GOOD, QUIET, WARN, cell, words
 from .content import Page
+from .keys import NEXT_SHARD
 from .line import Line
 from .watcher import Away
 
@@ -58,11 +60,12 @@ class Tabs(Horizontal):
         for link in self.query(Link):
             link.set_class(link.number == number, "here")
 
-    def show_live(self, away: Away | None) -> None:
+    def show_live(self, away: Away | None, shard: str) -> None:
+        """Of the server, or of that shard."""
         style, says = (BAD, "away") if away else (GOOD, "live")
         shown = self.query_one("#server", Line)
         room = self.app.size.width - sum(len(f"{p.number} {p.title}") + 2 for p in self._pages) - 8
-        server = self._server if len(self._server) <= room else ""
+        server = cut(shard, room) or (self._server if len(self._server) <= room else "")
         shown.show(words((f"{server} ", QUIET), (f"● {says}", style)))
 
 
@@ -102,7 +105,7 @@ def _lines(found: Sequence[Problem], away: Away | None, most: int) -> list[tuple
 
 def _line(problem: Problem) -> tuple[Text, str]:
     style = BAD if problem.urgent else WARN
-    number = number_of(problem.path)
+    number = NEXT_SHARD if problem.shard else number_of(problem.path)
     mark = "!" if problem.urgent else "·"
     return words((f"{number} ", QUIET), (f"{mark} {problem.says}", style)), number
 

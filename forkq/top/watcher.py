@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..errors import ForkqError
-from ..screens.facts import Observer
-from ..screens.problems import Problem, problems
+from ..screens.problems import Problem
+from ..sharded_client import on
 from .content import Content, Look, Page
 
 _EVERY: Final = 1.0  # seconds between two looks
@@ -46,10 +46,17 @@ class Away:
 
 
 class Watcher:
-    """A daemon thread: the program may end while it waits for Redis. ``show`` is called in it."""
+    """A daemon thread for one shard, or for the only Redis (""): the program may end while it waits
+    for it. ``problems`` and ``show`` are called in it."""
 
-    def __init__(self, observer: Observer, show: Callable[[Seen | Refused | Exception], None]):
-        self._observer = observer
+    def __init__(
+        self,
+        shard: str,
+        problems: Callable[[], Sequence[Problem]],
+        show: Callable[[Seen | Refused | Exception], None],
+    ) -> None:
+        self._shard = shard
+        self._problems = problems
         self._show = show
         self._wake = threading.Event()
         self._look: tuple[Page, Look] | None = None
@@ -58,8 +65,6 @@ class Watcher:
         self._asked_at: float | None = None
         self._answered_at = time.time()
         self._thread = threading.Thread(target=self._run, name="forkq top", daemon=True)
-
-    def start(self) -> None:
         self._thread.start()
 
     def end(self) -> None:
@@ -74,6 +79,10 @@ class Watcher:
         """Shows this from now on."""
         self._look = page, look
         self._wake.set()
+
+    def rest(self) -> None:
+        """Shows nothing until the next ``look``."""
+        self._look = None
 
     @property
     def away(self) -> Away | None:
@@ -90,11 +99,13 @@ class Watcher:
         while not self._ended:
             self._wake.wait(pause)
             self._wake.clear()
-            if self._look is None or self._ended:
+            wanted = self._look
+            if wanted is None or self._ended:
+                pause = _LONGEST
                 continue
             begin = self._asked_at = time.monotonic()
             try:
-                self._ask(*self._look)
+                self._ask(*wanted)
             except Exception as error:  # noqa: BLE001 - the app shows its traceback, and ends
                 self._show(error)
                 return
@@ -103,13 +114,14 @@ class Watcher:
 
     def _ask(self, page: Page, look: Look) -> None:
         try:
-            worst = problems(self._observer.facts())
+            worst = self._problems()
         except ForkqError as error:
             self._error = str(error)
             return
         self._error, self._answered_at = "", time.time()
         try:
-            content = page.content(look)
+            with on(self._shard):
+                content = page.content(look)
         except ForkqError as error:
             self._show(Refused(page, str(error)))
             return

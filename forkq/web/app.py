@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
@@ -11,10 +12,12 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from ..screens.facts import Observer
+from ..screens.shards import Shards
 from .pages import all_routes, navigation
 from .refused import HANDLERS
 from .security import Guard
 from .settings import WebSettings
+from .shards import ShardOfPath
 from .worker import Worker
 
 STATIC: Final = Path(__file__).with_name("static")
@@ -26,11 +29,15 @@ def create_app(settings: WebSettings | None = None) -> Starlette:
     settings = settings or WebSettings()
     app = Starlette(
         routes=[*all_routes(), Mount("/static", StaticFiles(directory=STATIC))],
-        middleware=[Middleware(Guard, settings=settings)],
+        middleware=[
+            Middleware(Guard, settings=settings),
+            Middleware(ShardOfPath, only=settings.shard),
+        ],
         exception_handlers=HANDLERS,
     )
     app.state.settings = settings
     app.state.navigation = navigation()
-    app.state.observer = Observer()
-    app.state.worker = Worker()
+    app.state.observers = defaultdict[str, Observer](Observer)
+    app.state.workers = defaultdict[str, Worker](Worker)
+    app.state.shards = Shards(app.state.observers)
     return app

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..errors import ServerUnavailable
+from ..sharded_client import chosen
 from ..wire.printable import cut, message, printable
 
 _LOG: Final = logging.getLogger("forkq.web.audit")
@@ -65,4 +66,5 @@ class Refusals:
 
 
 def _who(user: str) -> dict[str, str]:
-    return {"user": printable(cut(user)) or "(no authentication)"}
+    shard = {"shard": chosen()} if chosen() else {}
+    return {"user": printable(cut(user)) or "(no authentication)", **shard}

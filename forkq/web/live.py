@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from ..errors import ForkqError
 from .rendering import live_parts
 from .visit import View, Visit
-from .worker import TooBusy, Worker
+from .worker import TooBusy
 
 _EVERY: Final = 1.0  # seconds between two messages, at least
 _SHARE: Final = 0.1  # of the time that a page may be computed in
@@ -76,9 +76,8 @@ async def _parts(visit: Visit, function: Callable[[Visit], View | Response]) -> 
         made = function(visit)
         return live_parts(visit, made) if isinstance(made, View) else {}
 
-    worker: Worker = visit.request.app.state.worker
     try:
-        parts = await worker.run(make)
+        parts = await visit.worker.run(make)
     except (ForkqError, TooBusy) as error:
         return {"lost": f"not live: {error}"}
     return {**parts, "lost": ""}

@@ -9,7 +9,6 @@ from typing import Any, Final
 import jinja2
 from starlette.responses import HTMLResponse, Response
 
-from ..screens.problems import problems
 from . import charts, texts
 from .flash import Flash, end_flash
 from .visit import View, Visit
@@ -65,5 +64,5 @@ def _values(visit: Visit, view: View) -> dict[str, Any]:
         "url": visit.url,
         "navigation": visit.request.app.state.navigation,
         **view.values,
-        "problems": problems(visit.observer.facts()) if found is None else found,
+        "problems": visit.problems() if found is None else found,
     }

@@ -18,7 +18,7 @@ from .live import stream, wants_live
 from .refused import Refused
 from .rendering import page_response
 from .visit import View, Visit
-from .worker import PATIENCE, Worker
+from .worker import PATIENCE
 
 PageFunction: TypeAlias = "Callable[[Visit], View | Response]"
 
@@ -61,8 +61,7 @@ def action(path: str, name: str, plan: Callable[[Visit], Plan]) -> Route:
 async def _in_thread(
     visit: Visit, make: Callable[[], Response], patience: float = PATIENCE
 ) -> Response:
-    worker: Worker = visit.request.app.state.worker
-    return await worker.run(make, patience)
+    return await visit.worker.run(make, patience)
 
 
 def _shown(visit: Visit, made: View | Response) -> Response:

@@ -27,10 +27,12 @@ class WebSettings:
     """``authenticate`` names the user of a request. Without it, only requests from this very host
     are served. ``authorize`` decides on each action; without it, every user may act.
     ``read_only`` removes all actions. ``hosts`` are the host names under which the UI is served,
-    beside those of the loopback; empty: any, if there is an ``authenticate``.
+    beside those of the loopback; empty: any, if there is an ``authenticate``. ``shard`` is the only
+    one of ``[[redis.shards]]`` that is shown; "" shows them all.
     """
 
     authenticate: Authenticate | None = None
     authorize: Authorize | None = None
     read_only: bool = False
     hosts: tuple[str, ...] = ()
+    shard: str = ""

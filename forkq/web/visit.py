@@ -10,8 +10,13 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 
 from ..screens.facts import Observer
+from ..screens.problems import MOST, Problem
+from ..screens.shards import Shards
+from ..sharded_client import chosen
 from .forms import Form
 from .settings import WebSettings
+from .shards import path_to
+from .worker import Worker
 
 _MOST_QUEUES: Final = 200
 
@@ -40,8 +45,29 @@ class Visit:
 
     @property
     def observer(self) -> Observer:
-        observer: Observer = self.request.app.state.observer
+        observer: Observer = self.request.app.state.observers[self.shard]
         return observer
+
+    @property
+    def worker(self) -> Worker:
+        """Its threads: each shard has some of its own, so that one that hangs holds up no other."""
+        worker: Worker = self.request.app.state.workers[self.shard]
+        return worker
+
+    @property
+    def shard(self) -> str:
+        """Which one the page is about; "" if there are none."""
+        return chosen()
+
+    @property
+    def shards(self) -> list[str]:
+        """The names of those that this UI shows, the first one of the configuration first."""
+        return list(self.request.scope.get("forkq.shards", ()))
+
+    def problems(self, most: int = MOST) -> list[Problem]:
+        """The worst of this shard, and what is urgent on the others. Raises ServerUnavailable."""
+        shards: Shards = self.request.app.state.shards
+        return shards.problems(self.shard, self.shards, most)
 
     @property
     def queues(self) -> list[str]:
@@ -77,6 +103,14 @@ class Visit:
         root = str(self.request.scope.get("root_path", "")).rstrip("/")
         return f"{root}{self.path_of(path, **query)}"
 
+    def url_on(self, shard: str, path: str, **query: object) -> str:
+        """As ``url``, on that shard; "" is that of this page."""
+        if not shard:
+            return self.url(path, **query)
+        root = str(self.request.scope.get("root_path", "")).rstrip("/")
+        below = path_to(shard) if shard != self.shards[0] else ""
+        return f"{root.removesuffix(path_to(self.shard))}{below}{self.path_of(path, **query)}"
+
     def path_of(self, path: str, **query: object) -> str:
         """As ``url``, for this UI itself: without the path of the mount."""
         given = {name: value for name, value in query.items() if value not in (None, "")}
@@ -85,6 +119,12 @@ class Visit:
     def here(self, **query: object) -> str:
         """The link to this page with some parameters changed."""
         return self.url(self.path, **{**self.request.query_params, **query})
+
+    @property
+    def page_on_each(self) -> str:
+        """Where the choice of another shard leads: to this page, if each shard has it."""
+        known = {item.path for item in self.request.app.state.navigation}
+        return self.path if self.path in known else "/"
 
     @property
     def path(self) -> str:

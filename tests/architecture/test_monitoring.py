@@ -17,7 +17,7 @@ import yaml
 from tests.support.documents import ROOT
 
 pytest.importorskip("prometheus_client", reason="missing: pip install -e '.[test]'")
-from forkq.metrics.families import FAMILIES
+from forkq.metrics.families import FAMILIES, SHARD
 
 DEPLOY = ROOT / "deploy"
 RULES = DEPLOY / "prometheus-rules.yaml"
@@ -78,7 +78,8 @@ def test_every_metric_and_label_of_a_query_exists() -> None:
         names = set(METRIC.findall(query))
         assert names, query
         assert names <= SERIES.keys(), query
-        labels = {"instance", "le", *(each for name in names for each in SERIES[name].labels)}
+        of_metrics = (each for name in names for each in SERIES[name].labels)
+        labels = {"instance", SHARD, "le", *of_metrics}
         asked = set(re.findall(r"(\w+)(?:=~|!=|=(?!=))", query))
         grouped = {word for words in re.findall(r"\b(?:by|on) \(([^)]*)\)", query)
                    for word in words.split(", ")}  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -85,12 +86,12 @@ def forkq(server: Server, *args: str, level: str = "warning") -> Iterator[psutil
 
 @contextmanager
 def sidekiq(server: Server, threads: int, log: IO[bytes] | None = None) -> Iterator[psutil.Process]:
-    """Debian's Sidekiq on that server, logging warnings, or INFO to the file ``log``; yields it."""
+    """Sidekiq on that server, logging warnings, or INFO to the file ``log``; yields it."""
     level = "WARN" if log is None else "INFO"
     with tempfile.TemporaryDirectory() as folder:
         app = Path(folder) / "app.rb"
         app.write_text(RUBY.replace("URL", server.url).replace("LEVEL", level))
-        command = ["sidekiq", "-r", str(app), "-c", str(threads), "-e", "production"]
+        command = [_sidekiq(), "-r", str(app), "-c", str(threads), "-e", "production"]
         output = subprocess.DEVNULL if log is None else log
         process = subprocess.Popen(bound.command(command), stdout=output, stderr=subprocess.DEVNULL)
         try:
@@ -101,8 +102,13 @@ def sidekiq(server: Server, threads: int, log: IO[bytes] | None = None) -> Itera
 
 
 def sidekiq_version() -> str | None:
-    """The version of the Sidekiq on PATH, or None."""
-    if shutil.which("sidekiq") is None:
+    """The version of that Sidekiq, or None."""
+    if shutil.which(_sidekiq()) is None:
         return None
-    found = subprocess.run(["sidekiq", "--version"], capture_output=True, text=True, check=False)
+    found = subprocess.run([_sidekiq(), "--version"], capture_output=True, text=True, check=False)
     return found.stdout.strip() or None
+
+
+def _sidekiq() -> str:
+    """The one that SIDEKIQ_PATH names, with RUBYLIB for its libraries, or the one on PATH."""
+    return os.environ.get("SIDEKIQ_PATH") or "sidekiq"

@@ -4,11 +4,13 @@ and nothing is lost that it has kept."""
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 
+import psutil
 import pytest
 from redis import Redis
 
@@ -158,3 +160,23 @@ def test_jobs_that_a_change_has_left_on_another_shard_run(
     assert sorted(names) == [
         *("clock", "clock@mail", "default.0", "default@mail.0"),
     ]
+
+
+def test_a_canary_on_another_shard_than_its_slot_is_rescued(
+    shards: Shards, tree: StartTree, journal: Journal
+) -> None:
+    """The new configuration has no capsule on ``mail``, so the canary in the slot of that one runs
+    the jobs of the default shard. When it dies, the master returns them, and no sweep."""
+    forkq = tree(app=APP, config=shards.config("default", "mail"), env=journal.env)
+    busy = [shards.push("Nap", 60, queue="default") for _ in range(2)]
+    journal.wait("begin", busy)  # the old child has no processor left
+    jids = [shards.push("Nap", 60, queue="default") for _ in range(4)]
+    (forkq.cwd / "forkq.toml").write_text(shards.config("default"))
+    forkq.signal(signal.SIGUSR2)
+    journal.wait("begin", jids)
+    pids = {child["name"]: child["pid"] for child in forkq.status()["children"]}
+    canary = psutil.Process(pids["default@mail.canary"])
+    mine = [line.jid for line in journal.lines("begin") if line.pid == canary.pid]
+    assert len(mine) == 2
+    canary.kill()
+    forkq.wait_log(rf"jobs rescued.*:{canary.pid}:")

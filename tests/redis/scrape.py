@@ -48,7 +48,7 @@ class CountingChild:
 def exposition(url: str, timeout: float = 30.0) -> Iterator[Exposition]:
     client = Client(url, timeout=timeout, connect_timeout=timeout)
     try:
-        yield Exposition(lambda: client)
+        yield Exposition({"": lambda: client})
     finally:
         client.close()
 

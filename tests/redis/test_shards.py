@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import forkq
 from forkq import api, default_client, middleware
 from forkq.cli.main import _run
 from forkq.cli.start import _check_server
+from forkq.client import Client
 from forkq.config.load import load
 from forkq.errors import ConfigError, ForkqError, ServerUnavailable
 from forkq.sharded_client import ShardedClient
@@ -353,6 +357,50 @@ def test_a_job_is_retried_on_its_shard(client: ShardedClient, shell: Shell) -> N
     assert shell(f"retry {jid}") == 0
     assert shell("queues show mail --json") == 0
     assert json.loads(shell.out)["size"] == 1
+
+
+def test_the_metrics_have_each_shard_as_a_label(
+    client: ShardedClient, servers: list[Server], shell: Shell
+) -> None:
+    """One that is down is told, and hides no other one."""
+    pytest.importorskip("prometheus_client", reason="missing: pip install -e '.[test]'")
+    client.push(job("mail"))
+    assert shell("metrics --once") == 0
+    assert 'forkq_queue_size{queue="mail",shard="mail"} 1.0' in shell.out
+    assert 'forkq_queues{shard="default"} 0.0' in shell.out
+    servers[0].kill()
+    assert shell("metrics --once") == 6
+    assert 'forkq_up{shard="default"} 0.0' in shell.out
+    assert 'forkq_queue_size{queue="mail",shard="mail"} 1.0' in shell.out
+    assert shell.err.startswith("forkq: shard default: ")
+    assert shell("metrics --once --shard mail") == 0
+    assert 'forkq_queue_size{queue="mail"} 1.0' in shell.out
+
+
+@pytest.mark.parametrize("command", ["web", "metrics"])
+def test_one_server_serves_all_shards(client: ShardedClient, command: str, shell: Shell) -> None:
+    """No shard must be named: it goes as far as its address, which is in use."""
+    pytest.importorskip({"web": "uvicorn", "metrics": "prometheus_client"}[command])
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        assert shell(f"{command} --listen 127.0.0.1:{other.getsockname()[1]}") == 1
+    assert "cannot listen at" in shell.err
+
+
+def test_an_exporter_is_ready_while_one_shard_answers(
+    client: ShardedClient, servers: list[Server]
+) -> None:
+    exposition = pytest.importorskip(
+        "forkq.metrics.exposition", reason="missing: pip install -e '.[test]'"
+    )
+    with ExitStack() as stack:
+        clients = {one.name: Client(one.url) for one in client.shards}
+        for one in clients.values():
+            stack.enter_context(closing(one))
+        found = exposition.Exposition({name: partial(dict.get, clients, name) for name in clients})
+        servers[0].kill()
+        assert found.check() == ""
+        servers[1].kill()
+        assert re.match("shard default: .*; shard mail: ", found.check())
 
 
 def test_any_other_command_asks_for_the_shard(client: ShardedClient, shell: Shell) -> None:

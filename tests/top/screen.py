@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -56,10 +56,10 @@ class Screen:
 
 @asynccontextmanager
 async def opened(
-    size: tuple[int, int] = (80, 24), *, ascii_only: bool = False
+    size: tuple[int, int] = (80, 24), *, ascii_only: bool = False, shards: Sequence[str] = ("",)
 ) -> AsyncIterator[Screen]:
     """`forkq top` at the Redis of this process's client."""
-    app = Top("redis://localhost", ascii_only=ascii_only)
+    app = Top("redis://localhost", ascii_only=ascii_only, shards=shards)
     try:
         async with app.run_test(size=size) as pilot:
             yield Screen(app, pilot)

@@ -10,7 +10,6 @@ from markupsafe import Markup
 
 from ... import api
 from ...screens.facts import Facts
-from ...screens.problems import problems
 from ...screens.texts import plural
 from ..plots.axes import TimeAxis
 from ..plots.day_strip import DAY
@@ -36,7 +35,7 @@ def dashboard(visit: Visit) -> View:
         "dashboard.html",
         {
             "facts": facts,
-            "problems": problems(facts, _MOST_PROBLEMS),
+            "problems": visit.problems(_MOST_PROBLEMS),
             "stats": facts.stats,
             "last": points[-2:-1] or points[-1:],  # the last whole minute
             "points": points,

@@ -1,0 +1,77 @@
+"""What is wrong, on the shard that a person looks at and on all others. No page waits for those."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ..errors import ForkqError
+from ..sharded_client import on
+from .facts import Observer
+from .problems import MOST, Problem, problems
+
+_SOON: Final = 0.2  # seconds that a page gives a shard which it asks
+_SLOW: Final = 2.0  # seconds after which a shard does not answer
+_MOST: Final = 2  # problems of each other shard
+
+
+class Shards:
+    """``observers``: one for each shard, by its name."""
+
+    def __init__(self, observers: Mapping[str, Observer]) -> None:
+        self._observers = observers
+        self._lock = threading.Lock()
+        self._asking: dict[str, tuple[threading.Thread, float]] = {}
+        self._known: dict[str, list[Problem]] = {}
+
+    def problems(self, shard: str, names: Iterable[str], most: int = MOST) -> list[Problem]:
+        """The worst of ``shard``, and what is urgent on the others of ``names``; the urgent ones
+        first. Raises ServerUnavailable if ``shard`` does not answer."""
+        with on(shard):
+            worst = problems(self._observers[shard].facts(), most)
+        elsewhere = self._elsewhere([name for name in names if name != shard])
+        return sorted([*worst, *elsewhere], key=lambda problem: not problem.urgent)
+
+    def _elsewhere(self, names: Sequence[str]) -> list[Problem]:
+        """As far as these shards have answered by now."""
+        with self._lock:
+            begun = [self._begin(name) for name in names if not self._is_asked(name)]
+        end = time.monotonic() + _SOON
+        for thread in begun:
+            thread.join(max(0.0, end - time.monotonic()))
+        return [problem for name in names for problem in self._of(name)]
+
+    def _is_asked(self, name: str) -> bool:
+        return name in self._asking and self._asking[name][0].is_alive()
+
+    def _begin(self, name: str) -> threading.Thread:
+        """A daemon: the program may end while a shard hangs."""
+        thread = threading.Thread(target=self._ask, args=(name,), name="forkq shard", daemon=True)
+        self._asking[name] = thread, time.monotonic()
+        thread.start()
+        return thread
+
+    def _ask(self, name: str) -> None:
+        try:
+            with on(name):
+                found = problems(self._observers[name].facts(), _MOST)
+            self._known[name] = [_on_shard(name, one) for one in found if one.urgent]
+        except ForkqError as error:
+            self._known[name] = [_away(name, str(error))]
+
+    def _of(self, name: str) -> list[Problem]:
+        since = self._asking[name][1]
+        if self._is_asked(name) and time.monotonic() - since > _SLOW:
+            return [_away(name, "it does not answer")]
+        return self._known.get(name, [])
+
+
+def _on_shard(name: str, problem: Problem) -> Problem:
+    return replace(problem, says=f"shard {name}: {problem.says}", shard=name)
+
+
+def _away(name: str, why: str) -> Problem:
+    return Problem(f"shard {name} is down: {why}", shard=name)
