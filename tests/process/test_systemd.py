@@ -40,7 +40,7 @@ workers = {WORKERS}
 # the tests are.
 DROP_IN = ["WorkingDirectory=/srv/forkq/app", "WatchdogSec=2"]
 FORKQ = """#!/bin/sh
-export PYTHONPATH=/srv/site-packages LD_LIBRARY_PATH={python}/lib
+export PYTHONPATH=/srv/forkq/lean:/srv/site-packages LD_LIBRARY_PATH={python}/lib
 exec {python}/bin/python{version} /srv/forkq/bin/forkq "$@"
 """
 
@@ -74,6 +74,7 @@ def checkout_copy(folder: Path) -> Path:
     each start would compile all that it imports."""
     for name in ("bin", "forkq"):
         shutil.copytree(ROOT / name, folder / name)
+    shutil.copytree(ROOT / "tests" / "support" / "lean", folder / "lean")
     (folder / "app").mkdir()
     shutil.copy(ROOT / "tests" / "support" / "systemd_app.py", folder / "app")
     for path in [folder, *folder.rglob("*")]:
