@@ -23,6 +23,7 @@ from tests.support.server import Server
 from tests.support.tree import StartTree
 
 TESTS = Path(__file__).parent
+LEAN = TESTS / "support" / "lean"
 
 
 @pytest.fixture(autouse=True)
@@ -38,10 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
     The tests are compiled once, too: with their assertions rewritten, that takes each worker longer
     than all the rest of its collection.
+
+    What the tests start is spared two large packages (support/lean/).
     """
     if not hasattr(config, "workerinput"):
-        for folder in (Path(forkq.__file__).parent, TESTS.parent / "examples"):
+        for folder in (Path(forkq.__file__).parent, TESTS.parent / "examples", LEAN):
             compileall.compile_dir(folder, quiet=2)
+        path = filter(None, (str(LEAN), os.environ.get("PYTHONPATH")))
+        os.environ["PYTHONPATH"] = os.pathsep.join(path)
     sys.dont_write_bytecode = False
 
 

@@ -3,13 +3,11 @@ the terminal, no log line is written into it, and no time limit ends the job mea
 
 from __future__ import annotations
 
+import importlib
 import os
-import pdb
 import sys
-from types import FrameType, TracebackType
 from typing import Any
 
-from ..runtime import prompt
 from ..wire.payload import Payload
 from .interrupt import InterruptRegion
 from .job_run import JobRun
@@ -23,14 +21,6 @@ class NoTimeLimits(TimeLimits):
         """Notes nothing."""
 
 
-class _Debugger(pdb.Pdb):
-    """pdb that tells when its prompt is open."""
-
-    def interaction(self, frame: FrameType | None, tb: TracebackType | None) -> None:
-        with prompt.opened():
-            super().interaction(frame, tb)
-
-
 def install() -> None:
     """Makes ``breakpoint()`` open it, unless the environment names another debugger."""
     if not os.environ.get("PYTHONBREAKPOINT"):
@@ -38,4 +28,5 @@ def install() -> None:
 
 
 def _break(*_: Any, **__: Any) -> None:
-    _Debugger().set_trace(sys._getframe(1))
+    # No child needs pdb until then.
+    importlib.import_module(".pdb_prompt", __package__).Debugger().set_trace(sys._getframe(1))

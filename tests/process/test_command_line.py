@@ -12,6 +12,7 @@ import psutil
 import pytest
 from redis import Redis
 
+from tests.support import preloaded
 from tests.support.server import Server
 from tests.support.tree import FORKQ
 
@@ -20,12 +21,15 @@ NOT_UTF_8 = os.fsdecode(b"caf\xe9")
 
 
 def forkq(
-    *arguments: str, cwd: Path, stdout: int | None = subprocess.PIPE, **env: str
+    *arguments: str, cwd: Path, stdout: int = subprocess.PIPE, **env: str
 ) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "XDG_RUNTIME_DIR": str(cwd), **env}
+    if stdout == subprocess.PIPE and preloaded.can_run(arguments, environ):
+        return preloaded.run(arguments, cwd, environ, 60)
     return subprocess.run(
         [*FORKQ, *arguments],
         cwd=cwd,
-        env={**os.environ, "XDG_RUNTIME_DIR": str(cwd), **env},
+        env=environ,
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=subprocess.PIPE,

@@ -6,7 +6,6 @@ import json
 import re
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
+import forkq
+from forkq import default_client
+from forkq.api import cron
 from forkq.cron.entry import Entry
 from forkq.cron.history import line
 from tests.process.shared import push, wait_settled
@@ -66,17 +68,14 @@ def output_json(shell: ForkqTree, *arguments: str, code: int = 0) -> Any:
     return json.loads(result.stdout)
 
 
-def add(shell: ForkqTree, server: Server, **more: Any) -> None:
+def add(server: Server, **more: Any) -> None:
     """A periodic job, added as an app does it."""
-    program = (
-        "import sys, json, forkq; from forkq.api import cron;"
-        f"forkq.configure({server.url!r}); cron.add(**json.loads(sys.argv[1]))"
-    )
     entry = {"name": "nightly", "cron": "30 3 * * *", "job": "Report", "args": [SECRET], **more}
-    subprocess.run(
-        [sys.executable, "-c", program, json.dumps(entry)],
-        cwd=CHECKOUT, env=shell.env, check=True, timeout=60,
-    )  # fmt: skip
+    forkq.configure(server.url, environ={})
+    try:
+        cron.add(**entry)
+    finally:
+        default_client.forget()
 
 
 def test_an_empty_server_is_reported_in_words(shell: ForkqTree) -> None:
@@ -154,8 +153,8 @@ def test_cron_list_and_next_show_ticks_in_their_own_zone(
     shell: ForkqTree, redis_server: Server
 ) -> None:
     """Not in the operator's, which is Tokyo's here."""
-    add(shell, redis_server, tz="America/New_York")
-    add(shell, redis_server, name="often", cron="*/10 * * * * *", enabled=False)
+    add(redis_server, tz="America/New_York")
+    add(redis_server, name="often", cron="*/10 * * * * *", enabled=False)
     listed = output(shell, "cron", "list")
     assert re.search(r"^nightly .* 03:30 E[SD]T  in .*  -  +Report$", listed, re.MULTILINE)
     assert re.search(r"^often .*disabled", listed, re.MULTILINE)
@@ -174,8 +173,8 @@ def test_cron_list_and_next_show_ticks_in_their_own_zone(
 
 
 def test_cron_pause_and_resume(shell: ForkqTree, redis_server: Server) -> None:
-    add(shell, redis_server)
-    add(shell, redis_server, name="second")
+    add(redis_server)
+    add(redis_server, name="second")
     assert output(shell, "cron", "pause", "nightly", "second") == (
         "nightly is paused\nsecond is paused"
     )
@@ -190,8 +189,8 @@ def test_cron_list_tells_of_the_latest_run_and_cuts_no_name(
     shell: ForkqTree, redis: Redis, redis_server: Server
 ) -> None:
     long = "refresh the prices of all " + "shops " * 10 + "on earth"
-    add(shell, redis_server, name=long, job=long)
-    add(shell, redis_server, name="shop.jobs.refresh", job="shop.jobs.refresh")
+    add(redis_server, name=long, job=long)
+    add(redis_server, name="shop.jobs.refresh", job="shop.jobs.refresh")
     redis.lpush("forkq:cron:runs:shop.jobs.refresh", line("dead", jid="a", elapsed=1.0))
     listed = output(shell, "cron", "list", width=200)
     assert re.search(rf"^{long} .*  -  +-$", listed, re.MULTILINE)
@@ -203,7 +202,7 @@ def test_cron_list_tells_of_the_latest_run_and_cuts_no_name(
 def test_without_a_leader_cron_says_that_nothing_will_happen(
     shell: ForkqTree, redis: Redis, redis_server: Server
 ) -> None:
-    add(shell, redis_server)
+    add(redis_server)
     for command in ("list", "next"):
         assert "no clock leads" in output(shell, "cron", command).splitlines()[-1]
     redis.set("forkq:leader", "another", ex=60)
@@ -252,7 +251,7 @@ def test_a_misspelt_name_changes_nothing(
     shell: ForkqTree, redis: Redis, redis_server: Server
 ) -> None:
     """Not even for those that were spelt right."""
-    add(shell, redis_server)
+    add(redis_server)
     for command in ("pause", "resume"):
         result = shell.run("cron", command, "nightly", "nihgtly")
         assert result.returncode == 1
@@ -262,7 +261,7 @@ def test_a_misspelt_name_changes_nothing(
 
 
 def test_cron_run_and_history(shell: ForkqTree, redis: Redis, redis_server: Server) -> None:
-    add(shell, redis_server, queue="low")
+    add(redis_server, queue="low")
     assert output(shell, "cron", "history", "nightly") == "nightly has not run yet"
     jid = output(shell, "cron", "run", "nightly")
     assert redis.llen("queue:low") == 1

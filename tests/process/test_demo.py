@@ -110,7 +110,7 @@ def _input(tmp_path: Path, pictures: int) -> Path:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, Path]:
     """A whole demo without a terminal, on a folder of one's own with one corrupt picture."""
     tmp_path = tmp_path_factory.mktemp("demo")
-    mine = _input(tmp_path, pictures=6)
+    mine = _input(tmp_path, pictures=4)
     (mine / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
     code, output = _run(tmp_path, FORKQ_DEMO_INPUT=str(mine))
     return code, output, tmp_path
@@ -184,7 +184,7 @@ def test_without_a_terminal_there_are_no_control_codes(finished: tuple[int, str,
 )
 def test_an_interrupt_stops_the_tree(tmp_path: Path, number: signal.Signals, wait_for: str) -> None:
     """While it boots, while it works, and while a child is being replaced."""
-    mine = _input(tmp_path, pictures=3)
+    mine = _input(tmp_path, pictures=1)
     with _demo(tmp_path, FORKQ_DEMO_INPUT=str(mine)) as demo:
         assert demo.stdout is not None
         said = ""

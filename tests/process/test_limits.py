@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import psutil
+import pytest
 from redis import Redis
 
 from forkq.wire.keys import Keys
@@ -32,23 +33,24 @@ def holders(redis: Redis, forkq: ForkqTree) -> list[psutil.Process]:
     return [child for child in workers(forkq) if child.pid in pids]
 
 
+@pytest.mark.parametrize("enough", [12, pytest.param(60, marks=pytest.mark.slow)])
 def test_many_kills_leak_no_permit_and_never_overrun_the_limit(
-    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, enough: int
 ) -> None:
     """Children that hold slots are killed: their jobs run again, 3 at a time, to the last one."""
     limit(redis, 3)
     args = ["-w", "8", "-c", "2", "--log-level", "error"]
     forkq = tree(redis_server, app=APP, args=args, env=journal.env)
-    jids = push_many(redis_server, "Quick", [[0.01]] * 3000)
+    jids = push_many(redis_server, "Quick", [[0.01]] * 50 * enough)
     kills, most = 0, 0
     dice = random.Random(30)
     end = time.monotonic() + 40
-    while kills < 30 and (time.monotonic() < end or kills < 10):
+    while kills < enough and (time.monotonic() < end or kills < 10):
         assert time.monotonic() < end + 120, f"only {kills} kills"
         if settled(redis):
             if kills >= 10:
                 break
-            jids += push_many(redis_server, "Quick", [[0.01]] * 1000)
+            jids += push_many(redis_server, "Quick", [[0.01]] * 25 * enough)
         if victims := holders(redis, forkq):  # the dead come back after growing pauses
             with suppress(psutil.NoSuchProcess):
                 dice.choice(victims).kill()

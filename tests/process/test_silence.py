@@ -143,7 +143,7 @@ def test_a_busy_tree_and_an_idle_one_are_never_silent(
     """With processors that compute, with a clock that has no work, with a quiet child."""
     forkq = start_tree(tree, redis_server, journal, ["-c", "4"])
     journal.wait("begin", push_many(redis_server, "Spin", [[]] * 4))
-    pass_time(2.5 * LIMIT)
+    pass_time(1.5 * LIMIT)
     forkq.signal(signal.SIGTSTP)
     pass_time(1.5 * LIMIT)
     assert "silent" not in forkq.log_text()

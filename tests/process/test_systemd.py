@@ -25,6 +25,7 @@ from tests.support.waiting import wait_until, within
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 2  # seconds, in the configuration below
 WORKERS = 2
+ASK_EVERY = 0.2  # seconds between two questions that start systemctl
 CONFIG = f"""
 [forkq]
 app = "systemd_app"
@@ -40,7 +41,7 @@ workers = {WORKERS}
 # the tests are.
 DROP_IN = ["WorkingDirectory=/srv/forkq/app", "WatchdogSec=2"]
 FORKQ = """#!/bin/sh
-export PYTHONPATH=/srv/site-packages LD_LIBRARY_PATH={python}/lib
+export PYTHONPATH=/srv/forkq/lean:/srv/site-packages LD_LIBRARY_PATH={python}/lib
 exec {python}/bin/python{version} /srv/forkq/bin/forkq "$@"
 """
 
@@ -74,6 +75,7 @@ def checkout_copy(folder: Path) -> Path:
     each start would compile all that it imports."""
     for name in ("bin", "forkq"):
         shutil.copytree(ROOT / name, folder / name)
+    shutil.copytree(ROOT / "tests" / "support" / "lean", folder / "lean")
     (folder / "app").mkdir()
     shutil.copy(ROOT / "tests" / "support" / "systemd_app.py", folder / "app")
     for path in [folder, *folder.rglob("*")]:
@@ -161,47 +163,96 @@ def master(unit: Unit) -> int:
     return pid
 
 
-def test_start_returns_when_every_child_is_ready(running: Unit) -> None:
-    """READY=1 comes after the imports, not before: right after `start`, all children are there."""
-    assert sum(line.startswith("boot ") for line in notes(running)) == WORKERS
-    assert len(children(running)) == WORKERS
-    assert running.show("ActiveState") == "active"
+def wait_restarted(unit: Unit) -> None:
+    """Wait until systemd has started the unit anew, once."""
+    wait_until(
+        lambda: unit.number("NRestarts") == 1, deadline=60, every=ASK_EVERY, what="a restart"
+    )
 
 
-def test_status_shows_the_masters_own_line(running: Unit) -> None:
-    """STATUS= tells the number of children."""
-
-    def shows_it() -> bool:
-        text = running.show("StatusText")
-        return "children" in text and f'Status: "{text}"' in running.ask("status")
-
-    wait_until(shows_it, what="systemctl's status with the master's line, which changes meanwhile")
+def wait_active(unit: Unit) -> None:
+    """Wait until the unit is ready."""
+    wait_until(
+        lambda: unit.show("ActiveState") == "active", deadline=60, every=ASK_EVERY, what="readiness"
+    )
 
 
-def test_a_job_runs_in_the_sealed_box(running: Unit) -> None:
-    """The hardening leaves forkq its socket, state folder and pidfile, and no capability."""
-    push(running, 1, 0)
-    wait_until(lambda: ended(running) == {0}, what="the job")
-    pidfile = running.box.path(f"{runtime(running)}/forkq.pid")
-    assert pidfile.read_text().strip() == running.show("MainPID")
-    owner = pidfile.stat().st_uid
-    assert owner != 0
-    for pid in running.processes():
-        told = Path(f"/proc/{pid}/status").read_text().split()
-        assert told[told.index("Uid:") + 1] == str(owner)
-        assert told[told.index("CapEff:") + 1] == "0" * 16
-        assert told[told.index("NoNewPrivs:") + 1] == "1"
-        assert told[told.index("Seccomp:") + 1] == "2"
+def wait_logged(unit: Unit, text: str, more_than: int = 0) -> None:
+    """Wait until the journal of the unit has this text more often than so many times. What was
+    written is there a moment later."""
+    wait_until(
+        lambda: unit.log().count(text) > more_than, every=ASK_EVERY, what=f"{text!r} in the journal"
+    )
 
 
-def test_the_commands_reach_the_master_of_the_unit(running: Unit) -> None:
-    """`forkq status`, `push` and `quiet` with the unit's pidfile, as the README says."""
-    as_forkq = ["setpriv", "--reuid=forkq", "--regid=forkq", "--clear-groups", "forkq"]
-    pidfile = ["--pidfile", "/run/forkq/forkq.pid"]
-    assert "default.0" in running.box.run(*as_forkq, "status", *pidfile).stdout
-    running.box.run(*as_forkq, "quiet", *pidfile)
-    wait_until(lambda: "quiet" in running.show("StatusText"), what="a quiet master")
-    assert running.show("ActiveState") == "active"
+@pytest.fixture(scope="class")
+def started(box: Box) -> Iterator[Unit]:
+    """forkq.service, started once for the tests of a class."""
+    for unit in configured(Unit(box, "forkq.service"), "forkq"):
+        unit.ask("start")
+        yield unit
+
+
+class TestOneStart:
+    """What a started unit shows, in this order: the last test leaves it quiet."""
+
+    def test_start_returns_when_every_child_is_ready(self, started: Unit) -> None:
+        """READY=1 comes after the imports, not before: after `start`, all children are there."""
+        assert sum(line.startswith("boot ") for line in notes(started)) == WORKERS
+        assert len(children(started)) == WORKERS
+        assert started.show("ActiveState") == "active"
+
+    def test_status_shows_the_masters_own_line(self, started: Unit) -> None:
+        """STATUS= tells the number of children."""
+
+        def shows_it() -> bool:
+            text = started.show("StatusText")
+            return "children" in text and f'Status: "{text}"' in started.ask("status")
+
+        wait_until(
+            shows_it,
+            every=ASK_EVERY,
+            what="systemctl's status with the master's line, which changes meanwhile",
+        )
+
+    def test_a_job_runs_in_the_sealed_box(self, started: Unit) -> None:
+        """The hardening leaves forkq its socket, state folder and pidfile, and no capability."""
+        push(started, 1, 0)
+        wait_until(lambda: ended(started) == {0}, what="the job")
+        pidfile = started.box.path(f"{runtime(started)}/forkq.pid")
+        assert pidfile.read_text().strip() == started.show("MainPID")
+        owner = pidfile.stat().st_uid
+        assert owner != 0
+        for pid in started.processes():
+            told = Path(f"/proc/{pid}/status").read_text().split()
+            assert told[told.index("Uid:") + 1] == str(owner)
+            assert told[told.index("CapEff:") + 1] == "0" * 16
+            assert told[told.index("NoNewPrivs:") + 1] == "1"
+            assert told[told.index("Seccomp:") + 1] == "2"
+
+    def test_the_master_feeds_the_watchdog(self, started: Unit) -> None:
+        """The unit lives longer than WatchdogSec=, busy or idle, as the master's loop pings."""
+        begin = started.number("WatchdogTimestampMonotonic")
+        push(started, 4, 3)
+        wait_until(
+            lambda: started.number("WatchdogTimestampMonotonic") > begin + 5_000_000,
+            deadline=60,
+            every=ASK_EVERY,
+            what="pings for longer than the watchdog's time",
+        )
+        assert started.show("ActiveState") == "active"
+        assert started.number("NRestarts") == 0
+
+    def test_the_commands_reach_the_master_of_the_unit(self, started: Unit) -> None:
+        """`forkq status`, `push` and `quiet` with the unit's pidfile, as the README says."""
+        as_forkq = ["setpriv", "--reuid=forkq", "--regid=forkq", "--clear-groups", "forkq"]
+        pidfile = ["--pidfile", "/run/forkq/forkq.pid"]
+        assert "default.0" in started.box.run(*as_forkq, "status", *pidfile).stdout
+        started.box.run(*as_forkq, "quiet", *pidfile)
+        wait_until(
+            lambda: "quiet" in started.show("StatusText"), every=ASK_EVERY, what="a quiet master"
+        )
+        assert started.show("ActiveState") == "active"
 
 
 def test_reload_replaces_the_children_and_loses_nothing(running: Unit) -> None:
@@ -230,12 +281,12 @@ def test_a_reload_that_was_rolled_back_fails_and_says_why(
     running: Unit, text: str, reason: str
 ) -> None:
     """The unit stays active, with its old children, and stops as ever."""
-    old = children(running)
+    old, told = children(running), "rolled back, the old children go on"
+    before = running.log().count(told)
     running.box.write("/etc/forkq/forkq.toml", text)
     assert running.box.run("systemctl", "reload", running.name, check=False).returncode == 1
-    lines = [line for line in running.log().splitlines() if "rolled back" in line]
-    assert "rolled back, the old children go on" in lines[-1]
-    assert reason in running.log()
+    wait_logged(running, told, more_than=before)
+    wait_logged(running, reason)
     wait_until(lambda: children(running) == old, what="the old children alone")
     assert running.show("ActiveState") == "active"
     assert running.show("SubState") == "running"
@@ -243,27 +294,13 @@ def test_a_reload_that_was_rolled_back_fails_and_says_why(
     assert running.show("Result") == "success"
 
 
-def test_the_master_feeds_the_watchdog(running: Unit) -> None:
-    """The unit lives longer than WatchdogSec=, busy or idle, because the master's loop pings."""
-    begin = running.number("WatchdogTimestampMonotonic")
-    push(running, 4, 3)
-    wait_until(
-        lambda: running.number("WatchdogTimestampMonotonic") > begin + 5_000_000,
-        deadline=60,
-        every=0.2,
-        what="pings for longer than the watchdog's time",
-    )
-    assert running.show("ActiveState") == "active"
-    assert running.number("NRestarts") == 0
-
-
 def test_a_master_that_hangs_is_replaced_and_its_jobs_run_again(running: Unit) -> None:
     """The watchdog aborts a stopped master; the jobs that ran are not lost."""
     push(running, 2, 4)
     wait_until(lambda: {"begin 0", "begin 1"} <= set(notes(running)), what="both jobs under way")
     os.kill(master(running), signal.SIGSTOP)
-    wait_until(lambda: running.number("NRestarts") == 1, deadline=60, every=0.1, what="a restart")
-    wait_until(lambda: running.show("ActiveState") == "active", deadline=60, what="readiness")
+    wait_restarted(running)
+    wait_active(running)
     wait_until(lambda: ended(running) == {0, 1}, deadline=60, what="all jobs")
     assert notes(running).count("begin 0") == 2
 
@@ -333,8 +370,8 @@ def test_a_killed_master_comes_back_and_no_job_is_lost(running: Unit) -> None:
     wait_until(lambda: len(ended(running)) >= 10, what="some jobs")
     before = running.processes()
     os.kill(master(running), signal.SIGKILL)
-    wait_until(lambda: running.number("NRestarts") == 1, deadline=60, every=0.1, what="a restart")
-    wait_until(lambda: running.show("ActiveState") == "active", deadline=60, what="readiness")
+    wait_restarted(running)
+    wait_active(running)
     wait_until(lambda: ended(running) == set(range(60)), deadline=30, what="all jobs")
     assert not [pid for pid in before if Path(f"/proc/{pid}").exists()]
 
@@ -344,7 +381,7 @@ def test_a_wrong_configuration_fails_once_and_says_why(unit: Unit) -> None:
     unit.box.write("/etc/forkq/forkq.toml", CONFIG.replace("timeout =", "timeot ="))
     unit.ask("start", check=False)
     assert_failed_once(unit, 2)
-    assert "timeot" in unit.log()
+    wait_logged(unit, "timeot")
 
 
 def test_an_application_that_cannot_boot_fails_and_says_why(unit: Unit) -> None:
@@ -352,7 +389,7 @@ def test_an_application_that_cannot_boot_fails_and_says_why(unit: Unit) -> None:
     unit.box.write("/etc/forkq/forkq.toml", CONFIG.replace("systemd_app", "no_such_app"))
     unit.ask("start", check=False)
     assert_failed_once(unit, 3)
-    assert "no_such_app" in unit.log()
+    wait_logged(unit, "no_such_app")
 
 
 def test_a_wrong_password_fails_once_and_says_why(unit: Unit) -> None:
@@ -360,13 +397,13 @@ def test_a_wrong_password_fails_once_and_says_why(unit: Unit) -> None:
     where = ["--bind", "127.0.0.1", "--port", "6399"]
     server = [str(find_server()), *where, "--requirepass", "right", "--save", ""]
     unit.box.run("systemd-run", "--unit=redis-with-password", *server)
-    wait_until(lambda: port_is_open(unit.box, 6399), what="the server")
+    wait_until(lambda: port_is_open(unit.box, 6399), every=ASK_EVERY, what="the server")
     refused = CONFIG.replace('"embedded"', '"redis://:wrong@127.0.0.1:6399/0"')
     unit.box.write("/etc/forkq/forkq.toml", refused)
     unit.ask("start", check=False)
     unit.box.run("systemctl", "stop", "redis-with-password")
     assert_failed_once(unit, 6)
-    assert "password" in unit.log()
+    wait_logged(unit, "password")
 
 
 def port_is_open(box: Box, port: int) -> bool:
@@ -380,7 +417,7 @@ def test_a_unit_that_would_cut_a_stop_short_is_told_at_the_start(unit: Unit) -> 
     unit.drop_in([*DROP_IN, *alone, "TimeoutStopSec=3"])
     unit.ask("start")
     told = "forkq.service: TimeoutStopSec is 3 s, a stop takes up to 7 s"
-    wait_until(lambda: told in unit.log(), what="the warning")
+    wait_logged(unit, told)
 
 
 @pytest.mark.parametrize(
@@ -404,14 +441,16 @@ def test_a_unit_that_ends_again_and_again_is_given_up(unit: Unit) -> None:
     """After StartLimitBurst= starts the unit has failed, and is not started again."""
     unit.drop_in([*DROP_IN, "ExecStart=", "ExecStart=/bin/false", "RestartSec=0"])
     unit.ask("start", check=False)
-    wait_until(lambda: unit.show("ActiveState") == "failed", deadline=60, every=0.1, what="the end")
+    wait_until(
+        lambda: unit.show("ActiveState") == "failed", deadline=60, every=ASK_EVERY, what="the end"
+    )
     assert 40 <= unit.number("NRestarts") <= 50
     assert unit.number("ExecMainStatus") == 1
 
 
 def assert_failed_once(unit: Unit, status: int) -> None:
     """It has ended with this exit status and is not started again."""
-    wait_until(lambda: unit.show("ActiveState") == "failed", what="its failure")
+    wait_until(lambda: unit.show("ActiveState") == "failed", every=ASK_EVERY, what="its failure")
     assert unit.number("ExecMainStatus") == status
     assert unit.number("NRestarts") == 0
 

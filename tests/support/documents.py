@@ -84,10 +84,11 @@ def anchors(document: Path) -> set[str]:
 def run_program(program: str, folder: Path, server: Server) -> None:
     """Runs a document's Python in a process of its own, as a reader would: in an empty folder, with
     that server. It must end well and write nothing to standard error."""
+    path = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=folder,
-        env={**os.environ, "FORKQ_REDIS": server.url, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "FORKQ_REDIS": server.url, "PYTHONPATH": os.pathsep.join(path)},
         capture_output=True,
         text=True,
         timeout=60,

@@ -32,8 +32,8 @@ COMMAND: Final = tuple(
     f"forkq.cli.{name}"
     for name in ("config", "cron", "jobs", "lifecycle", "limits", "pause", "push", "stats")
 )
-# They fork, execute or watch processes themselves, or have children that outlive them.
-OWN_PROCESS: Final = {"restart", "demo", "doctor"}
+# They fork or execute processes themselves, or have children that outlive them.
+OWN_PROCESS: Final = {"demo", "doctor"}
 READ_AT_START: Final = ("PYTHON", "LC_", "LANG")  # variables that Python reads before it runs
 LENGTH: Final = struct.Struct("!Q")
 
@@ -166,8 +166,9 @@ def run(
     arguments: Sequence[str], cwd: Path, env: Mapping[str, str], deadline: float
 ) -> subprocess.CompletedProcess[str]:
     """As ``subprocess.run`` of ``forkq`` with these arguments."""
+    source = _masters if "start" in arguments[:1] else _commands
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = _commands.fork(arguments, cwd, env, out, err)
+        process = source.fork(arguments, cwd, env, out, err)
         try:
             code = process.wait(deadline)
         except subprocess.TimeoutExpired:

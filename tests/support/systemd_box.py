@@ -113,6 +113,7 @@ class Unit:
     def __init__(self, box: Box, name: str) -> None:
         self.box = box
         self.name = name
+        self._cgroup = ""
 
     def ask(self, verb: str, *options: str, check: bool = True) -> str:
         """`systemctl VERB NAME`, and what it printed."""
@@ -138,10 +139,14 @@ class Unit:
 
     def processes(self) -> dict[int, str]:
         """Every process of its cgroup, by the pid that it has outside, with its title."""
-        folder = self.box.path(f"/sys/fs/cgroup{self.show('ControlGroup')}")
+        # The same for each start; systemd forgets it while the unit is stopped.
+        self._cgroup = self._cgroup or self.show("ControlGroup")
+        if not self._cgroup:
+            return {}
+        folder = self.box.path(f"/sys/fs/cgroup{self._cgroup}")
         try:
             pids = (folder / "cgroup.procs").read_text().split()
-        except FileNotFoundError:  # the cgroup goes with its last process
+        except OSError:  # the cgroup goes with its last process, also while it is read
             return {}
         return {int(pid): _title(int(pid)) for pid in pids}
 

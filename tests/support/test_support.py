@@ -219,3 +219,18 @@ def test_tests_of_one_group_share_a_worker(
     if not hasattr(pytestconfig, "workerinput"):
         pytest.skip("without xdist's workers all tests share one process")
     assert request.node.nodeid.endswith("@a group")
+
+
+@pytest.mark.parametrize(
+    ("library", "package"), [("redis", "opentelemetry"), ("structlog", "rich")]
+)
+def test_a_large_package_is_hidden_from_a_library_that_has_no_need_of_it(
+    library: str, package: str
+) -> None:
+    """And from no other module, nor from that library once the package is loaded."""
+    pytest.importorskip(package)
+    program = f"import sys, {library}; print('{package}' in sys.modules); import {package}"
+    shown = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert shown == "False\n"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Final
 
+_FOLDER: Final = resources.files(__package__)  # each call takes longer than all the rest
 _INCLUDE: Final = re.compile(rb'^ *--- @include "([a-z_/]+)"\n', re.MULTILINE)
 
 
@@ -30,7 +31,7 @@ def _load(name: str) -> Script:
 
 def _read(name: str) -> bytes:
     """The text of a file, with the files that it includes."""
-    text = resources.files(__package__).joinpath(f"{name}.lua").read_bytes()
+    text = _FOLDER.joinpath(f"{name}.lua").read_bytes()
     return _INCLUDE.sub(lambda include: _read(include[1].decode()), text)
 
 

@@ -1,0 +1,16 @@
+"""The debugger that ``breakpoint()`` opens in a job. Imported when that happens."""
+
+from __future__ import annotations
+
+import pdb
+from types import FrameType, TracebackType
+
+from ..runtime import prompt
+
+
+class Debugger(pdb.Pdb):
+    """pdb that tells when its prompt is open."""
+
+    def interaction(self, frame: FrameType | None, tb: TracebackType | None) -> None:
+        with prompt.opened():
+            super().interaction(frame, tb)
