@@ -19,6 +19,7 @@ from redis import Redis
 import forkq
 from forkq.wire import times
 from tests.support.leaks import OpenResources
+from tests.support.scheduling import ForgetsWhatIsDone
 from tests.support.server import Server
 from tests.support.tree import StartTree
 
@@ -134,3 +135,8 @@ def tree() -> Iterator[StartTree]:
     trees = StartTree()
     yield trees
     trees.close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    return ForgetsWhatIsDone(config, log) if config.getvalue("dist") == "loadgroup" else None
