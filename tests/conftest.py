@@ -60,6 +60,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     worker = getattr(session.config, "workerinput", {})
     if not worker.get("forkq_everything"):
         return
+    importlib.import_module("tests.support.properties")  # before the properties
     files = sorted(TESTS.rglob("test_*.py"))
     first = int(worker["workerid"].removeprefix("gw")) * len(files) // worker["workercount"]
     for path in files[first:] + files[:first]:
