@@ -19,6 +19,7 @@ from redis import Redis
 import forkq
 from forkq.wire import times
 from tests.support.leaks import OpenResources
+from tests.support.scheduling import ForgetsWhatIsDone
 from tests.support.server import Server
 from tests.support.tree import StartTree
 
@@ -64,6 +65,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     worker = getattr(session.config, "workerinput", {})
     if not worker.get("forkq_everything"):
         return
+    importlib.import_module("tests.support.properties")  # before the properties
     files = sorted(TESTS.rglob("test_*.py"))
     first = int(worker["workerid"].removeprefix("gw")) * len(files) // worker["workercount"]
     for path in files[first:] + files[:first]:
@@ -89,7 +91,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_xdist_auto_num_workers() -> int:
     """More workers than processors: most tests wait for other processes most of their time."""
-    return (cores := os.cpu_count() or 1) + min(cores + 1, 4)
+    return (cores := os.cpu_count() or 1) + min(2 * cores, 4)
 
 
 @pytest.fixture(autouse=True)
@@ -138,3 +140,8 @@ def tree() -> Iterator[StartTree]:
     trees = StartTree()
     yield trees
     trees.close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    return ForgetsWhatIsDone(config, log) if config.getvalue("dist") == "loadgroup" else None

@@ -38,14 +38,15 @@ else:
 OPTION = re.compile(r"(?<![\w-])(--?[a-zA-Z][\w-]*)")
 
 
-@pytest.mark.parametrize("document", documents(), ids=name_of)
-def test_links_within_the_project_lead_somewhere(document: Path) -> None:
+def test_links_within_the_project_lead_somewhere() -> None:
     """The file is there, and the heading that the link names."""
-    for link in links(document):
-        path, _, anchor = link.partition("#")
-        target = document.parent / path if path else document
-        assert target.exists(), f"{name_of(document)} links to {link}, which does not exist"
-        assert not anchor or anchor in anchors(target), f"{link}: no such heading"
+    for document in documents():
+        for link in links(document):
+            path, _, anchor = link.partition("#")
+            target = document.parent / path if path else document
+            where = f"{name_of(document)} links to {link}"
+            assert target.exists(), f"{where}, which does not exist"
+            assert not anchor or anchor in anchors(target), f"{where}: no such heading"
 
 
 def all_of(*languages: str) -> list[Snippet]:
@@ -56,9 +57,9 @@ def place(snippet: Snippet) -> str:
     return snippet.place
 
 
-@pytest.mark.parametrize("snippet", all_of("python"), ids=place)
-def test_python_is_python(snippet: Snippet) -> None:
-    compile(snippet.text, snippet.place, "exec")
+def test_python_is_python() -> None:
+    for snippet in all_of("python"):
+        compile(snippet.text, snippet.place, "exec")
 
 
 @pytest.mark.parametrize("snippet", all_of("toml"), ids=place)
@@ -69,26 +70,30 @@ def test_forkq_takes_every_configuration(snippet: Snippet, tmp_path: Path) -> No
     load(file, {}, {"HOME": "/nonexistent"}, tmp_path)
 
 
-@pytest.mark.parametrize("snippet", all_of("", "sh"), ids=place)
-def test_every_command_of_forkq_and_its_options_exist(snippet: Snippet) -> None:
+def test_every_command_of_forkq_and_its_options_exist() -> None:
     """In a synopsis as in an example."""
-    for line in commands(snippet.text):
-        known: set[str] = {"-h", "--help", "--version"}
-        found: list[click.Command] = [cli]
-        for word in words(line):
-            groups = [command for command in found if isinstance(command, click.Group)]
-            if not groups:
-                break
-            found = [command_of(group, name) for group in groups for name in word.split("|")]
-        for command in found:
-            known |= {name for parameter in command.params for name in parameter.opts}
-        own = line.partition(" | ")[0]  # then comes another program
-        assert set(OPTION.findall(own)) <= known, f"{snippet.place}: forkq {line}"
+    for snippet in all_of("", "sh"):
+        for line in commands(snippet.text):
+            where = f"{snippet.place}: forkq {line}"
+            own = line.partition(" | ")[0]  # then comes another program
+            assert set(OPTION.findall(own)) <= options_of(line, where), where
 
 
-def command_of(group: click.Group, name: str) -> click.Command:
+def options_of(line: str, where: str) -> set[str]:
+    """The options of the commands that a line names, some of them with `a|b`."""
+    found: list[click.Command] = [cli]
+    for word in words(line):
+        groups = [command for command in found if isinstance(command, click.Group)]
+        if not groups:
+            break
+        found = [command_of(group, name, where) for group in groups for name in word.split("|")]
+    own = {name for command in found for parameter in command.params for name in parameter.opts}
+    return own | {"-h", "--help", "--version"}
+
+
+def command_of(group: click.Group, name: str, where: str) -> click.Command:
     command = group.get_command(click.Context(group), name)
-    assert command is not None, f"{group.name} has no command {name}"
+    assert command is not None, f"{where}: {group.name} has no command {name}"
     return command
 
 

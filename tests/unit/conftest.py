@@ -1,15 +1,5 @@
-"""Hypothesis draws the same examples on every run, however slow the machine is just now, and leaves
-no database behind."""
+"""All properties but one stand here."""
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
-
-settings.register_profile(
-    "forkq",
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("forkq")
+import tests.support.properties  # noqa: F401 - sets hypothesis up

@@ -51,6 +51,13 @@ def test_arguments_and_unknown_keys_come_out_as_they_went_in(
     assert repr(loads(dumps(sent))) == repr(sent)
 
 
+def test_a_property_is_given_all_the_time_it_takes() -> None:
+    """Its settings are made when this module is imported; hypothesis is set up by then."""
+    test: Any = test_arguments_and_unknown_keys_come_out_as_they_went_in
+    found = test._hypothesis_internal_use_settings
+    assert (found.deadline, found.derandomize) == (None, True)
+
+
 @pytest.mark.parametrize(
     "value",
     [2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**29, [], {}, [[]], [{}], {"k": []}, "", "\u2028é😀/",
