@@ -147,7 +147,10 @@ class LeaseExchange:
 
     def _request_at_once(self) -> bool:
         """After a wake-up: sends the fetch that was made before the wait, if it will still do."""
-        return not self._in_flight.done and self._connection.send_prepared(self.room())
+        if self._in_flight.done or not self._connection.send_prepared(self.room()):
+            return False
+        self.plan()  # the idle time before must not count
+        return True
 
     def failed(self, error: BaseException) -> None:
         """Redis failed: this child no longer knows what Redis did."""
