@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from ..wire.redis_url import redacted_url
 from .readable import readable
 from .redis_py import Command as Command  # noqa: PLC0414 - for callers
-from .redis_py import OnChange, RawConnection, exceptions
+from .redis_py import OnChange, Packed, RawConnection, exceptions
+from .redis_py import pack_command as pack_command  # noqa: PLC0414 - as above
+from .scripts import Call as Call  # noqa: PLC0414 - as above
 from .scripts import Script
 from .sentinel import SentinelConnector, make_connector
 from .wrong_type import DamagedKey as DamagedKey  # noqa: PLC0414 - as above
@@ -27,20 +28,6 @@ _SILENCE: Final = 2.0
 
 # The server refuses so before it writes anything: to send the command again cannot do it twice.
 _REFUSED: Final = ("READONLY", "NOREPLICAS", "UNBLOCKED")
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a script, to be sent among other commands."""
-
-    script: Script
-    keys: Sequence[Any]
-    arguments: Sequence[Any]
-
-    @property
-    def command(self) -> Command:
-        """The command for a server that knows the script."""
-        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.arguments)
 
 
 def refused(error: BaseException) -> bool:
@@ -179,14 +166,19 @@ class RedisConnection:
                 self.close()  # half a message, or the server has hung up
                 raise
 
-    def send(self, *commands: Command) -> None:
+    def has_report(self) -> bool:
+        """Whether the server has reported a change, which the next ``read`` will pass on. False
+        also if that cannot be told. Only while no reply is awaited."""
+        return self._open().next_is_push()
+
+    def send(self, *commands: Command | Packed) -> None:
         """Sends without waiting for the replies. All earlier replies must have been read."""
         if self._unread:
             self.close()
             raise exceptions.ConnectionError("the last call was interrupted before its reply came")
         self.send_more(*commands)
 
-    def send_more(self, *commands: Command) -> None:
+    def send_more(self, *commands: Command | Packed) -> None:
         """Sends while replies are still to be read. The caller reads them all, in order."""
         connection = self._open()
         self._unread += len(commands)
@@ -210,7 +202,7 @@ class RedisConnection:
         deadline = time.monotonic() + timeout
         while not self._can_read(connection):
             if ready := readable((*wakes, connection.fileno()), self._pause(deadline)):
-                return any(fd not in wakes for fd in ready)
+                return connection.fileno() in ready
             if (reports := self._reports_when_probed(connection)) or time.monotonic() >= deadline:
                 return reports
         return True

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any, ClassVar, Final, TypeAlias
 
-from hiredis import pack_command
+from hiredis import pack_command as pack_command  # noqa: PLC0414 - for the modules of this folder
 from redis import exceptions as exceptions  # noqa: PLC0414 - for the other modules of this folder
 from redis.backoff import NoBackoff
 from redis.connection import AbstractConnection, ConnectionPool
@@ -31,6 +31,7 @@ from ..errors import ConfigError
 from ..wire.redis_url import redacted_url
 
 Command: TypeAlias = "tuple[Any, ...]"
+Packed: TypeAlias = bytes  # a command that ``pack_command`` has made ready to be sent
 # Is called with the keys that changed; None: all of them.
 OnChange: TypeAlias = "Callable[[list[bytes] | None], None]"
 
@@ -92,9 +93,9 @@ class RawConnection:
         self.socket.settimeout(seconds)
         _leave_timeouts_to_the_kernel(self.socket, seconds)
 
-    def send(self, commands: Iterable[Command]) -> None:
+    def send(self, commands: Iterable[Command | Packed]) -> None:
         """Writes the commands, and reads nothing."""
-        packed = [b"".join([pack_command(command) for command in commands])]
+        packed = [b"".join([c if isinstance(c, bytes) else pack_command(c) for c in commands])]
         try:
             self._connection.send_packed_command(packed, check_health=False)
         except exceptions.ConnectionError as error:
@@ -119,6 +120,17 @@ class RawConnection:
     def can_read(self) -> bool:
         """Whether the server has sent something. Raises ConnectionLost if it has hung up."""
         return bool(self._connection.can_read(0))
+
+    def next_is_push(self) -> bool:
+        """Whether the next thing to read is a message that the server sent by itself. False also
+        where that cannot be seen without reading it (TLS)."""
+        sock = self.socket
+        if type(sock) is not socket.socket:
+            return False
+        try:
+            return sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b">"
+        except OSError:
+            return False
 
     def on_invalidation(self, call: OnChange) -> None:
         """Has ``call`` called for each invalidation that is read."""

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from ..wire.redis_url import SentinelUrl, sentinel_url
 from .readable import readable
-from .redis_py import Command, Connector, RawConnection, exceptions
+from .redis_py import Command, Connector, Packed, RawConnection, exceptions
 from .refusals import refuses
 
 Address: TypeAlias = "tuple[str, int]"
@@ -102,7 +102,7 @@ class MasterConnection(RawConnection):
         self._address = address
         self._watch = watch
 
-    def send(self, commands: Iterable[Command]) -> None:
+    def send(self, commands: Iterable[Command | Packed]) -> None:
         """As RawConnection.send. Sends nothing to a server that was replaced."""
         self._check()
         super().send(commands)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from redis.exceptions import NoScriptError
@@ -23,7 +23,8 @@ from .fetch_request import FetchReply, FetchRequest
 from .lease_returns import LeaseReturns
 from .queue_notes import QueueNotes
 from .queue_selector import QueueOffer, QueueSelector
-from .tracked_keys import TrackedKeys
+from .tracked_keys import TrackedKeys, changed_by
+from .wake_up import WakeUp
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -57,6 +58,7 @@ class FetchConnection:
         self._keys = keys
         self._selector = QueueSelector(capsule, keys)
         self._tracked = TrackedKeys()
+        self.wake_up = WakeUp(connection, self._selector, self._owner, in_order=self._in_order)
         self._damaged = DamagedKeys(keys, log)
         self._returns = LeaseReturns(self._owner, keys, connection, log)
         self._notes = QueueNotes(keys, connection, self._selector, self._damaged, log)
@@ -132,6 +134,9 @@ class FetchConnection:
         is used once, even if the fetch fails."""
         want = min(want, self._most)
         offer = self._offer(want, done)
+        if self.wake_up.has_report:
+            register = False
+            self.wake_up.forget()
         registers = self._tracked.missing(self._selector.wanting(offer)) if register else ()
         self._under_way = FetchRequest(
             self._sequence, want, free, time.monotonic(), done, registers, offer, held
@@ -197,19 +202,26 @@ class FetchConnection:
         self._changed(None)  # as above
         return complete
 
-    def wait(self, seconds: float, wake: int) -> bool:
-        """Waits until Redis says that a key changed, a queue has a token again, or the descriptor
-        ``wake`` is readable. Returns whether it was not the descriptor."""
-        until_token = max(0.0, self._selector.due - time.monotonic())
-        readable = self._connection.wait(min(seconds, until_token), wake)
-        if readable and self._under_way is None:  # else it may be a reply, which ``receive`` reads
-            self._connection.read_changes()
-        return readable or self._selector.due <= time.monotonic()
+    def wait(self, seconds: float, wake: int, want: int) -> bool:
+        """As ``WakeUp.wait``, which prepares a fetch for ``want`` jobs."""
+        self.wake_up.prepare(self._sequence, min(want, self._most))
+        return self.wake_up.wait(seconds, wake, busy=self._under_way is not None)
+
+    def send_prepared(self, want: int) -> bool:
+        """Sends that fetch, if Redis has reported a change and the fetch will still do."""
+        request = self.wake_up.take(self._sequence, min(want, self._most))
+        if request is None or self._notes.is_due:
+            return False
+        self._under_way = request
+        self._sequence += request.want
+        self._connection.send(self.wake_up.packed)
+        return True
 
     def disconnect(self) -> Sequence[UnitOfWork]:
         """Closes the connection. Returns what the fetch under way, if any, was to acknowledge: to
         do that again does no harm."""
         self._connection.close()
+        self.wake_up.forget()
         request = self._under_way
         if request is None:
             return ()
@@ -247,21 +259,13 @@ class FetchConnection:
         marked: bool,
     ) -> bool:
         """Whether Redis will say when there is more than that fetch brought."""
-        self._tracked.discard(self._changed_by(request.done, units))
+        self._tracked.discard(changed_by(self._keys, request.done, units))
         if marked:
             self._tracked.changed(None)
+        if units and not reasons and not self._selector.dynamic:
+            self._selector.note_all_empty()
+            return False  # the script has changed the list that the units came from
         return self._selector.judge(request.offer, reasons, self._tracked)
-
-    def _changed_by(self, done: Sequence[UnitOfWork], taken: Sequence[UnitOfWork]) -> Iterator[str]:
-        """The keys that fetch.lua has changed, of those that may be registered, but new marks."""
-        freed = Counter([unit.queue_name for unit in done])
-        for name, count in Counter([unit.queue_name for unit in taken]).items():
-            yield from self._keys.lists_and_leases([name])
-            freed[name] -= count
-        for name, count in freed.items():
-            yield self._keys.inflight(name)
-            if count > 0:
-                yield from (self._keys.full(name), self._keys.busy(name))
 
     def _transmit(self, request: FetchRequest) -> None:
         self._connection.send(*request.commands(self._owner, in_order=self._in_order))

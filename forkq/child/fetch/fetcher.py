@@ -2,9 +2,8 @@
 
 There is no fetcher thread. Processors take from a shared deque. One that finds it empty waits for
 the turn to talk to Redis (fetch_turn.py), and then fills the deque for all (lease_exchange.py).
-While a processor is free, one of them has the turn: it fetches, or waits for Redis to say that
-there may be jobs (supply.py has the table of states). Acknowledgements travel in the next fetch,
-which is sent while the last jobs still run.
+While a processor is free, one of them has the turn: it fetches, or waits for a report of Redis
+(supply.py, wake_up.py). Acknowledgements travel in the next fetch, while the last jobs still run.
 
 A fetch brings jobs for the processors that are free, and those that will start within some
 milliseconds (lookahead.py). What does not start in that time goes back (late_jobs.py). A solo child
@@ -214,7 +213,7 @@ class Fetcher:
         self.late_jobs.end()
         return self._leases.give_back()
 
-    # What any processor does
+    # What a processor does
 
     def _take_in_turn(self, holdings: Holdings) -> UnitOfWork | None:
         """No unit is ready: takes the turn, fetches, and leaves the turn again."""
@@ -278,16 +277,17 @@ class Fetcher:
                 self._leases.disconnect()
         finally:
             self._supply.end_wait(notified=notified)
-            self._waker.clear()
+            self._waker.clear(seen=not notified)
 
     def _wait_for_change(self) -> bool:
         """Whether Redis said that a key changed."""
         if not self._connection.tracks:
             self._rest(self._wakeups.pause_before_poll())
             return False
-        notified = self._connection.wait(_LONGEST_WAIT, self._waker.fd)
-        if notified:
-            self._rest(self._wakeups.pause_after_wakeup())
+        notified = self._connection.wait(_LONGEST_WAIT, self._waker.fd, self._leases.room())
+        if notified and (pause := self._wakeups.pause_after_wakeup()):
+            self._rest(pause)
+            self._connection.wake_up.read()
         return notified
 
     def _rest(self, seconds: float) -> None:

@@ -103,7 +103,8 @@ class LeaseExchange:
                 if self.must_reconcile or not self._connection.is_open:
                     self._reconcile(keep=self._in_flight.known)
                 if not self._connection.busy:
-                    self.request()
+                    if self._supply.state is not State.NOTIFIED or not self._request_at_once():
+                        self.request()
                     self._take_in_awaited(at_once=True)
                 else:
                     self._take_in_awaited()
@@ -143,6 +144,13 @@ class LeaseExchange:
         held = self._in_flight.count_by_queue(done) if connection.counts else None
         register = self._supply.registers and connection.tracks
         connection.send(want, done, free=room, register=register, held=held)
+
+    def _request_at_once(self) -> bool:
+        """After a wake-up: sends the fetch that was made before the wait, if it will still do."""
+        if self._in_flight.done or not self._connection.send_prepared(self.room()):
+            return False
+        self.plan()  # the idle time before must not count
+        return True
 
     def failed(self, error: BaseException) -> None:
         """Redis failed: this child no longer knows what Redis did."""

@@ -48,6 +48,11 @@ class QueueNotes:
         """The note in Redis may be gone. Any thread may call."""
         self._must_note_again = True
 
+    @property
+    def is_due(self) -> bool:
+        """Whether ``look`` would write or read something."""
+        return self._must_note_again
+
     def look(self, *, tracks: bool) -> None:
         """Finds the queues that the patterns stand for, if there may be new ones, and notes each
         before anything of it is leased. ``tracks``: Redis says when there are new ones."""

@@ -139,6 +139,12 @@ class QueueSelector:
         for entry in self._groups:
             entry.turn(taken)
 
+    def note_all_empty(self) -> None:
+        """A fetch found no more in the fixed queues, and each is just empty: as ``judge``, if some
+        list is not registered in any case."""
+        self._lacking.clear()
+        self.due = _EVER
+
     def judge(self, offer: QueueOffer, reasons: Sequence[Any], tracked: Container[object]) -> bool:
         """A fetch found no more in ``offer``, for these reasons (fetch.lua). Returns whether Redis
         will say when there is more, if it says when the keys ``tracked`` change."""

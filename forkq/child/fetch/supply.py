@@ -6,7 +6,7 @@
 | SHORT    | it brought less; Redis may not say when there is more | register keys, fetch   |
 | TRACKED  | it brought less; Redis will say when there is more    | wait                   |
 | WAITING  | the processor waits now                               |                        |
-| NOTIFIED | Redis said that a key has changed                     | register keys, fetch   |
+| NOTIFIED | Redis said that a key has changed                     | fetch (wake_up.py)     |
 
 | from    | event                                             | to       |
 |---------|---------------------------------------------------|----------|

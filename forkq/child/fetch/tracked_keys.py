@@ -6,7 +6,27 @@ waits for the same keys again need not register them again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from ...wire.keys import Keys
+from ...wire.lease import UnitOfWork
+
+
+def changed_by(
+    keys: Keys, done: Sequence[UnitOfWork], taken: Sequence[UnitOfWork]
+) -> Iterable[str]:
+    """The keys that fetch.lua has changed, of those that may be registered, but new marks."""
+    if not done:
+        return keys.lists_and_leases({unit.queue_name for unit in taken})
+    freed = Counter([unit.queue_name for unit in done])
+    freed.subtract([unit.queue_name for unit in taken])
+    changed = keys.lists_and_leases({unit.queue_name for unit in taken})
+    for name, count in freed.items():
+        changed.append(keys.inflight(name))
+        if count > 0:
+            changed += (keys.full(name), keys.busy(name))
+    return changed
 
 
 class TrackedKeys:

@@ -15,12 +15,14 @@ class Waker:
         self.fd, self._write = os.pipe()
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write, False)
+        self._woken = False
         weakref.finalize(self, _close, self.fd, self._write).atexit = False
 
     def wake(self) -> None:
         """Wakes the thread that sleeps, or the next one that goes to sleep."""
         with suppress(BlockingIOError):  # the pipe is full of wake-ups
             os.write(self._write, b"!")
+        self._woken = True
 
     def sleep(self, seconds: float) -> None:
         """Sleeps until another thread calls ``wake``, at most ``seconds``."""
@@ -29,8 +31,11 @@ class Waker:
         poller.poll(seconds * 1000)
         self.clear()
 
-    def clear(self) -> None:
-        """Forgets the wake-ups so far."""
+    def clear(self, *, seen: bool = True) -> None:
+        """Forgets the wake-ups so far. If none was ``seen``, one of just now may be left."""
+        if not seen and not self._woken:
+            return
+        self._woken = False
         with suppress(BlockingIOError):  # the pipe is empty
             while os.read(self.fd, 4096):
                 pass

@@ -1,9 +1,10 @@
 """How long a child holds back after a wake-up: many children wake up for the same job.
 
 A child answers the first wake-up at once. A wake-up after which its fetch brings nothing makes it
-hold back at the next one, twice as long each time, until a fetch brings something or no wake-up
-comes for a while. So a hundred idle children do not send a hundred fetches for every job;
-docs/decisions/010 has the figures.
+hold back at the next one, twice as long each time, until a fetch brings something. After a while
+without a wake-up it holds back as after one miss: one of several idle children goes at once, and
+the others do not compete with it for a core. So a hundred idle children do not send a hundred
+fetches for every job; docs/decisions/010 has the figures.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class WakeupBackoff:
         """Seconds to hold back, now that Redis has said that a key changed."""
         now = time.monotonic()
         if now - self._last > _QUIET:
-            self._misses = 0
+            self._misses = min(self._misses, 1)
         self._last = now
         if self._misses == 0:
             return 0.0

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Final
+from typing import Any, Final
 
 _FOLDER: Final = resources.files(__package__)  # each call takes longer than all the rest
 _INCLUDE: Final = re.compile(rb'^ *--- @include "([a-z_/]+)"\n', re.MULTILINE)
@@ -22,6 +23,20 @@ class Script:
     name: str
     text: bytes
     sha: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a script, to be sent among other commands."""
+
+    script: Script
+    keys: Sequence[Any]
+    arguments: Sequence[Any]
+
+    @property
+    def command(self) -> tuple[Any, ...]:
+        """The command for a server that knows the script."""
+        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.arguments)
 
 
 def _load(name: str) -> Script:
