@@ -32,7 +32,9 @@ _REQUEUE_EVERY: Final = 120.0
 _DOUBT_PAUSE: Final = 1.0
 # A script that moves so many jobs keeps Redis from others for some milliseconds.
 _MOST_AT_ONCE: Final = 1000
-# Seconds until a processor looks again for a reply that is late.
+# When a processor first looks for a reply, in round trips: one that comes early corrects a round
+# trip that was measured as too long. And seconds until it looks again.
+_FIRST_LOOK: Final = 0.9
 _LOOK_AGAIN: Final = 0.00025
 
 
@@ -154,7 +156,8 @@ class LeaseExchange:
         held = self._in_flight.count_by_queue(done) if connection.counts else None
         register = self._supply.registers and connection.tracks
         connection.send(want, done, free=room, register=register, held=held)
-        self.low, self.reply_due = -1, connection.sent_at + self.lookahead.round_trip
+        first_look = _FIRST_LOOK * self.lookahead.round_trip
+        self.low, self.reply_due = -1, connection.sent_at + first_look
 
     def failed(self, error: BaseException) -> None:
         """Redis failed: this child no longer knows what Redis did."""
@@ -229,6 +232,7 @@ class LeaseExchange:
         """Reads the reply to the fetch under way. Returns the seconds since the request."""
         reply = self._connection.receive()
         self.low, self.reply_due = self.lookahead.low, inf
+        self.lookahead.is_at_most(reply.seconds)
         woken = self._supply.state is State.NOTIFIED
         self._wakeups.fetched(woken=woken, won=bool(reply.units))
         self._supply.fetched(short=reply.short, tracked=reply.tracked)

@@ -78,6 +78,10 @@ class Lookahead:
         more = round_trip - self.round_trip
         self.round_trip += more * _SHARE if more > 0 < self.round_trip else more
 
+    def is_at_most(self, seconds: float) -> None:
+        """A reply was read so long after its request: a round trip takes no longer."""
+        self.round_trip = min(self.round_trip, seconds)
+
     def waited(self, seconds: float) -> None:
         """So long a processor waited for a reply while there was no job to start."""
         self._waited += seconds

@@ -41,6 +41,7 @@ class FakeConnection:
 
     def __init__(self, clock: Clock, round_trip: float) -> None:
         self.waited = 0.0
+        self.delay = 0.0  # of the next reply
         self.asked = 0
         self.sent_at = 0.0
         self.busy = False
@@ -53,7 +54,8 @@ class FakeConnection:
 
     def send(self, want: int, done: Sequence[UnitOfWork], **_: object) -> None:
         self.sent_at, self.busy, self._want = self._clock.now, True, want
-        self._reply_at = self._clock.now + self._round_trip + SCRIPT + EACH * want
+        self._reply_at = self._clock.now + self._round_trip + SCRIPT + EACH * want + self.delay
+        self.delay = 0.0
 
     @property
     def has_reply(self) -> bool:
@@ -91,14 +93,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def drained(clock: Clock, processors: int, round_trip: float) -> tuple[float, float]:
-    """The share of the time in which the processor waited, and the longest time from the request
-    for a job to its start. The first jobs do not count."""
-    connection: Any = FakeConnection(clock, round_trip)
+def fetcher_of(connection: Any, processors: int) -> Fetcher:
     outage: Any = FakeOutage()
     child = Fetcher(Capsule("c", (("q", 1),), concurrency=processors), connection, outage)
     late_jobs: Any = child.late_jobs  # the watch looks at the real time
     late_jobs.starts, late_jobs.watch = lambda: True, lambda: None
+    return child
+
+
+def drained(clock: Clock, processors: int, round_trip: float) -> tuple[float, float]:
+    """The share of the time in which the processor waited, and the longest time from the request
+    for a job to its start. The first jobs do not count."""
+    connection = FakeConnection(clock, round_trip)
+    child = fetcher_of(connection, processors)
     holdings, longest, began, before = Holdings(), 0.0, clock.now, 0.0
     for number in range(JOBS):
         if number == JOBS // 4:
@@ -130,3 +137,17 @@ def test_far_away_they_wait_because_the_horizon_bounds_what_is_leased(clock: Clo
     waits, longest = drained(clock, 25, 5.6e-3)
     assert waits < 0.25
     assert longest < 3 * 5.6e-3
+
+
+def test_a_round_trip_that_was_measured_as_too_long_is_corrected(clock: Clock) -> None:
+    """The first fetch may have waited for a busy machine. Else the child would lease for four times
+    as long as it may, until its queues are empty."""
+    connection = FakeConnection(clock, 0.001)
+    connection.delay = 0.02
+    child, holdings = fetcher_of(connection, 10), Holdings()
+    for _ in range(JOBS):
+        unit = child.take(holdings)
+        assert unit is not None
+        clock.now += JOB
+        child.acknowledge(unit)
+    assert child._leases.lookahead.horizon == pytest.approx(0.005)
