@@ -44,8 +44,6 @@ class Fetcher:
     def __init__(
         self, capsule: Capsule, connection: FetchConnection, outage: Outage, *, solo: bool = False
     ) -> None:
-        self._concurrency = capsule.concurrency
-        self._enough_done = max(1, capsule.concurrency * 3 // 4)
         self._connection = connection
         self._turn = FetchTurn()
         self._waker = Waker()  # wakes the processor that has the turn
@@ -84,10 +82,9 @@ class Fetcher:
             unit = in_flight.next(holdings)
             if unit is None:
                 return self._take_in_turn(holdings)
-            if in_flight.done and in_flight.is_time_to_send(
-                self._leases.lookahead.low, self._enough_done, self._concurrency
-            ):
-                self._leases.send_ahead()
+            leases = self._leases
+            if len(in_flight.ready) <= leases.low or taken >= leases.reply_due:
+                leases.go_on()
             unit.taken = taken
             if holdings.reserved:
                 self._turn.renew(holdings, taken)

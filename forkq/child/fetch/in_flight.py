@@ -92,9 +92,9 @@ class InFlight:
         return [self.done.popleft() for _ in range(len(self.done))]
 
     def is_time_to_send(self, low: int, enough_done: int, processors: int) -> bool:
-        """Whether the next fetch is due: at most ``low`` units are ready, and ``enough_done`` is
-        done or no processor is free to have the turn."""
-        if len(self.ready) > low:
+        """Whether the next fetch is due: something is done, at most ``low`` units are ready, and
+        ``enough_done`` is done or no processor is free to have the turn."""
+        if not self.done or len(self.ready) > low:
             return False
         return len(self.done) >= enough_done or self.are_all_busy(processors)
 

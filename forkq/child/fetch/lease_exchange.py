@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from math import inf
 from time import monotonic, sleep
 from typing import Final
 
@@ -29,6 +30,12 @@ from .wakeup_backoff import WakeupBackoff
 _REQUEUE_EVERY: Final = 120.0
 # Seconds until Redis is asked again for leases that are in doubt.
 _DOUBT_PAUSE: Final = 1.0
+# A script that moves so many jobs keeps Redis from others for some milliseconds.
+_MOST_AT_ONCE: Final = 1000
+# When a processor first looks for a reply, in round trips: one that comes early corrects a round
+# trip that was measured as too long. And seconds until it looks again.
+_FIRST_LOOK: Final = 0.9
+_LOOK_AGAIN: Final = 0.00025
 
 
 class LeaseExchange:
@@ -50,6 +57,11 @@ class LeaseExchange:
         self.to_adopt: deque[Adopt] = deque()
         self.on_adopted: Callable[[bool], None] = lambda found: None
         self._concurrency = concurrency
+        self._enough_done = max(1, concurrency * 3 // 4)
+        # When ``go_on`` may have something to do: with at most so many units ready, a fetch to send
+        # (-1: one is under way); from then on (monotonic), a reply to read.
+        self.low = 0
+        self.reply_due = inf
         self.lookahead = Lookahead(concurrency)
         self._connection = connection
         self._in_flight = in_flight
@@ -82,15 +94,16 @@ class LeaseExchange:
             sleep(_DOUBT_PAUSE)
         return True
 
-    def send_ahead(self) -> None:
-        """Sends the next fetch now; the processor that has the turn next reads the reply."""
+    def go_on(self) -> None:
+        """Between two jobs of any processor: reads the reply to the fetch under way, if it has
+        come, and sends the next fetch if it is due."""
         if not self.lock.acquire(blocking=False):
-            return  # another processor sends it
+            return  # another thread talks to Redis
         try:
-            connection = self._connection
-            if connection.is_open and not connection.busy and not self.must_reconcile:
-                self.request()
-                self._watch()  # each processor may be busy when the reply comes
+            waits = self._supply.state is State.WAITING  # then the one that waits reads
+            if self._connection.is_open and not self.must_reconcile and not waits:
+                self._take_in_early()
+                self._send_ahead()
         except (*ConnectionLost, RedisError) as error:
             self.failed(error)
         finally:
@@ -139,11 +152,13 @@ class LeaseExchange:
         connection, in_flight, room = self._connection, self._in_flight, self.room()
         connection.look_for_queues()
         self.plan()
-        want = max(room, self._most() - in_flight.occupying())
+        want = max(room, min(self._most() - in_flight.occupying(), _MOST_AT_ONCE))
         done = in_flight.take_done()
         held = self._in_flight.count_by_queue(done) if connection.counts else None
         register = self._supply.registers and connection.tracks
         connection.send(want, done, free=room, register=register, held=held)
+        first_look = _FIRST_LOOK * self.lookahead.round_trip
+        self.low, self.reply_due = -1, connection.sent_at + first_look
 
     def _request_at_once(self) -> bool:
         """After a wake-up: sends the fetch that was made before the wait, if it will still do."""
@@ -161,6 +176,7 @@ class LeaseExchange:
         """Closes the connection. What the fetch under way was to acknowledge is acknowledged again
         by the next one."""
         self.must_reconcile = True
+        self.low, self.reply_due = self.lookahead.low, inf
         self._supply.doubt()
         self._in_flight.done.extend(self._connection.disconnect())
 
@@ -174,6 +190,7 @@ class LeaseExchange:
         """How many jobs may be leased ahead now, and when."""
         in_flight, run_time = self._in_flight, self._turn.run_time
         self.lookahead.plan(in_flight.started, in_flight.began(), run_time)
+        self.low = self.lookahead.low
 
     def _most(self) -> int:
         """How many units may have a processor or be ready for one, if more than those for which one
@@ -193,6 +210,23 @@ class LeaseExchange:
             self._in_flight.surplus_returned()
             self._supply.doubt()
 
+    def _take_in_early(self) -> None:
+        """Before the last job that is ready: so the next fetch can be sent at once."""
+        if not self._connection.busy:
+            return
+        if self._connection.has_reply:
+            self.take_in()
+            self._requeue_in_time()
+        else:
+            self.reply_due = monotonic() + _LOOK_AGAIN
+
+    def _send_ahead(self) -> None:
+        if not self._connection.busy and self._in_flight.is_time_to_send(
+            self.low, self._enough_done, self._concurrency
+        ):
+            self.request()
+            self._watch()  # each processor may be busy when the reply comes
+
     def _take_in_awaited(self, *, at_once: bool = False) -> None:
         """A processor waits for the reply; ``at_once``: since the request."""
         began, had_none = monotonic(), not self._in_flight.ready
@@ -205,6 +239,8 @@ class LeaseExchange:
     def take_in(self) -> float:
         """Reads the reply to the fetch under way. Returns the seconds since the request."""
         reply = self._connection.receive()
+        self.low, self.reply_due = self.lookahead.low, inf
+        self.lookahead.is_at_most(reply.seconds)
         woken = self._supply.state is State.NOTIFIED
         self._wakeups.fetched(woken=woken, won=bool(reply.units))
         self._supply.fetched(short=reply.short, tracked=reply.tracked)

@@ -16,10 +16,12 @@ from time import monotonic
 from typing import Final
 
 _SHORTEST_HORIZON: Final = 0.005  # seconds
-# For which part of the horizon jobs are leased: few of them wait for the whole of it.
+# For which part of ``late_after`` jobs are leased: few of them wait for the whole of it.
 _PART: Final = 0.85
-# With jobs for so many round trips left, the next fetch is due: a reply may be late.
+# With jobs for so many round trips left, the next fetch is due: a reply may be late. Redis needs
+# time for each job, too (seconds): while it moves some hundred, a child would run out of jobs.
 _LOW: Final = 1.5
+_MOVE: Final = 4e-6
 # Seconds. A job whose processor is expected to be free so shortly before the horizon is not leased.
 _MARGIN: Final = 0.0005
 # Seconds over which starts are counted, at least.
@@ -32,8 +34,7 @@ _LONG: Final = 0.001
 # Jobs of more than so many round trips gain nothing.
 _TOO_LONG: Final = 200
 _MUCH_LONGER: Final = 8  # times the mean
-# A script that moves so many jobs keeps Redis from others for about a millisecond.
-_MOST: Final = 1000
+_MOST: Final = 2000
 _SHARE: Final = 1 / 8  # of a round trip that is longer than those before
 
 
@@ -77,6 +78,10 @@ class Lookahead:
         more = round_trip - self.round_trip
         self.round_trip += more * _SHARE if more > 0 < self.round_trip else more
 
+    def is_at_most(self, seconds: float) -> None:
+        """A reply was read so long after its request: a round trip takes no longer."""
+        self.round_trip = min(self.round_trip, seconds)
+
     def waited(self, seconds: float) -> None:
         """So long a processor waited for a reply while there was no job to start."""
         self._waited += seconds
@@ -100,8 +105,8 @@ class Lookahead:
 
     @property
     def _supply(self) -> float:
-        """Seconds for which jobs are leased."""
-        return _PART * self.horizon
+        """Seconds for which jobs are leased, from the request on."""
+        return _PART * self.late_after
 
     def _plan_by_rate(self, started: int, run_time: float) -> None:
         now = monotonic()
@@ -114,7 +119,8 @@ class Lookahead:
         self._counted_at, self._started, self._waited = now, started, 0.0
         most = min(_MOST, _GROWTH * (self.depth + self._processors))
         self.depth = min(most, int(per_second * self._supply))
-        self.low, self.due = int(per_second * _LOW * self.round_trip), inf
+        lead = _LOW * self.round_trip + _MOVE * self.depth
+        self.low, self.due = min(int(per_second * lead), self.depth * 3 // 4), inf
 
     def _plan_by_ends(self, began: Iterable[float], run_time: float) -> None:
         """A job that runs for longer than the mean is expected to go on as long again; one that
