@@ -112,7 +112,7 @@ class LogWriter:
     def _write_batch(self) -> None:
         """Lines are removed when they are written: an exception that is raised in this thread in
         between loses none, at the price of a line that is written twice."""
-        batch = list(self._waiting)
+        batch = self._waiting.copy()  # not list(): a loop, which fails without the GIL
         if not batch:
             return
         render = self._render
