@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from contextlib import suppress
 from typing import Protocol
 
 from ..errors import Shutdown, TimeLimit
+from ..runtime.struck_lock import release_all
 
 _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
@@ -67,16 +67,10 @@ class InterruptRegion:
                         self._raised = False  # nothing can be delivered any more
                     interrupted, self._interrupted = self._interrupted, False
                 if raised:
-                    self._unlock()
+                    release_all(self._lock)  # of a ``with`` that was struck before its block
                 return interrupted
             except (Shutdown, TimeLimit):
                 pass  # delivered before it was cancelled: leave again
-
-    def _unlock(self) -> None:
-        """Gives back what a ``with`` kept that was struck before its block began."""
-        with suppress(RuntimeError):  # this thread holds it no more
-            while True:
-                self._lock.release()
 
     def interrupt(self) -> bool:
         """Raises Shutdown in the thread if it is inside, once. Returns whether it was inside."""
