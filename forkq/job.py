@@ -239,9 +239,19 @@ def _refuse_lazy(function: Callable[..., Any]) -> None:
 
 def _parameters(function: Callable[..., Any], *, skip_self: bool) -> Parameters:
     _refuse_lazy(function)
-    signature = inspect.signature(function)
+    signature = _signature(function)
     parameters = list(signature.parameters.values())[1 if skip_self else 0 :]
     return Parameters(signature.replace(parameters=parameters))
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except ValueError:  # written in C: which of them tell depends on the version of Python
+        raise InvalidJob(
+            f"Python does not know the parameters of {function.__qualname__}: "
+            "call it in a function of your own, and make that the job"
+        ) from None
 
 
 def _is_static(cls: type, attribute: str) -> bool:

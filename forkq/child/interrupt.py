@@ -4,6 +4,9 @@ Python can raise an exception in another thread, but at any bytecode: outside of
 would leave the fetcher's records half written. So the main thread takes the region's lock before it
 raises, and checks that the thread is inside. A thread that leaves takes the same lock, and cancels
 an exception that Python has not delivered yet.
+
+From Python 3.14 on, ``with lock:`` can take the lock and then be struck, before its block begins.
+So it is an RLock: the thread can take it again, and gives all of it back.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import threading
 from typing import Protocol
 
 from ..errors import Shutdown, TimeLimit
+from ..runtime.struck_lock import release_all
 
 _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
@@ -37,7 +41,7 @@ class InterruptRegion:
     __slots__ = ("_inside", "_interrupted", "_job", "_lock", "_raised", "_thread")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._thread = 0
         self._inside = False
         self._interrupted = False
@@ -58,10 +62,12 @@ class InterruptRegion:
             try:
                 with self._lock:
                     self._inside = False
-                    if self._raised:
+                    if raised := self._raised:
                         _cancel(self._thread, None)
                         self._raised = False  # nothing can be delivered any more
                     interrupted, self._interrupted = self._interrupted, False
+                if raised:
+                    release_all(self._lock)  # of a ``with`` that was struck before its block
                 return interrupted
             except (Shutdown, TimeLimit):
                 pass  # delivered before it was cancelled: leave again

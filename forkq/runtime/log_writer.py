@@ -15,6 +15,7 @@ from threading import get_ident
 from typing import Any, Final, TypeAlias
 
 from .stderr import Stderr
+from .struck_lock import release_all
 
 # Seconds for which a line waits.
 _PAUSE: Final = 0.05
@@ -72,15 +73,22 @@ class LogWriter:
 
     def flush(self) -> None:
         """Writes all lines that wait. Never raises OSError."""
-        with self._lock:
-            if self._flusher == get_ident():
-                return  # a finaliser logs during a write: the second round writes its line
-            try:
-                self._flusher = get_ident()
-                for _ in range(2):
-                    self._write_batch()
-            finally:
-                self._flusher = 0
+        if self._flusher == get_ident():
+            return  # a finaliser logs during a write: the second round writes its line
+        try:
+            with self._lock:
+                self._flush_twice()
+        except BaseException:
+            release_all(self._lock)
+            raise
+
+    def _flush_twice(self) -> None:
+        try:
+            self._flusher = get_ident()
+            for _ in range(2):
+                self._write_batch()
+        finally:
+            self._flusher = 0
 
     def begin_batching(self) -> threading.Thread:
         """From now on lines may wait. Returns the writer's thread. Raises RuntimeError if the
@@ -112,7 +120,7 @@ class LogWriter:
     def _write_batch(self) -> None:
         """Lines are removed when they are written: an exception that is raised in this thread in
         between loses none, at the price of a line that is written twice."""
-        batch = list(self._waiting)
+        batch = self._waiting.copy()  # not list(): a loop, which fails without the GIL
         if not batch:
             return
         render = self._render

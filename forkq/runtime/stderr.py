@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from . import prompt
+from .struck_lock import release_all
 
 _FIRST_FREE: Final = 3  # never one of the standard descriptors, should one of them be closed
 
@@ -55,15 +56,22 @@ class Stderr:
 
     def write(self, lines: bytes, count: int = 1) -> None:
         """Writes ``lines``, of which there are ``count``, or drops them. Never raises OSError."""
-        with self._lock:
-            if prompt.is_open():
-                self._held.append(lines)
-                return
-            lines, self._held = b"".join((*self._held, lines)), []
-            if not self._finish_line() or not self._start_line(self._notice() + lines):
-                self._dropped += count
-            else:
-                self._dropped = 0
+        try:
+            with self._lock:
+                self._write(lines, count)
+        except BaseException:
+            release_all(self._lock)
+            raise
+
+    def _write(self, lines: bytes, count: int) -> None:
+        if prompt.is_open():
+            self._held.append(lines)
+            return
+        lines, self._held = b"".join((*self._held, lines)), []
+        if not self._finish_line() or not self._start_line(self._notice() + lines):
+            self._dropped += count
+        else:
+            self._dropped = 0
 
     def report_dropped_lines(self) -> None:
         """Reports dropped lines, if the reader reads again, and writes those that were held up."""

@@ -401,9 +401,10 @@ class InterferingDeque(deque[UnitOfWork]):
         if meddle is not None:
             meddle()
 
-    def __iter__(self) -> Iterator[UnitOfWork]:
-        yield from list(super().__iter__())
+    def copy(self) -> deque[UnitOfWork]:  # type: ignore[override]
+        found = deque(self)
         self._act()
+        return found
 
     def popleft(self) -> UnitOfWork:
         self._act()

@@ -134,6 +134,13 @@ def test_a_base_without_perform_cannot_be_pushed() -> None:
         _ = Base.perform_async
 
 
+def test_a_function_that_tells_no_parameters_is_refused() -> None:
+    """Functions in C: of some only newer Pythons know the parameters, of ``dict.pop`` none does."""
+    with pytest.raises(InvalidJob, match=r"parameters of dict\.pop: call it in"):
+        forkq.job(name="Pop")({}.pop)
+    assert registry.find("Pop") is None
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

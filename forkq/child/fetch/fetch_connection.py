@@ -189,7 +189,7 @@ class FetchConnection:
         request = self._under_way
         if request is not None and sequence in request.sequences:
             return False
-        return not any(sequence in lost for lost in list(self._lost))
+        return not any(sequence in lost for lost in self._lost.copy())
 
     def put_back(self, units: Sequence[UnitOfWork]) -> bool:
         """Returns these, the youngest first, to the head of their queues. False if a queue is

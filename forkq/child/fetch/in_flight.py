@@ -152,8 +152,10 @@ class InFlight:
         """The sequence numbers of all whose lease may stand in Redis."""
         for unit in self._surplus:
             self.by_sequence.pop(unit.sequence, None)
-        in_flight = tuple(self.by_sequence)  # before what is done: a unit goes from there to here
-        return (*in_flight, *(unit.sequence for unit in list(self.done)))
+        # In this order: a unit goes from in flight to done. Each copy is one step, even without
+        # the GIL; list(deque) and tuple(dict) are loops there, and fail when another thread adds.
+        in_flight, done = list(self.by_sequence), self.done.copy()
+        return (*in_flight, *(unit.sequence for unit in done))
 
     def count_by_queue(self, done: Iterable[UnitOfWork]) -> Counter[str]:
         """How many jobs of each queue stay in flight once the ``done`` are acknowledged, of which

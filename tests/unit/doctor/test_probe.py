@@ -160,7 +160,7 @@ def test_what_the_app_starts_ends_with_the_probe() -> None:
         import pathlib, subprocess
         import forkq
         child = subprocess.Popen(["sleep", "1000"])
-        forkq.job(name=f"pid-{child.pid}")(print)
+        forkq.job(name=f"pid-{child.pid}")(lambda: None)
         """)
     [pid] = [int(name.removeprefix("pid-")) for name in found.jobs if name.startswith("pid-")]
     wait_until(lambda: not is_alive(pid), what="the end of the app's own process")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 from forkq.child.fetch.fetch_turn import Holdings
 from forkq.child.fetch.in_flight import InFlight
 from forkq.wire.lease import UnitOfWork
@@ -61,3 +63,28 @@ def test_only_a_unit_that_has_not_begun_is_dropped() -> None:
     assert not in_flight.drop(fetched[0])
     assert in_flight.drop(fetched[1])
     assert in_flight.units() == [fetched[0]]
+
+
+def test_what_is_known_is_read_while_other_threads_change_it() -> None:
+    """As processors do. This can fail only on a Python that runs without the GIL."""
+    in_flight, stays = InFlight(), UnitOfWork(1, "mail", -1, b"{}")
+    in_flight.add([stays])
+
+    def perform(first: int) -> None:
+        for number in range(first, first + 3000):
+            unit = UnitOfWork(1, "mail", number, b"{}")
+            in_flight.add([unit])
+            in_flight.finish(unit)
+
+    threads = [Thread(target=perform, args=[3000 * number]) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    looks = 0
+    try:
+        while looks < 20 or any(thread.is_alive() for thread in threads):
+            assert stays.sequence in in_flight.known()
+            in_flight.take_done()
+            looks += 1
+    finally:
+        for thread in threads:
+            thread.join()
