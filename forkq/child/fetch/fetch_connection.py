@@ -100,11 +100,6 @@ class FetchConnection:
         """Whether a fetch is under way."""
         return self._under_way is not None
 
-    @property
-    def has_reply(self) -> bool:
-        """Whether the reply to the fetch under way has begun to come."""
-        return self._connection.wait(0.0)
-
     def open(self) -> None:
         """Connects, and asks Redis to say which keys change."""
         if not self._connection.connected:

@@ -102,7 +102,8 @@ class LeaseExchange:
         try:
             waits = self._supply.state is State.WAITING  # then the one that waits reads
             if self._connection.is_open and not self.must_reconcile and not waits:
-                self._take_in_early()
+                if self._connection.busy:
+                    self._take_in_early()
                 self._send_ahead()
         except (*ConnectionLost, RedisError) as error:
             self.failed(error)
@@ -212,18 +213,15 @@ class LeaseExchange:
 
     def _take_in_early(self) -> None:
         """Before the last job that is ready: so the next fetch can be sent at once."""
-        if not self._connection.busy:
-            return
-        if self._connection.has_reply:
+        if self._connection.connection.wait(0.0):  # the reply has begun to come
             self.take_in()
             self._requeue_in_time()
         else:
             self.reply_due = monotonic() + _LOOK_AGAIN
 
     def _send_ahead(self) -> None:
-        if not self._connection.busy and self._in_flight.is_time_to_send(
-            self.low, self._enough_done, self._concurrency
-        ):
+        due = self._in_flight.is_time_to_send(self.low, self._enough_done, self._concurrency)
+        if due and not self._connection.busy:
             self.request()
             self._watch()  # each processor may be busy when the reply comes
 
