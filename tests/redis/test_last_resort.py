@@ -237,10 +237,12 @@ def test_the_turn_is_never_lost_whenever_an_exception_strikes() -> None:
     """Threads take, leave and renew the turn as fast as they can; any bytecode may be struck."""
     turn, over, rounds = FetchTurn(), threading.Event(), [0]
     hands: list[Holdings] = []
+    in_use: dict[int, Holdings] = {}
 
     def follow() -> None:
         holdings = Holdings()
         hands.append(holdings)
+        in_use[threading.get_ident()] = holdings
         while not over.is_set():
             try:
                 if not turn.resume(holdings):
@@ -272,9 +274,8 @@ def test_the_turn_is_never_lost_whenever_an_exception_strikes() -> None:
     before = rounds[0]
 
     def goes_on() -> bool:
-        for holdings in hands:  # as the manager does with the hands of the dead
-            if holdings is not hands[-1] and (holdings.turn or holdings.reserved):
-                turn.release(holdings)
+        for holdings in set(hands).difference(in_use.values()):
+            turn.release(holdings)  # as the manager does with the hands of the dead
         return rounds[0] > before + 100
 
     wait_until(goes_on, what="the turn to go round")
