@@ -19,7 +19,7 @@ from redis import Redis
 import forkq
 from forkq.wire import times
 from tests.support.leaks import OpenResources
-from tests.support.scheduling import ForgetsWhatIsDone
+from tests.support.scheduling import MixedScheduling
 from tests.support.server import Server
 from tests.support.tree import StartTree
 
@@ -144,4 +144,4 @@ def tree() -> Iterator[StartTree]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    return ForgetsWhatIsDone(config, log) if config.getvalue("dist") == "loadgroup" else None
+    return MixedScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None

@@ -37,7 +37,7 @@ class FakeConnection:
 
     is_open = tracks = True
     counts = is_ruled = False
-    connection = log = None
+    log = None
 
     def __init__(self, clock: Clock, round_trip: float) -> None:
         self.waited = 0.0
@@ -58,7 +58,11 @@ class FakeConnection:
         self.delay = 0.0
 
     @property
-    def has_reply(self) -> bool:
+    def connection(self) -> FakeConnection:
+        return self
+
+    def wait(self, seconds: float) -> bool:
+        assert not seconds
         self._clock.now += LOOK
         return self._reply_at <= self._clock.now
 
