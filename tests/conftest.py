@@ -91,7 +91,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_xdist_auto_num_workers() -> int:
     """More workers than processors: most tests wait for other processes most of their time."""
-    return (cores := os.cpu_count() or 1) + min(2 * cores, 4)
+    return (cores := os.cpu_count() or 1) + min(3 * cores, 6)
 
 
 @pytest.fixture(autouse=True)
