@@ -177,7 +177,8 @@ def shown(value: object) -> str:
 
 def callers_level() -> int:
     """The ``stacklevel`` with which our caller's warning names the first line outside of forkq."""
-    level = 1
-    while sys._getframe(level).f_globals["__name__"].startswith("forkq."):
-        level += 1
-    return level
+    level, frame = 1, sys._getframe(1).f_back
+    # Code of exec() may have no name. No line is outside where C calls forkq, as at the exit.
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("forkq."):
+        level, frame = level + 1, frame.f_back
+    return level + 1

@@ -136,6 +136,19 @@ def test_a_killer_that_kills_too_many_processes_is_found(tmp_path: Path) -> None
     ]
 
 
+def test_a_canary_that_a_killer_kills_does_not_count(tmp_path: Path) -> None:
+    """forkq suspects the new code that the canary tries, not the jobs that it ran."""
+    processes = [f"host-a:{number}:aa" for number in range(5)]
+    lines = [f"begin 0 0 {process} {at}" for at, process in enumerate(processes)]
+    died = '{"event": "child died", "child": "default.canary", "pid": 0, "how": "SIGSEGV"}'
+    crashes = {"0": {"forkq": {"crashes": [{"alone": True}] * 3}}}
+    problems = judge(
+        tmp_path, *lines, *GOOD[2:], kinds="poison", died=dict.fromkeys(processes, 0.0),
+        left=Left(dead=crashes, damaged=b"string"), log=died,
+    )  # fmt: skip
+    assert problems == []
+
+
 def test_a_lock_that_a_frozen_child_holds_is_no_second_place(tmp_path: Path) -> None:
     """Unless it shows that it goes on."""
     lines = [GOOD[0], *GOOD[2:], f"overlap 0 0 {B} 3.0", f"begin 0 0 {B} 3.0", f"end 0 0 {B} 3.1"]

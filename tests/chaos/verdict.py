@@ -265,7 +265,7 @@ class Verdict:
             f"{host.name}:{found['pid']}"
             for host in self._hosts
             for found in self._log_of(host)
-            if found.get("child") == "canary" and "pid" in found
+            if str(found.get("child")).endswith(".canary") and "pid" in found
         }
 
     def _log_of(self, host: Host) -> list[dict[str, Any]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ import forkq
 from forkq import default_client, middleware, registry
 from forkq.client import BATCH, Client
 from forkq.errors import InvalidJob, ServerFull, ServerReadOnly, ServerUnavailable, TooFewReplicas
+from forkq.wire.payload import check_args
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT
@@ -240,6 +242,27 @@ def test_a_warning_names_the_line_that_pushes(
         ways[way]()
     client.close()
     assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_warning_about_code_without_a_module_stops_no_push(
+    redis_server: Server, redis: Redis
+) -> None:
+    """Code of exec() may have no name, and a function that C calls has no line above it."""
+    job = {"class": "Pair", "args": [(1, 2)]}
+    client = Client(redis_server.url, strict_args="warn")
+    names = {"push": client.push, "job": job}
+    with pytest.warns(UserWarning, match=r"args\[0\] is a tuple") as caught:
+        exec("push(job)", names)  # noqa: S102 - as some templates and shells do
+    client.close()
+    assert [warning.filename for warning in caught] == ["<string>"]
+    assert len(queued(redis)) == 1
+    with pytest.warns(UserWarning, match=r"args\[0\] is a tuple") as caught:
+        _warn_without_a_line(job, caught)
+
+
+def _warn_without_a_line(job: dict[str, Any], caught: Sized) -> None:
+    _thread.start_new_thread(check_args, (job, "warn"))
+    wait_until(lambda: len(caught) == 1, what="the warning")
 
 
 # A job pushed alone, and one of a bulk push, which is encoded in another way
