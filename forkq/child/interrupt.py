@@ -67,7 +67,7 @@ class InterruptRegion:
                         self._raised = False  # nothing can be delivered any more
                     interrupted, self._interrupted = self._interrupted, False
                 if raised:
-                    release_all(self._lock)  # of a ``with`` that was struck before its block
+                    release_all(self._lock)  # what a struck ``with`` still holds
                 return interrupted
             except (Shutdown, TimeLimit):
                 pass  # delivered before it was cancelled: leave again

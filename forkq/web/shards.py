@@ -44,7 +44,7 @@ def _below(scope: Scope) -> str:
 
 
 def _names() -> list[str]:
-    """None if this process cannot know them yet: then the pages say why."""
+    """An empty list if this process cannot know them yet: then the pages say why."""
     with suppress(ForkqError):
         return shards()
     return []

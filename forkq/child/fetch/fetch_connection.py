@@ -264,7 +264,7 @@ class FetchConnection:
             self._tracked.changed(None)
         if units and not reasons and not self._selector.dynamic:
             self._selector.note_all_empty()
-            return False  # the script has changed the list that the units came from
+            return False  # the script changed a list, so that is no longer registered
         return self._selector.judge(request.offer, reasons, self._tracked)
 
     def _transmit(self, request: FetchRequest) -> None:

@@ -58,8 +58,8 @@ class LeaseExchange:
         self.on_adopted: Callable[[bool], None] = lambda found: None
         self._concurrency = concurrency
         self._enough_done = max(1, concurrency * 3 // 4)
-        # When ``go_on`` may have something to do: with at most so many units ready, a fetch to send
-        # (-1: one is under way); from then on (monotonic), a reply to read.
+        # ``go_on`` has something to do if at most ``low`` units are ready (-1: a fetch is on its
+        # way), or from ``reply_due`` on (monotonic), when the reply may have come.
         self.low = 0
         self.reply_due = inf
         self.lookahead = Lookahead(concurrency)
@@ -238,7 +238,7 @@ class LeaseExchange:
         """Reads the reply to the fetch under way. Returns the seconds since the request."""
         reply = self._connection.receive()
         self.low, self.reply_due = self.lookahead.low, inf
-        self.lookahead.is_at_most(reply.seconds)
+        self.lookahead.bound_round_trip(reply.seconds)
         woken = self._supply.state is State.NOTIFIED
         self._wakeups.fetched(woken=woken, won=bool(reply.units))
         self._supply.fetched(short=reply.short, tracked=reply.tracked)

@@ -78,7 +78,7 @@ class Lookahead:
         more = round_trip - self.round_trip
         self.round_trip += more * _SHARE if more > 0 < self.round_trip else more
 
-    def is_at_most(self, seconds: float) -> None:
+    def bound_round_trip(self, seconds: float) -> None:
         """A reply was read so long after its request: a round trip takes no longer."""
         self.round_trip = min(self.round_trip, seconds)
 

@@ -140,8 +140,8 @@ class QueueSelector:
             entry.turn(taken)
 
     def note_all_empty(self) -> None:
-        """A fetch found no more in the fixed queues, and each is just empty: as ``judge``, if some
-        list is not registered in any case."""
+        """A fetch emptied the fixed queues. For use instead of ``judge`` where it is known that one
+        of their lists is not registered."""
         self._lacking.clear()
         self.due = _EVER
 

@@ -54,7 +54,7 @@ class WakeUp:
         self.has_report, self._request = False, None
 
     def prepare(self, first: int, want: int) -> None:
-        """Makes a fetch for ``want`` jobs that acknowledges and registers nothing."""
+        """Makes a fetch for ``want`` jobs that neither acknowledges jobs nor registers keys."""
         self._request = None
         if self._selector.dynamic or self._selector.counts or not want:
             return

@@ -32,7 +32,7 @@ class Waker:
         self.clear()
 
     def clear(self, *, seen: bool = True) -> None:
-        """Forgets the wake-ups so far. If none was ``seen``, one of just now may be left."""
+        """Forgets the wake-ups so far. Without ``seen``, one that is just coming may stay."""
         if not seen and not self._woken:
             return
         self._woken = False
