@@ -77,7 +77,7 @@ class Checker:
 
     def _rows(self, rows: Rows, value: object, path: KeyPath) -> list[Settings]:
         if not isinstance(value, list):
-            expected = f"a list of tables, each [[{path[-1]}]]"
+            expected = f"a list of tables, each [[{'.'.join(map(str, path))}]]"
             self._report(path, f"expected {expected}, found {described(value)}")
             return []
         settings = []

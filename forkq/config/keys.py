@@ -71,8 +71,8 @@ KEYS: Final[Mapping[str, Key]] = {
         "Children of each capsule without `workers` of its own.", ("FORKQ_WORKERS",), "--workers"
     ),
     "forkq.strict_args": Key(
-        "What a push does with an argument that JSON would change: refuses the job, logs a "
-        "warning, or pushes what JSON makes of it."
+        "What a push does with an argument that JSON would change: refuses the job, gives a "
+        "Python warning (once for each line) or none, and pushes what JSON makes of it."
     ),
     "forkq.max_payload_size": Key(
         "The most bytes of JSON that a pushed job may have; a larger one is refused."

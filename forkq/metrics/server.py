@@ -54,7 +54,9 @@ class MetricsServer(ThreadingHTTPServer):
             super().__init__(address, _Handler)
         except OSError as error:
             where = f"{address[0]}:{address[1]}"
-            raise ForkqError(f"cannot listen at {where}: {error.strerror or error}") from None
+            why = error.strerror or error
+            remedy = "--listen chooses another address"
+            raise ForkqError(f"cannot listen at {where}: {why}; {remedy}") from None
 
 
 class _Handler(BaseHTTPRequestHandler):

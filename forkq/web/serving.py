@@ -40,4 +40,6 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=128)
     except (OSError, OverflowError) as error:
         why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
-        raise ForkqError(f"cannot listen at {host}:{port}: {why}") from None
+        raise ForkqError(
+            f"cannot listen at {host}:{port}: {why}; --listen chooses another address"
+        ) from None

@@ -28,7 +28,8 @@ def test_a_port_in_use_is_no_wrong_usage(command: str, shell: Shell) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         where = f"127.0.0.1:{other.getsockname()[1]}"
         assert shell(f"{command} --listen {where}") == 1
-    assert shell.err == f"forkq: cannot listen at {where}: Address already in use\n"
+    remedy = "--listen chooses another address"
+    assert shell.err == f"forkq: cannot listen at {where}: Address already in use; {remedy}\n"
 
 
 def test_a_queue_that_nothing_serves_says_so_also_if_it_is_empty(

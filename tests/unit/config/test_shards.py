@@ -157,6 +157,14 @@ def test_what_is_wrong_is_named(problems: Failer, text: str, problem: str) -> No
     assert "hunter2" not in line
 
 
+def test_one_table_instead_of_a_list_is_named_with_its_whole_path(problems: Failer) -> None:
+    (line,) = problems('[redis.shards]\nname = "mail"')
+    assert (
+        line
+        == "FILE: redis.shards: expected a list of tables, each [[redis.shards]], found a table"
+    )
+
+
 def test_a_queue_makes_no_queue_of_another_shard_wait(loaded: Loader, problems: Failer) -> None:
     queues = '\n[capsules.default]\nqueues = ["default", "mail", "mail.eu", "low"]\n[blocking]\n'
     (line,) = problems(f'{TEXT}{queues}mail = ["low"]')
