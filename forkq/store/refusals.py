@@ -45,7 +45,7 @@ _REMEDY: Final[dict[type[ServerRefused], str]] = {
     ServerFull: "raise maxmemory, let jobs run, or delete some (Redis still allows that)",
     ServerReadOnly: "it is a replica: give the address of the master",
     NotPermitted: RIGHTS,
-    WrongPassword: "the URL needs the right user and password: redis://USER:PASSWORD@HOST",
+    WrongPassword: "the URL needs the right password (redis://:PASSWORD@HOST) and user, if any",
     WrongType: "a key holds another type than forkq keeps there: check it with TYPE, and rename it",
     TooFewReplicas: "connect the replicas that min-replicas-to-write asks for, or lower it",
     CannotSave: "it cannot write its snapshot to disk: see the log of Redis",

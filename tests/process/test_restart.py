@@ -123,6 +123,13 @@ def restart(forkq: ForkqTree) -> tuple[int, str]:
 
 
 both = pytest.mark.parametrize("release", [False, True], ids=["import", "preload"], indirect=True)
+# Preload changes how the new children come by the app: test_new_code_... tries that each time.
+with_preload_slow = pytest.mark.parametrize(
+    "release",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["import", "preload"],
+    indirect=True,
+)
 
 
 @both
@@ -151,7 +158,7 @@ def test_new_code_and_configuration_without_a_new_master(
     forkq.assert_gone()
 
 
-@both
+@with_preload_slow
 def test_code_that_cannot_be_imported_is_rolled_back(
     release: Release, redis_server: Server, journal: Journal
 ) -> None:
@@ -173,7 +180,7 @@ def test_code_that_cannot_be_imported_is_rolled_back(
     journal.wait("the-mended-one", [push(redis_server, "Work", 0)])
 
 
-@both
+@with_preload_slow
 def test_code_whose_first_job_kills_its_child_is_rolled_back(
     release: Release, redis_server: Server, redis: Redis, journal: Journal
 ) -> None:
@@ -214,7 +221,7 @@ def test_a_wrong_configuration_is_refused_and_the_old_tree_goes_on(
     assert forkq.stop() == 0
 
 
-@both
+@with_preload_slow
 def test_a_steady_stream_of_jobs_never_waits_for_a_child(
     release: Release, redis_server: Server, redis: Redis, journal: Journal
 ) -> None:

@@ -64,7 +64,7 @@ def test_an_idle_tree_stops_at_once(redis_server: Server, redis: Redis, tree: St
         [("Nap", [60]), ("Nap", [60]), ("Nap", [60])],
         [("Spin", []), ("Nap", [60])],
         [("Hold", [60])],
-        [("Regex", [])],
+        pytest.param([("Regex", [])], marks=pytest.mark.slow),  # holds the interpreter, as Hold
         [("Nap", [60]), ("Block", [60]), ("Stubborn", []), ("Spin", [])],
     ],
     ids=lambda jobs: "-".join(name for name, _ in jobs),

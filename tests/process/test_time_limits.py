@@ -95,7 +95,9 @@ def assert_failed(redis: Redis, jid: str, key: str = "dead") -> dict[str, Any]:
     return job
 
 
-@pytest.mark.parametrize(("name", "args"), [("Hold", [60]), ("Regex", [])])
+@pytest.mark.parametrize(
+    ("name", "args"), [("Hold", [60]), pytest.param("Regex", [], marks=pytest.mark.slow)]
+)
 def test_a_job_that_holds_the_interpreter_is_ended_and_its_neighbour_goes_back(
     redis_server: Server,
     redis: Redis,

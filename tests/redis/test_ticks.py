@@ -333,7 +333,9 @@ class Clocks:
         return subprocess.Popen([sys.executable, "-c", _CLOCK, *arguments], cwd=CHECKOUT)
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["killed", "killed and cut"])
+@pytest.mark.parametrize(
+    "cut", [pytest.param(False, marks=pytest.mark.slow), True], ids=["killed", "killed and cut"]
+)
 def test_two_clocks_killed_in_turn_enqueue_each_tick_once(
     redis: Redis, redis_server: Server, cut: bool
 ) -> None:

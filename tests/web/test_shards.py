@@ -78,7 +78,7 @@ def test_an_action_acts_on_the_shard_of_its_page(
     for shard in NAMES:
         with api.on_shard(shard):
             assert api.Queue("mail").paused is (shard == "mail")
-    [line] = [record.msg for record in caplog.records]
+    [line] = [record.msg for record in caplog.records if record.name == "forkq.web.audit"]
     assert isinstance(line, dict)
     assert (line["action"], line["shard"]) == ("pause queue", "mail")
 

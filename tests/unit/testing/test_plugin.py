@@ -161,7 +161,9 @@ def test_a_push_of_a_conftest_is_refused_too(project: pytest.Pytester) -> None:
     result.stderr.fnmatch_lines("*PushRefused: this test would reach a real server*")
 
 
-def test_workers_of_xdist_do_not_share_jobs(project: pytest.Pytester) -> None:
+def test_workers_of_xdist_do_not_share_jobs(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project.makepyfile(
         """
         import pytest
@@ -173,4 +175,7 @@ def test_workers_of_xdist_do_not_share_jobs(project: pytest.Pytester) -> None:
             assert [job.args for job in forkq_jobs] == [[number]]
         """
     )
-    project.runpytest_subprocess("-n", "2").assert_outcomes(passed=8)
+    # Three processes that import no plugin but these.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    plugins = ("-p", "xdist", "-p", "forkq.testing.plugin")
+    project.runpytest_subprocess(*plugins, "-n", "2").assert_outcomes(passed=8)
