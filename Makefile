@@ -26,7 +26,7 @@ DEBIAN := chromium chromium-driver git iproute2 jq mount postgresql prometheus p
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
-		printf '  make %-10s %s\n' "$$name" "$$what"; done
+		printf '  make %-12s %s\n' "$$name" "$$what"; done
 
 demo: $(VENV)/.demo ## watch forkq work on real files, with a server of its own
 	@$(VENV)/bin/python -m examples.demo

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from . import registry
 from .errors import InvalidJob, InvalidSchedule, UnknownJob
-from .job import OPTIONS, FunctionJob, Job
+from .job import FunctionJob, Job
+from .push import OPTIONS
 from .registry import JobSpec, PeriodicSpec
 from .wire.payload import DEFAULT_QUEUE, check_bounds, dumps
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar, overload
 
 from . import registry
 from .current_job import CurrentJob
 from .errors import InvalidJob, MissingAttribute
 from .push import (
+    OPTIONS,
     Parameters,
     PerformAsync,
     PerformAsyncOnCommit,
@@ -29,14 +30,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-# The payload keys that a definition may set; another one is a typo.
-OPTIONS: Final = frozenset(
-    {
-        *("queue", "retry", "dead", "backtrace", "retry_queue", "retry_for", "tags", "log_level"),
-        *("on_crash", "crashes", "timeout", "hard_timeout", "secret"),
-    }
-)
 
 
 class Job:
@@ -215,7 +208,7 @@ def _checked(
     if odd:
         raise InvalidJob(
             f"{thing.__qualname__}: there is no job option {odd[0]!r}; use one of "
-            f"{', '.join(sorted(OPTIONS))} (or .set({odd[0]}=...) to send a key of your own)"
+            f"{', '.join(sorted(OPTIONS))} (or .set({{{odd[0]!r}: ...}}) to send a key of your own)"
         )
     every = {**inherited, **options}
     validate({**every, "class": thing.__qualname__, "args": []}, "off")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -50,6 +52,15 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 When: TypeAlias = "Moment | Sequence[Moment] | None"
 
+# The payload keys that a definition may set; another one is a typo.
+OPTIONS: Final = frozenset(
+    {
+        *("queue", "retry", "dead", "backtrace", "retry_queue", "retry_for", "tags", "log_level"),
+        *("on_crash", "crashes", "timeout", "hard_timeout", "secret"),
+    }
+)
+
+_MISSPELT: Final = 0.8  # of difflib: so alike are a word and the one that was meant
 _NAMED: Final = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -165,6 +176,8 @@ class Pusher(Generic[P]):
         Nothing is pushed if a row is wrong. If Redis fails meanwhile, the error has the jids of the
         jobs that are in Redis (``pushed``) and of those that may be (``unknown``).
         """
+        if not isinstance(rows, Iterable):
+            raise _no_rows(self.name, rows)
         checked: list[list[Any]] = []
         with in_row(checked):
             for row in rows:
@@ -176,7 +189,10 @@ class Pusher(Generic[P]):
         """The same job with other options (``queue``, ``retry``, ``tags``, ...) for this push.
 
         ``more`` are keys that forkq does not know. They stay in the payload, as they do in Sidekiq.
+        Raises InvalidJob for a value that an option cannot have, and for a misspelt option.
         """
+        for key in options.keys() - OPTIONS:
+            _refuse_misspelt(self.name, key)
         changed = {**self._options, **more, **options}
         validate({**changed, "class": self.name, "args": []}, "off")
         return Pusher(self.name, self._parameters, changed)
@@ -245,6 +261,16 @@ def _pusher(owner: Any) -> Pusher[Any]:
     return cast("Pusher[Any]", found)
 
 
+@lru_cache(maxsize=1000)
+def _refuse_misspelt(name: str, key: str) -> None:
+    """Raises InvalidJob if an option was probably meant by a key that is none."""
+    for near in get_close_matches(key, OPTIONS, 1, _MISSPELT):
+        raise InvalidJob(
+            f"job {name!r}: there is no job option {key!r}; is {near!r} meant? "
+            f".set({{{key!r}: ...}}) sends a key of your own"
+        )
+
+
 def _moment(moment: Moment) -> Moment:
     """``moment``. Raises InvalidJob if it is no time: None must not mean now."""
     due(moment)
@@ -253,7 +279,13 @@ def _moment(moment: Moment) -> Moment:
 
 def _row(name: str, row: Any) -> tuple[Any, ...]:
     if not isinstance(row, list | tuple):
-        raise InvalidJob(
-            f"job {name!r}: perform_bulk takes a list of arguments each, not a {type(row).__name__}"
-        )
+        raise _no_rows(name, row)
     return tuple(row)
+
+
+def _no_rows(name: str, found: object) -> InvalidJob:
+    """Its value may be a secret, and is not shown."""
+    kind = type(found).__name__
+    return InvalidJob(
+        f"job {name!r}: perform_bulk takes argument lists, as in [[1], [2]]; this is of type {kind}"
+    )

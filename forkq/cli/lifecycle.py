@@ -225,8 +225,11 @@ def _memory(child: dict[str, Any]) -> list[str]:
 def _outage(found: dict[str, Any]) -> list[str]:
     """A line if children have lost Redis."""
     children = [child for child in found["children"] if child["concurrency"]]
-    lost = sum(child.get("redis_lost", False) for child in children)
-    return [f"redis: lost by {lost} of {len(children)} children; they try again"] if lost else []
+    lost = [child["name"] for child in children if child.get("redis_lost", False)]
+    if not lost:
+        return []
+    these = f"{len(lost)} of {len(children)} children ({', '.join(lost)})"
+    return [f"redis: lost by {these}; they try again"]
 
 
 def _last_restart(found: dict[str, Any]) -> list[str]:

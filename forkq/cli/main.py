@@ -8,6 +8,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -83,6 +84,17 @@ class _Commands(click.Group):
             command: click.Command = getattr(module, cmd_name.replace("-", "_"))
             return command
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Names the command that was probably meant. Click looks only at those that are loaded."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            near = get_close_matches(name, self.list_commands(ctx), 1)
+            hint = f" Did you mean {near[0]!r}?" if near else " `forkq --help` lists them."
+            ctx.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
 
 
 def _collect_garbage() -> None:

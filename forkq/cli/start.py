@@ -13,9 +13,10 @@ from setproctitle import setproctitle
 
 from ..config.config import Config
 from ..config.limit_tables import warnings
-from ..config.shards import DEFAULT_SHARD
+from ..config.shards import place_of_url
 from ..doctor.examination import at_start_of_host, at_start_of_server
 from ..doctor.finding import Finding
+from ..doctor.server import SeenServers
 from ..errors import ConfigError
 from ..master.embedded_redis import EmbeddedRedis
 from ..master.handover import CanaryRecord, MasterRecord, fixed, take_record
@@ -111,8 +112,9 @@ def _assemble(
         if record is not None:
             config = preload_if_possible(config, logger)
         else:
+            seen: SeenServers = {}
             for shard in config.shards or (None,):
-                _check_server(config.of_shard(shard.name) if shard else config, logger)
+                _check_server(config.of_shard(shard.name) if shard else config, seen, logger)
             sockets = preload(config)
             _log_findings(at_start_of_host(config, sockets), logger)
     except BaseException:
@@ -138,9 +140,9 @@ def _rescue(config: Config, recovery: Recovery, logger: FilteringBoundLogger) ->
     return ShardRescues({shard.name: of(shard.url) for shard in config.shards})
 
 
-def _check_server(config: Config, logger: FilteringBoundLogger) -> None:
+def _check_server(config: Config, seen: SeenServers, logger: FilteringBoundLogger) -> None:
     """Logs what the server lacks. One that is away is no error: the children wait for it. One that
-    is too old or refuses forkq is an error here, before the fork."""
+    is too old, refuses forkq, or is that of another shard, is an error here, before the fork."""
     settings, shown = config.redis, redacted_url(config.redis.url)
     check_files(settings.url)
     connection = RedisConnection(
@@ -148,7 +150,7 @@ def _check_server(config: Config, logger: FilteringBoundLogger) -> None:
     )
     try:
         connection.connect()
-        _log_findings(at_start_of_server(connection, config), logger)
+        _log_findings(at_start_of_server(connection, config, seen), logger)
         check_rights(connection, Keys(settings.prefix))
     except ConnectionLost as error:
         if refuses(error):
@@ -165,8 +167,7 @@ def _check_server(config: Config, logger: FilteringBoundLogger) -> None:
 
 def _hint(config: Config) -> str:
     """What to check if the server of this configuration is away."""
-    url, of_shard = config.redis.url, config.shard not in ("", DEFAULT_SHARD)
-    place = f'the url of the shard "{config.shard}"' if of_shard else "[redis] url or --redis"
+    url, place = config.redis.url, place_of_url(config.shard)
     if url.startswith("rediss:"):
         return (
             f"check {place}; does that port speak TLS, as rediss:// says? does the "
@@ -174,7 +175,7 @@ def _hint(config: Config) -> str:
         )
     if url.startswith("sentinel"):
         return f"check the addresses and the name in {place}; is there a failover?"
-    return f"check {place}" + ("" if of_shard else "; `--redis embedded` needs no server")
+    return f"check {place}" + ("" if config.shard else "; `--redis embedded` needs no server")
 
 
 def _log_findings(findings: Iterable[Finding], logger: FilteringBoundLogger) -> None:

@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from msgspec import Meta
 
 from ..errors import ConfigError
 from ..limits.patterns import is_pattern, matches_any
 from ..limits.rules import Rulebook
-from ..wire.redis_url import EMBEDDED, checked_url, redacted_url
+from ..wire.redis_url import EMBEDDED, checked_url, database_of, redacted_url, sentinel_url
 from .capsule import Capsule
 from .limit_tables import check_queue
 from .schema import Rows, shown_path
@@ -122,14 +122,12 @@ def _refuse_same_server(shard: Shard, others: Iterable[Shard], place: _Place) ->
             )
 
 
-def _server(url: str) -> tuple[str, str]:
+def _server(url: str) -> tuple[str, str, str]:
     """What tells two servers apart: neither the user nor any option but the database."""
-    parts = urlsplit(url)
+    parts, sentinel = urlsplit(url), sentinel_url(url)
     hosts = parts.netloc.rpartition("@")[2].lower().removesuffix(":6379")
-    database = dict(parse_qsl(parts.query)).get("db") or "0"
-    if parts.scheme == "unix":
-        return parts.path, database
-    return hosts, parts.path.strip("/") or database
+    place = parts.path if parts.scheme == "unix" else hosts
+    return place, sentinel.name if sentinel else "", database_of(url)
 
 
 def _refuse_same_queues(shard: Shard, others: Iterable[Shard], place: _Place) -> None:
@@ -161,6 +159,13 @@ def check_blocking_on(shards: Sequence[Shard], book: Rulebook, given: Mapping[st
 def shard_of(shards: Sequence[Shard], queue: str) -> Shard:
     """The shard that jobs of ``queue`` are pushed to: the first that lists it, else the default."""
     return next((one for one in shards[1:] if matches_any(queue, one.queues)), shards[0])
+
+
+def place_of_url(shard: str) -> str:
+    """Where a user looks up the address of that shard; "" is the only server."""
+    if shard in ("", DEFAULT_SHARD):
+        return "[redis] url or --redis"
+    return f'the url of the shard "{shard}" in [[redis.shards]]'
 
 
 def spread(capsules: Sequence[Capsule], shards: Sequence[Shard]) -> tuple[Capsule, ...]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from ..config.config import Config
-from ..config.shards import DEFAULT_SHARD
+from ..config.shards import place_of_url
 from ..default_client import address, default, use
-from ..errors import ForkqError
+from ..errors import ConfigError, ForkqError
 from ..store.connection import ConnectionLost, RedisConnection, RedisError
 from ..store.refusals import failure
 from ..store.server_check import check_files, check_usable
@@ -23,7 +23,7 @@ from .finding import Finding, examine, unchecked
 from .host import memory, open_files, processes
 from .network import clock, latency, rights
 from .probe import AppReport, import_app, resident
-from .server import Server, eviction, persistence, redis_memory, version
+from .server import SeenServers, Server, eviction, persistence, redis_memory, separate, version
 from .stop_time import kubernetes, systemd
 
 _Check: TypeAlias = "Callable[[Server], Finding]"
@@ -49,18 +49,25 @@ def all_findings(config: Config, unit: Path | None, grace: float | None) -> Iter
     yield from _of_host(config, report, unit, grace)
     yield examine("app", partial(app, config, report))
     yield examine("preload", partial(preload, config, report))
+    seen: SeenServers = {}
     for shard in config.shards:
-        found = _of_redis(config.of_shard(shard.name), report)
+        found = _of_redis(config.of_shard(shard.name), report, seen)
         yield from (replace(one, check=f"{one.check}@{shard.name}") for one in found)
     if not config.shards:
-        yield from _of_redis(config, report)
+        yield from _of_redis(config, report, seen)
 
 
-def at_start_of_server(connection: RedisConnection, config: Config) -> list[Finding]:
+def at_start_of_server(
+    connection: RedisConnection, config: Config, seen: SeenServers
+) -> list[Finding]:
     """What is not ok of the server, by a few quick commands. Raises ServerUnavailable if forkq
-    cannot run there, ConnectionLost, or RedisError without the right to INFO."""
+    cannot run there, ConfigError if it is that of another shard, ConnectionLost, or RedisError
+    without the right to INFO."""
     server = Server(connection, config)
     check_usable(server.info, server.connection)
+    found = separate(server, config.shard, seen)
+    if found.level == "fail":
+        raise ConfigError(f"shard {config.shard}: {found.what}; {found.why}; {found.remedy}")
     return _bad(examine(name, partial(check, server)) for name, check in _AT_START.items())
 
 
@@ -95,9 +102,10 @@ def _memory(config: Config, report: AppReport | None) -> Finding:
     return memory(config, bare, with_app or bare)
 
 
-def _of_redis(config: Config, report: AppReport | None) -> Iterator[Finding]:
+def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> Iterator[Finding]:
     """One connection for all. If there is none, no check can be made."""
     checks: dict[str, _Check] = {
+        **({"separate": partial(separate, shard=config.shard, seen=seen)} if config.shard else {}),
         **_OF_SERVER,
         "queues": partial(queues, config=config),
         "classes": partial(classes, config=config, report=report),
@@ -121,16 +129,10 @@ def _connected(config: Config) -> tuple[Finding, Server | None]:
     try:
         server = _connect(config)
     except ForkqError as error:
-        return Finding("fail", "redis", str(error), *_without_server(config.shard)), None
+        why = "no job of its queues runs" if config.shard else "forkq runs no job"
+        remedy = f"check {place_of_url(config.shard)}"
+        return Finding("fail", "redis", str(error), why, remedy), None
     return Finding("ok", "redis", server.shown), server
-
-
-def _without_server(shard: str) -> tuple[str, str]:
-    """Why it matters, and the remedy."""
-    if shard in ("", DEFAULT_SHARD):
-        why = "no job of its queues runs" if shard else "forkq runs no job"
-        return why, "check [redis] url, or --redis"
-    return "no job of its queues runs", f'check the url of the shard "{shard}" in [[redis.shards]]'
 
 
 def _connect(config: Config) -> Server:

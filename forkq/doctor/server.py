@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 from ..config.config import Config
 from ..errors import ServerUnavailable
 from ..store.connection import RedisConnection
 from ..store.server_check import check_usable, server_info
 from ..wire.keys import Keys
-from ..wire.redis_url import redacted_url
+from ..wire.redis_url import database_of, redacted_url
 from .finding import Finding, Level, mib, unchecked
 
 # Shares of the memory that Redis may use.
 _LITTLE_ROOM: Final = 0.75
 _NO_ROOM: Final = 0.95
 _RAISE: Final = "raise maxmemory, let jobs run, or delete dead ones"
+
+# The shard that was found first on each server, by the server's ``run_id`` and the database.
+SeenServers: TypeAlias = "dict[tuple[str, str], str]"
 
 
 class Server:
@@ -32,6 +35,23 @@ class Server:
     def info(self) -> Mapping[str, str]:
         """The fields of INFO. Raises ConnectionLost, or RedisError without the right to it."""
         return server_info(self.connection)
+
+
+def separate(server: Server, shard: str, seen: SeenServers) -> Finding:
+    """Whether no other shard is on this server: it may have two names, such as that of its host and
+    an address."""
+    address = server.connection.url
+    same = server.info.get("run_id", address), database_of(address)
+    other = seen.setdefault(same, shard)
+    if other == shard:
+        return Finding("ok", "separate", "no other shard is on this server")
+    return Finding(
+        "fail",
+        "separate",
+        f"{server.shown} is the server of the shard {other} too",
+        "the same jobs are shown and counted twice",
+        "each shard needs a server of its own",
+    )
 
 
 def version(server: Server) -> Finding:

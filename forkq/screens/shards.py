@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -32,17 +32,18 @@ class Shards:
         first. Raises ServerUnavailable if ``shard`` does not answer."""
         with on(shard):
             worst = problems(self._observers[shard].facts(), most)
-        elsewhere = self._elsewhere([name for name in names if name != shard])
+        elsewhere = self.elsewhere(shard, names)
         return sorted([*worst, *elsewhere], key=lambda problem: not problem.urgent)
 
-    def _elsewhere(self, names: Sequence[str]) -> list[Problem]:
-        """As far as these shards have answered by now."""
+    def elsewhere(self, shard: str, names: Iterable[str]) -> list[Problem]:
+        """What is urgent on those of ``names`` other than ``shard`` that have answered by now."""
+        others = [name for name in names if name != shard]
         with self._lock:
-            begun = [self._begin(name) for name in names if not self._is_asked(name)]
+            begun = [self._begin(name) for name in others if not self._is_asked(name)]
         end = time.monotonic() + _SOON
         for thread in begun:
             thread.join(max(0.0, end - time.monotonic()))
-        return [problem for name in names for problem in self._of(name)]
+        return [problem for name in others for problem in self._of(name)]
 
     def _is_asked(self, name: str) -> bool:
         return name in self._asking and self._asking[name][0].is_alive()

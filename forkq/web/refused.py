@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import ForkqError, ServerRefused, ServerUnavailable
+from ..screens.problems import Problem
 from .forms import Form
 from .rendering import page_response
 from .visit import View, Visit
@@ -32,8 +35,10 @@ class Refused(Exception):
         self.remedy = remedy
 
 
-def _page(request: Request, status: int, says: str, remedy: str = "") -> Response:
-    values = {"says": says, "remedy": remedy, "problems": ()}
+def _page(
+    request: Request, status: int, says: str, remedy: str = "", problems: Sequence[Problem] = ()
+) -> Response:
+    values = {"says": says, "remedy": remedy, "problems": problems}
     return page_response(Visit(request, Form([])), View("refused.html", values, status))
 
 
@@ -52,7 +57,8 @@ async def _wrong(request: Request, error: Any) -> Response:
 
 async def _gone(request: Request, error: Any) -> Response:
     remedy = "This page works again as soon as Redis does. Reload it."
-    response = _page(request, 503, f"Redis does not answer: {error}", remedy)
+    others = await run_in_threadpool(Visit(request, Form([])).problems_elsewhere)
+    response = _page(request, 503, f"Redis does not answer: {error}", remedy, others)
     response.headers["Retry-After"] = _RETRY_AFTER
     return response
 

@@ -69,6 +69,11 @@ class Visit:
         shards: Shards = self.request.app.state.shards
         return shards.problems(self.shard, self.shards, most)
 
+    def problems_elsewhere(self) -> list[Problem]:
+        """What is urgent on the other shards."""
+        shards: Shards = self.request.app.state.shards
+        return shards.elsewhere(self.shard, self.shards)
+
     @property
     def queues(self) -> list[str]:
         """The names of queues that a field offers."""

@@ -149,6 +149,14 @@ def _host_and_port(text: str) -> str:
     return f"{text.removesuffix(f':{port}')}:{port}"
 
 
+def database_of(url: str) -> str:
+    """The number of the database that ``url``, which was checked, asks for."""
+    sentinel = sentinel_url(url)
+    parts = urlsplit(sentinel.after_host if sentinel else url)
+    path = "" if parts.scheme == "unix" else parts.path.strip("/")
+    return path or dict(parse_qsl(parts.query)).get("db") or "0"
+
+
 def checked_url(url: str) -> str:
     """``url`` if it is an address that forkq can connect to, else ConfigError.
 

@@ -432,9 +432,9 @@ def test_the_start_names_the_shard_that_is_away(
     log: Any = CapturingLogger()
     config = load(None, {}, {}, tmp_path)
     for shard in client.shards:
-        _check_server(config.of_shard(shard.name), log)
+        _check_server(config.of_shard(shard.name), {}, log)
     (hint,) = (call.kwargs["hint"] for call in log.calls if call.method_name == "error")
-    assert hint == 'check the url of the shard "mail"'
+    assert hint == 'check the url of the shard "mail" in [[redis.shards]]'
 
 
 def test_doctor_names_the_shard_that_is_down(servers: list[Server], shell: Shell) -> None:
@@ -443,3 +443,24 @@ def test_doctor_names_the_shard_that_is_down(servers: list[Server], shell: Shell
     [line] = [line for line in shell.out.splitlines() if " redis@mail " in line]
     assert "no job of its queues runs" in line
     assert 'check the url of the shard "mail" in [[redis.shards]]' in line
+
+
+@pytest.mark.parametrize("database", [0, 7])
+def test_a_server_with_two_names_is_no_two_shards(
+    database: int, servers: list[Server], tmp_path: Path, shell: Shell
+) -> None:
+    """Two databases of it are: they share no key."""
+    found = servers[0].socket
+    again = f"unix://{found.parent}/./{found.name}?db={database}"
+    (tmp_path / "forkq.toml").write_text(TEXT.format(servers[0].url, again))
+    config = load(None, {}, {}, tmp_path)
+    wrong = f"{again} is the server of the shard default too"
+    seen: dict[tuple[str, str], str] = {}
+    _check_server(config.of_shard("default"), seen, CapturingLogger())
+    with ExitStack() as refusal:
+        if database == 0:
+            says = re.escape(f"shard mail: {wrong}")
+            refusal.enter_context(pytest.raises(ConfigError, match=says))
+        _check_server(config.of_shard("mail"), seen, CapturingLogger())
+    shell("doctor")
+    assert (wrong in shell.out) == (database == 0)

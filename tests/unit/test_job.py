@@ -94,6 +94,16 @@ def test_bulk_pushes_rows_in_one_go(pushed: FakeClient) -> None:
     assert pushed.last["at"] == 60
 
 
+@pytest.mark.parametrize("rows", [7, [7], ["ab"]])
+def test_rows_that_are_no_lists_are_refused(rows: Any, pushed: FakeClient) -> None:
+    class Bulk(forkq.Job, name="B"):
+        def perform(self, n: int) -> None: ...
+
+    with pytest.raises(InvalidJob, match=r"'B': perform_bulk takes argument lists, as in \[\[1\]"):
+        cast("Any", Bulk).perform_bulk(rows)
+    assert not pushed.pushed
+
+
 def test_set_changes_this_push_only_and_takes_foreign_keys(pushed: FakeClient) -> None:
     class Set(forkq.Job, name="S", queue="q"):
         def perform(self, n: int) -> None: ...
@@ -104,6 +114,19 @@ def test_set_changes_this_push_only_and_takes_foreign_keys(pushed: FakeClient) -
     }  # fmt: skip
     Set.perform_async(2)
     assert pushed.last == {"class": "S", "args": [2], "queue": "q"}
+
+
+def test_set_refuses_a_misspelt_option_unless_it_is_a_key_of_ones_own(pushed: FakeClient) -> None:
+    class Set(forkq.Job, name="S"):
+        def perform(self) -> None: ...
+
+    options = cast("Any", Set.set)
+    with pytest.raises(InvalidJob, match=r"no job option 'queu'; is 'queue' meant\?.*\{'queu': "):
+        options(queu="low")
+    options(tenant=7).perform_async()
+    assert pushed.last == {"class": "S", "args": [], "tenant": 7}
+    options({"queu": "low"}).perform_async()
+    assert pushed.last == {"class": "S", "args": [], "queu": "low"}
 
 
 def test_set_refuses_an_impossible_value_at_once() -> None:

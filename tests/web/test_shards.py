@@ -84,6 +84,7 @@ def test_an_action_acts_on_the_shard_of_its_page(
 
 
 def test_a_shard_that_is_down_is_told_on_each_page_and_hides_no_other(shards: TwoShards) -> None:
+    shards.push("default")
     with client_of() as web:
         shards.mail.kill()
         wait_until(lambda: "shard mail is down" in problems(web.get("/")), what="the problem")
@@ -94,6 +95,8 @@ def test_a_shard_that_is_down_is_told_on_each_page_and_hides_no_other(shards: Tw
         assert gone.status_code == 503
         assert "Redis does not answer" in gone.text
         assert shown(gone)["here"] == "mail"
+        no_worker = "shard default: no process runs jobs"
+        wait_until(lambda: no_worker in problems(web.get("/shards/mail/queues")), what="no worker")
         shards.mail.start()
         wait_until(lambda: "shard mail" not in problems(web.get("/queues")), what="its return")
 

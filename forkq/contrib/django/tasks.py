@@ -26,7 +26,7 @@ from ...client import transactions
 from ...config.schema import nearest
 from ...default_client import default
 from ...errors import InvalidJob
-from ...job import OPTIONS
+from ...push import OPTIONS
 from ...wire.payload import new_jid, validate
 from . import task_run
 from .task_store import TaskStore

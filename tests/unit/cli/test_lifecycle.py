@@ -47,7 +47,7 @@ def test_lost_redis_is_said() -> None:
     clock = {**child, "name": "clock", "concurrency": 0}
     both = [{**child, "redis_lost": True}, {**child, "redis_lost": False}, clock]
     _, redis, *_ = lifecycle._shown(found(children=both)).splitlines()
-    assert redis == "redis: lost by 1 of 2 children; they try again"
+    assert redis == "redis: lost by 1 of 2 children (default.0); they try again"
 
 
 def test_a_degraded_tree_shows_which_child_is_missing_and_why(

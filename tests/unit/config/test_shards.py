@@ -178,3 +178,11 @@ def test_a_queue_makes_no_queue_of_another_shard_wait(loaded: Loader, problems: 
 def test_another_database_is_another_server(loaded: Loader) -> None:
     assert len(loaded(row(url="redis://a/1")).shards) == 4
     assert len(loaded(row(url="unix:///run/bulk.sock?db=1")).shards) == 4
+
+
+def test_sentinels_lead_to_a_server_for_each_name(loaded: Loader, problems: Failer) -> None:
+    sentinels = TEXT.replace("redis://a", "sentinel://s:26379/jobs")
+    other = row(url="sentinel://s:26379/mails").replace(TEXT, sentinels)
+    assert len(loaded(other).shards) == 4
+    (line,) = problems(other.replace("/mails", "/jobs/0"))
+    assert "is the server of the shard default too" in line

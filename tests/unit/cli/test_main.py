@@ -1,0 +1,23 @@
+"""The command line as a whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from forkq.cli.main import _run
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("statu", "No such command 'statu'. Did you mean 'status'?"),
+        ("mark-deply", "No such command 'mark-deply'. Did you mean 'mark-deploy'?"),
+        ("zzz", "No such command 'zzz'. `forkq --help` lists them."),
+        ("--statu", "No such option"),
+    ],
+)
+def test_a_misspelt_command_names_the_one_that_was_meant(
+    typed: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run([typed]) == 2
+    assert says in capsys.readouterr().err
