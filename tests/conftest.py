@@ -17,6 +17,7 @@ import pytest
 from redis import Redis
 
 import forkq
+from forkq import middleware
 from forkq.wire import times
 from tests.support.leaks import OpenResources
 from tests.support.scheduling import MixedScheduling
@@ -78,11 +79,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What the imports and the collection made stays until the end. Python need not look through it
+    """The import of an app by one test file would have its middleware run in the tests of others.
+
+    What the imports and the collection made stays until the end. Python need not look through it
     each time that it, or the check for what a test left open, collects garbage.
 
     Hypothesis asks at its import what refers to some objects, and a frozen object is not in the
     answer. The runs of pytest inside tests import it, so it is imported before."""
+    left = [*middleware.client.members, *middleware.server.members]
+    assert not left, f"a test file has imported this middleware: see support/demo_app.py: {left}"
     importlib.import_module("hypothesis")
     gc.collect()
     gc.freeze()

@@ -22,9 +22,8 @@ from PIL import Image
 from redis import Redis
 
 import forkq
-from examples.demo.report import Account
-from examples.demo.work import PushedJob
 from tests.support import bound
+from tests.support.demo_app import Account, PushedJob
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT, FORKQ
 

@@ -7,17 +7,11 @@ from typing import Any
 
 import pytest
 
-from examples.demo import jobs
 from examples.demo.inputs import choose
 from examples.demo.journal import Progress
 from examples.demo.screen import Screen
-from examples.demo.work import plan
-from forkq import ForkqError, middleware, registry
-
-# All test files are imported before the first test: no other test is to meet the demo's jobs.
-middleware.server.members.remove(jobs.keep_journal)
-for _name in [name for name, spec in registry._jobs.items() if spec.module == jobs.__name__]:
-    del registry._jobs[_name]
+from forkq import ForkqError
+from tests.support.demo_app import jobs, plan
 
 
 def _payload(jid: str, **more: Any) -> dict[str, Any]:
