@@ -17,7 +17,7 @@ from redis import Redis
 import forkq
 from tests.support.server import Server
 from tests.support.tree import ForkqTree
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import wait_until
 
 APP = Path(__file__).with_name("app.py")
 
@@ -60,7 +60,7 @@ class Journal:
             found[line.jid].append(line)
         return found
 
-    def wait(self, event: str, jids: Iterable[str], deadline: float = PATIENCE) -> None:
+    def wait(self, event: str, jids: Iterable[str], deadline: float | None = None) -> None:
         """Waits until each of ``jids`` has recorded ``event``."""
         wanted = set(jids)
         wait_until(
@@ -114,7 +114,7 @@ def settled(redis: Redis, queue: str = "default") -> bool:
     return not redis.exists(f"queue:{queue}", f"{{queue:{queue}}}:inflight")
 
 
-def wait_settled(redis: Redis, deadline: float = PATIENCE) -> None:
+def wait_settled(redis: Redis, deadline: float | None = None) -> None:
     """Waits until every job was run and acknowledged."""
     wait_until(
         lambda: settled(redis), deadline=deadline, every=0.02, what="an empty queue, nothing leased"
@@ -187,7 +187,7 @@ def events(tree: ForkqTree, event: str) -> list[dict[str, Any]]:
 
 
 def wait_events(
-    tree: ForkqTree, event: str, count: int = 1, deadline: float = PATIENCE
+    tree: ForkqTree, event: str, count: int = 1, deadline: float | None = None
 ) -> list[dict[str, Any]]:
     """Waits until ``event`` was logged ``count`` times."""
     return wait_until(

@@ -91,7 +91,7 @@ class ProcessorThreads:
         wait_until(lambda: not self.fetcher.late_jobs.runs, what="the end of the watch")
         assert self.errors == []
 
-    def wait_runs(self, count: int, deadline: float = 20.0) -> None:
+    def wait_runs(self, count: int, deadline: float | None = None) -> None:
         """Until so many jobs have been performed."""
         wait_until(
             lambda: len(self.order) >= count or self.errors,

@@ -89,7 +89,7 @@ class Box:
         enter = ["nsenter", "-t", str(self._init), "-m", "-p", "-u", "-i", "-n", "-C"]
         program = [*enter, *command]
         done = subprocess.run(
-            program, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False
+            program, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False
         )
         if check and done.returncode != 0:
             raise AssertionError(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")

@@ -10,8 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# For what has no bound of its own: below the 25 s of a default stop, above what a machine needs on
-# which many processes share each processor.
+# For what has no bound of its own: below the 25 s of a default stop.
 PATIENCE = 20.0
 
 
@@ -36,18 +35,25 @@ def _wanting() -> float:
 
 
 def wait_until(
-    condition: Callable[[], T], *, deadline: float = PATIENCE, what: str, every: float = 0.01
+    condition: Callable[[], T], *, deadline: float | None = None, what: str, every: float = 0.01
 ) -> T:
     """Call `condition` until it returns something true, and return that.
 
-    `deadline` and `every` are seconds. `what` completes the sentence "waited for ...". What the
-    condition raises is raised: a wait hides no mistake.
+    `deadline` and `every` are seconds; without a deadline it waits for PATIENCE, and for longer on
+    a machine under load. `what` completes the sentence "waited for ...". What the condition raises
+    is raised: a wait hides no mistake.
     """
-    end = time.monotonic() + deadline
+    began = time.monotonic()
     while True:
         value = condition()
         if value:
             return value
-        if time.monotonic() >= end:
-            raise NotInTime(f"waited {deadline:g} s for {what}; the last value was {value!r}")
+        limit = deadline if deadline is not None else _patience(time.monotonic() - began)
+        if time.monotonic() - began >= limit:
+            raise NotInTime(f"waited {limit:.3g} s for {what}; the last value was {value!r}")
         time.sleep(every)
+
+
+def _patience(waited: float) -> float:
+    """The load is looked up only when it matters."""
+    return PATIENCE if waited < PATIENCE else within(PATIENCE)
