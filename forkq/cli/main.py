@@ -24,6 +24,7 @@ _REDIS_UNUSABLE = 6
 _INTERRUPTED = 130
 
 _STDOUT = 1
+_MISSPELT = 0.75  # of difflib: so alike are a word and the one that was meant
 # The errors of a write to a full disk, to /dev/full or to a closed descriptor.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO)
 
@@ -90,8 +91,9 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Names the command that was probably meant. Click looks only at those that are loaded."""
         name = args[0]
-        if not name.startswith("-") and self.get_command(ctx, name) is None:
-            near = get_close_matches(name, self.list_commands(ctx), 1)
+        is_known = name.startswith("-") or self.get_command(ctx, name) is not None
+        if not is_known and not ctx.resilient_parsing:  # a shell that completes wants no message
+            near = get_close_matches(name.lower(), self.list_commands(ctx), 1, _MISSPELT)
             hint = f" Did you mean {near[0]!r}?" if near else " `forkq --help` lists them."
             ctx.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)

@@ -46,6 +46,14 @@ def test_commands_are_completed(
     assert "push" not in found
 
 
+def test_after_a_misspelt_command_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = {"COMP_WORDS": "forkq statu --", "COMP_CWORD": "2"}
+    assert "--help" in answer(monkeypatch, capsys, _FORKQ_COMPLETE="bash_complete", **typed)
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_script_names_the_program(
     shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

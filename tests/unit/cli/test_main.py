@@ -12,8 +12,8 @@ from forkq.cli.main import _run
     [
         ("statu", "No such command 'statu'. Did you mean 'status'?"),
         ("mark-deply", "No such command 'mark-deply'. Did you mean 'mark-deploy'?"),
-        ("zzz", "No such command 'zzz'. `forkq --help` lists them."),
-        ("--statu", "No such option"),
+        ("STATUS", "Did you mean 'status'?"),
+        ("ps", "No such command 'ps'. `forkq --help` lists them."),
     ],
 )
 def test_a_misspelt_command_names_the_one_that_was_meant(
