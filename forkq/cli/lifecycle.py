@@ -15,6 +15,7 @@ import psutil
 from ..config.config import Config
 from ..config.load import pidfile_despite_errors
 from ..config.recycling import size_text
+from ..doctor.finding import listed
 from ..errors import ConfigError, ForkqError, NotRunning
 from ..master.pidfile import lives, running_master
 from .options import configuration, finds_master, json_option
@@ -228,7 +229,7 @@ def _outage(found: dict[str, Any]) -> list[str]:
     lost = [child["name"] for child in children if child.get("redis_lost", False)]
     if not lost:
         return []
-    these = f"{len(lost)} of {len(children)} children ({', '.join(lost)})"
+    these = f"{len(lost)} of {len(children)} children ({listed(lost)})"
     return [f"redis: lost by {these}; they try again"]
 
 

@@ -112,9 +112,7 @@ def _assemble(
         if record is not None:
             config = preload_if_possible(config, logger)
         else:
-            seen: SeenServers = {}
-            for shard in config.shards or (None,):
-                _check_server(config.of_shard(shard.name) if shard else config, seen, logger)
+            _check_servers(config, logger)
             sockets = preload(config)
             _log_findings(at_start_of_host(config, sockets), logger)
     except BaseException:
@@ -138,6 +136,14 @@ def _rescue(config: Config, recovery: Recovery, logger: FilteringBoundLogger) ->
     if not config.shards:
         return of(config.redis.url)
     return ShardRescues({shard.name: of(shard.url) for shard in config.shards})
+
+
+def _check_servers(config: Config, logger: FilteringBoundLogger) -> None:
+    seen: SeenServers = {}
+    for shard in config.shards:
+        _check_server(config.of_shard(shard.name), seen, logger)
+    if not config.shards:
+        _check_server(config, seen, logger)
 
 
 def _check_server(config: Config, seen: SeenServers, logger: FilteringBoundLogger) -> None:

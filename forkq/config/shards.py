@@ -122,7 +122,7 @@ def _refuse_same_server(shard: Shard, others: Iterable[Shard], place: _Place) ->
             )
 
 
-def _server(url: str) -> tuple[str, str, str]:
+def _server(url: str) -> tuple[str, str, int]:
     """What tells two servers apart: neither the user nor any option but the database."""
     parts, sentinel = urlsplit(url), sentinel_url(url)
     hosts = parts.netloc.rpartition("@")[2].lower().removesuffix(":6379")
@@ -163,8 +163,10 @@ def shard_of(shards: Sequence[Shard], queue: str) -> Shard:
 
 def place_of_url(shard: str) -> str:
     """Where a user looks up the address of that shard; "" is the only server."""
-    if shard in ("", DEFAULT_SHARD):
+    if not shard:
         return "[redis] url or --redis"
+    if shard == DEFAULT_SHARD:  # --redis would leave the others out
+        return "[redis] url or FORKQ_REDIS"
     return f'the url of the shard "{shard}" in [[redis.shards]]'
 
 

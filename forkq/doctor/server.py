@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Final, TypeAlias
 
 from ..config.config import Config
+from ..config.shards import place_of_url
 from ..errors import ServerUnavailable
 from ..store.connection import RedisConnection
 from ..store.server_check import check_usable, server_info
@@ -20,7 +21,7 @@ _NO_ROOM: Final = 0.95
 _RAISE: Final = "raise maxmemory, let jobs run, or delete dead ones"
 
 # The shard that was found first on each server, by the server's ``run_id`` and the database.
-SeenServers: TypeAlias = "dict[tuple[str, str], str]"
+SeenServers: TypeAlias = "dict[tuple[str, int], str]"
 
 
 class Server:
@@ -38,19 +39,19 @@ class Server:
 
 
 def separate(server: Server, shard: str, seen: SeenServers) -> Finding:
-    """Whether no other shard is on this server: it may have two names, such as that of its host and
-    an address."""
-    address = server.connection.url
-    same = server.info.get("run_id", address), database_of(address)
-    other = seen.setdefault(same, shard)
+    """Whether no shard before is on this server, which may have several addresses."""
+    run_id = server.info.get("run_id")
+    if run_id is None:
+        return unchecked("separate", "the server does not tell its run_id")
+    other = seen.setdefault((run_id, database_of(server.connection.url)), shard)
     if other == shard:
-        return Finding("ok", "separate", "no other shard is on this server")
+        return Finding("ok", "separate", "no shard before is on this server")
     return Finding(
         "fail",
         "separate",
         f"{server.shown} is the server of the shard {other} too",
         "the same jobs are shown and counted twice",
-        "each shard needs a server of its own",
+        f"check {place_of_url(shard)}: each shard needs a server, or a database, of its own",
     )
 
 

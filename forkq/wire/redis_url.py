@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from ..errors import ConfigError
 
@@ -149,12 +149,13 @@ def _host_and_port(text: str) -> str:
     return f"{text.removesuffix(f':{port}')}:{port}"
 
 
-def database_of(url: str) -> str:
-    """The number of the database that ``url``, which was checked, asks for."""
+def database_of(url: str) -> int:
+    """The number of the database that ``url``, which was checked, asks for. As in redis-py, the
+    first option ``db`` counts more than the path."""
     sentinel = sentinel_url(url)
     parts = urlsplit(sentinel.after_host if sentinel else url)
     path = "" if parts.scheme == "unix" else parts.path.strip("/")
-    return path or dict(parse_qsl(parts.query)).get("db") or "0"
+    return int(parse_qs(parts.query).get("db", [path])[0] or 0)
 
 
 def checked_url(url: str) -> str:

@@ -18,7 +18,7 @@ from structlog.testing import CapturingLogger
 import forkq
 from forkq import api, default_client, middleware
 from forkq.cli.main import _run
-from forkq.cli.start import _check_server
+from forkq.cli.start import _check_servers
 from forkq.client import Client
 from forkq.config.load import load
 from forkq.errors import ConfigError, ForkqError, ServerUnavailable
@@ -431,8 +431,7 @@ def test_the_start_names_the_shard_that_is_away(
     servers[1].kill()
     log: Any = CapturingLogger()
     config = load(None, {}, {}, tmp_path)
-    for shard in client.shards:
-        _check_server(config.of_shard(shard.name), {}, log)
+    _check_servers(config, log)
     (hint,) = (call.kwargs["hint"] for call in log.calls if call.method_name == "error")
     assert hint == 'check the url of the shard "mail" in [[redis.shards]]'
 
@@ -453,14 +452,11 @@ def test_a_server_with_two_names_is_no_two_shards(
     found = servers[0].socket
     again = f"unix://{found.parent}/./{found.name}?db={database}"
     (tmp_path / "forkq.toml").write_text(TEXT.format(servers[0].url, again))
-    config = load(None, {}, {}, tmp_path)
     wrong = f"{again} is the server of the shard default too"
-    seen: dict[tuple[str, str], str] = {}
-    _check_server(config.of_shard("default"), seen, CapturingLogger())
     with ExitStack() as refusal:
         if database == 0:
-            says = re.escape(f"shard mail: {wrong}")
+            says = rf"shard mail: {re.escape(wrong)}.*check the url of the shard \"mail\""
             refusal.enter_context(pytest.raises(ConfigError, match=says))
-        _check_server(config.of_shard("mail"), seen, CapturingLogger())
+        _check_servers(load(None, {}, {}, tmp_path), CapturingLogger())
     shell("doctor")
     assert (wrong in shell.out) == (database == 0)

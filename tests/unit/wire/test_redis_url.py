@@ -7,10 +7,11 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from redis.connection import parse_url
 
 from forkq.client import Client
 from forkq.errors import ConfigError
-from forkq.wire.redis_url import checked_url, redacted_url, sentinel_url
+from forkq.wire.redis_url import checked_url, database_of, redacted_url, sentinel_url
 
 
 @pytest.mark.parametrize(
@@ -156,3 +157,27 @@ def test_a_name_that_cannot_be_looked_up_is_refused(host: str) -> None:
     """Otherwise the first connection would raise a UnicodeError."""
     with pytest.raises(ConfigError, match="expected redis://"):
         checked_url(f"redis://{host}:6379/0")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h",
+        "redis://h/",
+        "redis://h/7",
+        "redis://h/07",
+        "redis://h?db=3",
+        "redis://h/1?db=3",
+        "redis://h?db=3&db=4",
+        "unix:///run/redis.sock",
+        "unix:///run/7?db=3",
+    ],
+)
+def test_the_database_is_the_one_that_redis_py_takes(url: str) -> None:
+    parsed: dict[str, object] = parse_url(url)  # type: ignore[no-untyped-call]
+    assert database_of(url) == parsed.get("db", 0)
+
+
+def test_the_database_behind_sentinels() -> None:
+    urls = ("sentinel://s/jobs", "sentinel://s/jobs/3", "sentinel://s/jobs?db=3")
+    assert [database_of(url) for url in urls] == [0, 3, 3]
