@@ -42,6 +42,14 @@ def _page(
     return page_response(Visit(request, Form([])), View("refused.html", values, status))
 
 
+async def _unavailable(request: Request, says: str, remedy: str = "") -> Response:
+    """This shard cannot be shown now; the others go on."""
+    others = await run_in_threadpool(Visit(request, Form([])).problems_elsewhere)
+    response = _page(request, 503, says, remedy, others)
+    response.headers["Retry-After"] = _RETRY_AFTER
+    return response
+
+
 async def _refused(request: Request, error: Any) -> Response:
     return _page(request, error.status, error.says, error.remedy)
 
@@ -57,24 +65,18 @@ async def _wrong(request: Request, error: Any) -> Response:
 
 async def _gone(request: Request, error: Any) -> Response:
     remedy = "This page works again as soon as Redis does. Reload it."
-    others = await run_in_threadpool(Visit(request, Form([])).problems_elsewhere)
-    response = _page(request, 503, f"Redis does not answer: {error}", remedy, others)
-    response.headers["Retry-After"] = _RETRY_AFTER
-    return response
+    return await _unavailable(request, f"Redis does not answer: {error}", remedy)
 
 
 async def _server_refused(request: Request, error: Any) -> Response:
-    return _page(request, 503, f"Redis refuses: {error}")
+    return await _unavailable(request, f"Redis refuses: {error}")
 
 
 async def _busy(request: Request, error: Any) -> Response:
     if getattr(request.state, "acting", False):
         return _page(request, 202, *_GOES_ON)
-    response = _page(
-        request, 503, "This page took too long.", "Redis is slow, or there are many visitors."
-    )
-    response.headers["Retry-After"] = _RETRY_AFTER
-    return response
+    remedy = "Redis is slow, or there are many visitors."
+    return await _unavailable(request, "This page took too long.", remedy)
 
 
 HANDLERS: Final[dict[Any, Any]] = {

@@ -101,6 +101,18 @@ def test_a_shard_that_is_down_is_told_on_each_page_and_hides_no_other(shards: Tw
         wait_until(lambda: "shard mail" not in problems(web.get("/queues")), what="its return")
 
 
+def test_a_shard_that_refuses_this_user_hides_no_other(shards: TwoShards) -> None:
+    shards.push("default")
+    with client_of() as web, shards.mail.client() as redis:
+        redis.config_set("requirepass", "another")
+        redis.client_kill_filter(_type="normal", skipme=True)
+        refused = web.get("/shards/mail/queues")
+        assert refused.status_code == 503
+        assert "Redis refuses" in refused.text
+        no_worker = "shard default: no process runs jobs"
+        wait_until(lambda: no_worker in problems(web.get("/shards/mail/queues")), what="no worker")
+
+
 def test_a_shard_that_hangs_holds_up_no_other_page(shards: TwoShards) -> None:
     """Neither by the problems that each page tells of it, nor by its own pages, which wait for it
     in more threads than one shard has."""
