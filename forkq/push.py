@@ -7,7 +7,7 @@ with the types that the job declares, and a push whose arguments do not fit rais
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import (
@@ -176,11 +176,9 @@ class Pusher(Generic[P]):
         Nothing is pushed if a row is wrong. If Redis fails meanwhile, the error has the jids of the
         jobs that are in Redis (``pushed``) and of those that may be (``unknown``).
         """
-        if not isinstance(rows, Iterable):
-            raise _no_rows(self.name, rows)
         checked: list[list[Any]] = []
         with in_row(checked):
-            for row in rows:
+            for row in _iterator(self.name, rows):
                 checked.append(self._bind(_row(self.name, row), {}))  # noqa: PERF401 - counts rows
         when = {} if at is None else {"at": at}
         return default().push_bulk({**self._options, "class": self.name, "args": checked, **when})
@@ -191,7 +189,7 @@ class Pusher(Generic[P]):
         ``more`` are keys that forkq does not know. They stay in the payload, as they do in Sidekiq.
         Raises InvalidJob for a value that an option cannot have, and for a misspelt option.
         """
-        for key in options.keys() - OPTIONS:
+        for key in sorted(options.keys() - OPTIONS):
             _refuse_misspelt(self.name, key)
         changed = {**self._options, **more, **options}
         validate({**changed, "class": self.name, "args": []}, "off")
@@ -264,7 +262,7 @@ def _pusher(owner: Any) -> Pusher[Any]:
 @lru_cache(maxsize=1000)
 def _refuse_misspelt(name: str, key: str) -> None:
     """Raises InvalidJob if an option was probably meant by a key that is none."""
-    for near in get_close_matches(key, OPTIONS, 1, _MISSPELT):
+    for near in get_close_matches(key.lower(), OPTIONS, 1, _MISSPELT):
         raise InvalidJob(
             f"job {name!r}: there is no job option {key!r}; is {near!r} meant? "
             f".set({{{key!r}: ...}}) sends a key of your own"
@@ -275,6 +273,13 @@ def _moment(moment: Moment) -> Moment:
     """``moment``. Raises InvalidJob if it is no time: None must not mean now."""
     due(moment)
     return moment
+
+
+def _iterator(name: str, rows: Iterable[Any]) -> Iterator[Any]:
+    try:
+        return iter(rows)
+    except TypeError:
+        raise _no_rows(name, rows) from None
 
 
 def _row(name: str, row: Any) -> tuple[Any, ...]:
