@@ -16,7 +16,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from tests.redis.proxy import Proxy
-from tests.support.waiting import NotInTime, wait_until, within
+from tests.support.waiting import NotInTime, wait_until
 
 from .faults import Injector, Servers
 from .host import Host, namespace_obstacle
@@ -112,7 +112,7 @@ class Harness:
         for host in self._hosts:
             host.start()
         for host in self._hosts:
-            wait_until(host.ready, deadline=within(60), what=f"{host.name} to be ready")
+            wait_until(host.ready, deadline=60, what=f"{host.name} to be ready")
         self._began = self._timeline.began = time.monotonic()
         self._traffic = traffic = Traffic(self._plan, self._proxy.url, self._may_push)
         self._stack.callback(traffic.close)
@@ -161,7 +161,7 @@ class Harness:
         with suppress(NotInTime):
             wait_until(
                 lambda: self._is_settled(traffic),
-                deadline=within(limit),
+                deadline=limit,
                 every=0.1,
                 what="the last jobs",
             )

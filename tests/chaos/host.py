@@ -156,7 +156,7 @@ class Host(ForkqTree):
     def shut_down(self) -> str:
         """The last stop of a run. Returns what was wrong with it, or ""."""
         try:
-            wait_until(self.master, deadline=within(60), what=f"{self.name} to be ready")
+            wait_until(self.master, deadline=60, what=f"{self.name} to be ready")
         except NotInTime as error:
             return str(error)
         (self.cwd / "stop").touch()

@@ -12,7 +12,7 @@ from redis import Redis
 
 from tests.process.shared import Journal, leased, waiting, workers
 from tests.support.tree import ForkqTree
-from tests.support.waiting import NotInTime, wait_until
+from tests.support.waiting import wait_until
 
 
 class RandomKills:
@@ -75,10 +75,9 @@ class RandomKills:
         return statistics.median(self.returns())
 
     def _pause(self, seconds: float, until: Callable[[], bool]) -> bool:
-        try:
-            return wait_until(until, deadline=seconds, every=0.01, what="the end of the jobs")
-        except NotInTime:
-            return False
+        end = time.monotonic() + seconds
+        wait_until(lambda: until() or time.monotonic() >= end, what="the end of a pause")
+        return until()
 
     def _kill_one(self) -> None:
         worked = {line.pid for line in self._journal.lines("begin")} - self.kills.keys()

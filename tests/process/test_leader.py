@@ -164,7 +164,7 @@ def test_when_the_leading_child_is_killed_another_child_of_its_tree_leads(
     [replacement] = [child for child in workers(pair.leading) if child.pid != pair.leader]
     killed = time.monotonic()
     psutil.Process(pair.leader).kill()
-    leader_journal.wait_leader([replacement], deadline=within(AT_ONCE))
+    leader_journal.wait_leader([replacement], deadline=AT_ONCE)
     measured(
         f"led again {1000 * (leader_journal.terms()[-1].begin - killed):.0f} ms after the kill"
     )
@@ -189,7 +189,7 @@ def test_when_the_leading_clock_gets_term_another_leads_at_once(
     clock(pair.leading).terminate()
     wait_until(
         lambda: len(leader_journal.recorded("elected")) == 2,
-        deadline=within(AT_ONCE),
+        deadline=AT_ONCE,
         what="a second election",
     )
 
@@ -209,7 +209,7 @@ def test_when_the_leading_tree_goes_quiet_the_other_leads(
     pair: Pair, leader_journal: LeaderJournal
 ) -> None:
     pair.leading.signal(signal.SIGTSTP)
-    leader_journal.wait_leader(workers(pair.other), deadline=within(AT_ONCE))
+    leader_journal.wait_leader(workers(pair.other), deadline=AT_ONCE)
 
 
 def test_when_the_whole_leading_tree_is_killed_the_other_leads_within_15_seconds(
@@ -220,7 +220,7 @@ def test_when_the_whole_leading_tree_is_killed_the_other_leads_within_15_seconds
     killed = time.monotonic()
     for process in processes:
         process.kill()
-    leader_journal.wait_leader(workers(pair.other), deadline=within(15))
+    leader_journal.wait_leader(workers(pair.other), deadline=15)
     measured(f"led again {leader_journal.recorded('elected')[-1][1] - killed:.2f} s after the kill")
 
 
@@ -232,7 +232,7 @@ def test_a_leader_that_hangs_is_replaced_within_15_seconds(
     began = time.monotonic()
     hung.suspend()
     try:
-        leader_journal.wait_leader(workers(pair.other), deadline=within(15))
+        leader_journal.wait_leader(workers(pair.other), deadline=15)
     finally:
         hung.resume()
     measured(

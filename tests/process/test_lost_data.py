@@ -17,7 +17,7 @@ from tests.process.shared import (
 )
 from tests.support.server import Server
 from tests.support.tree import StartTree
-from tests.support.waiting import wait_until, within
+from tests.support.waiting import wait_until
 
 SOON = 5.0  # well before the next beat that would come anyway
 
@@ -44,7 +44,7 @@ def test_the_records_of_children_are_written_again_at_once(
         before = said(redis)
         lose(server)
         again = server.client()
-        wait_until(lambda: said(again) == before, deadline=within(SOON), what="the same again")
+        wait_until(lambda: said(again) == before, deadline=SOON, what="the same again")
         assert again.scard("processes") == 2
         jid = push(server, "Hold", 1)
         journal.wait("end", [jid])

@@ -35,7 +35,7 @@ from tests.process.shared import (
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
-from tests.support.waiting import wait_until, within
+from tests.support.waiting import wait_until
 
 UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 # How long a clock may take that has just come: 20 s until it calls a host lost, and a sweep.
@@ -226,11 +226,11 @@ def test_a_host_that_was_cut_off_and_comes_back_changes_nothing(
     wait_run_again(journal, jid)
     assert journal.jids("lost") == set()
     proxy.restore()
-    journal.wait("lost", [jid], deadline=within(20))
+    journal.wait("lost", [jid], deadline=20)
     (folder / "far").touch()
     [line] = wait_events(cut_off, "ran twice")
     assert line["job"] == f"Long {jid}"
-    wait_until(lambda: redis.get(Keys().ran_twice) == b"1", deadline=within(15), what="the count")
+    wait_until(lambda: redis.get(Keys().ran_twice) == b"1", deadline=15, what="the count")
     assert leased(redis) == [jid], "the late acknowledgement took the other host's lease"
     assert owner(redis) != lost
     (folder / "near").touch()

@@ -39,21 +39,16 @@ def wait_until(
 ) -> T:
     """Call `condition` until it returns something true, and return that.
 
-    `deadline` and `every` are seconds; without a deadline it waits for PATIENCE, and for longer on
-    a machine under load. `what` completes the sentence "waited for ...". What the condition raises
-    is raised: a wait hides no mistake.
+    `deadline` and `every` are seconds. The deadline is that of a free machine: under load it is
+    later (`within`). `what` completes the sentence "waited for ...". What the condition raises is
+    raised: a wait hides no mistake.
     """
-    began = time.monotonic()
+    began, seconds = time.monotonic(), PATIENCE if deadline is None else deadline
     while True:
         value = condition()
         if value:
             return value
-        limit = deadline if deadline is not None else _patience(time.monotonic() - began)
-        if time.monotonic() - began >= limit:
-            raise NotInTime(f"waited {limit:.3g} s for {what}; the last value was {value!r}")
+        waited = time.monotonic() - began
+        if waited >= seconds and waited >= within(seconds):
+            raise NotInTime(f"waited {waited:.3g} s for {what}; the last value was {value!r}")
         time.sleep(every)
-
-
-def _patience(waited: float) -> float:
-    """The load is looked up only when it matters."""
-    return PATIENCE if waited < PATIENCE else within(PATIENCE)
