@@ -269,8 +269,9 @@ class Child:
     def _report_state(self) -> None:
         """Sends a Beat to the master and sets the process title: when the state has changed, and
         often enough for the master to know that this loop runs."""
-        busy = self._manager.busy
-        counts, redis_at = self._manager.counts(), self._heartbeat.redis_at
+        manager = self._manager
+        busy = manager.unfinished if self._state == "retiring" else manager.busy
+        counts, redis_at = manager.counts(), self._heartbeat.redis_at
         lost = self._heartbeat.redis_lost
         beat = Beat(busy, self._state, *counts, redis_at, self._asked_at, lost)
         if beat == self._last_beat and time.monotonic() < self._next_beat:

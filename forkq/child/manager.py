@@ -62,6 +62,12 @@ class Manager:
         """How many processors perform a job now."""
         return sum(1 for unit in self._fetcher.in_flight() if unit.thread)
 
+    @property
+    def unfinished(self) -> int:
+        """As ``busy``, and one more while Redis has leases of jobs that are done: if this process
+        ended now, they would run again."""
+        return self.busy + self._fetcher.owes
+
     def counts(self) -> tuple[int, int]:
         """How many jobs were processed, and how many of them failed."""
         tallies = [processor.tally for processor in self._processors]

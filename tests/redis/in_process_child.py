@@ -11,6 +11,7 @@ from forkq.child.failure.settle import Settler
 from forkq.child.fetch.fetch_connection import FetchConnection
 from forkq.child.fetch.fetch_turn import Holdings
 from forkq.child.fetch.fetcher import Fetcher
+from forkq.child.fetch.supply import State
 from forkq.child.heartbeat.stats import Tally
 from forkq.child.job_log import make_job_log
 from forkq.child.manager import Manager
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 IDENTITY = "vm:4242:0123456789ab"
+
+
+def is_waiting(fetcher: Fetcher) -> bool:
+    """Whether a processor waits until there are jobs."""
+    return fetcher._supply.state is State.WAITING
 
 
 class ProcessorThreads:

@@ -16,7 +16,7 @@ from forkq.limits.rules import Rules
 from forkq.store.connection import RedisConnection, ResponseError
 from forkq.store.scripts import FETCH
 from forkq.wire.lease import UnitOfWork
-from tests.redis.in_process_child import IDENTITY, ProcessorThreads
+from tests.redis.in_process_child import IDENTITY, ProcessorThreads, is_waiting
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 from tests.support.waiting import wait_until, within
@@ -112,7 +112,7 @@ def test_one_long_job_holds_no_other_up(redis: Redis, redis_server: Server) -> N
 def test_a_push_wakes_a_waiting_child_at_once(redis: Redis, redis_server: Server) -> None:
     with ProcessorThreads(redis_server.url, queues={"a": 0, "b": 0, "c": 0}) as child:
         for number, queue in enumerate(["c", "a", "b", "c"] * 5):
-            wait_until(lambda: child.fetcher.is_waiting, what="the child to wait")
+            wait_until(lambda: is_waiting(child.fetcher), what="the child to wait")
             began = time.monotonic()
             push(redis, number, queue=queue)
             child.wait_runs(number + 1)
@@ -122,14 +122,14 @@ def test_a_push_wakes_a_waiting_child_at_once(redis: Redis, redis_server: Server
 def test_a_waiting_child_is_woken_whatever_the_mode(redis: Redis, redis_server: Server) -> None:
     with ProcessorThreads(redis_server.url, queues={"a": 100, "b": 1}) as child:
         for number in range(10):
-            wait_until(lambda: child.fetcher.is_waiting, what="the child to wait")
+            wait_until(lambda: is_waiting(child.fetcher), what="the child to wait")
             push(redis, number, queue="b")
             child.wait_runs(number + 1, deadline=AT_ONCE)
 
 
 def test_an_idle_child_sends_nothing(redis: Redis, redis_server: Server) -> None:
     with ProcessorThreads(redis_server.url) as child:
-        wait_until(lambda: child.fetcher.is_waiting, what="the child to wait")
+        wait_until(lambda: is_waiting(child.fetcher), what="the child to wait")
         before = commands(redis)
         threading.Event().wait(1.0)  # the fact is that nothing happens
         assert commands(redis) - before <= 3  # our own two, and one to spare
@@ -220,10 +220,33 @@ def test_quiet_fetches_nothing_more_and_acknowledges_what_is_done(
     assert redis.hlen(INFLIGHT) == 0
 
 
+def test_the_child_owes_what_redis_has_not_confirmed(own_server: Server, gate: Gate) -> None:
+    """If its process were ended then, the job would run again."""
+    client = own_server.client()
+    push(client, 0, 1)
+    done = Gate()
+    with ProcessorThreads(
+        own_server.url, lambda unit: (done if unit.payload == b"1" else gate)(unit), concurrency=2
+    ) as child:
+        gate.wait_for(1)
+        done.wait_for(1)
+        child.fetcher.quiet()
+        wait_until(lambda: not child.fetcher.owes, what="an end of what is under way")
+        own_server.pause()
+        done.open()
+        wait_until(lambda: child.order == [b"1"], what="the job's end")
+        wait_until(lambda: child.fetcher.owes, what="an acknowledgement to be under way")
+        assert len(child.fetcher.in_flight()) == 1
+        own_server.resume()
+        wait_until(lambda: not child.fetcher.owes, what="its reply")
+        assert client.hlen(INFLIGHT) == 1
+        gate.open()
+
+
 def test_a_child_that_waits_goes_quiet_at_once(redis: Redis, redis_server: Server) -> None:
     child = ProcessorThreads(redis_server.url, concurrency=5)
     with child:
-        wait_until(lambda: child.fetcher.is_waiting, what="the child to wait")
+        wait_until(lambda: is_waiting(child.fetcher), what="the child to wait")
         began = time.monotonic()
         child.stop()
         assert time.monotonic() - began < AT_ONCE
@@ -323,7 +346,7 @@ def test_a_waiting_child_whose_connection_is_killed_waits_on_the_next(
     brief_pauses(child)
     with child:
         for number in range(5):
-            wait_until(lambda: child.fetcher.is_waiting, what="the child to wait")
+            wait_until(lambda: is_waiting(child.fetcher), what="the child to wait")
             redis.client_kill_filter(_type="normal", skipme=True)
             push(redis, number)
             child.wait_runs(number + 1)
@@ -427,7 +450,7 @@ def test_an_acknowledgement_during_a_reconnection_is_not_forgotten(
     done.meddle = lambda: fetcher.acknowledge(two)
     with child:
         wait_until(
-            lambda: fetcher.is_waiting and not redis.exists(INFLIGHT),
+            lambda: is_waiting(fetcher) and not redis.exists(INFLIGHT),
             what="both acknowledgements",
         )
     assert child.order == []

@@ -21,7 +21,7 @@ from forkq.child.heartbeat.stats import Tally
 from forkq.child.processor import Processor
 from forkq.runtime import log
 from forkq.wire.lease import UnitOfWork
-from tests.redis.in_process_child import InProcessChild
+from tests.redis.in_process_child import InProcessChild, is_waiting
 from tests.redis.test_processor import (
     INFLIGHT,
     LIST,
@@ -220,7 +220,7 @@ def test_exceptions_that_strike_while_processors_wait_stop_no_child(
     ran = good()
     with InProcessChild(redis_server.url, concurrency=4) as child:
         for round_ in range(10):
-            wait_until(lambda: child.fetcher.is_waiting, what="a leader that waits")
+            wait_until(lambda: is_waiting(child.fetcher), what="a leader that waits")
             for processor in child.manager._processors:
                 raise_in(processor._thread.ident or 0, Stray)
             redis.lpush(LIST, payload("Good", round_))

@@ -22,7 +22,7 @@ from forkq.store.scripts import BURY, REQUEUE, RETRY, Script
 from forkq.store.steps import carry_out
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork, lease
-from tests.redis.in_process_child import ProcessorThreads
+from tests.redis.in_process_child import ProcessorThreads, is_waiting
 from tests.redis.test_fetcher import AT_ONCE, Gate, commands, push
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -41,7 +41,7 @@ def control(redis: Redis, queue: str, **fields: str | int) -> None:
 def wait_idle(*children: ProcessorThreads) -> None:
     """Waits until each of these children waits for a job."""
     wait_until(
-        lambda: all(child.fetcher.is_waiting for child in children), what="the children to wait"
+        lambda: all(is_waiting(child.fetcher) for child in children), what="the children to wait"
     )
 
 

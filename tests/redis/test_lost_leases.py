@@ -24,7 +24,7 @@ from forkq.store.recovery import Recovery
 from forkq.store.steps import carry_out
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
-from tests.redis.in_process_child import IDENTITY, ProcessorThreads
+from tests.redis.in_process_child import IDENTITY, ProcessorThreads, is_waiting
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -124,7 +124,7 @@ def test_the_note_is_taken_when_the_line_is_open_again(
     unit = take(child)
     child.fetcher._backoff._first = 0.02
     with child:
-        wait_until(lambda: child.fetcher.is_waiting, what="the child to wait")
+        wait_until(lambda: is_waiting(child.fetcher), what="the child to wait")
         take_away(connection)
         redis.delete(LIST)
         redis.client_kill_filter(_type="normal", skipme=True)
@@ -145,7 +145,7 @@ def test_an_acknowledgement_sent_again_after_a_lost_reply_did_not_run_twice(
         child.fetcher.acknowledge(unit)
         with child:
             wait_until(lambda: proxy.cuts, what="a lost reply")
-            wait_until(lambda: child.fetcher.is_waiting, what="the child to wait again")
+            wait_until(lambda: is_waiting(child.fetcher), what="the child to wait again")
     assert "redis is back" in child.log.events()
     assert (losses.count, unit.lost, told(child)) == (0, False, [])
 

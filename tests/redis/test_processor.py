@@ -24,7 +24,7 @@ from forkq.store.pool import RedisPool
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
 from forkq.wire.payload import dumps
-from tests.redis.in_process_child import InProcessChild
+from tests.redis.in_process_child import InProcessChild, is_waiting
 from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -538,7 +538,7 @@ def test_a_dead_processor_is_replaced_and_its_job_runs_again(
 ) -> None:
     ran = good()
     with InProcessChild(redis_server.url, concurrency=2) as child:
-        wait_until(lambda: child.fetcher.is_waiting, what="the child to wait")
+        wait_until(lambda: is_waiting(child.fetcher), what="the child to wait")
         victims: list[str] = []
         process = Processor.process
 

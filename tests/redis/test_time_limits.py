@@ -295,6 +295,7 @@ def test_a_job_that_failed_in_another_process_is_settled_by_its_own_rules_and_no
     settle(child, redis)
     (job,) = payloads(redis, "dead")
     assert "forkq" not in job
+    wait_until(lambda: ("death", "stuck") in told, what="the death handler")  # after the burial
     assert told == [("exhausted", forkq.TimeLimit, "the job went on"), ("death", "stuck")]
     assert ran == []
     wait_counts(child, (2, 2))

@@ -6,7 +6,7 @@ from typing import Any
 
 from redis import Redis
 
-from tests.redis.in_process_child import ProcessorThreads
+from tests.redis.in_process_child import ProcessorThreads, is_waiting
 from tests.redis.test_fetcher import INFLIGHT, Gate, push
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -22,7 +22,7 @@ def calls(redis: Redis, command: str) -> int:
 def wait_idle(child: ProcessorThreads, redis: Redis) -> None:
     """Until it waits for a push, and Redis has heard of all that it did."""
     wait_until(
-        lambda: not redis.hlen(INFLIGHT) and child.fetcher.is_waiting, what="a child that waits"
+        lambda: not redis.hlen(INFLIGHT) and is_waiting(child.fetcher), what="a child that waits"
     )
 
 
@@ -66,7 +66,7 @@ def test_a_new_process_limit_holds_for_the_next_wake_up(redis_server: Server, re
             together.lpush("queue:q", *range(4))
             together.execute()
         gate.wait_for(1)
-        wait_until(lambda: child.fetcher.is_waiting, what="a child that waits")
+        wait_until(lambda: is_waiting(child.fetcher), what="a child that waits")
         assert redis.hlen(INFLIGHT) == 1
         gate.open()
         child.wait_runs(4)

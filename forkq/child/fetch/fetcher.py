@@ -59,11 +59,6 @@ class Fetcher:
         self.late_jobs = self._leases.late_jobs
         self._on_lost: Callable[[UnitOfWork], None] = lambda unit: None
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a processor waits until there are jobs."""
-        return self._supply.state is _WAITING
-
     # What processors call
 
     def take(self, holdings: Holdings | None = None) -> UnitOfWork | None:
@@ -195,9 +190,18 @@ class Fetcher:
         """Every unit of which this child holds the lease, performed or about to be."""
         return self._in_flight.units()
 
+    @property
+    def owes(self) -> bool:
+        """Whether Redis has not confirmed yet that all that is done is done."""
+        if not self._leases.lock.acquire(blocking=False):
+            return True  # a processor talks to Redis
+        try:
+            return bool(self._in_flight.done) or self._connection.busy
+        finally:
+            self._leases.lock.release()
+
     def flush(self) -> None:
-        """Once quiet: acknowledges what Redis could not be told when the last processor ended, and
-        returns what was put back."""
+        """Once quiet: acknowledges what Redis could not be told, and returns what was put back."""
         if self._leases.quiet and (self._in_flight.done or self._leases.must_reconcile):
             self._leases.exchange()
 
@@ -234,8 +238,7 @@ class Fetcher:
         return self._last(holdings)
 
     def _last(self, holdings: Holdings) -> UnitOfWork | None:
-        """Once quiet: a job that an earlier fetch still brings, or None; acknowledges what is
-        done."""
+        """Once quiet: a job that an earlier fetch still brings, or None. Acknowledges all."""
         while (unit := self._in_flight.next(holdings)) is None and (
             self._connection.busy or self._in_flight.done
         ):
