@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -45,24 +46,56 @@ STRUCTLOG = """
 """
 
 
+class Stalled:
+    """The reading end of a tree's standard error, from which nothing is read until ``read``."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self._path = path
+        self._reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def read(self) -> bytes:
+        """All that is there."""
+        pieces = []
+        with suppress(BlockingIOError):
+            while piece := os.read(self._reader, 65536):
+                pieces.append(piece)
+        return b"".join(pieces)
+
+    def is_full(self) -> bool:
+        """Whether no further line fits in."""
+        writer = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
+        try:
+            return not select.select([], [writer], [], 0)[1]
+        finally:
+            os.close(writer)
+
+    def close(self) -> None:
+        os.close(self._reader)
+
+
 @pytest.fixture
-def stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """The reading end of a tree's standard error. The test does not read from it yet."""
-    pipe = tmp_path / "stderr"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    monkeypatch.setattr(ForkqTree, "wrapper", ["sh", "-c", f'exec "$@" 2>{pipe}', "sh"])
-    yield reader
-    os.close(reader)
+def stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stalled]:
+    found = Stalled(tmp_path / "stderr")
+    monkeypatch.setattr(
+        ForkqTree, "wrapper", ["sh", "-c", f'exec "$@" 2>{tmp_path / "stderr"}', "sh"]
+    )
+    yield found
+    found.close()
+
+
+def fill(server: Server, stalled: Stalled, journal: Journal) -> None:
+    """Has the child write more lines than the pipe holds."""
+    journal.wait("end", push_many(server, "Quick", [[0]] * 1500), deadline=60)
+    wait_until(stalled.is_full, what="a full pipe")
 
 
 def test_a_stalled_reader_of_the_log_stops_neither_rescue_nor_respawn_nor_the_stop(
-    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, stalled: int
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, stalled: Stalled
 ) -> None:
     """What was dropped meanwhile is counted, and logged when the reader is back."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "1"], env=journal.env)
-    push_many(redis_server, "Quick", [[0]] * 1500)  # twice what the pipe holds: surely full
-    wait_settled(redis, deadline=30)
+    fill(redis_server, stalled, journal)
     running = push(redis_server, "Nap", 60)
     journal.wait("begin", [running])
     workers(forkq)[0].kill()
@@ -71,14 +104,7 @@ def test_a_stalled_reader_of_the_log_stops_neither_rescue_nor_respawn_nor_the_st
 
     def logs_the_counts() -> bool:
         nonlocal heard
-        while True:
-            try:
-                piece = os.read(stalled, 65536)
-            except BlockingIOError:
-                break
-            heard += piece
-            if not piece:
-                break
+        heard += stalled.read()
         told = [line for line in heard.splitlines() if b"log lines dropped" in line]
         pids = {pid for line in told for pid in re.findall(rb" pid=(\d+)", line)}
         return len(pids) >= 2
@@ -86,7 +112,7 @@ def test_a_stalled_reader_of_the_log_stops_neither_rescue_nor_respawn_nor_the_st
     def tell_of_drops() -> bool:
         """The master and the child, after a stretch without a reader. A child that comes to its
         lines only when the reader is back drops none."""
-        journal.wait("end", push_many(redis_server, "Quick", [[0]] * 500), deadline=60)
+        fill(redis_server, stalled, journal)
         pass_time(1.5)  # longer than the new child waits for the reader
         with suppress(NotInTime):
             return wait_until(logs_the_counts, deadline=3, what="the counts")
@@ -94,18 +120,17 @@ def test_a_stalled_reader_of_the_log_stops_neither_rescue_nor_respawn_nor_the_st
 
     wait_until(tell_of_drops, deadline=60, what="the counts of both")
     workers(forkq)[0].kill()
-    push_many(redis_server, "Quick", [[0]] * 500)  # full again: the stop must not care
+    fill(redis_server, stalled, journal)  # the stop must not care
     forkq.stop(deadline=35)
     forkq.assert_gone()
 
 
 def test_stacks_for_a_stalled_reader_of_the_log_stop_no_child(
-    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, stalled: int
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, stalled: Stalled
 ) -> None:
     """A C handler writes them: it must not wait for room in the pipe either."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "90"], env=journal.env)
-    push_many(redis_server, "Quick", [[0]] * 1500)  # twice what the pipe holds: surely full
-    wait_settled(redis, deadline=30)
+    fill(redis_server, stalled, journal)
     for _ in range(200):  # more than the pipe holds
         workers(forkq)[0].send_signal(STACKS_SIGNAL)
         pass_time(0.002)
