@@ -79,6 +79,7 @@ def test_children_share_no_connection_and_survive_a_restart_of_the_database(
     assert len({backend for backend, _ in pairs}) == len(pairs), "two processes, one connection"
     assert run(2, "Forget") == 0, "what a job has not committed is rolled back"
     postgres.restart()
-    assert 20 - THREADS <= run(3) <= 20
-    assert run(4) == 20
+    # A thread that had no job in the first wave meets its dead connection in a later one.
+    failed = [20 - run(wave) for wave in range(3, 7)]
+    assert sum(failed) <= THREADS
     assert forkq.stop() == 0
