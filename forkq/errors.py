@@ -6,8 +6,9 @@ correct their own mistakes.
 
 from __future__ import annotations
 
+import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 _LONGEST_SHOWN: Final = 100
@@ -173,6 +174,11 @@ def shown(value: object) -> str:
     except ValueError:  # str() of an integer with more digits than Python writes
         return "a number of too many digits"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The one of ``words`` that was probably meant."""
+    return next(iter(difflib.get_close_matches(word.lower(), list(words), 1, cutoff)), None)
 
 
 def callers_level() -> int:

@@ -12,7 +12,7 @@ from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from . import registry
-from .errors import InvalidJob, InvalidSchedule, UnknownJob
+from .errors import InvalidJob, InvalidSchedule, UnknownJob, nearest
 from .job import FunctionJob, Job
 from .push import OPTIONS
 from .registry import JobSpec, PeriodicSpec
@@ -146,8 +146,6 @@ def template_of(job: object, args: Sequence[Any], options: Mapping[str, Any]) ->
 
 def _refuse_misspelt(options: Mapping[str, Any]) -> None:
     """Refuses a key that resembles a keyword. Other unknown keys are the user's own."""
-    from .config.schema import nearest  # noqa: PLC0415 - only to add a periodic job at run time
-
     for key in options.keys() - OPTIONS:
         near = nearest(key, _KEYWORDS, 0.75)
         if near is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import (
     TYPE_CHECKING,
@@ -25,7 +24,7 @@ from typing import (
 
 from .bulk import in_row
 from .default_client import default
-from .errors import InvalidJob, MissingAttribute
+from .errors import InvalidJob, MissingAttribute, nearest
 from .wire.payload import Payload, validate
 from .wire.times import Moment, due
 
@@ -60,7 +59,6 @@ OPTIONS: Final = frozenset(
     }
 )
 
-_MISSPELT: Final = 0.8  # of difflib: so alike are a word and the one that was meant
 _NAMED: Final = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -262,7 +260,8 @@ def _pusher(owner: Any) -> Pusher[Any]:
 @lru_cache(maxsize=1000)
 def _refuse_misspelt(name: str, key: str) -> None:
     """Raises InvalidJob if an option was probably meant by a key that is none."""
-    for near in get_close_matches(key.lower(), OPTIONS, 1, _MISSPELT):
+    near = nearest(key, OPTIONS, 0.8)
+    if near is not None:
         raise InvalidJob(
             f"job {name!r}: there is no job option {key!r}; is {near!r} meant? "
             f".set({{{key!r}: ...}}) sends a key of your own"

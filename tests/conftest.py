@@ -79,13 +79,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The import of an app by one test file would have its middleware run in the tests of others.
-
-    What the imports and the collection made stays until the end. Python need not look through it
+    """What the imports and the collection made stays until the end. Python need not look through it
     each time that it, or the check for what a test left open, collects garbage.
 
     Hypothesis asks at its import what refers to some objects, and a frozen object is not in the
     answer. The runs of pytest inside tests import it, so it is imported before."""
+    # An app that one test file imports must not act in the tests of another one.
     left = [*middleware.client.members, *middleware.server.members]
     assert not left, f"a test file has imported this middleware: see support/demo_app.py: {left}"
     importlib.import_module("hypothesis")

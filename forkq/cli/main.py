@@ -8,14 +8,13 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from io import TextIOWrapper
 from pathlib import Path
 
 import click
 
 from .. import __version__
-from ..errors import ForkqError
+from ..errors import ForkqError, nearest
 from .output import echo
 
 _FAILURE = 1
@@ -24,7 +23,6 @@ _REDIS_UNUSABLE = 6
 _INTERRUPTED = 130
 
 _STDOUT = 1
-_MISSPELT = 0.75  # of difflib: so alike are a word and the one that was meant
 # The errors of a write to a full disk, to /dev/full or to a closed descriptor.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO)
 
@@ -93,8 +91,8 @@ class _Commands(click.Group):
         name = args[0]
         is_known = name.startswith("-") or self.get_command(ctx, name) is not None
         if not is_known and not ctx.resilient_parsing:  # a shell that completes wants no message
-            near = get_close_matches(name.lower(), self.list_commands(ctx), 1, _MISSPELT)
-            hint = f" Did you mean {near[0]!r}?" if near else " `forkq --help` lists them."
+            near = nearest(name, self.list_commands(ctx), 0.75)
+            hint = f" Did you mean {near!r}?" if near else " `forkq --help` lists them."
             ctx.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)
 

@@ -7,8 +7,7 @@ from typing import Any
 from .. import api, registry
 from ..api.shards import on_shard_of
 from ..config.config import Config
-from ..config.schema import nearest
-from ..errors import ForkqError, InvalidJob, NotPermitted
+from ..errors import ForkqError, InvalidJob, NotPermitted, nearest
 from ..limits.patterns import matches_any
 from ..wire.payload import DEFAULT_QUEUE, Payload
 from ..wire.printable import shown_name

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from .. import api
 from ..config.config import Config
-from ..config.schema import nearest
+from ..errors import nearest
 from ..limits.patterns import matches_any
 from ..wire.printable import shown_name
 from .output import echo

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..errors import nearest
 from .expand import expanded, mentions_variable, variables_in
 from .schema import (
     Each,
@@ -19,7 +20,6 @@ from .schema import (
     converted,
     described,
     expectation,
-    nearest,
     shown_key,
     shown_path,
 )

@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ..errors import nearest
 from .keys import KEYS, Key
-from .schema import Table, converted, nearest
+from .schema import Table, converted
 from .settings import Origin, Problems, Setting, Settings
 
 # Variables of forkq that are no key of the configuration, and prefixes that belong to others.

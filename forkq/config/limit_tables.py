@@ -13,12 +13,12 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from ..errors import ConfigError
+from ..errors import ConfigError, nearest
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import EXPECTED, parse_rate
 from ..limits.rules import HIGHEST_LIMIT, Rate, Rulebook, Rules
 from .capsule import Capsule, parse_queue
-from .schema import Each, Either, nearest, shown_path
+from .schema import Each, Either, shown_path
 from .settings import Origin
 
 _WILDCARDS: Final = re.compile(r"[*?]")

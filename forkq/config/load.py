@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, nearest
 from ..limits.rules import Rulebook
 from . import provided
 from .capsule import DEFAULT_NAME, INHERITED, Capsule, check_time_limits
@@ -33,7 +33,6 @@ from .limit_tables import check_blocking, rulebook
 from .paths import default_pidfile, default_state_dir
 from .recycling import KEYS as RECYCLING
 from .recycling import Recycling
-from .schema import nearest
 from .settings import Problems, Setting, Settings, mapped, origins, overlaid, table_of
 from .shards import DEFAULT_SHARD, check_blocking_on, shards_of, spread
 from .shards import ROWS as SHARDS

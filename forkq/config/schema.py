@@ -10,9 +10,8 @@ ConfigError.
 from __future__ import annotations
 
 import datetime
-import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
@@ -81,11 +80,6 @@ def shown_key(key: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9_-]+", key):
         return key
     return f'"{redacted_url(key) if "://" in key else key}"'
-
-
-def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The one of ``words`` that was probably meant."""
-    return next(iter(difflib.get_close_matches(word.lower(), list(words), 1, cutoff)), None)
 
 
 def converted(found: object, hint: object, *, from_text: bool = False) -> Any:

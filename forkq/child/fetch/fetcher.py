@@ -192,7 +192,7 @@ class Fetcher:
 
     @property
     def owes(self) -> bool:
-        """Whether Redis has not confirmed yet that all that is done is done."""
+        """Whether Redis has yet to confirm the acknowledgement of a job."""
         if not self._leases.lock.acquire(blocking=False):
             return True  # a processor talks to Redis
         try:
@@ -238,7 +238,7 @@ class Fetcher:
         return self._last(holdings)
 
     def _last(self, holdings: Holdings) -> UnitOfWork | None:
-        """Once quiet: a job that an earlier fetch still brings, or None. Acknowledges all."""
+        """Once quiet: a job that a fetch still brings, or None. Acknowledges what is done."""
         while (unit := self._in_flight.next(holdings)) is None and (
             self._connection.busy or self._in_flight.done
         ):

@@ -23,9 +23,8 @@ except ModuleNotFoundError:
     ) from None
 
 from ...client import transactions
-from ...config.schema import nearest
 from ...default_client import default
-from ...errors import InvalidJob
+from ...errors import InvalidJob, nearest
 from ...push import OPTIONS
 from ...wire.payload import new_jid, validate
 from . import task_run
