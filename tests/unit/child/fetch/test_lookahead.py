@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from forkq.child.fetch import lookahead
@@ -11,10 +9,11 @@ from forkq.child.fetch.lookahead import Lookahead
 
 
 class Clock:
-    """Stands for ``monotonic``."""
+    """Stands for ``monotonic``. Begins at the same time on each machine: how a sum is rounded
+    depends on how large it is, and so on how long the machine has been up."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = time.monotonic()
+        self.now = 1000.0
         monkeypatch.setattr(lookahead, "monotonic", lambda: self.now)
 
 
