@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-import socket
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
-from ..errors import ConfigError, ForkqError
+from ..errors import ConfigError
+from ..runtime.listener import listen
 from .exposition import Exposition, Page
 
 # Seconds after which a client that sends nothing is disconnected.
@@ -48,15 +48,10 @@ class MetricsServer(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], exposition: Exposition) -> None:
         self.exposition = exposition
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
-        try:
-            super().__init__(address, _Handler)
-        except OSError as error:
-            where = f"{address[0]}:{address[1]}"
-            why = error.strerror or error
-            remedy = "--listen chooses another address"
-            raise ForkqError(f"cannot listen at {where}: {why}; {remedy}") from None
+        super().__init__(address, _Handler, bind_and_activate=False)
+        self.socket.close()  # it has made one for IPv4
+        self.socket = listen(*address)
+        self.server_address = self.socket.getsockname()[:2]
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from ..errors import ForkqError
+from ..runtime.listener import listen
 
 _SECONDS_TO_STOP = 2  # live connections never end by themselves
 
@@ -17,7 +15,7 @@ _SECONDS_TO_STOP = 2  # live connections never end by themselves
 def serve(app: ASGIApp, host: str, port: int, listening: Callable[[str], None]) -> None:
     """Serves until TERM or INT. ``listening`` is called with the URL. Raises ForkqError if the
     address cannot be listened at."""
-    with _listen(host, port) as bound:
+    with listen(host, port) as bound:
         shown = f"[{host}]" if ":" in host else host
         listening(f"http://{shown}:{bound.getsockname()[1]}")
         config = uvicorn.Config(
@@ -32,14 +30,3 @@ def serve(app: ASGIApp, host: str, port: int, listening: Callable[[str], None]) 
             timeout_graceful_shutdown=_SECONDS_TO_STOP,
         )
         uvicorn.Server(config).run([bound])
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=128)
-    except (OSError, OverflowError) as error:
-        why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
-        raise ForkqError(
-            f"cannot listen at {host}:{port}: {why}; --listen chooses another address"
-        ) from None
