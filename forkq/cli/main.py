@@ -84,6 +84,16 @@ class _Commands(click.Group):
             return command
         return super().get_command(ctx, cmd_name)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Says where options go: who comes from other programs may write them first."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.possibilities:
+                raise
+            where = f"Options follow the command: forkq COMMAND {error.option_name}"
+            ctx.fail(f"{error.format_message()} {where}")
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -21,3 +21,18 @@ def test_a_misspelt_command_names_the_one_that_was_meant(
 ) -> None:
     assert _run([typed]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (["--redis", "redis://h", "status"], "follow the command: forkq COMMAND --redis\n"),
+        (["--redis=redis://:secret@h", "status"], "follow the command: forkq COMMAND --redis\n"),
+        (["--versio"], "No such option '--versio'. Did you mean '--version'?\n"),
+    ],
+)
+def test_an_option_before_the_command_is_told_its_place(
+    typed: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(typed) == 2
+    assert capsys.readouterr().err.endswith(says)
