@@ -37,6 +37,7 @@ def test_a_list_of_hosts_is_taken_by_pythons_that_check_brackets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Those from 3.11.12, 3.12.9 and 3.13.2 on, and those of distributions."""
+
     def checking(url: str) -> SplitResult:
         before, bracket, _ = urlsplit(url).netloc.rpartition("@")[2].partition("[")
         if before and bracket:
