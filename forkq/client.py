@@ -219,15 +219,20 @@ class Client:
 
     def _writes(self, jobs: Sequence[_EncodedJob]) -> list[Write]:
         """The commands that push these jobs, in one round trip."""
-        scheduled: tuple[list[Any], list[str]] = ([], [])
-        queues: dict[str, tuple[list[Any], list[str]]] = {}
+        pairs: list[float | bytes] = []
+        scheduled: list[str] = []
+        queues: dict[str, tuple[list[bytes], list[str]]] = {}
         for jid, queue, at, payload in jobs:
-            parts, jids = scheduled if at is not None else queues.setdefault(queue, ([], []))
-            parts += (payload,) if at is None else (at, payload)
-            jids.append(jid)
+            if at is not None:
+                pairs += (at, payload)
+                scheduled.append(jid)
+            else:
+                payloads, jids = queues.setdefault(queue, ([], []))
+                payloads.append(payload)
+                jids.append(jid)
         writes: list[Write] = []
-        if scheduled[1]:
-            writes.append((("ZADD", self.keys.schedule, *scheduled[0]), scheduled[1]))
+        if scheduled:
+            writes.append((("ZADD", self.keys.schedule, *pairs), scheduled))
         for queue, (payloads, jids) in queues.items():
             writes.append((("SADD", self.keys.queues, queue), ()))
             writes.append((("LPUSH", self.keys.queue(queue), *payloads), jids))

@@ -76,11 +76,6 @@ class RedisConnection:
         """Whether there is a connection, as far as we know."""
         return self._connection is not None
 
-    @property
-    def unread(self) -> int:
-        """How many replies are still to be read."""
-        return self._unread
-
     def connect(self) -> None:
         """Opens the connection, if it is not open. Raises ConnectionLost or RedisError."""
         if self._connection is None:
@@ -219,8 +214,8 @@ class RedisConnection:
         return self._connection is not None and not self._unread and self._pid == os.getpid()
 
     def stale(self) -> bool:
-        """Whether an idle connection must not be used: it is a parent's, or the server closed it or
-        sent something."""
+        """Whether an idle connection must not be used: it is not ``reusable``, or the server closed
+        it or sent something."""
         try:
             return not self.reusable or self._open().can_read()
         except ConnectionLost:

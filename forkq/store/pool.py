@@ -30,8 +30,8 @@ class RedisPool:
             self.give_back(connection)
 
     def take(self) -> RedisConnection:
-        """A connected connection, for ``give_back`` afterwards. A push does without the ``with`` of
-        ``connection``, which costs more than all of this."""
+        """A connected connection, for ``give_back`` afterwards. For a push: ``connection`` is a
+        generator, and costs more than taking and giving back."""
         while self._idle:
             try:
                 connection = self._idle.pop()

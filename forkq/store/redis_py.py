@@ -16,7 +16,8 @@ import inspect
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -72,8 +73,8 @@ class RawConnection:
     nothing again.
 
     Made by ``Connector``. The methods raise redis-py's errors, and leave closing to the caller.
-    They read and write the socket themselves: redis-py takes 4 us for what takes 1 us here, and a
-    push waits for it (docs/decisions/020-what-a-push-costs.md).
+    They read and write the socket themselves: a push waits for it
+    (docs/decisions/020-what-a-push-costs.md).
     """
 
     __slots__ = ("_connection", "_has_input", "_on_change", "_reader", "_timeout", "socket")
@@ -85,7 +86,7 @@ class RawConnection:
         self._connection = connection
         self._timeout = timeout
         self._reader = Reader(
-            replyError=connection._parser.parse_error,
+            replyError=partial(_as_error, connection._parser.parse_error),
             protocolError=exceptions.InvalidResponse,
             notEnoughData=_MORE,
         )
@@ -116,14 +117,16 @@ class RawConnection:
         while type(reply) is PushNotification:
             self._pass_on(reply)
             reply = self._next()
-        if isinstance(reply, Exception):
-            _drop_arguments(reply)
-            raise reply
+        self._raise_error(reply)
         return reply
 
     def read_push(self) -> None:
         """Reads one message that the server sent by itself, and passes it on."""
-        self._pass_on(self._next())
+        message = self._next()
+        if type(message) is not PushNotification:
+            self._raise_error(message)
+            raise exceptions.ConnectionError("the server sent a reply that nobody awaits")
+        self._pass_on(message)
 
     def can_read(self) -> bool:
         """Whether the server has sent something, or has hung up."""
@@ -155,19 +158,24 @@ class RawConnection:
             except OSError as error:
                 raise self._lost(error) from error
             if not received:
-                raise exceptions.ConnectionError("the server has closed the connection")
+                raise self._lost(ConnectionResetError("the server has closed the connection"))
             self._reader.feed(received)
         return found
 
-    def _pass_on(self, message: Any) -> None:
-        if message[0] == b"invalidate" and self._on_change is not None:
+    def _pass_on(self, message: Sequence[Any]) -> None:
+        if message[:1] == [b"invalidate"] and len(message) > 1 and self._on_change is not None:
             self._on_change(message[1])
+
+    def _raise_error(self, reply: Any) -> None:
+        if isinstance(reply, Exception):
+            _drop_arguments(reply)
+            raise reply
 
     def _lost(self, error: OSError) -> exceptions.RedisError:
         """redis-py's error for one of the socket. The kernel's time-out comes as EAGAIN."""
         if isinstance(error, BlockingIOError | TimeoutError):
             return exceptions.TimeoutError(f"no answer within {self._timeout:g} s")
-        return exceptions.ConnectionError(f"the connection broke: {error}")
+        return exceptions.ConnectionError(str(error))
 
 
 class Connector:
@@ -183,16 +191,24 @@ class Connector:
         try:
             connection.connect()
             _leave_timeouts_to_the_kernel(connection._get_socket(), self._timeout)
+            return RawConnection(connection, self._timeout)
         except BaseException as error:
             connection.disconnect()
             _drop_arguments(error)
             raise
-        return RawConnection(connection, self._timeout)
 
     def set_timeout(self, seconds: float) -> None:
         """No read, and no step of a connect, waits for longer on the connections to come."""
         self._timeout = seconds
         self._pool.connection_kwargs.update(socket_timeout=seconds, socket_connect_timeout=seconds)
+
+
+def _as_error(parse: Callable[[str], Exception], said: str) -> Exception:
+    """The error that the server has replied, of redis-py's class for it."""
+    try:
+        return parse(said)
+    except (ValueError, LookupError):  # it begins as one that redis-py takes apart (MOVED)
+        return exceptions.ResponseError(said)
 
 
 def _drop_arguments(error: BaseException) -> None:
@@ -227,8 +243,7 @@ def _pool(url: str, timeout: float, connect_timeout: float) -> ConnectionPool:
         options |= {"socket_keepalive": True, "socket_keepalive_options": _keepalive_options()}
     try:
         return ConnectionPool.from_url(url, **options)
-    except ValueError as error:
+    except ValueError:  # its text may repeat the password
         raise ConfigError(
-            f"{redacted_url(url)!r} is not a Redis URL: {error}; "
-            "use redis://, rediss://, unix:// or sentinel://"
+            f"{redacted_url(url)!r} is not a Redis URL: use redis://, rediss://, unix:// or sentinel://"
         ) from None

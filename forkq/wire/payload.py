@@ -106,7 +106,7 @@ def bounded(raw: bytes) -> bytes:
 def check_bounds(job: str, raw: bytes, size: int, nesting: int) -> None:
     """Raises InvalidJob if ``raw``, the payload of ``job``, is larger or more deeply nested."""
     if len(raw) <= size and raw.count(b"[") + raw.count(b"{") <= nesting:
-        return  # all but few payloads
+        return  # without a call more: each push comes here
     found = beyond(raw, size, nesting)
     if found is not None:
         remedy = "pass an id or a file's name, or raise max_payload_size or max_nesting"
@@ -183,11 +183,11 @@ def check_shape(job: Payload) -> None:
     if type(job.get("args")) is not list:  # its value may be a secret, and is not shown
         kind = type(job.get("args")).__name__
         raise InvalidJob(f"job {name!r}: `args` is a {kind}; pass a list")
-    queue, jid = job.get("queue", DEFAULT_QUEUE), job.get("jid", "none yet")
-    if type(queue) is not str or not queue:
+    queue = job.get("queue", DEFAULT_QUEUE)
+    if type(queue) is not str or not queue:  # each push comes here: no call where all is well
         raise _wrong(name, "queue", queue, "a non-empty string")
-    if type(jid) is not str or not jid:
-        raise _wrong(name, "jid", jid, "a string")
+    if "jid" in job and (type(job["jid"]) is not str or not job["jid"]):
+        raise _wrong(name, "jid", job["jid"], "a string")
     retry = job.get("retry", True)
     if type(retry) is not bool and (type(retry) is not int or retry < 0):
         raise _wrong(name, "retry", retry, "True, False or a whole number from 0 on")

@@ -81,8 +81,10 @@ def split_url(url: str) -> SplitResult:
     scheme, _, rest = url.partition("://")
     if scheme.lower() not in _SENTINEL_SCHEMES:
         return urlsplit(url)
-    hosts = re.split("[/?#]", rest, maxsplit=1)[0]
-    return urlsplit(f"{scheme}://{rest.removeprefix(hosts)}")._replace(netloc=hosts)
+    place = re.split("[/?#]", rest, maxsplit=1)[0]
+    login, at, _ = place.rpartition("@")
+    one_host = urlsplit(f"{scheme}://{login}{at}host{rest.removeprefix(place)}")
+    return one_host._replace(netloc=place)
 
 
 class SentinelUrl(NamedTuple):

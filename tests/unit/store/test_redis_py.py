@@ -237,6 +237,7 @@ def test_read_decodes_nothing(connection: RawConnection, server: ScriptedServer)
         ("NOPERM this user has no permissions", exceptions.NoPermissionError),
         ("OOM command not allowed", exceptions.OutOfMemoryError),
         ("READONLY You can't write", exceptions.ReadOnlyError),
+        ("MOVED odd", exceptions.ResponseError),
     ],
 )
 def test_read_raises_each_refusal_and_the_connection_goes_on(
@@ -280,7 +281,7 @@ def test_a_reset_is_a_lost_connection(connection: RawConnection, server: Scripte
     connection.send([("PING",)])
     wait_until(connection.can_read, what="half a reply")
     server.reset()
-    with pytest.raises(exceptions.ConnectionError, match=r"the connection broke: .*reset"):
+    with pytest.raises(exceptions.ConnectionError, match="reset by peer"):
         connection.read()
 
 
@@ -295,7 +296,7 @@ def test_nothing_can_be_sent_to_a_server_that_is_gone(
     server.hang_up()
     wait_until(connection.can_read, what="the end")
     connection.socket.shutdown(socket.SHUT_WR)
-    with pytest.raises(exceptions.ConnectionError, match="the connection broke"):
+    with pytest.raises(exceptions.ConnectionError, match="Broken pipe"):
         connection.send([("PING",)])
 
 
@@ -356,6 +357,35 @@ def test_a_push_request_reads_one_invalidation(
         connection.read_push()
         assert changed == expected
     assert connection.can_read() is False
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "text"),
+    [
+        (b"-ERR idle for too long\r\n", exceptions.ResponseError, "idle for too long"),
+        (b"-LOADING x\r\n", exceptions.BusyLoadingError, "x"),
+        (b":5\r\n", exceptions.ConnectionError, "nobody awaits"),
+        (b"_\r\n", exceptions.ConnectionError, "nobody awaits"),
+        (b"*0\r\n", exceptions.ConnectionError, "nobody awaits"),
+    ],
+)
+def test_what_nobody_asked_for_ends_the_connection(
+    connection: RawConnection, server: ScriptedServer, said: bytes, kind: type[Exception], text: str
+) -> None:
+    server.say(said)
+    wait_until(connection.can_read, what="the message")
+    with pytest.raises(kind, match=text):
+        connection.read_push()
+
+
+@pytest.mark.parametrize("push", [b">0\r\n", b">1\r\n+invalidate\r\n", b">2\r\n+other\r\n:1\r\n"])
+def test_a_push_of_another_kind_is_passed_over(
+    connection: RawConnection, server: ScriptedServer, push: bytes
+) -> None:
+    changed: list[object] = []
+    connection.on_invalidation(changed.append)
+    assert ask(connection, server, push + b"+reply\r\n") == b"reply"
+    assert changed == []
 
 
 # Connection.disconnect

@@ -51,6 +51,14 @@ def test_a_list_of_hosts_is_taken_by_pythons_that_check_brackets(
     assert found.master_url("m", 7) == "redis://u:p@m:7/3"
 
 
+@pytest.mark.parametrize("scheme", ["sentinel", "redis"])
+@pytest.mark.parametrize("password", ["s\u2100cret", "s]cret", "s[cret"])
+def test_a_password_that_must_be_quoted_is_refused_unseen(scheme: str, password: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        checked_url(f"{scheme}://u:{password}@h/3")
+    assert "cret" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("url", "why"),
     [
