@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from . import middleware
 from .bulk import in_row, row_encoder, rows_of
 from .errors import ConfigError, ForkqError, InvalidJob, shown
-from .store.transport import Transport, Write
+from .store.transport import Transport
 from .wire.keys import Keys
 from .wire.payload import (
     DEFAULT_QUEUE,
@@ -34,6 +34,7 @@ from .wire.times import due, now
 if TYPE_CHECKING:
     from .limits.rules import Rulebook
     from .store.connection import RedisConnection
+    from .store.transport import Write
 
 BATCH: Final = 1000
 
@@ -89,7 +90,7 @@ class Client:
         self.dead_bounds = (10_000, 180.0)  # dead jobs that are kept, and days: for forkq.api
         # Told of the queues of each push that Redis has taken.
         self.pushed_to: Callable[[Iterable[str]], None] | None = None
-        self._bounds = (max_payload_size, max_nesting)
+        self._max_size, self._max_nesting = max_payload_size, max_nesting
         self._transport = Transport(
             checked_url(url), size=pool, timeout=timeout, connect_timeout=connect_timeout
         )
@@ -193,13 +194,13 @@ class Client:
         for job["args"], jid in zip(rows, new_jids(len(rows)), strict=True):
             check_args(job, self._strict)
             payload = encode(job["args"], jid)
-            check_bounds(job["class"], payload, *self._bounds)
+            check_bounds(job["class"], payload, self._max_size, self._max_nesting)
             yield _EncodedJob(jid, job["queue"], None, payload)
 
     def _bounded(self, job: Payload) -> bytes:
         """``job`` as JSON. Raises InvalidJob if it is too large, or too deeply nested."""
         payload = dumps(job)
-        check_bounds(job["class"], payload, *self._bounds)
+        check_bounds(job["class"], payload, self._max_size, self._max_nesting)
         return payload
 
     def _release(self, jobs: Sequence[_EncodedJob]) -> None:
@@ -210,25 +211,31 @@ class Client:
             self._write(jobs)
 
     def _write(self, jobs: Sequence[_EncodedJob], to: Transport | None = None) -> None:
-        batches = (jobs[start : start + BATCH] for start in range(0, len(jobs), BATCH))
-        (to or self._transport).push((self._writes(batch) for batch in batches), len(jobs))
+        starts = range(0, len(jobs), BATCH)
+        batches = (self._writes(jobs[start : start + BATCH]) for start in starts)
+        (to or self._transport).push(batches, len(jobs))
         if self.pushed_to is not None:
             self.pushed_to({job.queue for job in jobs})
 
     def _writes(self, jobs: Sequence[_EncodedJob]) -> list[Write]:
         """The commands that push these jobs, in one round trip."""
-        scheduled: list[_EncodedJob] = []
-        queues: dict[str, list[_EncodedJob]] = {}
-        for job in jobs:
-            (scheduled if job.at is not None else queues.setdefault(job.queue, [])).append(job)
-        writes = []
+        pairs: list[float | bytes] = []
+        scheduled: list[str] = []
+        queues: dict[str, tuple[list[bytes], list[str]]] = {}
+        for jid, queue, at, payload in jobs:
+            if at is not None:
+                pairs += (at, payload)
+                scheduled.append(jid)
+            else:
+                payloads, jids = queues.setdefault(queue, ([], []))
+                payloads.append(payload)
+                jids.append(jid)
+        writes: list[Write] = []
         if scheduled:
-            pairs = [part for job in scheduled for part in (job.at, job.payload)]
-            writes.append(Write(("ZADD", self.keys.schedule, *pairs), _jids(scheduled)))
-        for queue, waiting in queues.items():
-            payloads = [job.payload for job in waiting]
-            writes.append(Write(("SADD", self.keys.queues, queue)))
-            writes.append(Write(("LPUSH", self.keys.queue(queue), *payloads), _jids(waiting)))
+            writes.append((("ZADD", self.keys.schedule, *pairs), scheduled))
+        for queue, (payloads, jids) in queues.items():
+            writes.append((("SADD", self.keys.queues, queue), ()))
+            writes.append((("LPUSH", self.keys.queue(queue), *payloads), jids))
         return writes
 
 

@@ -129,7 +129,7 @@ class Pusher(Generic[P]):
 
     def perform_async(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Pushes the job to its queue. Returns its jid, or "" if a middleware vetoed it."""
-        return self._push(args, kwargs, {})
+        return default().push(self._payload(args, kwargs)) or ""
 
     def perform_async_on_commit(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Pushes the job when the database transaction of this thread is committed; never if it is
@@ -141,11 +141,11 @@ class Pusher(Generic[P]):
 
     def perform_in(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Schedules the job ``moment`` from now (seconds or a timedelta). Returns its jid."""
-        return self._push(args, kwargs, {"at": _moment(moment)})
+        return self._push_at(moment, args, kwargs)
 
     def perform_at(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Schedules the job at ``moment`` (an aware datetime or epoch seconds). Returns its jid."""
-        return self._push(args, kwargs, {"at": _moment(moment)})
+        return self._push_at(moment, args, kwargs)
 
     @overload
     def perform_bulk(
@@ -196,12 +196,13 @@ class Pusher(Generic[P]):
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> Payload:
         """What ``perform_async`` gives to ``Client.push``: the class, the arguments, the options.
         Raises InvalidJob if the arguments do not fit."""
-        return {**self._options, "class": self.name, "args": self._bind(args, kwargs)}
+        return self._payload(args, kwargs)
 
-    def _push(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], extra: Mapping[str, Any]
-    ) -> str:
-        return default().push({**self.payload(*args, **kwargs), **extra}) or ""
+    def _push_at(self, moment: Moment, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        return default().push({**self._payload(args, kwargs), "at": _moment(moment)}) or ""
+
+    def _payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Payload:
+        return {**self._options, "class": self.name, "args": self._bind(args, kwargs)}
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """The positional arguments for the payload. Raises InvalidJob if they do not fit."""

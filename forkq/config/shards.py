@@ -10,14 +10,20 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
 
 from msgspec import Meta
 
 from ..errors import ConfigError
 from ..limits.patterns import is_pattern, matches_any
 from ..limits.rules import Rulebook
-from ..wire.redis_url import EMBEDDED, checked_url, database_of, redacted_url, sentinel_url
+from ..wire.redis_url import (
+    EMBEDDED,
+    checked_url,
+    database_of,
+    redacted_url,
+    sentinel_url,
+    split_url,
+)
 from .capsule import Capsule
 from .limit_tables import check_queue
 from .schema import Rows, shown_path
@@ -124,7 +130,7 @@ def _refuse_same_server(shard: Shard, others: Iterable[Shard], place: _Place) ->
 
 def _server(url: str) -> tuple[str, str, int]:
     """What tells two servers apart: neither the user nor any option but the database."""
-    parts, sentinel = urlsplit(url), sentinel_url(url)
+    parts, sentinel = split_url(url), sentinel_url(url)
     hosts = parts.netloc.rpartition("@")[2].lower().removesuffix(":6379")
     place = parts.path if parts.scheme == "unix" else hosts
     return place, sentinel.name if sentinel else "", database_of(url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -60,6 +61,7 @@ class RedisConnection:
         self._timeout = timeout
         self._connector = make_connector(url, timeout, connect_timeout)
         self._connection: RawConnection | None = None
+        self._pid = 0  # of the process that has opened it
         self._unread = self._reports = 0  # replies to come; changes that the server has reported
         self._probe_at = 0.0  # monotonic; 0: it has not waited since the last command
         self._on_change: OnChange | None = None
@@ -74,16 +76,11 @@ class RedisConnection:
         """Whether there is a connection, as far as we know."""
         return self._connection is not None
 
-    @property
-    def unread(self) -> int:
-        """How many replies are still to be read."""
-        return self._unread
-
     def connect(self) -> None:
         """Opens the connection, if it is not open. Raises ConnectionLost or RedisError."""
         if self._connection is None:
             connection = self._connector.connect()
-            self._unread = 0
+            self._unread, self._pid = 0, os.getpid()
             self._connection = connection
             self._pass_changes_on()
 
@@ -96,7 +93,7 @@ class RedisConnection:
     def call(self, *command: Any) -> Any:
         """One command and its reply. Raises the reply if it is an error."""
         self.send(command)
-        return self._value(with_key(self._read_reply(), command))
+        return self._value(self._read_reply(command))
 
     def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Several commands in one round trip. A reply that is an error is returned in the list."""
@@ -106,7 +103,7 @@ class RedisConnection:
     def replies(self, commands: Sequence[Command]) -> list[Any]:
         """The next replies, which are those to ``commands``. One that is an error is returned in
         the list."""
-        return [with_key(self._read_reply(), command) for command in commands]
+        return [self._read_reply(command) for command in commands]
 
     def script(self, script: Script, keys: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Runs ``script``. Sends its text only if the server does not know it."""
@@ -180,7 +177,7 @@ class RedisConnection:
 
     def send_more(self, *commands: Command | Packed) -> None:
         """Sends while replies are still to be read. The caller reads them all, in order."""
-        connection = self._open()
+        connection = self._connection or self._open()
         self._unread += len(commands)
         self._probe_at = 0.0
         try:
@@ -211,10 +208,16 @@ class RedisConnection:
         """The open socket, for a forked child to close."""
         return [self._connection.socket.fileno()] if self._connection else []
 
+    @property
+    def reusable(self) -> bool:
+        """Whether another caller may have it: it is open, awaits no reply, and is no parent's."""
+        return self._connection is not None and not self._unread and self._pid == os.getpid()
+
     def stale(self) -> bool:
-        """Whether an idle connection must not be used: the server closed it or sent something."""
+        """Whether an idle connection must not be used: it is not ``reusable``, or the server closed
+        it or sent something."""
         try:
-            return self._connection is None or self._connection.can_read()
+            return not self.reusable or self._open().can_read()
         except ConnectionLost:
             return True
 
@@ -279,12 +282,12 @@ class RedisConnection:
             self.close()
             raise
 
-    def _read_reply(self) -> Any:
-        connection = self._open()
+    def _read_reply(self, command: Command | None = None) -> Any:
+        connection = self._connection or self._open()
         try:
             reply = connection.read()
         except ResponseError as error:
-            reply = error
+            reply = error if command is None else with_key(error, command)
         except BaseException:
             self.close()  # half a reply
             raise

@@ -6,45 +6,60 @@ transport.py imports this module, and redis-py with it, at the first push.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, TypeAlias
 
 from ..errors import ServerUnavailable
-from .connection import Command, RedisConnection, RedisError, refused
+from .connection import RedisConnection, RedisError, refused
 from .pool import RedisPool
 from .refusals import failure
+from .transport import Write
 
 # So many batches hide a network's round trip. After a lost reply, all of them are in doubt.
 _UNDER_WAY: Final = 4
-# One command, and the jids of the jobs that are in Redis once it is done.
-Write: TypeAlias = "tuple[Command, Sequence[str]]"
 # What Redis refused, with its error.
 Refusals: TypeAlias = "list[tuple[Write, Exception]]"
 
 
-@dataclass(slots=True)
 class PushAccount:
-    """Which of ``total`` jobs are in Redis, by their jids: ``pushed`` are, ``unknown`` may be, as
-    the reply to them was lost, and all others are not."""
+    """Which of ``total`` jobs are in Redis. ``done`` are the writes that Redis has confirmed,
+    ``under_way`` the batches whose replies are still to be read."""
 
-    total: int
-    pushed: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
+    __slots__ = ("done", "total", "under_way")
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done: list[Write] = []
+        self.under_way: deque[Sequence[Write]] = deque()
+
+    @property
+    def pushed(self) -> tuple[str, ...]:
+        """The jids of the jobs that are in Redis."""
+        return _jids(self.done)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The jids of the jobs that may be in Redis: the replies about them were lost."""
+        return _jids(chain.from_iterable(self.under_way))
 
     def __str__(self) -> str:
-        if not self.pushed and not self.unknown:
+        pushed, unknown = len(self.pushed), len(self.unknown)
+        if not pushed and not unknown:
             return "nothing was pushed"
         if self.total == 1:
             known = "the job was pushed all the same"
-            return known if self.pushed else "whether the job was pushed is not known"
-        doubt = f"; whether {len(self.unknown):,} more were is not known" if self.unknown else ""
+            return known if pushed else "whether the job was pushed is not known"
+        doubt = f"; whether {unknown:,} more were is not known" if unknown else ""
         return (
-            f"{len(self.pushed):,} of {self.total:,} jobs were pushed{doubt} (the error's `pushed` "
+            f"{pushed:,} of {self.total:,} jobs were pushed{doubt} (the error's `pushed` "
             "and `unknown` have their jids)"
         )
+
+
+def _jids(writes: Iterable[Write]) -> tuple[str, ...]:
+    return tuple(jid for _, jids in writes for jid in jids)
 
 
 class Delivery:
@@ -84,11 +99,14 @@ class Delivery:
         first = next(batches, None)
         if first is None:
             return []
-        with self._pool.connection() as connection:
+        connection = self._pool.take()
+        try:
             refusals = _pipelined(connection, chain([first], batches), account)
             if any(refused(error) for _, error in refusals):
                 connection.close()
             return refusals
+        finally:
+            self._pool.give_back(connection)
 
     def _send_again(self, refusals: Refusals, account: PushAccount) -> Refusals:
         """Sends once more, on a fresh connection, what a server refused that has lost its role (a
@@ -102,7 +120,7 @@ class Delivery:
 
     def _failure(self, error: Exception, account: PushAccount) -> ServerUnavailable:
         found = failure(error, self._url, str(account))
-        found.pushed, found.unknown = tuple(account.pushed), tuple(account.unknown)
+        found.pushed, found.unknown = account.pushed, account.unknown
         return found
 
 
@@ -111,32 +129,28 @@ def _pipelined(
 ) -> Refusals:
     """Sends the next batch while the replies to earlier ones are on their way. After a refusal it
     sends no more, and reads what is on its way."""
-    under_way: deque[Sequence[Write]] = deque()
+    refusals: Refusals = []
     for batch in batches:
-        under_way.append(batch)
-        account.unknown += [jid for _, jids in batch for jid in jids]
-        connection.send_more(*(command for command, _ in batch))
-        if len(under_way) == _UNDER_WAY and (
-            refusals := _read_replies(connection, under_way.popleft(), account)
-        ):
+        account.under_way.append(batch)
+        connection.send_more(*[command for command, _ in batch])
+        if len(account.under_way) == _UNDER_WAY:
+            refusals = _read_replies(connection, account)
+        if refusals:
             break
-    else:
-        refusals = []
-    for batch in under_way:
-        refusals += _read_replies(connection, batch, account)
+    while account.under_way:
+        refusals += _read_replies(connection, account)
     return refusals
 
 
-def _read_replies(
-    connection: RedisConnection, batch: Sequence[Write], account: PushAccount
-) -> Refusals:
+def _read_replies(connection: RedisConnection, account: PushAccount) -> Refusals:
     """What the server refused of the batch that was sent first of those under way."""
+    batch = account.under_way[0]
     replies = connection.replies([command for command, _ in batch])
-    del account.unknown[: sum(len(jids) for _, jids in batch)]
+    account.under_way.popleft()
     refusals: Refusals = []
     for write, reply in zip(batch, replies, strict=True):
         if isinstance(reply, Exception):
             refusals.append((write, reply))
         else:
-            account.pushed += write[1]
+            account.done.append(write)
     return refusals

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,45 +19,39 @@ class RedisPool:
             url, timeout=timeout, connect_timeout=connect_timeout
         )
         self._idle: deque[RedisConnection] = deque(maxlen=size)
-        self._pid = os.getpid()
 
     @contextmanager
     def connection(self) -> Iterator[RedisConnection]:
         """A connected connection, put back afterwards. Raises ConnectionLost if none can be had."""
-        connection, pid = self._take(), os.getpid()
+        connection = self.take()
         try:
-            connection.connect()
             yield connection
         finally:
-            if connection.unread or os.getpid() != pid:  # forked meanwhile: it is the parent's
-                connection.close()
-            elif connection.connected:
-                self._give(connection)
+            self.give_back(connection)
+
+    def take(self) -> RedisConnection:
+        """A connected connection, for ``give_back`` afterwards. For a push: ``connection`` is a
+        generator, and costs more than taking and giving back."""
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                break  # another thread has taken the last one
+            if not connection.stale():
+                return connection
+            connection.close()
+        connection = self._make()
+        connection.connect()
+        return connection
+
+    def give_back(self, connection: RedisConnection) -> None:
+        """Keeps the connection for the next caller, or closes it."""
+        if connection.reusable and len(self._idle) != self._idle.maxlen:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     def close(self) -> None:
         """Closes what is idle."""
         while self._idle:
             self._idle.pop().close()
-
-    def _take(self) -> RedisConnection:
-        self._forget_parents_sockets()
-        while True:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                return self._make()
-            if not connection.stale():
-                return connection
-            connection.close()
-
-    def _give(self, connection: RedisConnection) -> None:
-        if len(self._idle) == self._idle.maxlen:
-            connection.close()
-        else:
-            self._idle.append(connection)
-
-    def _forget_parents_sockets(self) -> None:
-        if self._pid == os.getpid():
-            return
-        self._idle = deque(maxlen=self._idle.maxlen)
-        self._pid = os.getpid()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
@@ -14,3 +14,13 @@ def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
     for fd in descriptors:
         poller.register(fd, select.POLLIN)
     return [fd for fd, _ in poller.poll(max(0.0, seconds) * 1000)]
+
+
+def input_check(fd: int) -> Callable[[], bool]:
+    """A function that tells whether ``fd`` can be read without waiting: for one that is asked
+    often. Not thread-safe."""
+    if not hasattr(select, "poll"):  # Windows
+        return lambda: bool(readable([fd], 0))
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return lambda: bool(poller.poll(0))

@@ -1,9 +1,9 @@
 """Every call that forkq makes into redis-py and hiredis. Any process that talks to Redis.
 
 redis-py's own client sends a command again after a lost reply, ten times by default; an LPUSH then
-runs twice. So forkq uses only redis-py's connections, with every retry off, and each caller decides
-what may be sent again. This also costs a fraction of ``Redis.execute_command``, and keeps
-redis-py's TLS, ACL, Unix sockets and URL options.
+runs twice. So redis-py only opens connections for forkq (TLS, ACL, Unix sockets, the options of the
+URL), with every retry off. What goes over them forkq writes and reads itself, and each caller
+decides what may be sent again.
 
 Some of these calls are private to redis-py. tests/unit/store/test_redis_py.py states what each of
 them must do, and pyproject.toml allows the versions that pass it.
@@ -16,10 +16,12 @@ import inspect
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final, TypeAlias
 
+from hiredis import PushNotification, Reader
 from hiredis import pack_command as pack_command  # noqa: PLC0414 - for the modules of this folder
 from redis import exceptions as exceptions  # noqa: PLC0414 - for the other modules of this folder
 from redis.backoff import NoBackoff
@@ -29,6 +31,7 @@ from redis.retry import Retry
 
 from ..errors import ConfigError
 from ..wire.redis_url import redacted_url
+from .readable import input_check
 
 Command: TypeAlias = "tuple[Any, ...]"
 Packed: TypeAlias = bytes  # a command that ``pack_command`` has made ready to be sent
@@ -50,6 +53,8 @@ _ANONYMOUS: Final[dict[str, Any]] = (
     if "driver_info" in inspect.signature(AbstractConnection).parameters
     else {"lib_name": None, "lib_version": None}
 )
+_READ_SIZE: Final = 65_536  # bytes; a longer reply takes several reads
+_MORE: Final = object()  # stands for a reply that has not arrived in full
 _ARGUMENTS: Final = ", with args beginning with:"
 _OPTIONS: Final[dict[str, Any]] = {
     "protocol": 3,
@@ -64,24 +69,29 @@ _OPTIONS: Final[dict[str, Any]] = {
 
 
 class RawConnection:
-    """An open connection of redis-py's. It never connects by itself and sends nothing again.
+    """A connection that redis-py has opened and logged in. It never connects by itself and sends
+    nothing again.
 
-    Made by ``Connector``. The methods raise what redis-py raises, and leave closing to the caller.
+    Made by ``Connector``. The methods raise redis-py's errors, and leave closing to the caller.
+    They read and write the socket themselves: a push waits for it
+    (docs/decisions/020-what-a-push-costs.md).
     """
 
-    __slots__ = ("_connection", "_timeout")
+    __slots__ = ("_connection", "_has_input", "_on_change", "_reader", "_timeout", "socket")
     # Seconds after which one who waits for the server calls ``can_read`` again.
     look_every: ClassVar[float] = inf
 
     def __init__(self, connection: Any, timeout: float) -> None:
+        self.socket: socket.socket = connection._get_socket()
         self._connection = connection
         self._timeout = timeout
-
-    @property
-    def socket(self) -> socket.socket:
-        """The open socket."""
-        found: socket.socket = self._connection._get_socket()
-        return found
+        self._reader = Reader(
+            replyError=partial(_as_error, connection._parser.parse_error),
+            protocolError=exceptions.InvalidResponse,
+            notEnoughData=_MORE,
+        )
+        self._has_input = input_check(self.socket.fileno())
+        self._on_change: OnChange | None = None
 
     def fileno(self) -> int:
         """The descriptor of the socket."""
@@ -95,55 +105,77 @@ class RawConnection:
 
     def send(self, commands: Iterable[Command | Packed]) -> None:
         """Writes the commands, and reads nothing."""
-        packed = [b"".join([c if isinstance(c, bytes) else pack_command(c) for c in commands])]
+        packed = b"".join([c if isinstance(c, bytes) else pack_command(c) for c in commands])
         try:
-            self._connection.send_packed_command(packed, check_health=False)
-        except exceptions.ConnectionError as error:
-            self._raise_if_late(error)
-            raise
+            self.socket.sendall(packed)
+        except OSError as error:
+            raise self._lost(error) from error
 
     def read(self) -> Any:
         """The next reply, as bytes; raises it if it is an error. Passes on invalidations."""
-        try:
-            return self._connection.read_response(disable_decoding=True)
-        except exceptions.ConnectionError as error:
-            self._raise_if_late(error)
-            raise
-        except exceptions.ResponseError as error:
-            _drop_arguments(error)
-            raise
+        reply = self._next()
+        while type(reply) is PushNotification:
+            self._pass_on(reply)
+            reply = self._next()
+        self._raise_error(reply)
+        return reply
 
     def read_push(self) -> None:
         """Reads one message that the server sent by itself, and passes it on."""
-        self._connection.read_response(disable_decoding=True, push_request=True)
+        message = self._next()
+        if type(message) is not PushNotification:
+            self._raise_error(message)
+            raise exceptions.ConnectionError("the server sent a reply that nobody awaits")
+        self._pass_on(message)
 
     def can_read(self) -> bool:
-        """Whether the server has sent something. Raises ConnectionLost if it has hung up."""
-        return bool(self._connection.can_read(0))
+        """Whether the server has sent something, or has hung up."""
+        return self._reader.has_data() or self._has_input()
 
     def next_is_push(self) -> bool:
         """Whether the next thing to read is a message that the server sent by itself. False also
         where that cannot be seen without reading it (TLS)."""
-        sock = self.socket
-        if type(sock) is not socket.socket:
+        if type(self.socket) is not socket.socket:
             return False
         try:
-            return sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b">"
+            return self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b">"
         except OSError:
             return False
 
     def on_invalidation(self, call: OnChange) -> None:
         """Has ``call`` called for each invalidation that is read."""
-        self._connection._parser.set_invalidation_push_handler(lambda push: call(push[1]))
+        self._on_change = call
 
     def close(self) -> None:
         """Closes the socket."""
         self._connection.disconnect()
 
-    def _raise_if_late(self, error: Exception) -> None:
-        """The kernel's time-out comes as EAGAIN, which redis-py takes for a broken connection."""
-        if isinstance(error.__context__, BlockingIOError):
-            raise exceptions.TimeoutError(f"no answer within {self._timeout:g} s") from error
+    def _next(self) -> Any:
+        """The next thing that the server sends: a reply, an error, or a PushNotification."""
+        while (found := self._reader.gets(False)) is _MORE:
+            try:
+                received = self.socket.recv(_READ_SIZE)
+            except OSError as error:
+                raise self._lost(error) from error
+            if not received:
+                raise self._lost(ConnectionResetError("the server has closed the connection"))
+            self._reader.feed(received)
+        return found
+
+    def _pass_on(self, message: Sequence[Any]) -> None:
+        if message[:1] == [b"invalidate"] and len(message) > 1 and self._on_change is not None:
+            self._on_change(message[1])
+
+    def _raise_error(self, reply: Any) -> None:
+        if isinstance(reply, Exception):
+            _drop_arguments(reply)
+            raise reply
+
+    def _lost(self, error: OSError) -> exceptions.RedisError:
+        """redis-py's error for one of the socket. The kernel's time-out comes as EAGAIN."""
+        if isinstance(error, BlockingIOError | TimeoutError):
+            return exceptions.TimeoutError(f"no answer within {self._timeout:g} s")
+        return exceptions.ConnectionError(str(error))
 
 
 class Connector:
@@ -159,16 +191,24 @@ class Connector:
         try:
             connection.connect()
             _leave_timeouts_to_the_kernel(connection._get_socket(), self._timeout)
+            return RawConnection(connection, self._timeout)
         except BaseException as error:
             connection.disconnect()
             _drop_arguments(error)
             raise
-        return RawConnection(connection, self._timeout)
 
     def set_timeout(self, seconds: float) -> None:
         """No read, and no step of a connect, waits for longer on the connections to come."""
         self._timeout = seconds
         self._pool.connection_kwargs.update(socket_timeout=seconds, socket_connect_timeout=seconds)
+
+
+def _as_error(parse: Callable[[str], Exception], said: str) -> Exception:
+    """The error that the server has replied, of redis-py's class for it."""
+    try:
+        return parse(said)
+    except (ValueError, LookupError):  # it begins as one that redis-py takes apart (MOVED)
+        return exceptions.ResponseError(said)
 
 
 def _drop_arguments(error: BaseException) -> None:
@@ -203,8 +243,7 @@ def _pool(url: str, timeout: float, connect_timeout: float) -> ConnectionPool:
         options |= {"socket_keepalive": True, "socket_keepalive_options": _keepalive_options()}
     try:
         return ConnectionPool.from_url(url, **options)
-    except ValueError as error:
+    except ValueError:  # its text may repeat the password
         raise ConfigError(
-            f"{redacted_url(url)!r} is not a Redis URL: {error}; "
-            "use redis://, rediss://, unix:// or sentinel://"
+            f"{redacted_url(url)!r} is not a Redis URL: use redis://, rediss://, unix:// or sentinel://"
         ) from None

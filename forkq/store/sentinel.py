@@ -28,7 +28,7 @@ _LONGEST_PAUSE: Final = 8.0
 
 
 class MasterLost(exceptions.ConnectionError):
-    """The Sentinels name another master, or none that can be used."""
+    """The Sentinels name another master, or none that can be used, or the master has hung up."""
 
 
 class UnknownMaster(exceptions.ResponseError):
@@ -116,10 +116,15 @@ class MasterConnection(RawConnection):
     def can_read(self) -> bool:
         """As RawConnection.can_read."""
         self._check()
-        try:
-            return super().can_read()
-        except exceptions.ConnectionError as error:
-            raise MasterLost(f"the master at {_shown(self._address)}: {error}") from error
+        return super().can_read()
+
+    def _lost(self, error: OSError) -> exceptions.RedisError:
+        """As RawConnection._lost. A connection that ends is told from one that ends because nobody
+        uses it: a failover ends it too."""
+        found = super()._lost(error)
+        if isinstance(found, exceptions.TimeoutError):
+            return found
+        return MasterLost(f"the master at {_shown(self._address)}: {found}")
 
     def _check(self) -> None:
         present = self._watch.look()

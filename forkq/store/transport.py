@@ -12,13 +12,15 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from .connection import RedisConnection
     from .delivery import Delivery
 
 Command: TypeAlias = "tuple[Any, ...]"
+# One command, and the jids of the jobs that are in Redis once it is done.
+Write: TypeAlias = "tuple[Command, Sequence[str]]"
 
 # The modules that forkq imports late, on first use.
 _LATE: Final = (
@@ -31,13 +33,6 @@ _LATE: Final = (
     "forkq.api",
 )
 _lock = threading.Lock()
-
-
-class Write(NamedTuple):
-    """One command, and the jids of the jobs that are in Redis once it is done."""
-
-    command: Command
-    jids: Sequence[str] = ()
 
 
 class Channel(Protocol):

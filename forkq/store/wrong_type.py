@@ -23,10 +23,10 @@ def damaged_among(keys: Sequence[str], types: Sequence[Any]) -> DamagedKey | Non
     return DamagedKey(f"{_WRONG_TYPE} {message(wrong)}") if wrong else None
 
 
-def with_key(reply: Any, command: Command) -> Any:
-    """``reply``; if it is a WRONGTYPE, a DamagedKey that names the key of its command."""
-    if not isinstance(reply, exceptions.ResponseError) or not str(reply).startswith(_WRONG_TYPE):
-        return reply
+def with_key(error: exceptions.ResponseError, command: Command) -> exceptions.ResponseError:
+    """``error``; if it is a WRONGTYPE, a DamagedKey that names the key of its command."""
+    if not str(error).startswith(_WRONG_TYPE):
+        return error
     if command[0] != "EVALSHA":
         return DamagedKey(f"{_WRONG_TYPE} {message([str(command[1])])}")
     count = int(command[2])

@@ -76,7 +76,7 @@ class Recorder:
 
 def _jobs_in(write: Write) -> Iterator[RecordedJob]:
     """The jobs that a client has sent: see Client._writes."""
-    name, _, *rest = write.command
+    name, _, *rest = write[0]
     if name == "LPUSH":
         yield from map(RecordedJob.of, rest)
     elif name == "ZADD":

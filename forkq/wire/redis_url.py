@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
-from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qs, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from ..errors import ConfigError
 
@@ -75,6 +75,18 @@ def _without_password(match: re.Match[str]) -> str:
     return f"{name}=***" if equals and "password" in unquote(name).lower() else match[0]
 
 
+def split_url(url: str) -> SplitResult:
+    """As ``urlsplit``, also for a list of hosts with an IPv6 address in any place. Where that does
+    not come first, the Pythons of 2025 say that this is no URL (CVE-2025-0938)."""
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() not in _SENTINEL_SCHEMES:
+        return urlsplit(url)
+    place = re.split("[/?#]", rest, maxsplit=1)[0]
+    login, at, _ = place.rpartition("@")
+    one_host = urlsplit(f"{scheme}://{login}{at}host{rest.removeprefix(place)}")
+    return one_host._replace(netloc=place)
+
+
 class SentinelUrl(NamedTuple):
     """A ``sentinel://`` URL, taken apart: a URL for each Sentinel, the name that they know the
     master by, and the URL of the master with no host in it yet."""
@@ -93,7 +105,7 @@ class SentinelUrl(NamedTuple):
 def sentinel_url(url: str) -> SentinelUrl | None:
     """The parts of ``url`` if it leads to Sentinels, else None. Raises ValueError if it has a form
     that cannot work, with the reason and the remedy."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     scheme = _SENTINEL_SCHEMES.get(parts.scheme)
     if scheme is None:
         return None
@@ -182,12 +194,12 @@ def _sentinel_problem(url: str) -> str | None:
 
 def files_of(url: str) -> dict[str, str]:
     """The files and folders that the options of ``url`` name, by option."""
-    return {name: value for name, value in parse_qsl(urlsplit(url).query) if name in _FILES}
+    return {name: value for name, value in parse_qsl(split_url(url).query) if name in _FILES}
 
 
 def _wrong_options(url: str) -> Iterator[str]:
     """The problems of the options. redis-py would raise a TypeError at the first connection."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     # The rest of a password with an & or a ? in it looks like an option, too.
     secret = "@" in parts.query
     options = (*OPTIONS, *_SENTINEL_OPTIONS) if parts.scheme in _SENTINEL_SCHEMES else OPTIONS
@@ -210,7 +222,7 @@ def _wrong_options(url: str) -> Iterator[str]:
 
 def _is_address(url: str) -> bool:
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
         if parts.scheme in _SENTINEL_SCHEMES:  # sentinel_url checks the rest
             cut = "@" in parts.path or re.match("[^=]*@", parts.query)  # a / or ? in the password
             return not (cut or parts.fragment or any(map(str.isspace, url)))

@@ -9,6 +9,7 @@ import pytest
 from forkq.client import Client
 from forkq.errors import ServerRefused, ServerUnavailable, WrongPassword
 from forkq.store.connection import ConnectionLost, RedisConnection, ResponseError
+from forkq.store.outage import ended_idle
 from forkq.store.refusals import failure, refuses
 from forkq.store.rights import check_rights
 from forkq.store.sentinel import MasterLost, MasterWatch, UnknownMaster
@@ -74,6 +75,18 @@ def test_a_client_pushes_through_sentinels(sentinel: Sentinel, own_server: Serve
     client.push({"class": "MyJob", "args": []})
     client.close()
     assert own_server.cli("LLEN", "queue:default") == 1
+
+
+def test_a_master_that_hangs_up_is_no_server_that_ends_idle_connections(
+    sentinel: Sentinel, own_server: Server
+) -> None:
+    """A failover ends them, too: it is told of, and the next try waits a moment."""
+    connection = connected(url_of(place(sentinel)))
+    own_server.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    assert connection.wait(20)
+    with pytest.raises(MasterLost, match=rf"the master at {place(own_server)}: .*closed") as caught:
+        connection.read_changes()
+    assert not ended_idle(caught.value, began=0.0)
 
 
 def test_a_sentinel_that_answers_slowly_costs_little(sentinel: Sentinel) -> None:

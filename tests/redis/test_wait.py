@@ -17,7 +17,7 @@ LONGER_THAN_SILENCE = 2.5  # seconds: by then a server that says nothing was ask
 
 def test_a_server_that_is_silent_and_there_is_waited_for(connection: RedisConnection) -> None:
     assert connection.wait(LONGER_THAN_SILENCE) is False
-    assert connection.unread == 0
+    assert connection.reusable
     assert connection.call("PING") == b"PONG"
 
 
@@ -47,7 +47,7 @@ def test_a_change_that_comes_with_the_sign_of_life_ends_the_wait(
     assert connection.wait(60) is True
     healing.join()
     assert seen == [[b"a"]]
-    assert connection.unread == 0
+    assert connection.reusable
 
 
 def test_a_wait_for_a_reply_neither_asks_nor_spins(

@@ -21,7 +21,7 @@ import psutil
 
 from . import bound, preloaded
 from .server import Server
-from .waiting import PATIENCE, wait_until
+from .waiting import PATIENCE, NotInTime, wait_until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FORKQ = [sys.executable, str(CHECKOUT / "bin" / "forkq")]
@@ -170,11 +170,13 @@ class ForkqTree:
 
     def wait_log(self, pattern: str, deadline: float = PATIENCE) -> re.Match[str]:
         """Wait until the log holds a match of this regular expression, and return that."""
-        found = wait_until(
-            lambda: re.search(pattern, self.log_text()),
-            deadline=deadline,
-            what=f"{pattern!r} in the log",
-        )
+        what = f"{pattern!r} in the log"
+        try:
+            found = wait_until(
+                lambda: re.search(pattern, self.log_text()), deadline=deadline, what=what
+            )
+        except NotInTime as error:
+            raise NotInTime(f"{error}; {self._account()}") from None
         assert found is not None
         return found
 

@@ -181,8 +181,8 @@ def test_another_database_is_another_server(loaded: Loader) -> None:
 
 
 def test_sentinels_lead_to_a_server_for_each_name(loaded: Loader, problems: Failer) -> None:
-    sentinels = TEXT.replace("redis://a", "sentinel://s:26379/jobs")
-    other = row(url="sentinel://s:26379/mails").replace(TEXT, sentinels)
+    sentinels = TEXT.replace("redis://a", "sentinel://s:26379,[::1]/jobs")
+    other = row(url="sentinel://s:26379,[::1]/mails").replace(TEXT, sentinels)
     assert len(loaded(other).shards) == 4
     (line,) = problems(other.replace("/mails", "/jobs/0"))
     assert "is the server of the shard default too" in line

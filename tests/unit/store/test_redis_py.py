@@ -1,6 +1,6 @@
-"""What forkq relies on in redis-py: one test for each call that redis-py may change.
+"""What forkq relies on in redis-py and hiredis: one test for each call that they may change.
 
-Most of these calls are private. If a test fails with a new redis-py, adapt forkq/store/redis_py.py,
+Some of these calls are private. If a test fails with a new redis-py, adapt forkq/store/redis_py.py,
 or lower the bound in pyproject.toml. The server is scripted, so that each byte sent is seen.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import sys
 import threading
 from collections.abc import Iterator
@@ -49,13 +50,21 @@ class ScriptedServer:
         """Ends the latest connection."""
         self.connections[-1].shutdown(socket.SHUT_RDWR)
 
+    def reset(self) -> None:
+        """Ends the latest connection with a reset."""
+        connection = self.connections[-1]
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.shutdown(socket.SHUT_RD)  # ends the thread that reads
+        wait_until(lambda: self.ended == 1, what="the end of the reader")
+        connection.close()
+
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._listener.close()
         self._threads[0].join()
         for connection in self.connections:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # a test may have closed it
                 connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
@@ -183,10 +192,10 @@ def test_the_socket_blocks_and_the_kernel_keeps_its_timeout(connection: RawConne
     assert connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16)[0] == 20
 
 
-# Connection.send_packed_command, hiredis.pack_command
+# hiredis.pack_command
 
 
-def test_send_packed_command_writes_all_and_reads_nothing(
+def test_send_writes_all_and_reads_nothing(
     connection: RawConnection, server: ScriptedServer
 ) -> None:
     server.replies = [b"+one\r\n", b"+two\r\n"]
@@ -196,9 +205,7 @@ def test_send_packed_command_writes_all_and_reads_nothing(
     assert [connection.read(), connection.read()] == [b"one", b"two"]
 
 
-def test_send_packed_command_checks_no_health(
-    connection: RawConnection, server: ScriptedServer
-) -> None:
+def test_send_checks_no_health(connection: RawConnection, server: ScriptedServer) -> None:
     """It would send a PING, and read its reply."""
     assert ask(connection, server, b":1\r\n") == 1
     assert server.commands == [[b"PING"]]
@@ -213,10 +220,10 @@ def test_nothing_is_sent_again_after_a_lost_reply(
     assert len(server.connections) == 1
 
 
-# Connection.read_response
+# hiredis.Reader, _parser.parse_error
 
 
-def test_read_response_decodes_nothing(connection: RawConnection, server: ScriptedServer) -> None:
+def test_read_decodes_nothing(connection: RawConnection, server: ScriptedServer) -> None:
     assert ask(connection, server, b"*3\r\n$1\r\n\xff\r\n:7\r\n_\r\n") == [b"\xff", 7, None]
 
 
@@ -230,9 +237,10 @@ def test_read_response_decodes_nothing(connection: RawConnection, server: Script
         ("NOPERM this user has no permissions", exceptions.NoPermissionError),
         ("OOM command not allowed", exceptions.OutOfMemoryError),
         ("READONLY You can't write", exceptions.ReadOnlyError),
+        ("MOVED odd", exceptions.ResponseError),
     ],
 )
-def test_read_response_raises_each_refusal_and_the_connection_goes_on(
+def test_read_raises_each_refusal_and_the_connection_goes_on(
     connection: RawConnection, server: ScriptedServer, said: str, kind: type[Exception]
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -242,11 +250,54 @@ def test_read_response_raises_each_refusal_and_the_connection_goes_on(
     assert len(server.connections) == 1
 
 
-def test_read_response_returns_an_error_inside_a_list(
+def test_read_returns_an_error_inside_a_list(
     connection: RawConnection, server: ScriptedServer
 ) -> None:
     [error] = ask(connection, server, b"*1\r\n-ERR no\r\n")
     assert isinstance(error, exceptions.ResponseError)
+
+
+def test_a_reply_may_come_in_pieces_and_be_long(
+    connection: RawConnection, server: ScriptedServer
+) -> None:
+    long = bytes(range(256)) * 1000
+    whole = b"*2\r\n$%d\r\n%b\r\n#f\r\n" % (len(long), long)
+    server.replies.append(whole[:3])
+    connection.send([("PING",)])
+    wait_until(lambda: len(server.commands) == 1, what="the command")
+    rest = threading.Thread(target=server.say, args=[whole[3:]])
+    rest.start()
+    assert connection.read() == [long, False]
+    rest.join()
+
+
+def test_false_is_a_reply(connection: RawConnection, server: ScriptedServer) -> None:
+    """It does not stand for one that has not come yet."""
+    assert ask(connection, server, b"#f\r\n") is False
+
+
+def test_a_reset_is_a_lost_connection(connection: RawConnection, server: ScriptedServer) -> None:
+    server.replies.append(b"$5\r\nhalf")
+    connection.send([("PING",)])
+    wait_until(connection.can_read, what="half a reply")
+    server.reset()
+    with pytest.raises(exceptions.ConnectionError, match="reset by peer"):
+        connection.read()
+
+
+def test_what_is_no_reply_is_an_error(connection: RawConnection, server: ScriptedServer) -> None:
+    with pytest.raises(exceptions.InvalidResponse):
+        ask(connection, server, b"HTTP/1.1 400 Bad Request\r\n")
+
+
+def test_nothing_can_be_sent_to_a_server_that_is_gone(
+    connection: RawConnection, server: ScriptedServer
+) -> None:
+    server.hang_up()
+    wait_until(connection.can_read, what="the end")
+    connection.socket.shutdown(socket.SHUT_WR)
+    with pytest.raises(exceptions.ConnectionError, match="Broken pipe"):
+        connection.send([("PING",)])
 
 
 def test_a_late_reply_is_a_timeout(connector: Connector, server: ScriptedServer) -> None:
@@ -258,7 +309,7 @@ def test_a_late_reply_is_a_timeout(connector: Connector, server: ScriptedServer)
     connection.close()
 
 
-# Connection.can_read
+# hiredis.Reader.has_data
 
 
 def test_can_read_sees_what_is_sent_and_what_is_buffered(
@@ -277,17 +328,12 @@ def test_can_read_sees_that_the_server_has_hung_up(
     connection: RawConnection, server: ScriptedServer
 ) -> None:
     server.hang_up()
-
-    def seen() -> bool:
-        try:
-            return connection.can_read()
-        except exceptions.ConnectionError:
-            return True
-
-    wait_until(seen, what="the end")
+    wait_until(connection.can_read, what="the end")
+    with pytest.raises(exceptions.ConnectionError, match="closed"):
+        connection.read()
 
 
-# _parser.set_invalidation_push_handler, read_response(push_request=True)
+# hiredis.PushNotification
 
 
 @pytest.mark.parametrize(("push", "keys"), [(INVALIDATION, [b"key"]), (EVERYTHING, None)])
@@ -311,6 +357,35 @@ def test_a_push_request_reads_one_invalidation(
         connection.read_push()
         assert changed == expected
     assert connection.can_read() is False
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "text"),
+    [
+        (b"-ERR idle for too long\r\n", exceptions.ResponseError, "idle for too long"),
+        (b"-LOADING x\r\n", exceptions.BusyLoadingError, "x"),
+        (b":5\r\n", exceptions.ConnectionError, "nobody awaits"),
+        (b"_\r\n", exceptions.ConnectionError, "nobody awaits"),
+        (b"*0\r\n", exceptions.ConnectionError, "nobody awaits"),
+    ],
+)
+def test_what_nobody_asked_for_ends_the_connection(
+    connection: RawConnection, server: ScriptedServer, said: bytes, kind: type[Exception], text: str
+) -> None:
+    server.say(said)
+    wait_until(connection.can_read, what="the message")
+    with pytest.raises(kind, match=text):
+        connection.read_push()
+
+
+@pytest.mark.parametrize("push", [b">0\r\n", b">1\r\n+invalidate\r\n", b">2\r\n+other\r\n:1\r\n"])
+def test_a_push_of_another_kind_is_passed_over(
+    connection: RawConnection, server: ScriptedServer, push: bytes
+) -> None:
+    changed: list[object] = []
+    connection.on_invalidation(changed.append)
+    assert ask(connection, server, push + b"+reply\r\n") == b"reply"
+    assert changed == []
 
 
 # Connection.disconnect

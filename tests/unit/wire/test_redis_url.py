@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import SplitResult, quote, urlsplit
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +11,7 @@ from redis.connection import parse_url
 
 from forkq.client import Client
 from forkq.errors import ConfigError
+from forkq.wire import redis_url
 from forkq.wire.redis_url import checked_url, database_of, redacted_url, sentinel_url
 
 
@@ -30,6 +31,32 @@ from forkq.wire.redis_url import checked_url, database_of, redacted_url, sentine
 def test_what_redis_py_and_forkq_understand_is_taken(url: str) -> None:
     assert checked_url(url) == url
     Client(url).close()
+
+
+def test_a_list_of_hosts_is_taken_by_pythons_that_check_brackets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those from 3.11.12, 3.12.9 and 3.13.2 on, and those of distributions."""
+
+    def checking(url: str) -> SplitResult:
+        before, bracket, _ = urlsplit(url).netloc.rpartition("@")[2].partition("[")
+        if before and bracket:
+            raise ValueError("Invalid IPv6 URL")
+        return urlsplit(url)
+
+    monkeypatch.setattr(redis_url, "urlsplit", checking)
+    found = redis_url.sentinel_url(checked_url("sentinel://u:p@h1,[::1]:5,h2:1/main/3"))
+    assert found is not None
+    assert found.sentinels == ("redis://h1:26379", "redis://[::1]:5", "redis://h2:1")
+    assert found.master_url("m", 7) == "redis://u:p@m:7/3"
+
+
+@pytest.mark.parametrize("scheme", ["sentinel", "redis"])
+@pytest.mark.parametrize("password", ["s\u2100cret", "s]cret", "s[cret"])
+def test_a_password_that_must_be_quoted_is_refused_unseen(scheme: str, password: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        checked_url(f"{scheme}://u:{password}@h/3")
+    assert "cret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
