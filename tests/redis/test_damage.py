@@ -55,6 +55,12 @@ WRITE: Final[dict[str, Callable[[Redis, str], Any]]] = {
 }
 
 
+def damage(redis: Redis, member: str, wrong: str) -> None:
+    """Puts a value of the type ``wrong`` there at once: a child may write there meanwhile."""
+    WRITE[wrong](redis, "damage")
+    redis.rename("damage", key_of(member))
+
+
 def key_of(member: str) -> str:
     found = getattr(KEYS, member)
     return str(found(*EVERY[member]) if EVERY[member] else found)
@@ -111,8 +117,7 @@ def test_a_child_goes_on_with_all_other_queues(
             wait_until(lambda: redis.llen("queue:x") == 0, what="a job of x before the damage")
             if member != "paused":
                 redis.sadd("paused", "nothing")  # so that the fetch looks at rules
-            redis.delete(key)
-            WRITE[wrong](redis, key)
+            damage(redis, member, wrong)
             if member != "queue":
                 push(redis, "x", 1000 + turn)
             for number in range(3):
@@ -221,8 +226,7 @@ def test_jobs_and_retries_go_on(
     ):
         wait_until(lambda: clock.leads_until > time.monotonic(), what="a leading clock")
         for turn, wrong in enumerate(wrong_types(member)):
-            redis.delete(key_of(member))
-            WRITE[wrong](redis, key_of(member))
+            damage(redis, member, wrong)
             redis.zadd(source, {job("Good", f"due {turn}"): 1})
             redis.lpush("queue:other", job("Bad", jid=f"bad {turn}"), job("Good", f"{turn}"))
             expected = {f"due {turn}", f"{turn}"}
@@ -262,8 +266,7 @@ def test_a_command_works_or_names_the_key_and_the_remedy(
     key = key_of(member)
     nightly = Entry.make(name="nightly", cron="0 3 * * *", job={"class": "Good", "args": []})
     redis.hset("forkq:cron", "nightly", nightly.encode())
-    redis.delete(key)
-    WRITE[wrong_types(member)[0]](redis, key)
+    damage(redis, member, wrong_types(member)[0])
     for command in COMMANDS:
         with pytest.raises(SystemExit) as ended:
             main(command)
