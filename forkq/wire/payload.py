@@ -95,9 +95,9 @@ def loads(raw: bytes) -> Payload:
 def bounded(raw: bytes) -> bytes:
     """``raw``, JSON that another process wrote. Raises MalformedPayload if it is too large, or too
     deeply nested, to be decoded."""
-    if len(raw) > LARGEST or sys.getrecursionlimit() > _SAFE_LIMIT:
-        if (found := beyond(raw, LARGEST, DEEPEST)) is not None:
-            raise MalformedPayload(f"not decoded: it has {found}")
+    unsafe = len(raw) > LARGEST or sys.getrecursionlimit() > _SAFE_LIMIT
+    if unsafe and (found := beyond(raw, LARGEST, DEEPEST)) is not None:
+        raise MalformedPayload(f"not decoded: it has {found}")
     return raw
 
 

@@ -55,8 +55,8 @@ WRITE: Final[dict[str, Callable[[Redis, str], Any]]] = {
 }
 
 
-def damage(redis: Redis, member: str, wrong: str) -> None:
-    """Puts a value of the type ``wrong`` there at once: a child may write there meanwhile."""
+def put_wrong(redis: Redis, member: str, wrong: str) -> None:
+    """Puts a value of the type ``wrong`` there in one step: a child may write there meanwhile."""
     WRITE[wrong](redis, "damage")
     redis.rename("damage", key_of(member))
 
@@ -117,7 +117,7 @@ def test_a_child_goes_on_with_all_other_queues(
             wait_until(lambda: redis.llen("queue:x") == 0, what="a job of x before the damage")
             if member != "paused":
                 redis.sadd("paused", "nothing")  # so that the fetch looks at rules
-            damage(redis, member, wrong)
+            put_wrong(redis, member, wrong)
             if member != "queue":
                 push(redis, "x", 1000 + turn)
             for number in range(3):
@@ -226,7 +226,7 @@ def test_jobs_and_retries_go_on(
     ):
         wait_until(lambda: clock.leads_until > time.monotonic(), what="a leading clock")
         for turn, wrong in enumerate(wrong_types(member)):
-            damage(redis, member, wrong)
+            put_wrong(redis, member, wrong)
             redis.zadd(source, {job("Good", f"due {turn}"): 1})
             redis.lpush("queue:other", job("Bad", jid=f"bad {turn}"), job("Good", f"{turn}"))
             expected = {f"due {turn}", f"{turn}"}
@@ -266,7 +266,7 @@ def test_a_command_works_or_names_the_key_and_the_remedy(
     key = key_of(member)
     nightly = Entry.make(name="nightly", cron="0 3 * * *", job={"class": "Good", "args": []})
     redis.hset("forkq:cron", "nightly", nightly.encode())
-    damage(redis, member, wrong_types(member)[0])
+    put_wrong(redis, member, wrong_types(member)[0])
     for command in COMMANDS:
         with pytest.raises(SystemExit) as ended:
             main(command)
