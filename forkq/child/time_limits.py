@@ -7,6 +7,7 @@ child's main thread looks at those jobs when the next limit is due, and raises `
 from __future__ import annotations
 
 from collections.abc import Callable, Container, MutableSequence
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -144,9 +145,9 @@ class TimeLimits:
 
     def wait(self, longest: float) -> float:
         """For how many seconds the main thread may wait, at most ``longest``."""
-        self._looks_at = float("inf")  # from here on a job that begins ends the wait
+        self._looks_at = inf  # from here on a job that begins ends the wait
         now = monotonic()
-        due = min((timed.steps[-1][0] for timed in list(self._running)), default=now + longest)
+        due = min((timed.steps[-1][0] for timed in list(self._running)), default=inf)
         pause = min(longest, max(0.0, due - now))
         self._looks_at = now + pause
         return pause
