@@ -42,8 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
     The tests are compiled once, too: with their assertions rewritten, that takes each worker longer
     than all the rest of its collection.
 
-    What the tests start is spared two large packages (support/lean/).
+    What the tests start is spared two large packages (support/lean/), and prints each line at once:
+    where PYTHONUNBUFFERED is set, a print of two values is several writes, and a line of another
+    process may come between them.
     """
+    os.environ.pop("PYTHONUNBUFFERED", None)
     if not hasattr(config, "workerinput"):
         for folder in (Path(forkq.__file__).parent, TESTS.parent / "examples", LEAN):
             compileall.compile_dir(folder, quiet=2)

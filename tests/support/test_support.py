@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -234,3 +235,12 @@ def test_a_large_package_is_hidden_from_a_library_that_has_no_need_of_it(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
     assert shown == "False\n"
+
+
+def test_what_a_test_starts_prints_each_line_at_once() -> None:
+    """Else the lines of several processes mix in one log. Each message is one write."""
+    ours, theirs = socket.socketpair(type=socket.SOCK_DGRAM)
+    with ours, theirs:
+        program = [sys.executable, "-c", "print('version', 2, flush=True)"]
+        subprocess.run(program, stdout=theirs.fileno(), check=True)
+        assert ours.recv(100) == b"version 2\n"
