@@ -85,7 +85,7 @@ class _Commands(click.Group):
         return super().get_command(ctx, cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Says where options go: who comes from other programs may write them first."""
+        """Says where options go. Some other programs take them before the command."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

@@ -119,8 +119,8 @@ class MasterConnection(RawConnection):
         return super().can_read()
 
     def _lost(self, error: OSError) -> exceptions.RedisError:
-        """As RawConnection._lost. A connection that ends is told from one that ends because nobody
-        uses it: a failover ends it too."""
+        """As RawConnection._lost, with the address of the master. A server may end what is idle
+        at any time; MasterLost says that this may be a failover."""
         found = super()._lost(error)
         if isinstance(found, exceptions.TimeoutError):
             return found
