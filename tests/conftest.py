@@ -42,9 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     The tests are compiled once, too: with their assertions rewritten, that takes each worker longer
     than all the rest of its collection.
 
-    What the tests start is spared two large packages (support/lean/), and prints each line at once:
-    where PYTHONUNBUFFERED is set, a print of two values is several writes, and a line of another
-    process may come between them.
+    What the tests start is spared two large packages (support/lean/), and prints as it does for a
+    user: PYTHONUNBUFFERED, where it is set, hides that a line waits in a buffer.
     """
     os.environ.pop("PYTHONUNBUFFERED", None)
     if not hasattr(config, "workerinput"):

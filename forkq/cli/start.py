@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 from setproctitle import setproctitle
@@ -26,6 +25,7 @@ from ..master.rescue import TIMEOUT, Rescue
 from ..master.shard_rescues import ShardRescues
 from ..master.systemd import SystemdNotifier
 from ..runtime import log
+from ..runtime.standard_streams import open_standard_streams, print_line_by_line
 from ..store.connection import ConnectionLost, RedisConnection, RedisError
 from ..store.dead_set import DeadSet
 from ..store.recovery import Recovery
@@ -42,8 +42,6 @@ from .preload import preload
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-_STDERR: Final = 2
-
 
 @click.command()
 @runs_tree
@@ -51,7 +49,8 @@ _STDERR: Final = 2
 @click.option("-v", "--verbose", is_flag=True, help="The same as --log-level debug.")
 def start(verbose: bool, reload: bool, foreground: bool, **flags: Any) -> int:
     """Start a master and its children; ends with TERM or Ctrl-C."""
-    _open_standard_streams()
+    open_standard_streams()
+    print_line_by_line()
     if verbose:
         flags["log_level"] = "debug"
     record = take_record(os.environ)
@@ -63,17 +62,6 @@ def start(verbose: bool, reload: bool, foreground: bool, **flags: Any) -> int:
     log.bind(pid=os.getpid())
     with code_watch(config):
         return run(config, log.logger(), record)
-
-
-def _open_standard_streams() -> None:
-    """Opens /dev/null for each standard stream that the caller has closed. Otherwise the next pipe
-    would get its number, and a job would print into that pipe."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        os.set_inheritable(fd, True)
-    os.close(fd)
-    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
-    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
-    sys.stderr = sys.stderr or os.fdopen(_STDERR, "w", closefd=False)
 
 
 def run(config: Config, logger: FilteringBoundLogger, record: MasterRecord | None = None) -> int:

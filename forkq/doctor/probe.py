@@ -22,6 +22,7 @@ import msgspec
 from .. import registry
 from ..errors import ForkqError
 from ..runtime.app_loader import load_app
+from ..runtime.standard_streams import print_line_by_line
 from ..wire.printable import class_name, message
 from .opened import Opened
 
@@ -67,6 +68,7 @@ def _run(answer: Callable[[], bytes], write_end: int) -> NoReturn:
     try:
         os.setsid()
         os.dup2(2, 1)
+        print_line_by_line()
         with Path(os.devnull).open(encoding="utf-8") as null:
             os.dup2(null.fileno(), 0)
         line = answer()

@@ -231,3 +231,24 @@ def test_a_tree_that_is_started_without_standard_streams_works(
         assert "Traceback" not in forkq.log_text()
     finally:
         forkq.close()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_a_job_prints_is_in_the_log_although_its_process_is_killed(
+    redis_server: Server, tree: StartTree, unbuffered: str
+) -> None:
+    """At once, as under systemd, where it goes into a socket, and no terminal ends a line."""
+    app = """
+import os, signal, forkq
+
+@forkq.job(name="LastWords")
+def last_words(who):
+    print("said by", who)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+print("imported by", "the app")
+"""
+    forkq = tree(redis_server, app=app, env={"PYTHONUNBUFFERED": unbuffered})
+    forkq.wait_log("imported by the app\n")
+    push(redis_server, "LastWords", "a job")
+    forkq.wait_log("said by a job\n")
