@@ -19,10 +19,7 @@ from .wire.payload import (
     MAX_NESTING,
     MAX_SIZE,
     Payload,
-    StrictArgs,
-    check_args,
     check_bounds,
-    check_shape,
     dumps,
     loads,
     new_jid,
@@ -30,6 +27,7 @@ from .wire.payload import (
 )
 from .wire.redis_url import EMBEDDED, checked_url
 from .wire.times import due, now
+from .wire.validation import StrictArgs, check_args, check_shape
 
 if TYPE_CHECKING:
     from .limits.rules import Rulebook

@@ -23,7 +23,7 @@ from .wire.redis_url import EMBEDDED
 
 if TYPE_CHECKING:
     from .config.config import Config
-    from .wire.payload import StrictArgs
+    from .wire.validation import StrictArgs
 
 _default: Client | None = None
 _server_config: Config | None = None

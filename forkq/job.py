@@ -21,7 +21,7 @@ from .push import (
     SetOptions,
 )
 from .registry import JobSpec
-from .wire.payload import validate
+from .wire.validation import validate
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

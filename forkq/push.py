@@ -25,8 +25,9 @@ from typing import (
 from .bulk import in_row
 from .default_client import default
 from .errors import InvalidJob, MissingAttribute, nearest
-from .wire.payload import Payload, validate
+from .wire.payload import Payload
 from .wire.times import Moment, due
+from .wire.validation import validate
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

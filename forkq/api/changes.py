@@ -14,8 +14,9 @@ from ..store.find_job import Location
 from ..store.scripts import JOBS_MOVE
 from ..wire.malformed import wrap_malformed
 from ..wire.marks import retried_alone
-from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, new_jid, validate
+from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, new_jid
 from ..wire.times import now
+from ..wire.validation import validate
 from .query import keys
 from .readable_job import is_active_job, queue_of, text
 from .shards import on_shard_of, refuse_other_shard

@@ -15,7 +15,8 @@ from .. import registry
 from ..errors import InvalidJob, TimeLimit, shown
 from ..runtime.deadlines import DeadlineTable
 from ..runtime.stack_dump import calls_of, stack_of
-from ..wire.payload import Payload, time_limit
+from ..wire.payload import Payload
+from ..wire.validation import time_limit
 from .fetch.waker import Waker
 from .interrupt import InterruptRegion
 from .job_run import JobRun

@@ -11,8 +11,9 @@ import click
 from .. import registry
 from ..default_client import announce_localhost, use
 from ..errors import shown
-from ..wire.payload import Payload, validate
+from ..wire.payload import Payload
 from ..wire.times import due
+from ..wire.validation import validate
 from .app import import_app
 from .options import app_options, configuration, finds_redis
 from .pushable import check_pushable

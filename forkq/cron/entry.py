@@ -11,7 +11,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from ..errors import InvalidJob, InvalidSchedule, MalformedPayload
-from ..wire.payload import bounded, dumps, validate
+from ..wire.payload import bounded, dumps
+from ..wire.validation import validate
 from .schedule import Schedule
 from .service import service_of
 from .zones import zone_name

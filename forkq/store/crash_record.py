@@ -26,9 +26,10 @@ from ..wire.marks import (
     mark_failed,
     marks_of,
 )
-from ..wire.payload import MOST_CRASHES, Payload, bounded, dumps, loads
+from ..wire.payload import Payload, bounded, dumps, loads
 from ..wire.printable import class_and_jid
 from ..wire.times import now
+from ..wire.validation import MOST_CRASHES
 from .outage import growing_pause
 
 # How many crashes a job survives that were counted against it: this number of them ends it.

@@ -19,7 +19,7 @@ import forkq
 from forkq import default_client, middleware, registry
 from forkq.client import BATCH, Client
 from forkq.errors import InvalidJob, ServerFull, ServerReadOnly, ServerUnavailable, TooFewReplicas
-from forkq.wire.payload import check_args
+from forkq.wire.validation import check_args
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT

@@ -26,7 +26,8 @@ from ...client import transactions
 from ...default_client import default
 from ...errors import InvalidJob, nearest
 from ...push import OPTIONS
-from ...wire.payload import new_jid, validate
+from ...wire.payload import new_jid
+from ...wire.validation import validate
 from . import task_run
 from .task_store import TaskStore
 

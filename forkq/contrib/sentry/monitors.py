@@ -13,7 +13,7 @@ from sentry_sdk.crons import MonitorStatus, capture_checkin
 from forkq import default_client, registry
 from forkq.contrib.runs import Run
 from forkq.cron.entry import Entry
-from forkq.wire.payload import time_limit
+from forkq.wire.validation import time_limit
 
 _LONGEST_SLUG: Final = 50
 _NAMESPACE: Final = uuid.UUID("6f9e6b53-6e4b-5c0e-9f0f-0d0b7d1a5f55")

@@ -19,8 +19,8 @@ from forkq.wire.payload import (
     check_bounds,
     dumps,
     loads,
-    validate,
 )
+from forkq.wire.validation import validate
 
 LEVELS = 100_000
 
