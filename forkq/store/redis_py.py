@@ -125,7 +125,7 @@ class RawConnection:
         message = self._next()
         if type(message) is not PushNotification:
             self._raise_error(message)
-            raise exceptions.ConnectionError("the server sent a reply that nobody awaits")
+            raise exceptions.ConnectionError("the server sent a reply that no command awaits")
         self._pass_on(message)
 
     def can_read(self) -> bool:

@@ -364,9 +364,9 @@ def test_a_push_request_reads_one_invalidation(
     [
         (b"-ERR idle for too long\r\n", exceptions.ResponseError, "idle for too long"),
         (b"-LOADING x\r\n", exceptions.BusyLoadingError, "x"),
-        (b":5\r\n", exceptions.ConnectionError, "nobody awaits"),
-        (b"_\r\n", exceptions.ConnectionError, "nobody awaits"),
-        (b"*0\r\n", exceptions.ConnectionError, "nobody awaits"),
+        (b":5\r\n", exceptions.ConnectionError, "no command awaits"),
+        (b"_\r\n", exceptions.ConnectionError, "no command awaits"),
+        (b"*0\r\n", exceptions.ConnectionError, "no command awaits"),
     ],
 )
 def test_what_nobody_asked_for_ends_the_connection(
