@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Iterator
 from typing import Final
@@ -50,6 +51,12 @@ _REMEDY: Final[dict[type[ServerRefused], str]] = {
     TooFewReplicas: "connect the replicas that min-replicas-to-write asks for, or lower it",
     CannotSave: "it cannot write its snapshot to disk: see the log of Redis",
 }
+# What says that no server listens at the address: at a port, at a Unix socket, or no such host.
+_NO_SERVER: Final = (ConnectionRefusedError, FileNotFoundError, socket.gaierror)
+_START_IT: Final = (
+    "start a server there, or give the address of another one (--redis, REDIS_URL, or url in "
+    "[redis] of forkq.toml)"
+)
 
 
 def failure(error: Exception, url: str, outcome: str = "") -> ServerUnavailable:
@@ -63,6 +70,8 @@ def failure(error: Exception, url: str, outcome: str = "") -> ServerUnavailable:
         return kind(f"Redis at {shown} refuses: {said}{remedy}{rest}")
     if refuses(error):
         said += "; Redis and forkq do not agree on TLS: see the options ssl_... in docs/redis.md"
+    elif any(isinstance(cause, _NO_SERVER) for cause in _causes(error)):
+        said += f"; {_START_IT}"
     return ServerUnavailable(f"Redis at {shown}: {said}{rest}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -211,3 +212,26 @@ def test_a_server_that_cannot_save_raises_cannot_save() -> None:
     """What Redis answers then; a disk that is really full is not for a test."""
     error = ResponseError("MISCONF Redis is configured to save RDB snapshots, but ...")
     assert type(failure(error, "redis://h")) is forkq.CannotSave
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://127.0.0.1:1", "unix:///nonexistent/redis.sock", "redis://no-such-host.invalid"],
+    ids=["port", "socket", "host"],
+)
+def test_an_address_where_no_server_listens_comes_with_the_remedy(url: str) -> None:
+    with closing(Client(url)) as client, pytest.raises(ServerUnavailable) as caught:
+        client.push(JOB)
+    said = str(caught.value)
+    assert said.startswith(f"Redis at {url}: ")
+    assert "start a server there, or give the address of another one" in said
+    assert said.endswith("; nothing was pushed")
+
+
+def test_a_lost_reply_does_not_say_that_a_server_should_be_started(redis_server: Server) -> None:
+    """It runs: who follows that remedy looks in the wrong place."""
+    with Proxy(redis_server.port) as proxy, closing(Client(proxy.url)) as client:
+        proxy.cut(b"LPUSH")
+        with pytest.raises(ServerUnavailable) as caught:
+            client.push(JOB)
+    assert "start a server" not in str(caught.value)
