@@ -287,7 +287,9 @@ def test_ticks_that_passed_while_all_was_down_are_made_up_for_by_the_latest(
     again = back + 3600
     running.start().wait_ready()
     wait_tick_after(journal, "code", again + 2)
-    [told] = wait_events(running, "ticks of a periodic job were missed")
-    assert told["name"] == "code"
+    told = wait_events(running, "ticks of a periodic job were missed")
+    assert told[0]["count"] == "more than can be counted"
+    # A clock that stands still while it makes up for them misses the ticks that grow too old.
+    assert {line["name"] for line in told} == {"code"}
     hour = {tick for tick in ticks(journal, "code") if back < tick < again - 55}
     assert len(hour) <= 7  # the latest of the hour's, and some of the last minute's
