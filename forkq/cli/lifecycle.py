@@ -18,6 +18,7 @@ from ..config.recycling import size_text
 from ..doctor.finding import listed
 from ..errors import ConfigError, ForkqError, NotRunning
 from ..master.pidfile import lives, running_master
+from ..wire.printable import last_line
 from .options import configuration, finds_master, json_option
 from .output import as_json, echo, table
 from .tree_status import fresh_status, is_alive, read_status
@@ -238,8 +239,8 @@ def _last_restart(found: dict[str, Any]) -> list[str]:
     last = found.get("restart", {})
     if last.get("state", "none") in ("none", "done"):
         return []
-    reason = last["reason"].strip().splitlines()
-    return [f"restart: {last['state']}{f' ({reason[-1]})' if reason else ''}"]
+    reason = last_line(last["reason"])
+    return [f"restart: {last['state']}{f' ({reason})' if reason else ''}"]
 
 
 def _shown(found: dict[str, Any]) -> str:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ..store.crash_record import Crash
-from ..wire.printable import signal_name
+from ..wire.printable import last_line, signal_name
 from .child_handle import ChildHandle
-from .slot import last_line
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger

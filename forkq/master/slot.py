@@ -12,7 +12,7 @@ from ..config.capsule import Capsule
 from ..config.config import Config
 from ..config.shards import DEFAULT_SHARD
 from ..store.outage import growing_pause
-from ..wire.printable import printable
+from ..wire.printable import last_line
 
 if TYPE_CHECKING:
     from .child_handle import ChildHandle
@@ -124,9 +124,3 @@ def slots_of(config: Config) -> Iterator[Slot]:
     for shard in dict.fromkeys(capsule.shard for capsule in config.capsules):
         name = CLOCK if shard in ("", DEFAULT_SHARD) else f"{CLOCK}@{shard}"
         yield Slot(name, None, clock_of=shard)
-
-
-def last_line(reason: str) -> str:
-    """The error itself, without the traceback above it."""
-    lines = reason.strip().splitlines()
-    return printable(lines[-1].strip()) if lines else ""

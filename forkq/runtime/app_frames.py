@@ -37,7 +37,10 @@ def app_traceback(error: BaseException) -> str:
     keeps all frames."""
     try:
         found = traceback.TracebackException(type(error), error, error.__traceback__)
-        if isinstance(error, ForkqError) or any(is_apps(one.filename) for one in found.stack):
+        files = [one.filename for one in found.stack]
+        if isinstance(error, SyntaxError) and error.filename:  # no frame is of that file
+            files.append(error.filename)
+        if isinstance(error, ForkqError) or any(map(is_apps, files)):
             _fold(found)
         return _NO_FRAMES.sub("", "".join(found.format())).rstrip()
     except Shutdown:

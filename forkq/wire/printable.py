@@ -6,6 +6,7 @@ it is converted to text.
 
 from __future__ import annotations
 
+import re
 import signal
 import traceback
 from typing import Final
@@ -16,6 +17,8 @@ from .payload import loads
 # How many characters of a name (a job's, a queue's, a jid) forkq shows.
 NAME_LIMIT: Final = 200
 _ELLIPSIS: Final = "…"
+# Where a SyntaxError is; the line of a frame goes on with the name of a function.
+_PLACE: Final = re.compile(r'\bFile "(.*)", (line \d+)$')
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -73,6 +76,16 @@ def frames(error: BaseException) -> list[str]:
         printable(f"{frame.f_code.co_filename}:{line}:in `{frame.f_code.co_name}'")
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
+
+
+def last_line(reason: str) -> str:
+    """The error itself, without the traceback above it. A SyntaxError has its place above it, too,
+    which no frame has."""
+    lines = reason.strip().splitlines()
+    if not lines:
+        return ""
+    place = next(filter(None, map(_PLACE.search, reversed(lines))), None)
+    return printable(lines[-1].strip() + (f" ({place[1]}, {place[2]})" if place else ""))
 
 
 def traceback_of(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from forkq.runtime import app_frames, app_logging, log
 from forkq.runtime.app_frames import app_traceback
 from forkq.runtime.done_lines import Done
 from forkq.runtime.log_console import WIDTH, span
+from forkq.wire.printable import last_line
 
 JID = "7ff3cf34efff6d76635f23dd"
 DONE = Done(1795216065.25, "app.Mail", JID, "default", 1, 2.5, 0.125)
@@ -157,3 +158,18 @@ def test_an_error_of_forkqs_is_its_message_and_a_fault_in_forkq_keeps_its_frames
     assert app_traceback(refused) == "forkq.errors.InvalidJob: Mail takes 1 argument"
     fault = _raised("1 / 0", OWN)
     assert "processor.py" in app_traceback(fault)
+
+
+def test_a_syntax_error_shows_its_place_and_no_frame_of_forkqs() -> None:
+    text = app_traceback(_through_forkq("compile('def f(:', '/srv/app/other.py', 'exec')"))
+    assert "processor.py" not in text
+    assert last_line(text) == "SyntaxError: invalid syntax (/srv/app/other.py, line 1)"
+    wrong = _raised("compile('def f(:', '/srv/app/jobs.py', 'exec')", OWN)  # as an import does
+    assert "processor.py" not in app_traceback(wrong)
+    assert last_line(app_traceback(wrong)).endswith(" (/srv/app/jobs.py, line 1)")
+
+
+def test_other_errors_show_no_place_in_one_line() -> None:
+    text = app_traceback(_through_forkq("1 / 0"))
+    assert last_line(text) == "ZeroDivisionError: division by zero"
+    assert last_line("") == ""
