@@ -135,12 +135,20 @@ clean: ## remove environments, caches and builds
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment is made anew when pyproject.toml changes, and then filled as far as a target needs:
-# demo < test < dev.
+# demo < test < dev. One that make has not made, such as that of the README's quick start, stays.
+IS_YOURS = { [ ! -e $(VENV)/.made ] || grep -q yours $(VENV)/.made; } && \
+	$(VENV)/bin/python $(USABLE) && $(VENV)/bin/python -m pip --version >/dev/null 2>&1
+
 $(VENV)/.made: pyproject.toml
 	@if [ -z "$(PYTHON)" ]; then echo "forkq needs Python 3.10 or newer with the venv module:" \
 		"install python3 and python3-venv, or name one: make PYTHON=/path/to/python" >&2; exit 1; fi
-	@echo "Making $(VENV) with $$($(PYTHON) --version) ..."
-	@rm -rf $(VENV) && $(PYTHON) -m venv $(VENV) && touch $@
+	@if $(IS_YOURS); then \
+		echo "Using the environment that is in $(VENV), with $$($(VENV)/bin/python --version) ..."; \
+		echo yours > $@; \
+	else \
+		echo "Making $(VENV) with $$($(PYTHON) --version) ..."; \
+		rm -rf $(VENV) && $(PYTHON) -m venv $(VENV) && touch $@; \
+	fi
 
 $(VENV)/.demo: $(VENV)/.made
 	@echo "Installing forkq and what the demo needs in $(VENV) ..."
