@@ -80,7 +80,7 @@ def eviction(server: Server) -> Finding:
 
 
 def persistence(server: Server) -> Finding:
-    """Whether the jobs survive a restart of Redis."""
+    """Whether the jobs survive a restart of Redis, and its crash."""
     if server.info.get("aof_enabled") == "1":
         return Finding("ok", "persistence", "the append-only file is on")
     saves = server.info.get("rdb_saves_configured", "")
@@ -88,10 +88,14 @@ def persistence(server: Server) -> Finding:
         return unchecked(
             "persistence", "AOF is off, and CONFIG GET save is refused", "grant +config|get"
         )
+    remedy = "set appendonly yes"
     if saves:
-        return Finding("ok", "persistence", f"RDB snapshots are on ({saves})")
-    why, remedy = "a restart of Redis loses every job", "set appendonly yes"
-    return Finding("warn", "persistence", "neither AOF nor RDB snapshots are on", why, remedy)
+        what = f"RDB snapshots alone ({saves})"
+        why = "a crash of Redis loses the jobs since the last one"
+    else:
+        what = "neither AOF nor RDB snapshots are on"
+        why = "a restart of Redis loses every job"
+    return Finding("warn", "persistence", what, why, remedy)
 
 
 def redis_memory(server: Server) -> Finding:

@@ -66,7 +66,8 @@ def test_a_server_that_would_lose_jobs_is_told(own_server: Server) -> None:
     own_server.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "appendonly", "no")
     assert levels(own_server.url, eviction, persistence) == ["warn", "warn"]
     own_server.cli("CONFIG", "SET", "save", "3600 1")
-    assert found(own_server.url, persistence).what == "RDB snapshots are on (3600 1)"
+    snapshots = found(own_server.url, persistence)
+    assert (snapshots.level, snapshots.what) == ("warn", "RDB snapshots alone (3600 1)")
 
 
 def test_a_full_server_fails_and_has_its_rights_still(own_server: Server) -> None:

@@ -67,8 +67,11 @@ def test_missing_persistence_is_a_warning(save: Any) -> None:
 
 
 @pytest.mark.parametrize("save", [{b"save": b"3600 1"}, [b"save", b"3600 1"]])
-def test_snapshots_are_good_enough(save: Any) -> None:
-    assert persistence(server(save, aof_enabled="0")).level == "ok"
+def test_snapshots_alone_are_a_warning(save: Any) -> None:
+    """A crash of the server loses what was pushed since the last one."""
+    found = persistence(server(save, aof_enabled="0"))
+    assert (found.level, found.what) == ("warn", "RDB snapshots alone (3600 1)")
+    assert "appendonly yes" in found.remedy
 
 
 def test_a_managed_server_that_hides_its_snapshots_is_not_called_unsafe() -> None:
