@@ -27,7 +27,8 @@ def running(longer_than: float | None, wants_json: bool, **flags: Any) -> int:
     """List the jobs that run now, the longest first, as of the last heartbeats."""
     use(configuration(**flags))
     bound = "" if longer_than is None else f" for more than {duration(longer_than)}"
-    _print(api.running(longer_than), wants_json, f"no job is running{bound}")
+    none = f"no job is running{bound}, as of the last heartbeats"
+    _print(api.running(longer_than), wants_json, none)
     return 0
 
 
