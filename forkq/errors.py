@@ -173,6 +173,8 @@ def shown(value: object) -> str:
         text = repr(value)
     except ValueError:  # str() of an integer with more digits than Python writes
         return "a number of too many digits"
+    except RecursionError:
+        return f"a {type(value).__name__} that is nested too deeply"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 

@@ -42,8 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     The tests are compiled once, too: with their assertions rewritten, that takes each worker longer
     than all the rest of its collection.
 
-    What the tests start is spared two large packages (support/lean/), and prints as it does for a
-    user: PYTHONUNBUFFERED, where it is set, hides that a line waits in a buffer.
+    What the tests start is spared two large packages (support/lean/). It runs without
+    PYTHONUNBUFFERED, as for most users: with it, no test would see a line that a buffer has lost.
     """
     os.environ.pop("PYTHONUNBUFFERED", None)
     if not hasattr(config, "workerinput"):

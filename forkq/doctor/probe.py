@@ -22,7 +22,8 @@ import msgspec
 from .. import registry
 from ..errors import ForkqError
 from ..runtime.app_loader import load_app
-from ..runtime.standard_streams import print_line_by_line
+from ..runtime.assignment import exit_process
+from ..runtime.standard_streams import open_standard_streams, print_line_by_line
 from ..wire.printable import class_name, message
 from .opened import Opened
 
@@ -50,8 +51,8 @@ def ask_fork(answer: Callable[[], bytes], limit: float) -> bytes | None:
     """The line that ``answer`` returns in a fork; what there is of it if that process ends early,
     None after ``limit`` seconds."""
     read_end, write_end = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
     pid = os.fork()
     if pid == 0:
         _run(answer, write_end)
@@ -67,6 +68,7 @@ def _run(answer: Callable[[], bytes], write_end: int) -> NoReturn:
     """The fork's whole life. It ends without the exit hooks of the app and of this command."""
     try:
         os.setsid()
+        open_standard_streams()
         os.dup2(2, 1)
         print_line_by_line()
         with Path(os.devnull).open(encoding="utf-8") as null:
@@ -75,7 +77,7 @@ def _run(answer: Callable[[], bytes], write_end: int) -> NoReturn:
         with os.fdopen(write_end, "wb") as pipe:
             pipe.write(line + b"\n")
     finally:
-        os._exit(0)
+        exit_process(0)
 
 
 def _end(pid: int) -> None:

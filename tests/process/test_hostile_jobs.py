@@ -210,11 +210,12 @@ def test_an_output_that_cannot_be_flushed_sends_no_child_into_the_masters_code(
     assert "child died" not in forkq.log_text()
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", ">/dev/full"])
 def test_a_tree_that_is_started_without_standard_streams_works(
     redis: Redis, redis_server: Server, journal: Journal, closed: str
 ) -> None:
-    """Their numbers must not go to a pipe of the master's, into which jobs would print."""
+    """Their numbers must not go to a pipe of the master's, into which jobs would print. Nor does a
+    full disk keep an app from its import that prints there."""
     app = APP.read_text() + "\n\nimport sys\nprint('out'); print('err', file=sys.stderr)\n"
     forkq = ForkqTree(redis_server, app=app, args=["-w", "2", "-c", "1"], env=journal.env)
     forkq.wrapper = ["sh", "-c", f'exec "$@" {closed}', "sh"]
@@ -237,7 +238,7 @@ def test_a_tree_that_is_started_without_standard_streams_works(
 def test_what_a_job_prints_is_in_the_log_although_its_process_is_killed(
     redis_server: Server, tree: StartTree, unbuffered: str
 ) -> None:
-    """At once, as under systemd, where it goes into a socket, and no terminal ends a line."""
+    """The log is no terminal here, as under systemd: Python would keep the lines in a buffer."""
     app = """
 import os, signal, forkq
 

@@ -237,6 +237,6 @@ def test_a_large_package_is_hidden_from_a_library_that_has_no_need_of_it(
 
 
 def test_what_a_test_starts_prints_as_it_does_for_a_user() -> None:
-    """Where a lost line is seen. Most machines do not set what writes each piece at once."""
+    """Few users set PYTHONUNBUFFERED. With it, no test would see a line that a buffer has lost."""
     program = [sys.executable, "-c", "import os; print('lost'); os._exit(0)"]
     assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == ""

@@ -6,10 +6,9 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-
-from forkq.runtime.standard_streams import print_line_by_line
 
 PRINTS = """
 import os, sys
@@ -35,9 +34,49 @@ def test_each_line_is_one_write_and_none_waits_in_a_buffer(environment: dict[str
             ours.recv(100)
 
 
-def test_what_the_app_has_put_in_the_place_of_a_stream_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    monkeypatch.setattr(sys, "stderr", object())
-    print_line_by_line()
+CANNOT_PRINT = """
+import sys
+from forkq.runtime.standard_streams import print_line_by_line
+print_line_by_line()
+for number in range(10_000):
+    print("printed", number)
+print("through", file=sys.stderr)
+sys.stdin.readline()
+print("the last")
+"""
+
+
+def started(output: int) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", CANNOT_PRINT]
+    return subprocess.Popen(command, stdin=pipe, stdout=output, stderr=pipe)
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["full disk", "reader gone"])
+def test_a_print_that_cannot_be_written_is_no_error(full: bool) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with Path("/dev/full").open("w") as disk:
+        process = started(disk.fileno() if full else writer)
+    os.close(writer)
+    assert process.communicate(b"\n")[1] == b"through\n"
+    assert process.returncode == 0
+
+
+def test_a_reader_that_stands_still_holds_nothing_up_and_learns_what_it_missed() -> None:
+    """The pipe takes 64 KiB of 136. If a print waited for the reader, this test would not end."""
+    reader, writer = os.pipe()
+    process = started(writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe, process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"through\n"
+        os.set_blocking(reader, False)
+        missed = pipe.read().splitlines()
+        os.set_blocking(reader, True)
+        process.communicate(b"\n")
+        *_, notice, last = pipe.read().splitlines()
+    assert missed[0] == b"printed 0"
+    assert 2000 < len(missed) < 10_000
+    assert b"printed lines dropped: <stdout> was full" in notice
+    assert last == b"the last"
