@@ -22,8 +22,6 @@ import msgspec
 from .. import registry
 from ..errors import ForkqError
 from ..runtime.app_loader import load_app
-from ..runtime.assignment import exit_process
-from ..runtime.standard_streams import open_standard_streams, print_line_by_line
 from ..wire.printable import class_name, message
 from .opened import Opened
 
@@ -66,6 +64,13 @@ def ask_fork(answer: Callable[[], bytes], limit: float) -> bytes | None:
 
 def _run(answer: Callable[[], bytes], write_end: int) -> NoReturn:
     """The fork's whole life. It ends without the exit hooks of the app and of this command."""
+    # Both need a Unix, as a fork does; `forkq web` imports this module where there is none.
+    from ..runtime.assignment import exit_process  # noqa: PLC0415
+    from ..runtime.standard_streams import (  # noqa: PLC0415
+        open_standard_streams,
+        print_line_by_line,
+    )
+
     try:
         os.setsid()
         open_standard_streams()

@@ -121,13 +121,17 @@ def test_a_child_that_grows_is_replaced_and_ends_its_job(
     assert (line["why"], line["pid"], line["limit"]) == ("max_memory", old.pid, "150MB")
     assert 135 <= int(line["memory"].removesuffix("MB")) < 300
     wait_until(lambda: "retiring" in " ".join(old.cmdline()), what="its retirement")
+    # A fetch that the old child had sent before may still bring it a job. Redis serves it before
+    # the first of these has ended.
+    first = push_many(redis_server, "Quick", [[0.01]] * 4)
+    journal.wait("end", first)
     quick = push_many(redis_server, "Quick", [[0.01]] * 20)
     journal.wait("end", quick)
-    assert old.pid not in {line.pid for line in journal.lines("end")}
+    assert old.pid not in {line.pid for line in journal.lines("end") if line.jid in quick}
     wait_until(lambda: leased(redis) == [hog], what="the acknowledgement of all others")
     door.touch()
     wait_settled(redis)
-    assert ran_once(journal, [hog, *quick])
+    assert ran_once(journal, [hog, *first, *quick])
     wait_until(lambda: not old.is_running(), what="the old child's end")
     assert forkq.stop() == 0
 
