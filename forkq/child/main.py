@@ -42,6 +42,7 @@ from ..runtime.pipe import (
     send,
 )
 from ..runtime.stack_dump import dump_stacks
+from ..runtime.unblocked_output import READER_LIMIT
 from ..wire.printable import class_and_jid
 from . import debugger
 from .boot import BootWatch, start_threads
@@ -52,8 +53,6 @@ _LONGEST_WAIT: Final = 1.0
 _WAIT_WHILE_STOPPING: Final = 0.02
 # How long Redis may take for the last flush and the end of the record.
 _LAST_FLUSH_LIMIT: Final = 1.0
-# How long a slow reader of the log may hold up a line before it is dropped.
-_LOG_READER_LIMIT: Final = 1.0
 # After its deadline and this time, a child that the master has not killed ends itself.
 _GRACE: Final = 4.0
 # How many jobs the line about the stop names.
@@ -65,7 +64,7 @@ def main(config: Config, assignment: Assignment) -> int:
     term_fd = install_signals(assignment)
     setproctitle(f"forkq child {assignment.name} [booting]")
     log.bind(pid=os.getpid(), capsule=assignment.name)
-    log.wait_for_reader(_LOG_READER_LIMIT)
+    log.wait_for_reader(READER_LIMIT)
     watch = BootWatch(assignment, term_fd, log.logger())
     try:
         watch.start()

@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 from ..config.capsule import Capsule
 from ..wire import lease
 from . import crash_file, log
-from .stderr import unblocked
+from .unblocked_output import unblocked
 
 # The terminal sends these to the whole process group. A child ignores them: only the master obeys
 # them, and sends its orders by pipe.

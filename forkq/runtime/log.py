@@ -1,9 +1,9 @@
 """Logging of the server's processes: structlog, one line per event, to standard error.
 
 Only server code imports this. Job arguments are never logged: they may be private. A log line never
-raises and never waits for its reader (stderr.py), so that it cannot change a job's outcome. How a
-line travels: log_values.py makes its values fit, log_console.py or structlog renders it, and
-log_writer.py writes it. What the app logs: app_logging.py.
+raises and never waits for its reader (unblocked_output.py), so that it cannot change a job's
+outcome. How a line travels: log_values.py makes its values fit, log_console.py or structlog renders
+it, and log_writer.py writes it. What the app logs: app_logging.py.
 
 forkq's logger is apart from structlog's global configuration, which belongs to the app.
 """
@@ -21,7 +21,7 @@ from . import app_logging
 from .done_lines import DoneLines, DoneValues
 from .log_values import processors_for
 from .log_writer import LogWriter
-from .stderr import Stderr
+from .unblocked_output import UnblockedOutput
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -145,7 +145,7 @@ class _State:
         self._encoding = "utf-8"
         self._as_text: Any = _wrapped(structlog.ReturnLogger(), [], 10)
         self._done_lines = DoneLines(self._render_info, console=False)
-        self.output = Stderr(self._drop_notice, fd=-1)
+        self.output = UnblockedOutput(self._drop_notice, fd=-1)
         self.writer = LogWriter(self.output, self._done_lines.line, self._encoding)
         self.logger: Any = _wrapped(structlog.ReturnLogger(), [], 50)
 
@@ -156,7 +156,7 @@ class _State:
         self._as_text = _wrapped(structlog.ReturnLogger(), processors, 10)
         self._done_lines = DoneLines(self._render_info, console=style == "console")
         self.output.close()
-        self.output = Stderr(self._drop_notice)
+        self.output = UnblockedOutput(self._drop_notice)
         self.writer = LogWriter(self.output, self._done_lines.line, self._encoding)
         end = _Writer(self.writer)
         self.logger = _wrapped(end, processors, self.level)

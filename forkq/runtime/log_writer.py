@@ -14,8 +14,8 @@ from queue import SimpleQueue
 from threading import get_ident
 from typing import Any, Final, TypeAlias
 
-from .stderr import Stderr
 from .struck_lock import release_all
+from .unblocked_output import UnblockedOutput
 
 # Seconds for which a line waits.
 _PAUSE: Final = 0.05
@@ -33,7 +33,7 @@ class LogWriter:
     newline at its end."""
 
     def __init__(
-        self, output: Stderr, render: Callable[[tuple[Any, ...]], str], encoding: str
+        self, output: UnblockedOutput, render: Callable[[tuple[Any, ...]], str], encoding: str
     ) -> None:
         self._output = output
         self._render = render

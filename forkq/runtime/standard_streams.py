@@ -5,13 +5,11 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import Final, TextIO
+from typing import TextIO
 
-from .stderr import Stderr
+from .unblocked_output import READER_LIMIT, UnblockedOutput
 
 _STDOUT, _STDERR = 1, 2
-# Seconds that a line waits for a reader that stands still.
-_PATIENCE: Final = 1.0
 
 
 def open_standard_streams() -> None:
@@ -49,14 +47,14 @@ def _by_lines(stream: TextIO, fd: int) -> TextIO:
 
 
 class _Output(io.BufferedIOBase):
-    """Writes as the log does (stderr.py): it never raises, and drops what a reader that stands
-    still does not take within a second."""
+    """Writes as the log does (unblocked_output.py): it never raises, and drops what a reader that
+    stands still does not take within a second."""
 
     def __init__(self, fd: int) -> None:
         self.name = {_STDOUT: "<stdout>", _STDERR: "<stderr>"}[fd]
         self._fd = fd
-        self._lines = Stderr(self._drop_notice, fd)
-        self._lines.wait_for_reader(_PATIENCE)
+        self._lines = UnblockedOutput(self._drop_notice, fd)
+        self._lines.wait_for_reader(READER_LIMIT)
         os.register_at_fork(after_in_child=self._lines.reset)
 
     def writable(self) -> bool:

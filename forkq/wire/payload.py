@@ -35,6 +35,7 @@ _JID_BYTES: Final = 12
 _STRING = re.compile(rb'"[^"]*"')
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_STEPS = bytes(set(range(256)) - set(b"[{]}"))
+
 _decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 

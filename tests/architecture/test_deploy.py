@@ -186,7 +186,8 @@ def server(binary: Path, options: Sequence[str] = ()) -> Iterator[Path]:
                     deadline=20,
                     what=f"{binary} to listen",
                 )
-                if process.poll() is not None and process.stdout:
+                if process.poll() is not None:
+                    assert process.stdout is not None
                     pytest.fail(f"it does not start:\n{process.stdout.read()}")
                 yield path
             finally:

@@ -13,6 +13,7 @@ from redis import Redis
 
 import forkq
 from forkq.errors import InvalidJob, ServerRefused
+from tests.support.payloads import nested
 from tests.support.server import Server
 
 SECRET = "medical-record-4711"
@@ -24,13 +25,6 @@ def client(redis_server: Server) -> Iterator[forkq.Client]:
     found = forkq.Client(redis_server.url, max_payload_size=2000, max_nesting=20)
     yield found
     found.close()
-
-
-def nested(levels: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(levels - 1):
-        value = [value]
-    return value
 
 
 @pytest.mark.parametrize("at", [None, 60])

@@ -16,7 +16,7 @@ import pytest
 
 from forkq.runtime import log_writer
 from forkq.runtime.log_writer import LogWriter
-from forkq.runtime.stderr import Stderr
+from forkq.runtime.unblocked_output import UnblockedOutput
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ class Output:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        self.stderr = Stderr(lambda count: b"", self.fd)
+        self.stderr = UnblockedOutput(lambda count: b"", self.fd)
         self.writes: list[int] = []
         self.writer = LogWriter(self.stderr, lambda values: f"rendered {values[0]}", "utf-8")
         self.thread: threading.Thread | None = None

@@ -369,7 +369,7 @@ def test_a_push_request_reads_one_invalidation(
         (b"*0\r\n", exceptions.ConnectionError, "no command awaits"),
     ],
 )
-def test_what_nobody_asked_for_ends_the_connection(
+def test_what_no_command_asked_for_ends_the_connection(
     connection: RawConnection, server: ScriptedServer, said: bytes, kind: type[Exception], text: str
 ) -> None:
     server.say(said)

@@ -21,6 +21,7 @@ from forkq.wire.payload import (
     loads,
 )
 from forkq.wire.validation import validate
+from tests.support.payloads import nested
 
 LEVELS = 100_000
 
@@ -78,13 +79,6 @@ for raw in jobs():
         pass
 print("alive")
 """
-
-
-def nested(levels: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(levels - 1):
-        value = [value]
-    return value
 
 
 @pytest.mark.parametrize("limit", [1000, 10**6])

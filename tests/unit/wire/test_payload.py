@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from forkq.errors import InvalidJob, MalformedPayload
 from forkq.wire.payload import dumps, loads, new_jid
 from forkq.wire.validation import validate
-
-DEEP = 50_000  # beyond what any Python's C code recurses into
+from tests.support.payloads import DEEP, job, nested
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -24,17 +23,6 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=20,
 )
-
-
-def job(**keys: Any) -> dict[str, Any]:
-    return {"class": "MyJob", "args": [], **keys}
-
-
-def nested(levels: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(levels):
-        value = [value]
-    return value
 
 
 @settings(max_examples=60)

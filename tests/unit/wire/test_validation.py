@@ -13,19 +13,7 @@ import pytest
 
 from forkq.errors import InvalidJob
 from forkq.wire.validation import validate
-
-DEEP = 50_000  # beyond what any Python's C code recurses into
-
-
-def job(**keys: Any) -> dict[str, Any]:
-    return {"class": "MyJob", "args": [], **keys}
-
-
-def nested(levels: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(levels):
-        value = [value]
-    return value
+from tests.support.payloads import DEEP, job, nested
 
 
 class Money(int):

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from forkq.runtime import prompt, stderr
-from forkq.runtime.stderr import Stderr
+from forkq.runtime import prompt, unblocked_output
+from forkq.runtime.unblocked_output import UnblockedOutput
 from tests.support.waiting import wait_until, within
 
 LINE = b"x" * 200 + b"\n"
@@ -68,10 +68,10 @@ class Outputs:
     """Makes the objects under test, and closes them."""
 
     def __init__(self) -> None:
-        self.made: list[Stderr] = []
+        self.made: list[UnblockedOutput] = []
 
-    def __call__(self, fd: int) -> Stderr:
-        self.made.append(Stderr(drop_notice, fd))
+    def __call__(self, fd: int) -> UnblockedOutput:
+        self.made.append(UnblockedOutput(drop_notice, fd))
         return self.made[-1]
 
 
@@ -87,7 +87,7 @@ def make_output() -> Iterator[Outputs]:
 def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ends]:
     make: Callable[[], tuple[int, int]] = _pipe
     if request.param == "not opened anew":
-        monkeypatch.setattr(stderr, "_open_anew", lambda fd: None)
+        monkeypatch.setattr(unblocked_output, "_open_anew", lambda fd: None)
     else:
         make = request.param
     found = Ends(*make())
@@ -97,7 +97,7 @@ def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     os.close(found.write)
 
 
-def drained(ends: Ends, output: Stderr, until: bytes) -> bytes:
+def drained(ends: Ends, output: UnblockedOutput, until: bytes) -> bytes:
     """Reads, and lets the writer report its drops, until ``until`` was read."""
     found = b""
 
@@ -215,7 +215,7 @@ def test_lines_for_a_full_disk_are_counted_and_none_is_broken_in_two(
         disk, room = disk + piece, room - len(piece)
         return len(piece)
 
-    output = Stderr(drop_notice, fd=-1)
+    output = UnblockedOutput(drop_notice, fd=-1)
     monkeypatch.setattr(output, "_write_now", write)
     output.write(b"the first line\n")
     output.write(b"the second line\n")
@@ -231,7 +231,7 @@ def test_a_prompt_holds_up_lines_until_it_is_closed_or_its_process_is_killed(
     prompt.share()
     file = tmp_path / "log"
     with file.open("wb", buffering=0) as opened:
-        output = Stderr(drop_notice, opened.fileno())
+        output = UnblockedOutput(drop_notice, opened.fileno())
         with prompt.opened():
             output.write(b"one\n")
             assert file.read_bytes() == b""

@@ -1,4 +1,4 @@
-"""Standard error, written without waiting for its reader.
+"""Standard output and standard error, written without waiting for their reader.
 
 A terminal, a pipe or the journal's socket can be full, and then a plain write waits for the reader.
 O_NONBLOCK on the descriptor itself would change it for every process that shares it, such as the
@@ -20,13 +20,15 @@ from typing import Final, TypeAlias
 from . import prompt
 from .struck_lock import release_all
 
+# How long a reader that stands still may hold up a line before it is dropped, in seconds.
+READER_LIMIT: Final = 1.0
 _FIRST_FREE: Final = 3  # never one of the standard descriptors, should one of them be closed
 
 # Writes as many bytes as fit now, and returns their number. Raises BlockingIOError if none fits.
 _Write: TypeAlias = Callable[[bytes], int]
 
 
-class Stderr:
+class UnblockedOutput:
     """Any thread may write. A line that does not fit is dropped and counted. ``drop_notice`` makes
     the line that reports the number of dropped lines."""
 
