@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import select
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from select import PIPE_BUF
 from typing import Any
 
 import pytest
@@ -62,13 +62,15 @@ class Stalled:
                 pieces.append(piece)
         return b"".join(pieces)
 
-    def is_full(self) -> bool:
-        """Whether no further line fits in."""
+    def fill(self) -> None:
+        """Until not one byte fits in. Where ``select`` calls a pipe full, its last page may still
+        take a few lines."""
         writer = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
-        try:
-            return not select.select([], [writer], [], 0)[1]
-        finally:
-            os.close(writer)
+        for size in (PIPE_BUF, 1):
+            with suppress(BlockingIOError):
+                while True:
+                    os.write(writer, b"\n" * size)
+        os.close(writer)
 
     def close(self) -> None:
         os.close(self._reader)
@@ -84,10 +86,10 @@ def stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stalled
     found.close()
 
 
-def fill(server: Server, stalled: Stalled, journal: Journal) -> None:
-    """Has the child write more lines than the pipe holds."""
+def run_jobs_without_reader(server: Server, stalled: Stalled, journal: Journal) -> None:
+    """None of the lines of these jobs finds room."""
+    stalled.fill()
     journal.wait("end", push_many(server, "Quick", [[0]] * 1500), deadline=60)
-    wait_until(stalled.is_full, what="a full pipe")
 
 
 def test_a_stalled_reader_of_the_log_stops_neither_rescue_nor_respawn_nor_the_stop(
@@ -95,7 +97,7 @@ def test_a_stalled_reader_of_the_log_stops_neither_rescue_nor_respawn_nor_the_st
 ) -> None:
     """What was dropped meanwhile is counted, and logged when the reader is back."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "1"], env=journal.env)
-    fill(redis_server, stalled, journal)
+    run_jobs_without_reader(redis_server, stalled, journal)
     running = push(redis_server, "Nap", 60)
     journal.wait("begin", [running])
     workers(forkq)[0].kill()
@@ -112,7 +114,7 @@ def test_a_stalled_reader_of_the_log_stops_neither_rescue_nor_respawn_nor_the_st
     def tell_of_drops() -> bool:
         """The master and the child, after a stretch without a reader. A child that comes to its
         lines only when the reader is back drops none."""
-        fill(redis_server, stalled, journal)
+        run_jobs_without_reader(redis_server, stalled, journal)
         pass_time(1.5)  # longer than the new child waits for the reader
         with suppress(NotInTime):
             return wait_until(logs_the_counts, deadline=3, what="the counts")
@@ -120,7 +122,7 @@ def test_a_stalled_reader_of_the_log_stops_neither_rescue_nor_respawn_nor_the_st
 
     wait_until(tell_of_drops, deadline=60, what="the counts of both")
     workers(forkq)[0].kill()
-    fill(redis_server, stalled, journal)  # the stop must not care
+    run_jobs_without_reader(redis_server, stalled, journal)  # the stop must not care
     forkq.stop(deadline=35)
     forkq.assert_gone()
 
@@ -130,7 +132,7 @@ def test_stacks_for_a_stalled_reader_of_the_log_stop_no_child(
 ) -> None:
     """A C handler writes them: it must not wait for room in the pipe either."""
     forkq = tree(redis_server, app=APP, args=["-c", "2", "-t", "90"], env=journal.env)
-    fill(redis_server, stalled, journal)
+    run_jobs_without_reader(redis_server, stalled, journal)
     for _ in range(200):  # more than the pipe holds
         workers(forkq)[0].send_signal(STACKS_SIGNAL)
         pass_time(0.002)
