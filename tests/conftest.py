@@ -148,6 +148,17 @@ def tree() -> Iterator[StartTree]:
     trees.close()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """A failed test shows what its trees have logged. A failure that comes once in a thousand runs
+    has no other witness."""
+    report: pytest.TestReport = yield
+    trees = getattr(item, "funcargs", {}).get("tree")
+    if call.when == "call" and report.failed and isinstance(trees, StartTree):
+        report.sections.extend(trees.logs())
+    return report
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     return MixedScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None

@@ -158,6 +158,17 @@ def test_a_tree_sees_nothing_of_the_tester_and_owns_all_that_works_in_its_folder
     assert os.getpid() not in [process.pid for process in tree.processes()]
 
 
+def test_a_failed_test_shows_what_its_trees_have_logged(tmp_path: Path) -> None:
+    test = tmp_path / "test_one.py"
+    started = "tree(config='[nonsense]', ready=False)"
+    test.write_text(f"def test_one(tree):\n    assert {started}.wait() == 0\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-n0", str(test)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=CHECKOUT, check=False)
+    assert run.returncode == 1
+    assert "log of the tree" in run.stdout
+    assert "nonsense" in run.stdout.partition("log of the tree")[2]
+
+
 def test_leaked_descriptors_threads_and_processes_are_seen() -> None:
     """A descriptor, a thread and a process; and nothing once they are gone."""
     resources, stop = OpenResources(), threading.Event()

@@ -267,6 +267,10 @@ class StartTree:
         tree.start()
         return tree.wait_ready() if ready else tree
 
+    def logs(self) -> list[tuple[str, str]]:
+        """A heading and the last of the log, for each tree of this test."""
+        return [(f"log of the tree {tree.pid}", tree.log_text()[-8000:]) for tree in self._trees]
+
     def close(self) -> None:
         """End every tree of this test."""
         while self._trees:
