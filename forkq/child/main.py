@@ -141,8 +141,9 @@ class Child:
         self._selector.register(self._limits.waker.fd, EVENT_READ)
 
     def start(self) -> None:
-        """Starts all threads. The processors fetch nothing before ``run``: a child that is short of
-        threads must not hold a lease. Raises RuntimeError."""
+        """Starts all threads. They do nothing in Redis before ``run``: a child that is short of
+        threads, or is told to end meanwhile, leaves no lease, record or count. Raises
+        RuntimeError."""
         log.begin_batching()
         self._heartbeat.start()
         self._manager.start()
@@ -151,9 +152,11 @@ class Child:
         """Performs jobs until the master, a signal or the master's death ends it."""
         if quiet:
             self._go_quiet("quiet")
-        # Ready is sent before a job can end this process.
+        # Ready is sent before a job can end this process, and before the ends of earlier children
+        # are counted: a child that dies without it has counted none, so the next one does.
         send(self._assignment.report, Ready(self._assignment.identity, reports=True))
         self._report_state()
+        self._heartbeat.open()
         self._manager.open()
         while not self._is_over():
             self._listen()

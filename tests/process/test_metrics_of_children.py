@@ -3,28 +3,60 @@
 from __future__ import annotations
 
 import signal
+import textwrap
 from typing import Any
 
 from redis import Redis
 
-from tests.process.shared import APP, Journal, workers
+from tests.process.shared import APP, Journal, pass_time, workers
 from tests.support.server import Server
 from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
+
+# All threads of the child have been started, and the master does not know yet that it is ready.
+SLOW_END_OF_BOOT = textwrap.dedent("""
+    import os, time
+    from forkq.child.boot import BootWatch
+
+    end = BootWatch.end
+
+    def end_slowly(self):
+        os.write(2, b"threads started\\n")
+        time.sleep(1)
+        end(self)
+
+    BootWatch.end = end_slowly
+""")
+
+
+def count(redis: Redis, how: str) -> int:
+    found: Any = redis.hget("forkq:totals:children", f"{how}|n")
+    return int(found or 0)
 
 
 def test_a_crash_and_a_restart_are_counted_by_reason(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
-
-    def count(how: str) -> int:
-        found: Any = redis.hget("forkq:totals:children", f"{how}|n")
-        return int(found or 0)
-
     workers(forkq)[0].kill()
-    wait_until(lambda: count("crash|SIGKILL") == 1, what="the crash", deadline=60)
+    wait_until(lambda: count(redis, "crash|SIGKILL") == 1, what="the crash", deadline=60)
     workers(forkq)[0].send_signal(signal.SIGTERM)
-    wait_until(lambda: count("restart|stopped") == 1, what="the restart", deadline=60)
-    assert count("crash|SIGKILL") == 1
+    wait_until(lambda: count(redis, "restart|stopped") == 1, what="the restart", deadline=60)
+    assert count(redis, "crash|SIGKILL") == 1
+    assert forkq.stop() == 0
+
+
+def test_a_child_that_ends_before_it_is_ready_leaves_no_record_and_no_count(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """The child that follows it counts the crash: a second count would be one too many."""
+    app = SLOW_END_OF_BOOT + APP.read_text().replace("from __future__ import annotations\n", "")
+    forkq = tree(redis_server, app=app, args=["-c", "1"], env=journal.env)
+    workers(forkq)[0].kill()
+    forkq.wait_log(r"(?s)threads started.*threads started")
+    pass_time(0.3)  # a heartbeat that had begun would be over
+    workers(forkq)[0].send_signal(signal.SIGTERM)
+    wait_until(lambda: count(redis, "restart|stopped") == 1, what="the restart", deadline=60)
+    assert count(redis, "crash|SIGKILL") == 1
+    assert redis.scard("processes") == 1
     assert forkq.stop() == 0

@@ -95,6 +95,10 @@ class FakeChild:
             publish,
         ]
 
+    def start(self) -> None:
+        self.heartbeat.start()
+        self.heartbeat.open()
+
     def beat(self) -> bool:
         return self.heartbeat.beat()
 
@@ -285,7 +289,7 @@ def test_after_a_beat_a_childs_stamps_go_by_the_servers_clock(
 
 
 def test_news_make_it_beat_at_once(child: FakeChild, redis: Redis) -> None:
-    child.heartbeat.start()
+    child.start()
     wait_until(lambda: redis.exists(IDENTITY), what="the first beat")
     child.quiet = True
     child.heartbeat.soon()
@@ -300,7 +304,7 @@ def test_at_the_end_counts_are_flushed_and_the_record_is_removed(
     child: FakeChild, redis: Redis
 ) -> None:
     child.performs()
-    child.heartbeat.start()
+    child.start()
     wait_until(lambda: redis.exists(IDENTITY), what="the first beat")
     child.totals = Totals(5, 1)
     assert child.heartbeat.stop(time.monotonic() + 30, gone=True)
@@ -313,7 +317,7 @@ def test_at_the_end_counts_are_flushed_and_the_record_is_removed(
 def test_a_child_with_leases_left_flushes_and_leaves_its_record(
     child: FakeChild, redis: Redis
 ) -> None:
-    child.heartbeat.start()
+    child.start()
     wait_until(lambda: redis.exists(IDENTITY), what="the first beat")
     child.totals = Totals(5, 1)
     assert child.heartbeat.stop(time.monotonic() + 30, gone=False)
@@ -327,7 +331,7 @@ def test_a_lost_reply_at_the_end_costs_nothing_and_counts_nothing_twice(
 ) -> None:
     with Proxy(redis_server.port) as proxy, closing(FakeChild(proxy.url)) as child:
         child.beat()
-        child.heartbeat.start()
+        child.start()
         wait_until(lambda: redis.scard("processes"), what="the first beat")
         child.totals = Totals(5, 1)
         proxy.cut(lost)
@@ -341,7 +345,7 @@ def test_without_redis_it_ends_in_time_and_says_that_something_is_left(own_serve
     with closing(FakeChild(own_server.url)) as child:
         child.beat()
         own_server.stop()
-        child.heartbeat.start()
+        child.start()
         wait_until(child.log.events, what="the loss")
         started = time.monotonic()
         assert not child.heartbeat.stop(time.monotonic() + 1, gone=True)

@@ -25,7 +25,7 @@ _RETRY_PARKED_EVERY: Final = 1.0
 
 
 class Heartbeat:
-    """Beats from ``start`` to ``stop``: takes a ``snapshot`` and runs the tasks that are due.
+    """Beats from ``open`` to ``stop``: takes a ``snapshot`` and runs the tasks that are due.
 
     ``outage`` is shared with all that talks to Redis: any answer ends it. ``refusal`` is the
     heartbeat's own: a full server refuses a part of a record while it goes on giving out jobs.
@@ -57,6 +57,7 @@ class Heartbeat:
         self._next_beat = 0.0
         self.redis_at = 0.0
         self._news = threading.Event() if news is None else news
+        self._gate = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -66,8 +67,13 @@ class Heartbeat:
         return self._outage.is_on
 
     def start(self) -> None:
-        """Starts the thread; it beats at once."""
+        """Starts the thread; it waits for ``open``. Raises RuntimeError if the system has no thread
+        left."""
         self._thread.start()
+
+    def open(self) -> None:
+        """Beats at once. Before, nothing of this child is in Redis: no record, no counts."""
+        self._gate.set()
 
     def soon(self) -> None:
         """Beats now instead of at the next interval: other processes should see a change."""
@@ -90,6 +96,7 @@ class Heartbeat:
         return self._attempt(self._run_tasks)
 
     def _run(self) -> None:
+        self._gate.wait()
         while not self._ended:
             self._next_beat = time.monotonic() + INTERVAL
             self.beat()
