@@ -116,7 +116,7 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[Server]:
+def shared_server() -> Iterator[Server]:
     """A running server, TCP and Unix socket, shared by the tests of one xdist worker."""
     server = Server(tcp=True).start()
     yield server
@@ -124,12 +124,18 @@ def redis_server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def redis(redis_server: Server) -> Iterator[Redis]:
-    """A client of the shared server, whose data has just been flushed."""
-    client = redis_server.client()
-    client.flushall()
-    yield client
-    redis_server.close_clients()
+def redis_server(shared_server: Server) -> Iterator[Server]:
+    """The shared server, whose data has just been flushed: what another test has left in a queue
+    must not run in the tree of this one."""
+    shared_server.cli("FLUSHALL")
+    yield shared_server
+    shared_server.close_clients()
+
+
+@pytest.fixture
+def redis(redis_server: Server) -> Redis:
+    """A client of the shared server."""
+    return redis_server.client()
 
 
 @pytest.fixture

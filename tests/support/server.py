@@ -227,7 +227,7 @@ class Server:
 
     def client(self) -> Redis:
         """A new client without retries (bytes in, bytes out), closed with the server at the latest,
-        and after the test where the test also uses the fixture `redis`."""
+        and that of the fixture `redis_server` after the test."""
         client = client_of(self.url)
         self._clients.append(client)
         return client

@@ -41,9 +41,9 @@ def web(api_client: None) -> Iterator[TestClient]:
 
 
 @pytest.fixture(scope="session")
-def web_server(redis_server: Server) -> Iterator[str]:
+def web_server(shared_server: Server) -> Iterator[str]:
     """The URL of the web UI of the tests' server, in a process of its own."""
-    command = bound.command([sys.executable, "-m", "tests.web.serve", redis_server.url])
+    command = bound.command([sys.executable, "-m", "tests.web.serve", shared_server.url])
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as web:
         assert web.stdout is not None
         assert web.stdin is not None
