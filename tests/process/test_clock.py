@@ -178,9 +178,10 @@ def test_a_host_with_a_wrong_clock_goes_by_the_servers(
     scores: Any = redis.zrange("retry", 0, -1, withscores=True)
     [(_, at)] = scores
     assert 10 < at - failed["failed_at"] < 60
-    assert time.time() - 60 < failed["failed_at"] <= time.time()
+    # The server's time is measured by a round trip: it is off by half of that at most.
+    assert time.time() - 60 < failed["failed_at"] < time.time() + 1
     last: Any = wait_until(lambda: redis.hget("forkq:cron:last", "tick"), what="a tick")
-    assert begun <= int(last) <= time.time()
+    assert begun <= int(last) < time.time() + 1
     told = [line for line in json_log(forkq) if "clock and redis's differ" in line["event"]]
     [line] = told
     assert abs(line["seconds_ahead"] - wrong) < 60, "exact but for a slow answer"

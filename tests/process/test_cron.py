@@ -118,7 +118,8 @@ def test_jobs_of_code_and_file_run_each_second_and_each_tick_once(
     for name in ("code", "file"):
         wait_ticks(journal, name, 5)
         wait_consecutive(journal, name)
-    assert all(line.at >= int(line.jid.partition("/")[2]) for line in journal.lines("default"))
+    # The leader measures the server's time by a round trip, so it may be a little ahead.
+    assert all(line.at > int(line.jid.partition("/")[2]) - 1 for line in journal.lines("default"))
     told = {line.event for line in journal.lines() if line.jid.startswith("file/")}
     assert told == {"named"}
     runs = history(own_server.client(), "code")
