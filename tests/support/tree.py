@@ -282,6 +282,9 @@ def _app_arguments(app: str | Path | None, cwd: Path) -> list[str]:
         return []
     source = app.read_text() if isinstance(app, Path) else textwrap.dedent(app)
     (cwd / "jobs.py").write_text(source)
+    # A file in the place of the folder: Python keeps no compiled app. It would run that copy where
+    # a test has written new code of the same size within the same second.
+    (cwd / "__pycache__").touch()
     return ["-r", "jobs"]
 
 
