@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import textwrap
 from typing import Any
 
 from redis import Redis
@@ -14,19 +13,19 @@ from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
 # All threads of the child have been started, and the master does not know yet that it is ready.
-SLOW_END_OF_BOOT = textwrap.dedent("""
-    import os, time
-    from forkq.child.boot import BootWatch
+SLOW_END_OF_BOOT = """
+import time
+from forkq.child.boot import BootWatch
 
-    end = BootWatch.end
+end = BootWatch.end
 
-    def end_slowly(self):
-        os.write(2, b"threads started\\n")
-        time.sleep(1)
-        end(self)
+def end_slowly(self):
+    os.write(2, b"threads started\\n")
+    time.sleep(1)
+    end(self)
 
-    BootWatch.end = end_slowly
-""")
+BootWatch.end = end_slowly
+"""
 
 
 def count(redis: Redis, how: str) -> int:
@@ -50,7 +49,7 @@ def test_a_child_that_ends_before_it_is_ready_leaves_no_record_and_no_count(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """The child that follows it counts the crash: a second count would be one too many."""
-    app = SLOW_END_OF_BOOT + APP.read_text().replace("from __future__ import annotations\n", "")
+    app = APP.read_text() + SLOW_END_OF_BOOT
     forkq = tree(redis_server, app=app, args=["-c", "1"], env=journal.env)
     workers(forkq)[0].kill()
     forkq.wait_log(r"(?s)threads started.*threads started")
