@@ -87,7 +87,6 @@ def test_commands_options_and_queues_of_the_operators_are_completed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    redis.flushall()
     redis.sadd("queues", "mail", "mass", "pay")
     monkeypatch.setattr(default_client, "_default", None)
     monkeypatch.setenv("FORKQ_REDIS", redis_server.url)

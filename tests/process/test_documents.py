@@ -95,7 +95,6 @@ def test_the_snippets_of_a_guide_run_in_order(
     document: Path, redis_server: Server, tmp_path: Path
 ) -> None:
     """One after the other, as who reads the document would try them."""
-    redis_server.cli("FLUSHALL")
     if document.name != "flask.md":  # it configures forkq in app.config
         # Else each push warns that nothing serves its queue.
         (tmp_path / "forkq.toml").write_text('[capsules.default]\nqueues = ["*"]\n')

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from redis import Redis
 
 from forkq.client import Client
 from tests.support.documents import ROOT, snippets
@@ -45,8 +44,7 @@ def printed(word: str) -> str:
 
 
 @pytest.fixture
-def forkq(tree: StartTree, redis: Redis, redis_server: Server) -> ForkqTree:
-    redis.flushall()
+def forkq(tree: StartTree, redis_server: Server) -> ForkqTree:
     return tree(redis_server, app=APP.replace("QUEUE", "mail"), config=SERVED)
 
 
@@ -101,10 +99,7 @@ def test_a_server_that_may_delete_jobs(tree: StartTree, own_server: Server) -> N
     assert_shown(printed("eviction"), done.stdout)
 
 
-def test_a_job_that_a_time_limit_has_ended(
-    tree: StartTree, redis: Redis, redis_server: Server
-) -> None:
-    redis.flushall()
+def test_a_job_that_a_time_limit_has_ended(tree: StartTree, redis_server: Server) -> None:
     forkq = tree(redis_server, app=SLOW)
     client = Client(redis_server.url)
     jid = client.push({"class": "Slow", "args": [], "timeout": 0.1})

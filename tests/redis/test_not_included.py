@@ -40,7 +40,6 @@ db.close()
 
 
 def test_every_recipe_does_what_it_promises(redis_server: Server, tmp_path: Path) -> None:
-    redis_server.cli("FLUSHALL")
     # Else a push warns that nothing serves its queue.
     (tmp_path / "forkq.toml").write_text('[capsules.default]\nqueues = ["*"]\n')
     page = "\n\n".join(each.text for each in snippets(PAGE, "python"))
