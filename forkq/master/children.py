@@ -242,6 +242,8 @@ class Children:
             self.rescue(child, status.crash if is_crash else None)
         if was_in_slot := child.slot.child is child:
             child.slot.record_death(child, status.text)
+        if not child.was_ready:
+            child.slot.ended.update(child.carries)  # it has added nothing
         orderly = left_nothing or (child.report.garbled and code == CLEAN)
         self._forget(child)
         death = Death(child, status, orderly, was_in_slot, self._goes_on())

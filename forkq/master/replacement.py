@@ -31,6 +31,11 @@ class Replacement:
     outcome: Outcome = "under way"
     reason: str = ""
 
+    @property
+    def counted_as(self) -> str:
+        """The field of the totals in Redis (``Slot.ended``)."""
+        return f"restart|{self.why.replace(' ', '_')}"
+
 
 class Replacements:
     """Those that are under way: of any number of slots, one for each slot at most."""
@@ -88,7 +93,7 @@ class Replacements:
         if slot.child is None:  # the old one died, so the slot gets a new one anyway
             self._end(replacement, "done")
             return
-        slot.ended[f"restart|{replacement.why.replace(' ', '_')}"] += 1
+        slot.ended[replacement.counted_as] += 1
         try:
             replacement.new = self._children.fork(slot, quiet=quiet)
         except OSError as error:
@@ -108,6 +113,7 @@ class Replacements:
     def _call_off(self, replacement: Replacement, reason: str) -> None:
         """The slot keeps its old child. Of a row of failures only the first is logged."""
         replacement.reason = reason
+        replacement.slot.ended[replacement.counted_as] -= 1
         self._end(replacement, "called off")
         failures = self._failures.setdefault(replacement.slot, GrowingPause())
         if not failures.count:

@@ -84,7 +84,7 @@ class Slot:
         return last_line(self.reason)
 
     def take_ended(self) -> dict[str, int]:
-        """What a child that is about to be forked adds to the totals; the clock adds nothing."""
+        """What the child that has just been forked adds to the totals; the clock adds nothing."""
         if self.capsule is None:
             return {}
         taken, self.ended = dict(self.ended), Counter()
@@ -93,8 +93,6 @@ class Slot:
     def record_death(self, child: ChildHandle, how: str) -> None:
         """Empties the slot, and computes when it may be filled again."""
         self.child = None
-        if not child.was_ready:
-            self.ended.update(child.carries)  # it has added nothing
         self.reason = child.reason or f"it died with {how} before it was ready"
         lived = time.monotonic() - child.born
         if child.was_ready:

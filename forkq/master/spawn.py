@@ -60,7 +60,7 @@ class Spawner:
         report = Reader[Fact](pipes.report, facts)
         child = ChildHandle(slot, pid, pidfd_of(pid), pipes.control, report, identity)
         child.crash_file, child.deadlines = pipes.crash_file, pipes.deadlines
-        child.carries = dict(assignment.ended)
+        child.carries = slot.take_ended()
         return child
 
     def _assignment(self, slot: Slot, pipes: _Pipes, quiet: bool) -> Assignment:
@@ -77,7 +77,7 @@ class Spawner:
             self._number,
             pipes.crash_file,
             pipes.deadlines,
-            slot.take_ended(),
+            dict(slot.ended),
             slot.shard,
         )
 

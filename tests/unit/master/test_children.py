@@ -13,17 +13,17 @@ from typing import cast
 import pytest
 
 from forkq.config.config import Config
-from forkq.master import stop, stuck_children
+from forkq.master import spawn, stop, stuck_children
 from forkq.master.child_handle import ChildHandle
 from forkq.master.children import Children
 from forkq.master.removal import Removals
 from forkq.master.replacement import Replacements
 from forkq.master.rescue import DeadChild, Rescue
 from forkq.master.signals import Signals
-from forkq.master.slot import Slot
 from forkq.master.stop import Phase, StopSequence
 from forkq.master.stuck_children import StuckChildren
-from forkq.runtime.pipe import Exiting, Fact, Reader, Ready, Unbootable, facts, send
+from forkq.runtime.assignment import Assignment
+from forkq.runtime.pipe import Exiting, Ready, Unbootable, send
 from tests.support.recorded_log import RecordedLog
 from tests.support.waiting import wait_until
 
@@ -62,39 +62,39 @@ class Tree:
         config = Config(pidfile=tmp_path / "pid", state_dir=tmp_path)
         self.log, self.rescue, self._signals = RecordedLog(), RecordingRescue(), Signals()
         self.reports: dict[int, int] = {}
+        self.assignments: dict[int, Assignment] = {}
+        self._controls: list[int] = []
         self.fork_error: OSError | None = None
         rescue = cast("Rescue", self.rescue)
         self.children = Children(config, rescue, self._signals, list, self.log)
-        self.children._spawner.spawn = self._spawn  # type: ignore[method-assign]
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(self.children._spawner, "_fork", self._fork)
+        self._patch.setattr(spawn, "refuse_threads", lambda: None)  # pytest's worker has some
         self.stuck_children = StuckChildren(self.children, 0, self.log)
         self.removals = Removals(self.children, rescue, self.log)
         self.replacements = Replacements(self.children, self.log)
         self.stop_sequence = StopSequence(self.children, self.removals, rescue, self.log)
 
-    def _spawn(self, slot: Slot, *, quiet: bool = False, fresh: object = None) -> ChildHandle:
+    def _fork(self, assignment: Assignment, _new_ends: object, _fresh: object) -> int:
         if self.fork_error is not None:
             raise self.fork_error
-        control, report = os.open(os.devnull, os.O_WRONLY), os.pipe()
         pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], os.environ)
-        self.reports[pid] = report[1]
-        return ChildHandle(
-            slot=slot,
-            pid=pid,
-            pidfd=None,
-            control=control,
-            report=Reader[Fact](report[0], facts),
-            identity=f"here:{pid}:0",
-        )
+        self.reports[pid] = os.dup(assignment.report)
+        self._controls.append(os.dup(assignment.control))
+        self.assignments[pid] = assignment
+        return pid
 
     def boot(self) -> ChildHandle:
-        """Fills the slots; all children report Ready. Returns the one that runs jobs."""
+        """Fills the slots; all children report Ready. Returns the one that runs jobs. What the log
+        had is dropped."""
         self.children.fill_slots()
-        for pid in self.children.by_pid:
-            send(self.reports[pid], Ready(f"here:{pid}:0"))
+        for child in self.children:
+            send(self.reports[child.pid], Ready(child.identity))
         self.children.read_facts()
-        child = self.children.slots[0].child
-        assert child is not None
-        return child
+        self.log.lines.clear()
+        first = self.children.slots[0].child
+        assert first is not None
+        return first
 
     def reap(self, child: ChildHandle) -> None:
         """Waits until the master has reaped a child that is dead."""
@@ -112,10 +112,11 @@ class Tree:
             child.kill()
         for child in list(self.children):
             self.reap(child)
-        for fd in (*self.reports.values(), *self._signals.descriptors()):
+        for fd in (*self.reports.values(), *self._controls, *self._signals.descriptors()):
             if fd >= 0:
                 os.close(fd)
         self.children._selector.close()
+        self._patch.undo()
 
 
 @pytest.fixture

@@ -122,6 +122,39 @@ def test_a_system_without_a_process_left_calls_it_off(tree: Tree) -> None:
     assert "no process left" in replacement.reason
 
 
+def test_a_fork_that_the_system_refuses_loses_no_count(tree: Tree) -> None:
+    child = tree.boot()
+    kill(tree, child)
+    for tree.fork_error in (OSError("no process left"), None):
+        assert child.slot.child is None
+        child.slot.due = 0.0
+        tree.children.fill_slots()
+    assert child.slot.child is not None
+    assert tree.assignments[child.slot.child.pid].ended == {"crash|SIGKILL": 1}
+
+
+def test_new_children_that_do_not_boot_lose_no_count_and_are_no_restarts(tree: Tree) -> None:
+    """The first one has taken the counts with it."""
+    old = tree.boot()
+    old.slot.ended["crash|SIGKILL"] = 1
+    for _ in range(2):
+        kill(tree, begin(tree, old))
+        tree.replacements.advance()
+        tree.replacements.end_pauses()
+    tree.fork_error = OSError("no process left")
+    tree.replacements.begin(old, "a test")
+    tree.replacements.advance()
+    tree.replacements.end_pauses()
+    tree.fork_error = None
+    new = begin(tree, old)
+    counts = {"crash|SIGKILL": 1, "crash|boot": 2, "restart|a_test": 1}
+    assert tree.assignments[new.pid].ended == counts
+    kill(tree, old)
+    report_ready(tree, new)
+    tree.replacements.advance()
+    assert new.slot.ended == {"crash|SIGKILL": 1}, "that of the old child"
+
+
 def test_a_rolling_restart_also_replaces_a_child_that_is_new_but_has_older_code(
     tree: Tree,
 ) -> None:
