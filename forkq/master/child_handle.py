@@ -67,7 +67,8 @@ class ChildHandle:
     that is no matter (redis_contact.py). ``fail_overdue``: it is removed because of its jobs
     that are beyond their ``deadlines``. ``part_of_limits``: its own limits are this part of
     those of the configuration. ``reports``: it knows the order Report; ``reported_at``, when the
-    last one was given that it has obeyed (fresh_counts.py).
+    last one was given that it has obeyed (fresh_counts.py). ``carries``: the counts of its slot
+    (``Slot.ended``) that it sends; they go back to the slot if it dies before it is ready.
     """
 
     slot: Slot

@@ -243,7 +243,7 @@ class Children:
         if was_in_slot := child.slot.child is child:
             child.slot.record_death(child, status.text)
         if not child.was_ready:
-            child.slot.ended.update(child.carries)  # it has added nothing
+            child.slot.ended.update(child.carries)  # it has sent none of them
         orderly = left_nothing or (child.report.garbled and code == CLEAN)
         self._forget(child)
         death = Death(child, status, orderly, was_in_slot, self._goes_on())

@@ -3,6 +3,7 @@ slot, and the old one fetches no more and ends when its last job has."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -113,7 +114,7 @@ class Replacements:
     def _call_off(self, replacement: Replacement, reason: str) -> None:
         """The slot keeps its old child. Of a row of failures only the first is logged."""
         replacement.reason = reason
-        replacement.slot.ended[replacement.counted_as] -= 1
+        replacement.slot.ended -= Counter({replacement.counted_as: 1})  # never below zero
         self._end(replacement, "called off")
         failures = self._failures.setdefault(replacement.slot, GrowingPause())
         if not failures.count:

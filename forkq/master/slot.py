@@ -35,7 +35,8 @@ class Slot:
     ``solo``: the child runs one suspect at a time. ``due``
     (monotonic) is when the empty slot may be filled. ``reason``: why the last child did not boot.
     ``fork_error``: why the system refused the last fork; "" if it did not. ``ended``: how children
-    of this slot have ended (``Death.counted_as``); the next child adds it to the totals in Redis.
+    of this slot have ended or were replaced (``counted_as``); the next child adds it to the totals
+    in Redis.
     """
 
     name: str
@@ -84,7 +85,7 @@ class Slot:
         return last_line(self.reason)
 
     def take_ended(self) -> dict[str, int]:
-        """What the child that has just been forked adds to the totals; the clock adds nothing."""
+        """Empties ``ended`` for the child that has just been forked; the clock adds nothing."""
         if self.capsule is None:
             return {}
         taken, self.ended = dict(self.ended), Counter()

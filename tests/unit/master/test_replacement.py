@@ -14,6 +14,7 @@ import pytest
 
 from forkq.master.child_handle import ChildHandle
 from forkq.master.rolling_restart import RollingRestart
+from forkq.master.slot import Slot
 from forkq.runtime.pipe import Ready, Unbootable, send
 from forkq.store.crash_record import Crash
 from tests.support.waiting import wait_until
@@ -48,6 +49,13 @@ def kill(tree: Tree, child: ChildHandle) -> None:
     """The child dies, and is reaped."""
     os.kill(child.pid, signal.SIGKILL)
     tree.reap(child)
+
+
+def fill(tree: Tree, slot: Slot) -> ChildHandle | None:
+    """The master forks a child for an empty slot, without its pause."""
+    slot.due = 0.0
+    tree.children.fill_slots()
+    return slot.child
 
 
 def test_the_new_child_is_ready_before_the_old_one_retires(tree: Tree) -> None:
@@ -125,16 +133,16 @@ def test_a_system_without_a_process_left_calls_it_off(tree: Tree) -> None:
 def test_a_fork_that_the_system_refuses_loses_no_count(tree: Tree) -> None:
     child = tree.boot()
     kill(tree, child)
-    for tree.fork_error in (OSError("no process left"), None):
-        assert child.slot.child is None
-        child.slot.due = 0.0
-        tree.children.fill_slots()
-    assert child.slot.child is not None
-    assert tree.assignments[child.slot.child.pid].ended == {"crash|SIGKILL": 1}
+    tree.fork_error = OSError("no process left")
+    assert fill(tree, child.slot) is None
+    tree.fork_error = None
+    following = fill(tree, child.slot)
+    assert following is not None
+    assert tree.assignments[following.pid].ended == {"crash|SIGKILL": 1}
 
 
 def test_new_children_that_do_not_boot_lose_no_count_and_are_no_restarts(tree: Tree) -> None:
-    """The first one has taken the counts with it."""
+    """Each one was given the counts, and has sent none."""
     old = tree.boot()
     old.slot.ended["crash|SIGKILL"] = 1
     for _ in range(2):
@@ -153,6 +161,18 @@ def test_new_children_that_do_not_boot_lose_no_count_and_are_no_restarts(tree: T
     report_ready(tree, new)
     tree.replacements.advance()
     assert new.slot.ended == {"crash|SIGKILL": 1}, "that of the old child"
+
+
+def test_a_new_child_that_dies_as_soon_as_it_is_ready_is_a_restart(tree: Tree) -> None:
+    """It may have sent its counts, so they are not counted again, nor taken back."""
+    old = tree.boot()
+    new = begin(tree, old)
+    assert tree.assignments[new.pid].ended == {"restart|a_test": 1}
+    send(tree.reports[new.pid], Ready(new.identity))
+    kill(tree, new)
+    tree.replacements.advance()
+    assert old.slot.child is old
+    assert old.slot.ended == {"crash|SIGKILL": 1}
 
 
 def test_a_rolling_restart_also_replaces_a_child_that_is_new_but_has_older_code(
