@@ -31,14 +31,19 @@ _MOST_SECONDS: Final = 5.0
 
 def queues(server: Server, config: Config) -> Finding:
     """Which queues have waiting jobs, and neither a capsule of the configuration nor any living
-    process that fetches from them."""
+    process that fetches from them. A tree that is about to start serves its capsules' queues, so a
+    queue that only has a capsule is told, and is no warning."""
     waiting = _waiting(server)
-    served = [*config.queue_names, *live_queues(server.connection, server.keys, quiet=False)]
-    lost = {name: size for name, size in waiting.items() if not matches_any(name, served)}
     if not waiting:
         return Finding("ok", "queues", "no job waits in a queue")
-    if not lost:
+    living = live_queues(server.connection, server.keys, quiet=False)
+    idle = {name: size for name, size in waiting.items() if not matches_any(name, living)}
+    lost = {name: size for name, size in idle.items() if not matches_any(name, config.queue_names)}
+    if not idle:
         return Finding("ok", "queues", f"all queues with waiting jobs are served: {len(waiting)}")
+    if not lost:
+        what = f"no living process fetches from {listed(_sizes(idle))}"
+        return Finding("ok", "queues", f"{what}, but a capsule of this configuration has each")
     what = f"nothing serves {listed(_sizes(lost))}"
     remedy = "add them to a capsule, start the service that has them, or delete them"
     return Finding("warn", "queues", what, "their jobs wait for ever", remedy)

@@ -214,9 +214,22 @@ def test_a_queue_that_a_live_process_serves_is_served(redis_server: Server, redi
     info = {"hostname": "h", "pid": 1, "started_at": 1.0, "queues": ["mai*"]}
     redis.sadd("processes", "h:1:a")
     redis.hset("h:1:a", mapping={"info": json.dumps(info), "quiet": "false"})
-    assert waiting(redis_server)[0].level == "ok"
+    assert waiting(redis_server)[0].what == "all queues with waiting jobs are served: 1"
     redis.hset("h:1:a", "quiet", "true")
     assert waiting(redis_server)[0].level == "warn"
+
+
+def test_a_queue_that_only_has_a_capsule_is_not_called_served(
+    redis_server: Server, redis: Redis
+) -> None:
+    """Its tree may have ended, or run with other queues (`-q`)."""
+    push(redis_server, "mail", "Good")
+    push(redis_server, "tenant-7", "Good", "Good")
+    found = waiting(redis_server, "mail", "tenant-*")[0]
+    assert found.level == "ok"
+    assert found.what.startswith(
+        "no living process fetches from tenant-7 (jobs: 2), mail (jobs: 1), but a capsule"
+    )
 
 
 def test_a_class_that_the_app_does_not_register_fails(redis_server: Server, redis: Redis) -> None:
