@@ -15,7 +15,10 @@ from .local_counts import with_local_counts
 from .options import configuration, finds_redis, json_option
 from .output import as_json, duration, echo, facts, table
 
-_INCLUDED: Final = "processed: failed runs included, as in `forkq status`"
+_INCLUDED: Final = (
+    "processed: failed runs included, as in `forkq status`\n"
+    "ran twice: jobs that were taken over while they ran, from a host that was cut off"
+)
 _OF_HEARTBEATS: Final = "processed, failed, busy and processes: as of the last heartbeats"
 _OF_NOW: Final = (
     "processed, failed and busy: as of now in the tree of this host, else as of the last heartbeats"
