@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, ParamSpec, TypeVar, overload
 
 from . import registry
 from .current_job import CurrentJob
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .signatures import JobOptions
+
+_HOOKS: Final = {
+    "retry_in": ("count", "exception", "job"),
+    "retries_exhausted": ("job", "exception"),
+}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,6 +98,8 @@ class Job:
         if not hasattr(cls, "perform"):
             return
         name = name or _full_name(cls)
+        if not callable(cls.perform):
+            raise InvalidJob(f"{cls.__qualname__}.perform is {cls.perform!r}, which is no function")
         parameters = _parameters(cls.perform, skip_self=not _is_static(cls, "perform"))
         cls._pusher = Pusher[Any](name, parameters, cls._options)  # type: ignore[attr-defined]
         registry.add(_spec_of_class(cls, name, parameters))
@@ -152,6 +159,10 @@ def job(
     """Decorator, with or without options: makes a function a job, registered as ``name`` (default:
     module.qualname)."""
 
+    for what, hook in (("retry_in", retry_in), ("retries_exhausted", retries_exhausted)):
+        if hook is not None:
+            registry.check_hook(hook, what, *_HOOKS[what])
+
     def register(function: Callable[..., Any]) -> FunctionJob[..., Any]:
         parameters = _parameters(function, skip_self=False)
         spec = JobSpec(
@@ -180,6 +191,8 @@ def _spec_of_class(cls: type[Job], name: str, parameters: Parameters) -> JobSpec
     def hook(attribute: str) -> Callable[..., Any] | None:
         if not hasattr(cls, attribute):
             return None
+        first = () if _is_static(cls, attribute) else ("self",)
+        registry.check_hook(getattr(cls, attribute), attribute, *first, *_HOOKS[attribute])
 
         def call(*arguments: Any) -> Any:
             return getattr(cls(), attribute)(*arguments)  # may be a plain, static or class method
@@ -216,18 +229,12 @@ def _checked(
 
 
 def _refuse_lazy(function: Callable[..., Any]) -> None:
-    """Refuses coroutine and generator functions: a call of one runs no line of it, and the job
-    would seem done."""
-    for test, kind in (
-        (inspect.iscoroutinefunction, "async"),
-        (inspect.isasyncgenfunction, "an async generator"),
-        (inspect.isgeneratorfunction, "a generator"),
-    ):
-        if test(function):
-            raise InvalidJob(
-                f"{function.__qualname__} is {kind}: a call of it runs nothing; "
-                "make it a plain function (with asyncio.run(...) inside, if it needs async code)"
-            )
+    """Refuses coroutine and generator functions: the job would seem done."""
+    if kind := registry.lazy_kind(function):
+        raise InvalidJob(
+            f"{function.__qualname__} is {kind}: a call of it runs nothing; "
+            "make it a plain function (with asyncio.run(...) inside, if it needs async code)"
+        )
 
 
 def _parameters(function: Callable[..., Any], *, skip_self: bool) -> Parameters:

@@ -14,6 +14,7 @@ from functools import wraps
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from .errors import ForkqError
+from .registry import check_hook
 
 Push = TypeVar("Push", bound="Callable[..., Any]")
 
@@ -27,7 +28,8 @@ class Middleware(Protocol):
 
 
 class Chain:
-    """An ordered list of middleware; the first one is the outermost."""
+    """An ordered list of middleware; the first one is the outermost. What adds a member raises
+    ForkqError if it does not take ``(job, call)``, or if a call of it would run nothing."""
 
     def __init__(self) -> None:
         # Each job looks whether this list is empty: a call of __len__ would cost it more.
@@ -35,23 +37,19 @@ class Chain:
 
     def append(self, member: Middleware) -> Middleware:
         """Adds ``member`` as the innermost. Returns it, so that this works as a decorator."""
-        self.members.append(member)
-        return member
+        return self._insert(len(self.members), member)
 
     def prepend(self, member: Middleware) -> Middleware:
         """Adds ``member`` as the outermost."""
-        self.members.insert(0, member)
-        return member
+        return self._insert(0, member)
 
     def before(self, existing: Middleware, member: Middleware) -> Middleware:
         """Adds ``member`` just outside ``existing``."""
-        self.members.insert(self._index(existing), member)
-        return member
+        return self._insert(self._index(existing), member)
 
     def after(self, existing: Middleware, member: Middleware) -> Middleware:
         """Adds ``member`` just inside ``existing``."""
-        self.members.insert(self._index(existing) + 1, member)
-        return member
+        return self._insert(self._index(existing) + 1, member)
 
     def remove(self, member: Middleware) -> None:
         """Removes ``member``."""
@@ -73,6 +71,11 @@ class Chain:
 
     def __len__(self) -> int:
         return len(self.members)
+
+    def _insert(self, index: int, member: Middleware) -> Middleware:
+        check_hook(member, "the middleware", "job", "call")
+        self.members.insert(index, member)
+        return member
 
     def _index(self, existing: Middleware) -> int:
         if existing not in self.members:

@@ -5,6 +5,7 @@ Only registered jobs run. A name in a payload is looked up here and never import
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
@@ -134,12 +135,43 @@ def modules() -> list[str]:
     return list(dict.fromkeys(spec.module for spec in _jobs.values() if spec.module))
 
 
+def lazy_kind(function: object) -> str:
+    """What ``function`` is if a call of it runs no line of it: "async", "a generator" or "an async
+    generator". Else ""."""
+    for test, kind in (
+        (inspect.iscoroutinefunction, "async"),
+        (inspect.isasyncgenfunction, "an async generator"),
+        (inspect.isgeneratorfunction, "a generator"),
+    ):
+        if test(function) or test(type(function).__call__):
+            return kind
+    return ""
+
+
+def check_hook(function: Callable[..., Any], what: str, *arguments: str) -> None:
+    """Raises ForkqError if a call with these arguments would fail, or would run nothing: it is
+    called when a job runs or fails, and that is too late to hear of it."""
+    name = getattr(function, "__qualname__", repr(function))
+    if kind := lazy_kind(function):
+        raise ForkqError(
+            f"{what} {name} is {kind}: a call of it runs nothing; make it a plain function"
+        )
+    try:
+        inspect.signature(function).bind(*arguments)
+    except ValueError:
+        return  # written in C, and Python does not know its parameters
+    except TypeError as error:
+        given = f"with ({', '.join(arguments)})" if arguments else "without arguments"
+        raise ForkqError(f"{what} {name} is called {given}: {error}") from None
+
+
 def on(event: Event) -> Callable[[Handler], Handler]:
     """Decorator: calls the function, without arguments, in the child when ``event`` happens."""
     if event not in EVENTS:
         raise ForkqError(f"there is no lifecycle event {event!r}; use one of {', '.join(EVENTS)}")
 
     def register(handler: Handler) -> Handler:
+        check_hook(handler, f"the {event} handler")
         _events[event].append(handler)
         return handler
 
@@ -163,6 +195,7 @@ def call_hook(hook: Callable[..., Result], *arguments: Any) -> Result:
 
 def on_death(handler: Handler) -> Handler:
     """Decorator: calls ``handler(job, exception)`` when a job will not be retried any more."""
+    check_hook(handler, "the death handler", "job", "exception")
     death_handlers.append(handler)
     return handler
 
@@ -171,5 +204,6 @@ def on_error(handler: Handler) -> Handler:
     """Decorator: calls ``handler(exception, context)`` for every error a child meets. Of a failed
     job, the context has the ``job`` and its ``outcome``: "retried", "dead", "dropped" (it had no
     more attempts, and is not kept) or "discarded" (a hook of the app said DISCARD)."""
+    check_hook(handler, "the error handler", "exception", "context")
     error_handlers.append(handler)
     return handler

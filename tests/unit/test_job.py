@@ -164,6 +164,11 @@ def test_a_function_that_tells_no_parameters_is_refused() -> None:
     assert registry.find("Pop") is None
 
 
+def test_a_perform_that_is_no_function_is_refused() -> None:
+    with pytest.raises(InvalidJob, match=r"Odd\.perform is None, which is no function"):
+        type("Odd", (forkq.Job,), {"perform": None})
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
+import forkq
 from forkq import registry
 from forkq.errors import ForkqError, InvalidSchedule, UnknownJob
+from forkq.middleware import Chain
 from forkq.registry import EVENTS, JobSpec, PeriodicSpec
 
 
@@ -87,3 +89,92 @@ def test_death_and_error_handlers_are_kept_in_order() -> None:
     registry.on_error(print)
     assert registry.death_handlers == [max, min]
     assert registry.error_handlers == [print]
+
+
+def on_startup(hook: Callable[..., Any]) -> object:
+    return registry.on("startup")(hook)
+
+
+def as_retry_in(hook: Callable[..., Any]) -> object:
+    return forkq.job(retry_in=hook)(lambda: None)
+
+
+def as_retries_exhausted(hook: Callable[..., Any]) -> object:
+    return forkq.job(retries_exhausted=hook)(lambda: None)
+
+
+def as_method(hook: Callable[..., Any]) -> object:
+    methods = {"perform": lambda self: None, "retry_in": hook}
+    return type("Hooked", (forkq.Job,), methods)
+
+
+def beside(place: str) -> Callable[[Callable[..., Any]], object]:
+    """Adds a middleware before or after another one."""
+    chain = Chain()
+    neighbour = chain.append(lambda job, call: call())
+    return lambda hook: getattr(chain, place)(neighbour, hook)
+
+
+async def coroutine(*_: Any) -> None: ...
+
+
+def generator(*_: Any) -> Iterator[None]:
+    yield
+
+
+async def async_generator(*_: Any) -> AsyncIterator[None]:
+    yield
+
+
+class AsyncCall:
+    async def __call__(self, *_: Any) -> None: ...
+
+
+TAKES_HOOKS = [
+    on_startup,
+    registry.on_death,
+    registry.on_error,
+    as_retry_in,
+    as_retries_exhausted,
+    as_method,
+    Chain().append,
+    Chain().prepend,
+    beside("before"),
+    beside("after"),
+]
+
+
+@pytest.mark.parametrize("add", TAKES_HOOKS)
+def test_a_hook_that_a_call_would_fail_on_is_refused_when_it_is_added(add: Any) -> None:
+    """It would be called when a job runs or fails."""
+
+    def hook(a: Any, b: Any, c: Any, d: Any, e: Any) -> None: ...
+
+    with pytest.raises(ForkqError, match=r"hook is called with.*: missing a required argument"):
+        add(hook)
+    with pytest.raises(ForkqError, match=r"no_hook.* is not a callable object"):
+        add("no_hook")
+
+
+@pytest.mark.parametrize("add", TAKES_HOOKS)
+@pytest.mark.parametrize("hook", [coroutine, generator, async_generator, AsyncCall()])
+def test_a_hook_of_which_a_call_runs_nothing_is_refused(add: Any, hook: Any) -> None:
+    """A job would seem done that has not run."""
+    with pytest.raises(ForkqError, match=r"is (async|a generator|an async generator): a call of"):
+        add(hook)
+
+
+def test_the_error_says_how_a_hook_is_called() -> None:
+    def pager() -> None: ...
+
+    with pytest.raises(ForkqError, match=r"pager is called with \(job, exception\): too many"):
+        registry.on_death(pager)
+    with pytest.raises(ForkqError, match=r"is called with \(self, count, exception, job\)"):
+        as_method(lambda self, count: 1)
+    with pytest.raises(ForkqError, match=r"is called without arguments: missing"):
+        on_startup(lambda child: None)
+
+
+def test_a_hook_in_c_that_tells_no_parameters_is_taken() -> None:
+    hook: Callable[..., Any] = {}.pop
+    assert registry.on_death(hook) is hook
