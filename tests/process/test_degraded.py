@@ -40,9 +40,10 @@ STARTUP = """
 @forkq.on("startup")
 def connect() -> None:
     here = Path(os.environ["FORKQ_TEST_JOURNAL"])
+    fails = here.with_name("no-database").exists()
     with here.with_name("tries").open("a") as tries:
         tries.write(f"{time.monotonic()}\\n")
-    if here.with_name("no-database").exists():
+    if fails:
         raise OSError("no database")
 """
 # An import that does not return while the file "hang" is there.

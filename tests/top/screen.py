@@ -54,6 +54,16 @@ class Screen:
         await self.until(lambda: len(self.app.screen_stack) == 1)
 
 
+async def left(app: Top) -> None:
+    """As a person leaves: the app handles its last event, then its widgets go. ``run_test`` would
+    take them away while events are still handled."""
+    app.exit()
+    end = time.monotonic() + DEADLINE
+    while app.is_running:
+        assert time.monotonic() < end, f"the app goes on for {DEADLINE} s"
+        await asyncio.sleep(0.001)
+
+
 @asynccontextmanager
 async def opened(
     size: tuple[int, int] = (80, 24), *, ascii_only: bool = False, shards: Sequence[str] = ("",)
@@ -63,6 +73,7 @@ async def opened(
     try:
         async with app.run_test(size=size) as pilot:
             yield Screen(app, pilot)
+            await left(app)
     finally:
         app.watcher.end()
         app.watcher.join(DEADLINE)

@@ -213,3 +213,17 @@ def test_a_score_that_is_no_moment_is_shown(client: Redis) -> None:
             await screen.shows("3 of 3 in")
 
     drive(scenario)
+
+
+def test_it_ends_while_its_cursor_still_moves(client: Redis) -> None:
+    process(client, job("runs"))
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("3")
+        await screen.shows("default 312")
+        listing = screen.app.view.listing
+        for _ in range(200):
+            listing.call_later(listing.action_cursor_down)
+            listing.call_later(listing.action_cursor_up)
+
+    drive(scenario)
