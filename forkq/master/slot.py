@@ -36,7 +36,7 @@ class Slot:
     (monotonic) is when the empty slot may be filled. ``reason``: why the last child did not boot.
     ``fork_error``: why the system refused the last fork; "" if it did not. ``ended``: how children
     of this slot have ended or were replaced (``counted_as``); the next child adds it to the totals
-    in Redis.
+    in Redis, but the clock adds nothing.
     """
 
     name: str
@@ -83,13 +83,6 @@ class Slot:
     def error(self) -> str:
         """The reason without its traceback."""
         return last_line(self.reason)
-
-    def take_ended(self) -> dict[str, int]:
-        """Empties ``ended`` for the child that has just been forked; the clock adds nothing."""
-        if self.capsule is None:
-            return {}
-        taken, self.ended = dict(self.ended), Counter()
-        return taken
 
     def record_death(self, child: ChildHandle, how: str) -> None:
         """Empties the slot, and computes when it may be filled again."""

@@ -60,7 +60,8 @@ class Spawner:
         report = Reader[Fact](pipes.report, facts)
         child = ChildHandle(slot, pid, pidfd_of(pid), pipes.control, report, identity)
         child.crash_file, child.deadlines = pipes.crash_file, pipes.deadlines
-        child.carries = slot.take_ended()  # not before: the system may refuse the fork
+        child.carries = dict(assignment.ended)
+        slot.ended.clear()  # not before: the system may refuse the fork
         return child
 
     def _assignment(self, slot: Slot, pipes: _Pipes, quiet: bool) -> Assignment:

@@ -216,6 +216,7 @@ def test_a_score_that_is_no_moment_is_shown(client: Redis) -> None:
 
 
 def test_it_ends_while_its_cursor_still_moves(client: Redis) -> None:
+    """An error in the app would be raised here."""
     process(client, job("runs"))
 
     async def scenario(screen: Screen) -> None:
