@@ -66,6 +66,21 @@ class Keys:
         """Hash lease -> payload: the jobs of that queue that are fetched and not acknowledged."""
         return self._key_of_queue(name, "inflight")
 
+    def suspects(self, name: str) -> str:
+        """List, in the order of the queue's own: the jobs of that queue that must run alone. Only
+        solo children fetch from it."""
+        return self._key_of_queue(name, "suspects")
+
+    @property
+    def suspected(self) -> str:
+        """Set: names of the queues that have a list of suspects."""
+        return f"{self.prefix}forkq:suspects"
+
+    def turn(self, name: str) -> str:
+        """Hash: identity of a solo child -> epoch second. A limit or a rate of that queue has
+        refused it a job since then; ordinary children leave it a permit and a token."""
+        return self._key_of_queue(name, "turn")
+
     @property
     def paused(self) -> str:
         """Set: names of the paused queues; children do not fetch from them. Sidekiq Pro's."""
