@@ -20,7 +20,6 @@ from ..store.dead_set import DeadSet
 from ..store.outage import Outage
 from ..store.pool import RedisPool
 from ..wire.keys import Keys
-from ..wire.lease import UnitOfWork
 from .cron.claim import Claim
 from .cron.of_shard import of_shard
 from .cron.outcome import CronOutcomes
@@ -47,9 +46,8 @@ from .heartbeat.tasks import (
 )
 from .job_log import make_job_log
 from .manager import Manager
-from .observers import JobObserver
+from .observers import JobObserver, WakeMainThread
 from .processor import Processor
-from .suspects import SoloReporter, Suspects
 from .time_limits import TimeLimits
 
 if TYPE_CHECKING:
@@ -63,7 +61,6 @@ class Parts:
     fetcher: Fetcher
     manager: Manager
     heartbeat: Heartbeat
-    suspects: Suspects
     limits: TimeLimits
 
 
@@ -101,19 +98,19 @@ class Builder:
         fetcher = self._make_fetcher()
         settler = self._make_settler(fetcher, pool)
         limits = self._make_limits()
-        suspects = Suspects(fetcher, self._assignment.report)
-        manager = self._make_manager(fetcher, settler, pool, limits, suspects)
+        manager = self._make_manager(fetcher, settler, pool, limits)
         heartbeat = self._make_heartbeat(fetcher, settler, manager)
-        return Parts(fetcher, manager, heartbeat, suspects, limits)
+        return Parts(fetcher, manager, heartbeat, limits)
 
     def _connection(self) -> RedisConnection:
         return RedisConnection(**_how_to_connect(self._config))
 
     def _make_fetcher(self) -> Fetcher:
+        solo = self._assignment.solo
         connection = FetchConnection(
-            self._capsule, self._identity, self._keys, self._connection(), self._log
+            self._capsule, self._identity, self._keys, self._connection(), self._log, solo=solo
         )
-        fetcher = Fetcher(self._capsule, connection, self._outage, solo=self._assignment.solo)
+        fetcher = Fetcher(self._capsule, connection, self._outage, solo=solo)
         fetcher.report_lost_writes(self._news.set)
         return fetcher
 
@@ -139,25 +136,16 @@ class Builder:
         )
 
     def _make_manager(
-        self,
-        fetcher: Fetcher,
-        settler: Settler,
-        pool: RedisPool,
-        limits: TimeLimits,
-        suspects: Suspects,
+        self, fetcher: Fetcher, settler: Settler, pool: RedisPool, limits: TimeLimits
     ) -> Manager:
         job_log = make_job_log(self._log, done_writer())
         observers: list[JobObserver] = [job_log, CronOutcomes(self._keys, pool, self._log)]
-        hold: Callable[[UnitOfWork], None] | None = suspects.hold
-        if self._assignment.solo:
-            hold = None
-            reporter = SoloReporter(self._assignment.report)
-            fetcher.report_adopted(reporter.adopted)
-            observers.append(reporter)
+        solo, complain = self._assignment.solo, job_log.complain
+        if solo:
+            observers.append(WakeMainThread(limits.waker))
 
         def make_processor(name: str, tally: Tally) -> Processor:
-            complain = job_log.complain
-            return Processor(name, fetcher, settler, observers, complain, limits, tally, hold)
+            return Processor(name, fetcher, settler, observers, complain, limits, tally, solo=solo)
 
         return Manager(self._capsule.concurrency, fetcher, make_processor, self._log)
 

@@ -25,29 +25,30 @@ from ..runtime.app_loader import load_app
 from ..runtime.assignment import Assignment, install_signals
 from ..runtime.exit_codes import CANNOT_BOOT, CLEAN, LEASES_LEFT
 from ..runtime.pipe import (
-    Adopt,
     Beat,
     DumpStacks,
     Exiting,
     Lead,
     Order,
-    PutBack,
     Quiet,
     Reader,
     Ready,
-    Release,
     Report,
+    RunSuspects,
     State,
     make_unbootable,
     send,
 )
 from ..runtime.stack_dump import dump_stacks
 from ..runtime.unblocked_output import READER_LIMIT
+from ..wire.lease import UnitOfWork
 from ..wire.printable import class_and_jid
 from . import debugger
+from .alone import AloneRunner
 from .boot import BootWatch, start_threads
-from .build import Builder
+from .build import Builder, Parts
 from .lifecycle import Election, call_handlers
+from .manager import Manager
 
 _LONGEST_WAIT: Final = 1.0
 _WAIT_WHILE_STOPPING: Final = 0.02
@@ -122,23 +123,40 @@ class Child:
         self._next_beat = 0.0
         self._asked_at = 0.0
         self._election = Election(self._log)
-        parts = Builder(
+        parts = self._build(config, assignment)
+        self._alone = AloneRunner(
+            parts.fetcher, lambda: self._build(config, assignment.for_suspects), self._log
+        )
+        self._parts = parts
+        self._heartbeat = parts.heartbeat
+        self._selector = DefaultSelector()
+        self._selector.register(self._orders, EVENT_READ)
+        self._selector.register(term_fd, EVENT_READ)
+        self._selector.register(parts.limits.waker.fd, EVENT_READ)
+
+    def _build(self, config: Config, assignment: Assignment) -> Parts:
+        assert assignment.capsule is not None
+        return Builder(
             config,
             assignment,
-            capsule,
+            assignment.capsule,
             self._log,
             on_order=self._obey_web_ui,
             is_quiet=lambda: self._state != "running",
         ).build()
-        self._fetcher = parts.fetcher
-        self._manager = parts.manager
-        self._heartbeat = parts.heartbeat
-        self._suspects = parts.suspects
-        self._limits = parts.limits
-        self._selector = DefaultSelector()
-        self._selector.register(self._orders, EVENT_READ)
-        self._selector.register(term_fd, EVENT_READ)
-        self._selector.register(self._limits.waker.fd, EVENT_READ)
+
+    @property
+    def _all_parts(self) -> list[Parts]:
+        """This child's, and those that it runs suspects with, if it does."""
+        return [self._parts] if self._alone.parts is None else [self._parts, self._alone.parts]
+
+    @property
+    def _in_flight(self) -> list[UnitOfWork]:
+        return [unit for parts in self._all_parts for unit in parts.fetcher.in_flight()]
+
+    @property
+    def _managers(self) -> list[Manager]:
+        return [parts.manager for parts in self._all_parts]
 
     def start(self) -> None:
         """Starts all threads. They do nothing in Redis before ``run``: a child that is short of
@@ -146,7 +164,7 @@ class Child:
         RuntimeError."""
         log.begin_batching()
         self._heartbeat.start()
-        self._manager.start()
+        self._parts.manager.start()
 
     def run(self, *, quiet: bool) -> int:
         """Performs jobs until the master, a signal or the master's death ends it."""
@@ -157,18 +175,17 @@ class Child:
         send(self._assignment.report, Ready(self._assignment.identity, reports=True))
         self._report_state()
         self._heartbeat.open()
-        self._manager.open()
+        self._parts.manager.open()
         while not self._is_over():
             self._listen()
             self._enforce()
-            self._suspects.tell_master()
             self._report_state()
             log.report_dropped_lines()
         return self._finish()
 
     def _is_over(self) -> bool:
         return self._state in ("stopping", "retiring") and (
-            self._manager.idle or self._is_past_grace()
+            all(manager.idle for manager in self._managers) or self._is_past_grace()
         )
 
     def _is_past_grace(self) -> bool:
@@ -179,11 +196,13 @@ class Child:
         """Waits for an order or a signal, not for long, and obeys."""
         longest = min(_LONGEST_WAIT, self._beat_every)
         pause = longest if self._state in ("running", "quiet") else _WAIT_WHILE_STOPPING
-        for key, _ in self._selector.select(self._limits.wait(pause)):
+        limits = {parts.limits.waker.fd: parts.limits for parts in self._all_parts}
+        pause = min(limit.wait(pause) for limit in limits.values())
+        for key, _ in self._selector.select(pause):
             if key.fd == self._term_fd:
                 self._obey_term()
-            elif key.fd == self._limits.waker.fd:
-                self._limits.waker.clear()
+            elif key.fd in limits:
+                limits[key.fd].waker.clear()
             else:
                 for order in self._orders.read():
                     self._obey(order)
@@ -194,17 +213,13 @@ class Child:
         if isinstance(order, Quiet):
             self._go_quiet("quiet")
         elif isinstance(order, DumpStacks):
-            dump_stacks(self._fetcher.in_flight(), self._log)
+            dump_stacks(self._in_flight, self._log)
         elif isinstance(order, Lead):
             self._lead(order.until)
-        elif isinstance(order, Adopt):
-            self._fetcher.adopt(order)
-        elif isinstance(order, Release):
-            self._suspects.release(order.sequence)
-        elif isinstance(order, PutBack):
-            self._suspects.put_back()
         elif isinstance(order, Report):
             self._asked_at = order.asked_at
+        elif isinstance(order, RunSuspects):
+            self._run_suspects(on=order.on)
         elif order.deadline is None:
             self._go_quiet("retiring")
         else:
@@ -214,6 +229,13 @@ class Child:
         if set_leader_until(until):
             self._log.info("leading: this child is the leader of all")
             self._election.won()
+
+    def _run_suspects(self, *, on: bool) -> None:
+        if self._state == "running":
+            before = self._alone.parts
+            self._alone.order(on=on)
+            if self._alone.parts is not before:
+                self._selector.register(self._all_parts[-1].limits.waker.fd, EVENT_READ)
 
     def _obey_term(self) -> None:
         if signal.SIGTERM in os.read(self._term_fd, 4096):
@@ -227,7 +249,7 @@ class Child:
         elif name == "TSTP":
             self._go_quiet("quiet")
         elif name == "TTIN":
-            dump_stacks(self._fetcher.in_flight(), self._log)
+            dump_stacks(self._in_flight, self._log)
 
     def _stop_without_master(self) -> None:
         self._selector.unregister(self._orders)
@@ -241,9 +263,9 @@ class Child:
         if first:
             log.end_batching()
             announce_stopping()
-            self._manager.quiet()
-            self._suspects.put_back()
-            self._heartbeat.soon()
+            for parts in self._all_parts:
+                parts.manager.quiet()
+                parts.heartbeat.soon()
             call_handlers("quiet", self._log)
 
     def _stop(self, deadline: float) -> None:
@@ -253,27 +275,29 @@ class Child:
             return
         self._deadline = deadline
         self._go_quiet("stopping")
-        units = [unit for unit in self._fetcher.in_flight() if unit.thread]
+        units = [unit for unit in self._in_flight if unit.thread]
         if running := [class_and_jid(unit.payload) for unit in units]:
             self._log.info("the stop waits for these jobs", running=running[:_MOST_JOBS])
         call_handlers("shutdown", self._log)
 
     def _enforce(self) -> None:
-        self._manager.replace_the_dead()
-        self._limits.enforce()
+        self._alone.advance()
+        for parts in self._all_parts:
+            parts.manager.replace_the_dead()
+            parts.limits.enforce()
         late = self._deadline is not None and time.monotonic() >= self._deadline
         if late and not self._interrupted:
             self._interrupted = True
-            count = self._manager.interrupt()
+            count = sum(manager.interrupt() for manager in self._managers)
             if count:
                 self._log.warning("deadline reached; jobs interrupted", jobs=count)
 
     def _report_state(self) -> None:
         """Sends a Beat to the master and sets the process title: when the state has changed, and
         often enough for the master to know that this loop runs."""
-        manager = self._manager
-        busy = manager.unfinished if self._state == "retiring" else manager.busy
-        counts, redis_at = manager.counts(), self._heartbeat.redis_at
+        managers, retiring = self._managers, self._state == "retiring"
+        busy = sum(one.unfinished if retiring else one.busy for one in managers)
+        counts, redis_at = self._parts.manager.counts(), self._heartbeat.redis_at
         lost = self._heartbeat.redis_lost
         beat = Beat(busy, self._state, *counts, redis_at, self._asked_at, lost)
         if beat == self._last_beat and time.monotonic() < self._next_beat:
@@ -287,14 +311,20 @@ class Child:
 
     def _finish(self) -> int:
         """Returns leases, writes the counters, removes the record. Returns the exit code."""
-        if not self._manager.idle:
-            reason = "jobs ignored the stop" if self._manager.busy else "processors did not end"
-            self._log.error(f"{reason}; leaving the rest to the rescue", jobs=self._manager.busy)
+        if not all(manager.idle for manager in self._managers):
+            busy = sum(manager.busy for manager in self._managers)
+            reason = "jobs ignored the stop" if busy else "processors did not end"
+            self._log.error(f"{reason}; leaving the rest to the rescue", jobs=busy)
             send(self._assignment.report, Exiting())
             return LEASES_LEFT
-        returned = self._fetcher.give_back()
+        returned = [parts.fetcher.give_back() for parts in self._all_parts]
         self._report_state()  # if the last flush fails, the master adds these counts
-        flushed = self._heartbeat.stop(time.monotonic() + _LAST_FLUSH_LIMIT, gone=returned)
+        until = time.monotonic() + _LAST_FLUSH_LIMIT
+        heartbeats = [parts.heartbeat for parts in self._all_parts]
+        flushed = [
+            heartbeat.stop(until, gone=gone)
+            for heartbeat, gone in zip(heartbeats, returned, strict=True)
+        ]
         call_handlers("exit", self._log)
         send(self._assignment.report, Exiting())
-        return CLEAN if returned and flushed else LEASES_LEFT
+        return CLEAN if all(returned) and all(flushed) else LEASES_LEFT

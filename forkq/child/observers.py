@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .failure.retry import Decision
+from .fetch.waker import Waker
 from .job_run import JobRun
 
 
@@ -29,6 +30,26 @@ class JobObserver:
 
     def interrupted(self, run: JobRun) -> None:
         """The stop cut the job short. Its lease stays until the stop returns it to its queue."""
+
+
+class WakeMainThread(JobObserver):
+    """In a solo child: its main thread tells the master at once when a job begins and ends, since
+    the master forks more solo children by that."""
+
+    def __init__(self, waker: Waker) -> None:
+        self._waker = waker
+
+    def started(self, run: JobRun) -> None:
+        self._waker.wake()
+
+    def done(self, run: JobRun) -> None:
+        self._waker.wake()
+
+    def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
+        self._waker.wake()
+
+    def interrupted(self, run: JobRun) -> None:
+        self._waker.wake()
 
 
 class Observers:

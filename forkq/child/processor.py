@@ -7,7 +7,7 @@ from ``_perform`` on. Each of the app's hooks and handlers is called inside a ``
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from threading import get_ident
 from time import monotonic
 from typing import Any, Final
@@ -24,13 +24,14 @@ from ..errors import (
 )
 from ..process_state import stopping
 from ..registry import JobSpec
-from ..runtime.assignment import exit_job_fork, is_job_fork
+from ..runtime.assignment import exit_job_fork, exit_process, is_job_fork
+from ..runtime.exit_codes import OUT_OF_MEMORY
 from ..wire.lease import UnitOfWork
 from ..wire.marks import failure_in, is_suspect
 from ..wire.payload import Payload, loads
 from ..wire.times import now
 from .failure.retry import Bury, Complain, Decision, Drop, Retry, decide
-from .failure.settle import Settler
+from .failure.settle import Settler, Unread
 from .fetch.fetch_turn import Holdings
 from .fetch.fetcher import Fetcher
 from .heartbeat.stats import JobCounter, Tally
@@ -49,15 +50,15 @@ class Interrupted(Exception):
 
 
 class MustRunAlone(Exception):
-    """The outcome of a suspect that a child has fetched which runs other jobs, too."""
+    """The outcome of a job that a child has fetched which runs other jobs, too."""
 
 
 class Processor:
     """Takes units from the fetcher until the child is quiet.
 
     ``observers`` are told of each job; the counts in ``tally`` come first. ``complain`` logs an
-    error in the app's own handlers, or in forkq. ``limits`` are the time limits of jobs. ``hold``
-    takes the suspects (suspects.py); None in a solo child, which runs them.
+    error in the app's own handlers, or in forkq. ``limits`` are the time limits of jobs. ``solo``:
+    it runs suspects, which others move to the list of suspects.
     """
 
     def __init__(
@@ -69,7 +70,8 @@ class Processor:
         complain: Complain,
         limits: TimeLimits,
         tally: Tally | None = None,
-        hold: Callable[[UnitOfWork], None] | None = None,
+        *,
+        solo: bool = False,
     ) -> None:
         self.tally = Tally() if tally is None else tally
         self.region = InterruptRegion()
@@ -78,7 +80,7 @@ class Processor:
         self._settler = settler
         self._observers = Observers([JobCounter(self.tally), *observers])
         self._complain = complain
-        self._hold = hold
+        self._solo = solo
         self._limits = limits
         self._begins = limits.begins()
         self._timed_classes = limits.classes
@@ -130,9 +132,12 @@ class Processor:
                 run.settled = True  # the lease stays: the stop returns it to its queue
                 for interrupted in self._observers.interrupted:
                     interrupted(run)
-            elif isinstance(error, MustRunAlone) and self._hold is not None:
-                run.settled = True  # the lease stays: a solo child takes it over
-                self._hold(unit)
+            elif isinstance(error, MustRunAlone):
+                run.settled = True
+                self._settler.isolate(unit)
+            elif isinstance(error, Unread):
+                run.settled = True
+                self._fetcher.put_back(unit)  # if its lease is gone, nothing moves
             else:
                 self._fail(run, error)
         except BaseException as error:
@@ -159,9 +164,9 @@ class Processor:
         self._begins[0] = unit.sequence  # before the job can end this process
         unit.begin(get_ident(), now())
         try:
-            job = loads(unit.payload)
-        except MalformedPayload as malformed:
-            return malformed
+            job = loads(unit.payload or self._settler.read(unit))
+        except (MalformedPayload, Unread) as problem:
+            return problem
         if "retry_count" in job:
             _count_from_zero(job)
         run.loaded(job)
@@ -182,7 +187,7 @@ class Processor:
 
     def _verdict(self, run: JobRun, job: Payload) -> BaseException | None:
         """What the marks of a job say that is not to be performed here."""
-        if self._hold is not None and is_suspect(run.marks):
+        if not self._solo and is_suspect(run.marks):
             return MustRunAlone()
         error = failure_in(run.marks)
         if error is not None and (spec := registry.find(job["class"])) is not None:
@@ -244,11 +249,25 @@ class Processor:
             exit_job_fork(error)
         if run.time_limit is not None:
             self._limits.end(run.time_limit, error)
+        if isinstance(error, MemoryError) and not run.settled:
+            self._out_of_memory(run, error)
+            return
         if not run.settled:
             run.performing = None
             run.elapsed = monotonic() - run.unit.taken
             self._fail(run, Unsettled(f"forkq could not settle this job: {type(error).__name__}"))
         self._complain(error, "forkq failed while it processed a job")
+
+    def _out_of_memory(self, run: JobRun, error: MemoryError) -> None:
+        """This process lacks the memory to read or to settle the job. A solo child has more left.
+        One that fails, too, dies of it, which counts: three such deaths bury the job."""
+        if self._solo:
+            self._complain(error, "no memory for a job that runs alone; this child ends")
+            exit_process(OUT_OF_MEMORY)
+        run.settled = True
+        run.unit.payload = b""
+        self._settler.isolate(run.unit)
+        self._complain(error, "no memory for a job; it runs alone")
 
     def _call_death_handlers(self, decision: Decision, error: BaseException) -> None:
         if not isinstance(decision, Bury | Drop) or decision.job is None:

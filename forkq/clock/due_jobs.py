@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from ..errors import InvalidJob, MalformedPayload
 from ..store.connection import Command, RedisConnection
@@ -12,24 +15,26 @@ from ..store.scripts import DUE_JOBS
 from ..store.steps import checked
 from ..wire.keys import Keys
 from ..wire.malformed import wrap_malformed
-from ..wire.payload import DEFAULT_QUEUE, dumps, loads
+from ..wire.marks import KEY, is_suspect
+from ..wire.payload import DEFAULT_QUEUE, dumps, loads_head
 from ..wire.times import now
 
 # Small enough that no script delays the server's other clients, large enough that many due jobs are
 # moved soon. The bytes bound the memory that a batch of large jobs takes: so many, and one job.
 _BATCH: Final = 100
 _BYTES: Final = 1 << 19
-_FIXED_KEYS: Final = 3
-_DEAD_KEY: Final = 3  # the number of the dead set among due_jobs.lua's keys
+# The name of the queue as JSON, in the beginning of a payload.
+_QUEUE: Final = rb'"queue"\s*:\s*("(?:[^"\\]|\\.)*")'
 
 
 @dataclass(slots=True)
 class DueSet:
-    """One of the two sets, as it was when last read: ``batch`` is what to move next, ``later``
-    when the first job after the batch is due (epoch seconds; None: there is none)."""
+    """One of the two sets, as it was when last read: ``batch`` is what to move next (a member, or
+    rank, length and beginning of a large one), ``later`` when the first job after the batch is due
+    (epoch seconds; None: there is none)."""
 
     name: str
-    batch: Sequence[bytes] = ()
+    batch: Sequence[Any] = ()
     later: float | None = None
 
     @property
@@ -88,42 +93,65 @@ class DueJobMover:
 
     def _move(self, due_set: DueSet, at: float) -> None:
         queues, moves = _moves(due_set.batch, at)
-        lists = map(self.keys.queue, queues)
-        keys = (due_set.name, self.keys.queues, self.keys.dead, *lists)
+        shared = (due_set.name, self.keys.queues, self.keys.dead, self.keys.suspected)
+        lists = (
+            key for name in queues for key in (self.keys.queue(name), self.keys.suspects(name))
+        )
         later, damaged, *due_set.batch = self.connection.script(
-            DUE_JOBS, keys, (at, _BATCH, _BYTES, *moves)
+            DUE_JOBS, (*shared, *lists), (at, _BATCH, _BYTES, *moves)
         )
         if damaged:
             self.on_damaged_queues([queue.decode("utf-8", "replace") for queue in damaged])
         due_set.later = float(later) if later else None
 
 
-def _moves(batch: Sequence[bytes], at: float) -> tuple[list[str], list[Any]]:
-    """The queues that the jobs of a batch go to, and due_jobs.lua's arguments for the moves."""
-    key_numbers: dict[str, int] = {}
+def _moves(batch: Sequence[Any], at: float) -> tuple[list[str], list[Any]]:
+    """The queues that the jobs of a batch go to, and due_jobs.lua's arguments for the moves. What
+    the script did not return whole comes first, the highest rank before the others."""
+    numbers: dict[str, int] = {}
+    large = [_unread(*member) for member in batch if type(member) is list]
+    whole = [_stamped(member, at) for member in batch if type(member) is bytes]
     moves: list[Any] = []
-    for member in batch:
-        queue, payload = _stamped(member, at)
-        if queue is None:
-            moves += (_DEAD_KEY, "", member, payload)
-        else:
-            number = key_numbers.setdefault(queue, _FIXED_KEYS + 1 + len(key_numbers))
-            moves += (number, queue, member, payload)
-    return list(key_numbers), moves
+    for move in (*reversed(large), *whole):
+        number = 0 if move.queue is None else numbers.setdefault(move.queue, len(numbers) + 1)
+        moves += (number, int(move.alone), move.rank, move.member, move.payload)
+    return list(numbers), moves
 
 
-def _stamped(member: bytes, at: float) -> tuple[str | None, bytes]:
-    """The queue of a due job, and its payload with ``enqueued_at``. If the member is not a job:
-    None, and the payload to bury."""
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """Where a due job goes: to a ``queue`` (None: it is buried), or to its suspects (``alone``).
+    ``rank``, ``member`` and ``payload``: as due_jobs.lua takes them."""
+
+    queue: str | None
+    member: bytes
+    payload: bytes | int
+    alone: bool = False
+    rank: int | str = ""
+
+
+def _stamped(member: bytes, at: float) -> _Move:
+    """The move of a due job, whose payload gets ``enqueued_at``. What is not a job is buried."""
     try:
-        job = loads(member)
+        job = loads_head(member)
         queue = job.get("queue") or DEFAULT_QUEUE
         if type(queue) is not str:
-            return None, member
+            return _Move(None, member, member)
         job["enqueued_at"] = at
-        return queue, dumps(job)
+        return _Move(queue, member, dumps(job), alone=is_suspect(job.get(KEY)))
     except (MalformedPayload, InvalidJob) as error:
-        return None, wrap_malformed(member, DEFAULT_QUEUE, error)
+        return _Move(None, member, wrap_malformed(member, DEFAULT_QUEUE, error))
+
+
+def _unread(rank: int, length: int, head: bytes) -> _Move:
+    """The move of a large job, of which the clock knows the beginning. It stays as it is; without
+    a queue before its arguments, where forkq and Ruby write it, it is buried."""
+    found = re.search(_QUEUE, head.partition(b'"args"')[0])
+    try:
+        queue = None if found is None else msgspec.json.decode(found[1], type=str)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        queue = None
+    return _Move(queue or None, head, length, rank=rank)
 
 
 def _score(reply: Any) -> float | None:

@@ -34,6 +34,7 @@ from ..runtime.pipe import (
     Reader,
     Ready,
     Stop,
+    SuspectsWait,
     make_unbootable,
     orders,
     send,
@@ -50,6 +51,7 @@ from .cron.services import RunningServices
 from .due_jobs import DueJobMover
 from .leader import LeaderLease
 from .master_watch import MasterWatch
+from .suspects import SuspectWatch
 from .sweep import Sweep
 from .task import ScheduledTask
 from .tracking import TrackingConnection
@@ -113,6 +115,8 @@ class Clock:
         self._cron_task = ScheduledTask(
             "periodic jobs", self._enqueuer, (keys.cron, keys.cron_paused), self._log
         )
+        watch = SuspectWatch(keys, connection, config.capsules_here, self._report_suspects)
+        self._suspects = ScheduledTask("suspects", watch, (keys.suspected,), self._log)
         self._tasks = (
             self._mover_task("scheduled jobs", keys.schedule),
             self._mover_task("retries", keys.retry),
@@ -154,6 +158,7 @@ class Clock:
         self._beat()
         self._connect()
         self._sweep_if_due()
+        self._suspects.attend(self._tracking)
         self._lease.attend(self._tracking)
         for task in self._tasks:
             if self._lease.does_the_work:
@@ -185,7 +190,7 @@ class Clock:
         self._next_sweep = 0.0  # a sweep also notes that a clock watches over this host
         self._services.announce_again()
         self._lease.try_now()
-        for task in self._tasks:
+        for task in (*self._tasks, self._suspects):
             task.reload()
 
     def _sweep_if_due(self) -> None:
@@ -208,6 +213,7 @@ class Clock:
         """Seconds until something is due, if nothing is reported before."""
         now = time.monotonic()
         pauses = [self._next_beat - now, self._next_sweep - now, self._lease.pause()]
+        pauses.append(self._suspects.pause())
         if self._lease.does_the_work:
             pauses += [task.pause() for task in self._tasks]
         return max(0.0, min(pauses))
@@ -217,11 +223,14 @@ class Clock:
         changes = self._connection.take_changes()
         if changes.include(self._keys.leader_left):
             self._lease.try_now()
-        for task in self._tasks:
+        for task in (*self._tasks, self._suspects):
             task.note(changes)
 
     def _report_lease(self, until: float) -> None:
         send(self._assignment.report, LeaseHeld(until))
+
+    def _report_suspects(self, capsules: tuple[str, ...]) -> None:
+        send(self._assignment.report, SuspectsWait(capsules))
 
     def _resign(self) -> None:
         """Lets another clock lead: this clock stops, or the children of its tree fetch no more."""

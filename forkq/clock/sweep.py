@@ -158,14 +158,14 @@ class Sweep:
         return float(left / 1000)
 
     def _recover_dead(self, owner: Owner) -> None:
-        crash = Crash(reason="its host's master was gone too")
+        crash = Crash(reason="its host's master was gone too", of_tree=True)
         steps = self._recovery.recover(owner.queues, owner.identity, crash)
         recovered = carry_out(self._connection, steps)
         carry_out(self._connection, self._recovery.forget(owner.identity))
         recovered.tell(self._log, "jobs of a dead process recovered", owner=owner.identity)
 
     def _recover_lost(self, owner: Owner) -> None:
-        crash = Crash(reason=_HOST_LOST)
+        crash = Crash(reason=_HOST_LOST, of_tree=True)
         steps = self._recovery.recover(owner.queues, owner.identity, crash, may_return=True)
         recovered = carry_out(self._connection, steps)
         self._recovery.remove_from_processes(self._connection, owner.identity)

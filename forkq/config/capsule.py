@@ -22,8 +22,9 @@ Mode = Literal["strict", "random", "weighted"]
 DEFAULT_NAME = "default"
 DEFAULT_QUEUES = (("default", 0),)
 DEFAULT_CONCURRENCY = 5
+MOST_SOLO = 25
 # The keys of [forkq] that count in a capsule without a value of its own.
-INHERITED = ("workers", "job_timeout", "job_hard_timeout")
+INHERITED = ("workers", "job_timeout", "job_hard_timeout", "solo_children")
 
 # A child is called CAPSULE.NUMBER; the clock is a process beside the children, with this name.
 RESERVED_NAMES = frozenset({"clock"})
@@ -40,8 +41,9 @@ class Capsule:
     ``queues`` are pairs of name and weight in the user's order. The weights are as ``weigh`` leaves
     them: either 0 for every queue, or 1 and more for every queue. A name may be a pattern.
     ``job_timeout`` and ``job_hard_timeout`` are the limits, in seconds, of jobs that set none; 0 is
-    no limit. ``rules`` are those of all queues, in this capsule or not. ``shard``: the one that its
-    children fetch from; "" if the configuration has no shards.
+    no limit. ``solo_children``: how many suspects run side by side, 0 for one for each processor,
+    but no more than ``MOST_SOLO``. ``rules`` are those of all queues, in this capsule or not.
+    ``shard``: the one that its children fetch from; "" if the configuration has no shards.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Capsule:
     workers: int = 1
     job_timeout: float = 0.0
     job_hard_timeout: float = 0.0
+    solo_children: int = 0
     rules: Rulebook = field(default_factory=Rulebook, hash=False)
     recycling: Recycling = field(default_factory=Recycling)
     shard: str = ""
@@ -62,6 +65,11 @@ class Capsule:
     def listed_queues(self) -> tuple[str, ...]:
         """The queues as a user writes them: ``NAME``, or ``NAME,WEIGHT`` if they have weights."""
         return tuple(f"{name},{weight}" if weight else name for name, weight in self.queues)
+
+    @property
+    def most_solo(self) -> int:
+        """How many suspects run side by side, each in a child of its own."""
+        return self.solo_children or min(self.concurrency * self.workers, MOST_SOLO)
 
     @property
     def mode(self) -> Mode:

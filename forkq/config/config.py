@@ -37,6 +37,7 @@ DEFAULT_ENVIRONMENT: Final = "development"
 QUEUE_LIST: Final = 'a list of queues, each "NAME", "NAME,WEIGHT" or ["NAME", WEIGHT]'
 
 Workers = Annotated[int, Meta(ge=1, le=512)]
+SoloChildren = Annotated[int, Meta(ge=0, le=1000)]
 Seconds = Annotated[float, Meta(ge=0, le=86400)]
 JobSeconds = Annotated[float, Meta(ge=0, le=1_000_000_000)]
 NetworkSeconds = Annotated[float, Meta(ge=0.001, le=3600)]
@@ -96,6 +97,7 @@ class Config:
     dead_days: Annotated[float, Meta(ge=0, le=36_500)] = 180.0
     job_timeout: JobSeconds = 0.0
     job_hard_timeout: JobSeconds = 0.0
+    solo_children: SoloChildren = 0
     silent_after: Annotated[float, Meta(ge=1, le=86400)] = 30.0
     replace_silent_after: Seconds = 60.0
     kill_silent_after: Seconds = 0.0
@@ -120,6 +122,11 @@ class Config:
         """The queues and patterns of all capsules, each once."""
         names = (name for capsule in self.capsules for name in capsule.queue_names)
         return list(dict.fromkeys(names))
+
+    @property
+    def capsules_here(self) -> list[Capsule]:
+        """Those whose children fetch from the Redis at ``redis.url``."""
+        return [capsule for capsule in self.capsules if capsule.shard == self.shard]
 
     @property
     def own_capsules(self) -> list[Capsule]:
@@ -187,6 +194,7 @@ CAPSULE: Final[Table] = {
     "workers": Workers,
     "job_timeout": JobSeconds,
     "job_hard_timeout": JobSeconds,
+    "solo_children": SoloChildren,
     **RECYCLING,
 }
 TABLES: Final[Table] = {

@@ -90,6 +90,11 @@ KEYS: Final[Mapping[str, Key]] = {
         "Seconds after which a job that sets no `hard_timeout` is ended with its child; 0 is no "
         "limit."
     ),
+    "forkq.solo_children": Key(
+        "How many jobs of a capsule that may have killed a process run side by side, each alone in "
+        "a child of its own ([isolation](operating.md#jobs-that-kill-their-process)); 0 is one for "
+        "each processor, at most 25. While memory is short, fewer do."
+    ),
     "forkq.silent_after": Key(
         "Seconds without a sign of life after which a child, the clock or the master counts as "
         "silent.",
@@ -201,6 +206,10 @@ KEYS: Final[Mapping[str, Key]] = {
     "capsules.NAME.job_hard_timeout": Key(
         "The same as under `[forkq]`, for this capsule.",
         default="`job_hard_timeout` under `[forkq]`",
+    ),
+    "capsules.NAME.solo_children": Key(
+        "The same as under `[forkq]`, for this capsule.",
+        default="`solo_children` under `[forkq]`",
     ),
     **{
         f"capsules.NAME.{key}": Key(

@@ -16,7 +16,6 @@ from ..runtime.assignment import STACKS_SIGNAL
 from ..runtime.deadlines import Overdue
 from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import (
-    Adopted,
     DumpStacks,
     Exiting,
     Fact,
@@ -25,10 +24,9 @@ from ..runtime.pipe import (
     Reader,
     Ready,
     Serves,
-    SoloFree,
     State,
     Stop,
-    SuspectHeld,
+    SuspectsWait,
     Unbootable,
     send,
 )
@@ -54,7 +52,8 @@ class ChildHandle:
     leases. ``on_trial``: it tries new code, so its death says nothing of its jobs. ``crash_file``:
     where faulthandler writes; ``deadlines``: where it notes those of its jobs (deadlines.py).
     ``in_progress``: its jobs at its death, once the rescue has found them.
-    ``isolation_facts``: what it has reported of suspects, and isolation.py has not read.
+    ``suspected``: the capsules for which it, the clock, has found suspects. ``runs_suspects``: it
+    may have leases of a solo child, too.
     Monotonic times: ``pipe_closed_at``, when the child's end of the report pipe was closed;
     ``stop_ordered_at``, when the master first told it to stop; ``last_fact_at``, when its last
     fact arrived; ``silent_since``, the same moment for a child that the watchdog has found
@@ -99,7 +98,8 @@ class ChildHandle:
     on_trial: bool = False
     crash_file: int | None = None
     in_progress: list[str] | None = None
-    isolation_facts: list[SuspectHeld | Adopted | SoloFree] = field(default_factory=list)
+    suspected: tuple[str, ...] = ()
+    runs_suspects: bool = False
     last_fact_at: float = field(default_factory=time.monotonic)
     silent_since: float | None = None
     deadlines: int | None = None
@@ -154,8 +154,8 @@ class ChildHandle:
             self.told_shard = fact.shard
         elif isinstance(fact, LeaseHeld):
             self.lease_held_until = fact.until
-        elif isinstance(fact, SuspectHeld | Adopted | SoloFree):
-            self.isolation_facts.append(fact)
+        elif isinstance(fact, SuspectsWait):
+            self.suspected = fact.capsules
         else:
             self.state = fact.state
             self.busy, self.processed, self.failed = fact.busy, fact.processed, fact.failed

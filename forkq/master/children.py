@@ -7,6 +7,8 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +16,8 @@ from ..config.config import Config
 from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import Order, Stop
 from ..store.crash_record import Crash
+from ..store.recovery import Recovered
+from ..wire.lease import solo_identity
 from .adoption import Described, revived
 from .child_handle import ChildHandle
 from .exits import Death, DeathLog, ExitStatus
@@ -49,6 +53,7 @@ class Children:
         self.solo_slots: list[Slot] = []
         self.by_pid: dict[int, ChildHandle] = {}
         self.were_ready = False
+        self._rescued: set[str] = set()
         self._never_gives_up = config.reload
         self._own_descriptors = own_descriptors
         self._death_log = DeathLog(log)
@@ -146,11 +151,24 @@ class Children:
         if not child.rescued:
             child.rescued = True
             failed = child.failed_leases() if crash is None else {}
-            counts, report = (child.processed, child.failed), child.rescue_ended
-            begun = child.last_begun
+            counts, begun = (child.processed, child.failed), child.last_begun
+            report = partial(self._rescue_ended, child)
             what = (child.identity, child.queues, crash, *counts, failed, begun, report)
             dead = DeadChild(*what, child.shard)
             self._rescue.add(dead)
+            if child.runs_suspects:
+                alone = DeadChild(solo_identity(child.identity), child.queues, crash)
+                self._rescue.add(replace(alone, report=report, shard=child.shard))
+
+    def take_rescued(self) -> set[str]:
+        """The capsules of which rescues have made suspects since the last call."""
+        rescued, self._rescued = self._rescued, set()
+        return rescued
+
+    def _rescue_ended(self, child: ChildHandle, recovered: Recovered) -> None:
+        child.rescue_ended(recovered)
+        if recovered.in_progress and child.slot.capsule is not None:
+            self._rescued.add(child.slot.capsule.name)
 
     def end_pauses(self) -> None:
         """Makes every empty slot due: there may be new code that boots."""

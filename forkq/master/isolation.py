@@ -1,158 +1,237 @@
-"""Isolation: each suspect runs alone, in a solo child that the master forks for it.
+"""Isolation: each suspect runs alone, in a solo child.
 
-A suspect is a job that was in progress when a process died. A child that fetches one holds its
-lease and reports it. The master names the lease to a solo child of the same capsule, which takes it
-over in Redis (adopt.lua) and runs the job. A few solo children run side by side, so that innocent
-jobs do not wait for each other. They end when no suspect is left.
+A suspect is a job that was in progress when a process died. It waits in a list of its own, from
+which only solo children fetch, one job each. The master forks the first solo child of a capsule
+when its own rescue or its clock says that suspects wait there, and more when each has a job and
+still some wait. All but one end when they find nothing; the last one, when no suspect is left.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from statistics import median
 from typing import Final
 
 from ..config.capsule import Capsule
-from ..limits.patterns import matches_any
-from ..runtime.pipe import Adopt, Adopted, PutBack, Release, Stop, SuspectHeld
+from ..runtime.pipe import RunSuspects, Stop
 from ..wire.lease import is_solo
 from .child_handle import ChildHandle
 from .children import Children
+from .memory import available, resident
 from .slot import Slot
 
-# How many solo children of one capsule run side by side.
-MOST_SOLO: Final = 4
-# Seconds that solo children without a job stay, for the next suspect.
+# After so many solo children that could not boot, an ordinary child runs the suspects.
+_BOOT_TRIES: Final = 3
+# All in seconds. How long a solo child without a job stays, for the next suspect.
 _LINGER: Final = 1.0
-
-
-@dataclass(slots=True, eq=False)
-class Suspect:
-    """One suspect: who holds its lease. ``adopted``: its solo child does, by now."""
-
-    holder: ChildHandle
-    queue: str
-    sequence: int
-    adopted: bool = False
+# How long the master goes by its own rescue; by then its clock has told what waits.
+_RESCUE_COUNTS: Final = 5.0
+# How long all solo children must have had a job before more are forked: the clock may not yet have
+# told that they took the last suspect.
+_NEWS_TRAVELS: Final = 0.1
+# A suspect that has run alone for so long takes no place of ``solo_children`` any more: four that
+# never end would keep all others waiting.
+_LONG_RUN: Final = 60.0
 
 
 class Isolation:
     """Called in each turn of the master's loop, until the tree stops."""
 
-    def __init__(self, capsules: tuple[Capsule, ...], children: Children) -> None:
+    def __init__(
+        self,
+        capsules: tuple[Capsule, ...],
+        children: Children,
+        free_memory: Callable[[], int] = available,
+    ) -> None:
         self._children = children
-        self._wards = {capsule.name: SoloChildren(capsule, children) for capsule in capsules}
+        self._wards = [SoloChildren(capsule, children, free_memory) for capsule in capsules]
+
+    @property
+    def due(self) -> float | None:
+        """When ``advance`` has something to do (monotonic)."""
+        return min((ward.due for ward in self._wards if ward.due is not None), default=None)
 
     def begin_anew(self) -> None:
-        """In the master's next program (succession.py), which knows of no suspect: the children put
-        theirs back, and the solo children end with the job that they have."""
+        """In the master's next program (succession.py): the solo children of the one before end
+        with the job that they have, and no other child runs suspects any more."""
         for child in self._children:
-            child.send(Stop(None) if is_solo(child.identity) else PutBack())
+            if is_solo(child.identity):
+                child.send(Stop(None))
+            elif child.slot.capsule is not None:
+                child.runs_suspects = True  # perhaps; it may have a suspect's lease
+                child.send(RunSuspects(on=False))
 
     def advance(self, *, quiet: bool) -> None:
-        """Reads what the children have reported, and takes the next steps. A quiet tree begins no
-        job: its children put the suspects back that they hold."""
-        for child in self._children:
-            if not child.isolation_facts or child.slot.capsule is None:
-                continue
-            facts, child.isolation_facts = child.isolation_facts, []
-            ward = self._wards.get(child.slot.capsule.name)
-            if ward is not None:  # else the child has outlived a rolling restart
-                ward.read(child, facts)
-        for ward in self._wards.values():
+        """Forks and ends solo children. A quiet tree begins no job."""
+        rescued = self._children.take_rescued()
+        told = {name for child in self._children for name in child.suspected}
+        for ward in self._wards:
+            ward.note(rescued=ward.capsule in rescued, told=ward.capsule in told)
             ward.advance(quiet=quiet)
 
 
 class SoloChildren:
-    """The solo children of one capsule, and the suspects that wait for them."""
+    """The solo children of one capsule."""
 
-    def __init__(self, capsule: Capsule, children: Children) -> None:
+    def __init__(
+        self, capsule: Capsule, children: Children, free_memory: Callable[[], int]
+    ) -> None:
         # Only what kills a child applies: solo children are too short-lived to be recycled.
         recycling = replace(capsule.recycling, max_memory=0, max_jobs=0, max_age=0.0)
-        alone = replace(capsule, concurrency=1, workers=1, recycling=recycling)
-        most = min(MOST_SOLO, capsule.concurrency * capsule.workers)
-        self._slots = [Slot(f"{capsule.name}.solo{n}", alone, solo=True) for n in range(most)]
-        self._queues = capsule.queue_names
+        self._alone = replace(capsule, concurrency=1, workers=1, recycling=recycling)
+        self._most = capsule.most_solo
         self._children = children
-        children.solo_slots += self._slots
-        self._waiting: deque[Suspect] = deque()
-        self._running: dict[ChildHandle, Suspect] = {}  # by solo child
-        self._idle_since = time.monotonic()
+        self._free_memory = free_memory
+        self._slots: list[Slot] = []
+        self._told = False
+        self._rescued_until = 0.0  # all times are monotonic
+        self._all_busy_since: float | None = None
+        self._surplus_since: float | None = None
+        self._runs: dict[ChildHandle, _Run] = {}
+        self._substitute: ChildHandle | None = None
 
-    def read(self, child: ChildHandle, facts: Iterable[object]) -> None:
-        """What ``child`` has reported."""
-        for fact in facts:
-            self._read(child, fact)
+    @property
+    def capsule(self) -> str:
+        """The name of the capsule."""
+        return self._alone.name
 
-    def _read(self, child: ChildHandle, fact: object) -> None:
-        if isinstance(fact, SuspectHeld):
-            # After a rolling restart an old child may serve other queues: it returns what it holds
-            # when it ends, and a child that serves the queue fetches it.
-            if matches_any(fact.queue, self._queues):
-                self._waiting.append(Suspect(child, fact.queue, fact.sequence))
-        elif isinstance(fact, Adopted) and child in self._running:
-            suspect = self._running[child]
-            suspect.adopted = True
-            if suspect.holder in self._children:
-                suspect.holder.send(Release(suspect.sequence))
-            if not fact.found:
-                del self._running[child]
-        else:
-            self._running.pop(child, None)
+    @property
+    def due(self) -> float | None:
+        """When there is something to do although no fact arrives; None: never."""
+        moments = []
+        if self._all_busy_since is not None and self._wanted:
+            moments.append(max(self._all_busy_since + _NEWS_TRAVELS, time.monotonic() + 0.02))
+        if self._surplus_since is not None:
+            moments.append(self._surplus_since + _LINGER)
+        return min(moments, default=None)
+
+    def note(self, *, rescued: bool, told: bool) -> None:
+        """A rescue has just made suspects; the clock says that some wait."""
+        self._told = told
+        if rescued:
+            self._rescued_until = time.monotonic() + _RESCUE_COUNTS
 
     def advance(self, *, quiet: bool) -> None:
-        """Names suspects to solo children that are free, and forks or ends solo children."""
-        self._forget_the_dead()
-        if quiet:
-            self._waiting.clear()
-        if self._waiting or self._running:
-            self._idle_since = time.monotonic()
-            self._assign()
-            self._fork_missing()
-        elif quiet or time.monotonic() >= self._idle_since + _LINGER:
-            self._end_idle()
+        """Forks what is missing, and ends what has nothing to do."""
+        staying = self._staying()
+        idle = [child for child in staying if child.was_ready and not child.busy]
+        is_full = bool(staying) and all(child.was_ready and child.busy for child in staying)
+        self._all_busy_since = _since(self._all_busy_since, condition=is_full)
+        wanted = self._wanted and not quiet
+        if wanted and any(self._ordinary()):
+            self._fork_missing(staying)
+        surplus = idle[1:] if wanted else idle
+        self._surplus_since = _since(self._surplus_since, condition=bool(surplus))
+        linger = 0.0 if quiet else _LINGER
+        if self._surplus_since is not None and _has_passed(self._surplus_since, linger):
+            for child in surplus:
+                child.send(Stop(None))
+        self._order_substitute(staying, wanted=wanted)
+        if not self._wanted:
+            for slot in self._slots:  # nothing is missing without a suspect
+                slot.boot_failures, slot.fork_error = 0, ""
 
-    def _forget_the_dead(self) -> None:
-        """What a solo child had not taken over when it died, or went quiet, waits for another one.
-        The rescue returns what a dead child held, and then it is fetched again."""
-        for child, suspect in list(self._running.items()):
-            if child not in self._children or (child.state != "running" and not suspect.adopted):
-                del self._running[child]
-                if not suspect.adopted:
-                    self._waiting.appendleft(suspect)
-        if self._waiting:
-            self._waiting = deque(one for one in self._waiting if one.holder in self._children)
+    def _order_substitute(self, staying: list[ChildHandle], *, wanted: bool) -> None:
+        """Has an ordinary child run the suspects if no solo child boots beside it: one may hold a
+        port, or the memory. The master goes on trying."""
+        failures = sum(slot.boot_failures for slot in self._slots)
+        has_solo = any(child.was_ready for child in staying)
+        if self._substitute is not None and self._substitute not in self._children:
+            self._substitute = None
+        if has_solo or not wanted:
+            if self._substitute is not None:
+                self._substitute.send(RunSuspects(on=False))
+                self._substitute = None
+        elif self._substitute is None and failures >= _BOOT_TRIES:
+            self._substitute = next(self._ordinary(), None)
+            if self._substitute is not None:
+                self._substitute.runs_suspects = True
+                self._substitute.send(RunSuspects(on=True))
 
-    def _assign(self) -> None:
+    def _ordinary(self) -> Iterator[ChildHandle]:
+        """The capsule's ordinary children that are ready. Without one, no solo child is forked: it
+        might take the port, or the memory, that they need to boot."""
+        for slot in self._children.slots:
+            if slot.capsule is None or slot.capsule.name != self.capsule or slot.child is None:
+                continue
+            if slot.child.state == "running" and slot.child.silent_since is None:
+                yield slot.child
+
+    @property
+    def _wanted(self) -> bool:
+        return self._told or time.monotonic() < self._rescued_until
+
+    def _staying(self) -> list[ChildHandle]:
+        """The living solo children that take jobs. One that a web UI made quiet ends."""
+        staying = []
         for slot in self._slots:
             child = slot.child
-            if child is None or not self._waiting or not self._is_idle(child):
+            if child is None or child.stop_ordered_at is not None:
                 continue
-            if child.state != "running":  # a web UI made it quiet: another one takes its slot
+            if child.state not in ("booting", "running"):
                 child.send(Stop(None))
                 continue
-            suspect = self._waiting.popleft()
-            self._running[child] = suspect
-            child.send(Adopt(suspect.holder.identity, suspect.queue, suspect.sequence))
+            staying.append(child)
+        self._runs = {child: self._run_of(child) for child in staying}
+        return staying
 
-    def _fork_missing(self) -> None:
-        empty = [slot for slot in self._slots if slot.child is None]
-        there = [slot.child for slot in self._slots if slot.child is not None]
-        staying = sum(child.stop_ordered_at is None for child in there)
-        missing = len(self._waiting) + len(self._running) - staying
-        for slot in empty[: max(0, missing)]:
+    def _run_of(self, child: ChildHandle) -> _Run:
+        """The run that ``child`` has now: another one, if it has ended a job in between."""
+        known = self._runs.get(child)
+        if known is None or not child.busy or known.number != child.processed:
+            return _Run(child.processed, time.monotonic())
+        return known
+
+    def _fork_missing(self, staying: list[ChildHandle]) -> None:
+        """The first one, whatever the memory says; then twice as many each time, while all of them
+        have a job and more suspects wait."""
+        if not staying:
+            self._fork(1)
+        elif self._all_busy_since is not None and _has_passed(self._all_busy_since, _NEWS_TRAVELS):
+            taking_places = sum(not run.is_long for run in self._runs.values())
+            self._fork(min(len(staying), self._most - taking_places))
+            self._all_busy_since = None
+
+    def _fork(self, count: int) -> None:
+        for place in range(count):
+            if place + len(self._runs) and not self._has_memory():
+                return
+            slot = next((slot for slot in self._slots if slot.child is None), None)
+            if slot is None:
+                slot = Slot(f"{self.capsule}.solo{len(self._slots)}", self._alone, solo=True)
+                self._slots.append(slot)
+                self._children.solo_slots.append(slot)
             if time.monotonic() >= slot.due:
                 self._children.fill(slot)
 
-    def _end_idle(self) -> None:
-        for slot in self._slots:
-            if slot.child is None:
-                slot.boot_failures, slot.fork_error = 0, ""  # nothing is missing without a suspect
-            if slot.child is not None and self._is_idle(slot.child):
-                slot.child.send(Stop(None))
+    def _has_memory(self) -> bool:
+        """Whether there is room for one more child of the usual size."""
+        sizes = [resident(child.pid) for child in self._children if child.was_ready]
+        return self._free_memory() >= (median(sizes) if sizes else 0)
 
-    def _is_idle(self, child: ChildHandle) -> bool:
-        """Whether it has booted, has no suspect, and was not told to end."""
-        return child.was_ready and child not in self._running and child.stop_ordered_at is None
+
+class _Run:
+    """One run of a suspect: how many its child had ended before, and since when it goes on
+    (monotonic)."""
+
+    def __init__(self, number: int, since: float) -> None:
+        self.number = number
+        self._since = since
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it takes no place any more."""
+        return _has_passed(self._since, _LONG_RUN)
+
+
+def _since(moment: float | None, *, condition: bool) -> float | None:
+    """Since when ``condition`` holds (monotonic); None if it does not."""
+    if not condition:
+        return None
+    return time.monotonic() if moment is None else moment
+
+
+def _has_passed(since: float, seconds: float) -> bool:
+    return time.monotonic() >= since + seconds

@@ -254,7 +254,7 @@ class Master:
             self._restart.due,
         ]
         if not self._stop_sequence.begun:
-            moments += [self._children.due, *self._supervision.due]
+            moments += [self._children.due, self._isolation.due, *self._supervision.due]
         return min(moment for moment in moments if moment is not None)
 
     def _is_ready(self) -> bool:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import psutil
 
+from ..runtime.control_group import room_for_memory
+
 
 class Memory(NamedTuple):
     """In bytes. ``used``: PSS, with what is swapped out; where the system has no PSS, what the
@@ -40,6 +42,12 @@ def measure(pid: int) -> Memory | None:
         return _memory_in(text)
     except (OSError, ValueError, IndexError):
         return None if sys.platform == "linux" else _measure_elsewhere(pid)
+
+
+def available() -> int:
+    """How many bytes new processes may take: what the system has left, or a control group of this
+    process, if that is less."""
+    return min([int(psutil.virtual_memory().available), *room_for_memory()])
 
 
 def _memory_in(text: bytes) -> Memory:

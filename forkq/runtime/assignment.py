@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
 from ..config.capsule import Capsule
@@ -80,6 +80,14 @@ class Assignment:
     def solo(self) -> bool:
         """Whether it runs one suspect at a time, and nothing else."""
         return lease.is_solo(self.nonce)
+
+    @property
+    def for_suspects(self) -> Assignment:
+        """That of the solo child that an ordinary child is, where no other one can boot."""
+        assert self.capsule is not None
+        alone = replace(self.capsule, concurrency=1, workers=1)
+        nonce = lease.solo_nonce(self.nonce)
+        return replace(self, capsule=alone, nonce=nonce, deadlines=None, ended={})
 
     @property
     def identity(self) -> str:

@@ -7,11 +7,18 @@ In a container the groups above its own are not visible. Its own is mounted at t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 OWN: Final = Path("/proc/self/cgroup")
 ROOT: Final = Path("/sys/fs/cgroup")
+# The files with the limit and the usage, and the line of memory.stat with the file pages that the
+# kernel drops first; by whether it is version 2.
+_MEMORY_FILES: Final = {
+    True: ("memory.max", "memory.current", "inactive_file"),
+    False: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
 
 
 class ControlGroup(NamedTuple):
@@ -32,3 +39,25 @@ def control_groups(controller: str, own: Path = OWN, root: Path = ROOT) -> Itera
         elif controller in controllers.split(","):
             mount = root / controller
             yield ControlGroup(False, mount, mount / path.lstrip("/"))
+
+
+def room_for_memory(own: Path = OWN, root: Path = ROOT) -> Iterator[int]:
+    """How much each group that limits the memory of this process has left, in bytes: its own, and
+    those above it. File pages that the kernel can drop count as free."""
+    try:
+        groups = list(control_groups("memory", own, root))
+    except OSError:
+        return
+    for group in groups:
+        for folder in (group.folder, *group.folder.parents):
+            with suppress(OSError, ValueError, KeyError):  # no such group here; "max"
+                yield _room_in(folder, is_version_2=group.is_version_2)
+            if folder == group.mount:
+                break
+
+
+def _room_in(folder: Path, *, is_version_2: bool) -> int:
+    limit, usage, pages = _MEMORY_FILES[is_version_2]
+    stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    used = int((folder / usage).read_text()) - int(stat[pages])
+    return max(0, int((folder / limit).read_text()) - used)

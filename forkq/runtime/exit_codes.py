@@ -9,5 +9,7 @@ CANNOT_BOOT: Final = 3
 # The child ended in good order, but Redis refused its leases or its last counts: the master or a
 # sweep must return them.
 LEASES_LEFT: Final = 75
+# A solo child had no memory to read its job, or to settle it.
+OUT_OF_MEMORY: Final = 71
 # An error in forkq itself; its traceback is on standard error.
 INTERNAL_ERROR: Final = 70

@@ -38,23 +38,11 @@ class Lead(msgspec.Struct, frozen=True, tag=True):
     until: float
 
 
-class Adopt(msgspec.Struct, frozen=True, tag=True):
-    """Order to a solo child: take over the lease ``sequence`` of ``owner``, and run its job."""
+class RunSuspects(msgspec.Struct, frozen=True, tag=True):
+    """Order to an ordinary child: run suspects, one at a time and with nothing beside it, since no
+    solo child can boot. ``on``: False ends it."""
 
-    owner: str
-    queue: str
-    sequence: int
-
-
-class Release(msgspec.Struct, frozen=True, tag=True):
-    """Order: a solo child has taken over that lease, or found none."""
-
-    sequence: int
-
-
-class PutBack(msgspec.Struct, frozen=True, tag=True):
-    """Order: return the suspects that are held to their queues. The master's next program does not
-    know of them."""
+    on: bool
 
 
 class Report(msgspec.Struct, frozen=True, tag=True):
@@ -111,25 +99,14 @@ class LeaseHeld(msgspec.Struct, frozen=True, tag=True):
     until: float
 
 
-class SuspectHeld(msgspec.Struct, frozen=True, tag=True):
-    """Fact: the child has leased a job that must run alone."""
+class SuspectsWait(msgspec.Struct, frozen=True, tag=True):
+    """Fact of the clock: suspects wait in queues of these capsules. Sent when that has changed."""
 
-    queue: str
-    sequence: int
-
-
-class Adopted(msgspec.Struct, frozen=True, tag=True):
-    """Fact: a solo child has taken over a lease. ``found``: False if there was none."""
-
-    found: bool
+    capsules: tuple[str, ...]
 
 
-class SoloFree(msgspec.Struct, frozen=True, tag=True):
-    """Fact: the job of a solo child has ended."""
-
-
-Order = Quiet | Stop | DumpStacks | Lead | Adopt | Release | PutBack | Report
-Fact = Ready | Serves | Unbootable | Exiting | Beat | LeaseHeld | SuspectHeld | Adopted | SoloFree
+Order = Quiet | Stop | DumpStacks | Lead | Report | RunSuspects
+Fact = Ready | Serves | Unbootable | Exiting | Beat | LeaseHeld | SuspectsWait
 Message = TypeVar("Message")
 
 _LENGTH = struct.Struct("!I")

@@ -1,9 +1,9 @@
 """Crash records: how a job's owner died, written into the job, and what becomes of the job.
 
-Each job that was in progress in a dead process gets a crash record and is a suspect: it runs alone
-from then on, until a run of it has ended. A crash counts against a job only if it happened in a
-solo child. When too many have counted, the job runs no more. Called by recovery.py in the
-master and in the clock; no Redis.
+Each job that was in progress in a dead child gets a crash record and is a suspect: it runs alone
+from then on, until a run of it has ended. The death of a whole tree makes suspects only at the
+second time. A crash counts against a job only if it happened in a solo child. When too many have
+counted, the job runs no more. Called by recovery.py in the master and in the clock; no Redis.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import msgspec
 from ..errors import Crashed, InvalidJob, MalformedPayload
 from ..wire.marks import (
     COUNTED_FOR,
-    KEY,
     SUSPECT,
     counted,
+    deaths_of_trees,
     failure_in,
     is_suspect,
     mark_failed,
     marks_of,
 )
-from ..wire.payload import Payload, bounded, dumps, loads
+from ..wire.payload import Payload, bounded, dumps, loads_head
 from ..wire.printable import class_and_jid
 from ..wire.times import now
 from ..wire.validation import MOST_CRASHES
@@ -40,13 +40,20 @@ _MOST_RECORDS: Final = 10
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 300.0
 _LONGEST_SEQUENCE: Final = 20  # digits
-# What recover.lua understands; a number is when the job is due.
+# After so many deaths of whole trees a job that was in progress in each is a suspect.
+_SUSPECT_TREES: Final = 2
+# Where recover.lua puts a job: to the head of its queue, to the head or the tail of the queue's
+# suspects, or into the dead set. A number is when the job is due.
 REQUEUE: Final = "requeue"
+ISOLATE: Final = "isolate"
+ISOLATE_LAST: Final = "isolate_last"
 BURY: Final = "bury"
 # The beginning of our own key where forkq wrote it: at the end of a large payload.
 _KEY: Final = b',"forkq":{'
 _CLASS: Final = rb'"class"\s*:\s*"([^"\\]{1,100})"'
 _JID: Final = rb'"jid"\s*:\s*"([^"\\]{1,100})"'
+_BUDGET: Final = rb'"crashes"\s*:\s*([0-9]{1,9})'
+_ON_CRASH: Final = rb'"on_crash"\s*:\s*"([a-z]{1,20})"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,8 @@ class Crash:
     """How an owner died. ``rss`` is its peak memory in KiB; ``uptime`` in seconds; ``stack`` is the
     Python stack of the thread that crashed; ``jobs`` is how many jobs it had in progress;
     ``alone``: it was a solo child. In another child a job that has ended, or a thread of the app,
-    may be the reason, even if one job only was in progress."""
+    may be the reason, even if one job only was in progress. ``of_tree``: its master died, too, or
+    its host is lost."""
 
     signal: int | None = None
     exit: int | None = None
@@ -64,6 +72,7 @@ class Crash:
     stack: str | None = None
     jobs: int = 1
     alone: bool = False
+    of_tree: bool = False
 
     @property
     def text(self) -> str:
@@ -75,7 +84,7 @@ class Crash:
         """As it stands in a payload: docs/wire.md, ``forkq``."""
         fields = {"signal": self.signal, "exit": self.exit, "rss": self.rss, "jobs": self.jobs}
         found = {"reason": self.reason, "uptime": self.uptime, "stack": self.stack}
-        found |= {"alone": self.alone}
+        found |= {"alone": self.alone, "tree": self.of_tree}
         known = {key: value for key, value in found.items() if value}
         return {"at": now(), **fields, "host": socket.gethostname(), **known}
 
@@ -104,21 +113,6 @@ class Lease:
             return class_and_jid(self.payload)
         return _class_and_jid_in_ends(self)
 
-    @property
-    def must_be_read(self) -> bool:
-        """Whether only the whole payload shows its marks."""
-        return self.how == b"large" or (self.how == b"once" and _cut_end(self)[1] is None)
-
-    @property
-    def is_suspect(self) -> bool:
-        """Whether the job runs alone. If its owner is no solo child, it has not begun there."""
-        if self.how != b"whole":
-            return is_suspect((_cut_end(self)[1] or {}).get(KEY))
-        try:
-            return is_suspect(loads(self.payload).get("forkq"))
-        except MalformedPayload:
-            return False
-
 
 @dataclass(frozen=True, slots=True)
 class Move:
@@ -145,17 +139,17 @@ def unchanged(lease: Lease) -> Move:
     """The move of a job that has not begun."""
     if lease.how == b"whole":
         return Move(lease, REQUEUE, 0, lease.payload)
-    return Move(lease, REQUEUE, -1, lease.end[-1:])
+    return Move(lease, REQUEUE, *_kept_whole(lease.end))
 
 
-def spliced(lease: Lease, crash: Crash) -> Move | None:
+def spliced(lease: Lease, queue: str, crash: Crash) -> Move | None:
     """The move of a large job, whose payload stays in Redis: only its end is written, with the
-    crash record. None if that cannot be done, or if the crash counts: then all options matter."""
+    crash record. None if its end does not show where that belongs: then it must be read."""
     keep, end = _cut_end(lease)
-    if end is None or crash.alone:
+    if end is None:
         return None
-    _add(marks_of(end), crash, _MOST_RECORDS)
-    return Move(lease, REQUEUE, keep, b"," + dumps(end)[1:])
+    where = _judge(end, _options_in_ends(lease), queue, crash)
+    return Move(lease, where, keep, b"," + dumps(end)[1:])
 
 
 def _cut_end(lease: Lease) -> tuple[int, Payload | None]:
@@ -163,14 +157,28 @@ def _cut_end(lease: Lease) -> tuple[int, Payload | None]:
     ``forkq`` is the first; None instead of the keys if the end of the payload does not show it."""
     if lease.how == b"bare":
         return -1, {}
-    at = lease.end.rfind(_KEY) if lease.how == b"once" else -1
+    at = lease.end.rfind(_KEY) if lease.how == b"ends" else -1
     if at < 0:
         return 0, None
-    try:
+    try:  # the rest is a whole object only if the key is one of the payload's own
         found = msgspec.json.decode(bounded(b"{" + lease.end[at + 1 :]), type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MalformedPayload):
         return 0, None
     return at - len(lease.end), found
+
+
+def _options_in_ends(lease: Lease) -> Payload:
+    """The options of a large job that matter after a crash, if they stand in its two ends: before
+    its arguments, or in the last bytes."""
+    text = lease.payload.partition(b'"args"')[0] + b" " + lease.end
+    budget, on_crash = re.search(_BUDGET, text), re.search(_ON_CRASH, text)
+    found: Payload = {} if budget is None else {"crashes": int(budget[1])}
+    return found if on_crash is None else {**found, "on_crash": on_crash[1].decode()}
+
+
+def _kept_whole(payload: bytes) -> tuple[int, bytes]:
+    """How many bytes of an unchanged payload stay, and what follows them (see recover.lua)."""
+    return -1, payload[-1:]
 
 
 def _class_and_jid_in_ends(lease: Lease) -> str:
@@ -179,50 +187,59 @@ def _class_and_jid_in_ends(lease: Lease) -> str:
     return " ".join(match[1].decode("utf-8", "replace") if match else "?" for match in found)
 
 
-def stamped(payload: bytes, queue: str, crash: Crash) -> tuple[str, bytes]:
-    """What to do with a job that was in progress when its owner crashed, and its new payload."""
+def stamped(payload: bytes, queue: str, crash: Crash) -> tuple[str, int, bytes]:
+    """What to do with a job that was in progress when its owner crashed: where it goes, how many
+    bytes of it stay, and what follows them (see recover.lua)."""
     try:
-        job = loads(payload)
-        verdict = _judge(job, queue, crash)
-        return verdict, dumps(job)
-    except (MalformedPayload, InvalidJob):
-        return REQUEUE, payload  # a processor will find that it is no job, and bury it
+        job = loads_head(payload)
+        where = _judge(job, job, queue, crash)
+        return where, 0, dumps(job)
+    except (MalformedPayload, InvalidJob):  # a processor would bury it, and one has died of it
+        return BURY if crash.alone else ISOLATE, *_kept_whole(payload)
 
 
-def _judge(job: Payload, queue: str, crash: Crash) -> str:
-    """Writes the crash into ``job``. A job that must not run again goes back all the same: the
-    child that fetches it buries it, since only a child can call the app's death handlers. If that
-    child dies too, the job is buried here."""
-    marks, budget = marks_of(job), _budget(job)
-    has_failed = failure_in(marks) is not None
-    count = counted(_add(marks, crash, max(budget, _MOST_RECORDS)))
-    if crash.alone and job.get("on_crash") == REQUEUE:
+def _judge(job: Payload, options: Payload, queue: str, crash: Crash) -> str:
+    """Writes the crash into ``job``, and says where it goes. A job that must not run again goes to
+    a solo child all the same, which settles it: only a child can call the app's death handlers. If
+    that child dies too, the job is buried here."""
+    marks = marks_of(job)
+    budget, has_failed = _budget(options, marks, crash), failure_in(marks) is not None
+    crashes = _add(marks, crash, max(budget, _MOST_RECORDS))
+    count = counted(crashes)
+    if crash.alone and options.get("on_crash") == "requeue":
         job["queue"] = queue
         return str(now() + growing_pause(count - 1, _FIRST_PAUSE, _LONGEST_PAUSE))
-    if not crash.alone or count < budget:
-        return REQUEUE
+    if not crash.alone:
+        return ISOLATE if is_suspect(marks) else REQUEUE
+    if count < budget:
+        return ISOLATE_LAST
     times = f"{budget} time{'s' * (budget > 1)} within {COUNTED_FOR / 3600:.0f} hours"
     error = Crashed(f"its process died {times} while this job ran alone, last by {crash.text}")
     if has_failed:
         _write_error(job, queue, error)
         return BURY
-    del marks[SUSPECT]
     mark_failed(marks, error)
-    return REQUEUE
+    return ISOLATE_LAST
 
 
 def _add(marks: dict[str, Any], crash: Crash, most: int) -> list[Any]:
-    """Adds the crash record, and makes the job a suspect. Returns the records, the oldest first."""
+    """Adds the crash record, and makes the job a suspect, unless its whole tree died and that says
+    too little of it. Returns the records, the oldest first."""
     found = marks.get("crashes")
     crashes = [*(found if type(found) is list else ()), crash.record()][-most:]
     marks["crashes"] = crashes
-    marks[SUSPECT] = True
+    if not crash.of_tree or deaths_of_trees(crashes) >= _SUSPECT_TREES:
+        marks[SUSPECT] = True
     return crashes
 
 
-def _budget(job: Payload) -> int:
-    found = job.get("crashes")
-    return min(found, MOST_CRASHES) if type(found) is int and found > 0 else DEADLY_CRASHES
+def _budget(options: Payload, marks: Payload, crash: Crash) -> int:
+    """How many crashes alone end the job: twice as many if whole trees died, of which it may be
+    innocent."""
+    found, crashes = options.get("crashes"), marks.get("crashes")
+    budget = min(found, MOST_CRASHES) if type(found) is int and found > 0 else DEADLY_CRASHES
+    of_trees = crash.of_tree or (type(crashes) is list and deaths_of_trees(crashes) > 0)
+    return 2 * budget if of_trees else budget
 
 
 def _write_error(job: Payload, queue: str, error: Crashed) -> None:

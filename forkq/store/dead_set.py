@@ -34,7 +34,8 @@ class DeadSet:
         """The call of recover.lua that gives back, schedules or buries the jobs of a dead owner; it
         returns how many. The owner finds a note of its lost leases for ``note_for`` seconds."""
         at, keys = now(), self.keys
-        lists = keys.lists_and_leases(queues)
+        lists = keys.lists_leases_and_suspects(queues)
         limits = (at, at - self.days * _DAY, self.size)
-        names = (keys.dead, keys.lost(identity), keys.queues, *lists, keys.schedule)
+        shared = (keys.dead, keys.lost(identity), keys.queues, keys.schedule, keys.suspected)
+        names = (*shared, *lists)
         return Call(RECOVER, names, (*limits, note_for, *moves))

@@ -9,7 +9,7 @@ from ..errors import MalformedPayload
 from ..wire.lease import lease
 from ..wire.marks import mark_failed as add_mark
 from ..wire.marks import marks_of
-from ..wire.payload import dumps, loads
+from ..wire.payload import dumps, loads_head
 from ..wire.printable import class_and_jid
 from .connection import Call
 from .crash_record import Lease
@@ -39,7 +39,7 @@ def _mark(
     if payload is None:
         return []  # acknowledged just before
     try:
-        job = loads(payload)
+        job = loads_head(payload)
     except MalformedPayload:
         return []
     add_mark(marks_of(job), error)

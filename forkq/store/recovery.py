@@ -73,6 +73,8 @@ class Recovery:
     def requeue(self, queues: Sequence[str], identity: str) -> Steps[Recovered]:
         """Puts the owner's jobs back without a crash record: a graceful end is no crash."""
         keys, moved = self.dead_set.keys, 0
+        if is_solo(identity):
+            keys = keys.of_suspects
         arguments = (owner(identity), 0, _BYTES)
         for names in (yield from self.known(queues)):
             call = Call(REQUEUE, (keys.queues, *keys.lists_and_leases(names)), arguments)
@@ -91,9 +93,9 @@ class Recovery:
         may_return: bool = False,
         last_begun: int | None = None,
     ) -> Steps[Recovered]:
-        """Puts the owner's jobs back with a crash record. Those that had not begun go back
-        unchanged: what it held for a solo child, and what it had leased ahead, with a higher
-        sequence number than ``last_begun`` (None: it is unknown).
+        """Puts the owner's jobs back, those that had begun with a crash record. What it had leased
+        ahead goes back unchanged: it has a higher sequence number than ``last_begun`` (None: it is
+        unknown). A solo child leases nothing ahead.
 
         An owner that ``may_return`` is perhaps only cut off from Redis. It finds a note of its
         lost leases (child/fetch/lost_leases.py). After a failure the caller begins anew; the result
@@ -103,11 +105,14 @@ class Recovery:
         yield from self._look_for_burials(progress)
         listed = yield from self.list_all(queues, identity)
         every = [lease for _, leases in listed for lease in leases]
+        alone = is_solo(identity)
         begun = {
-            lease.name: lease.job for lease in every if _has_begun(lease, identity, last_begun)
+            lease.name: lease.job
+            for lease in every
+            if alone or last_begun is None or lease.sequence <= last_begun
         }
         progress.in_progress = max(progress.in_progress, len(begun))
-        crash = replace(crash, jobs=progress.in_progress, alone=is_solo(identity))
+        crash = replace(crash, jobs=progress.in_progress, alone=alone)
         problem: RedisError | None = None
         for names, leases in listed:
             moves = yield from self._moves(names, leases, begun, crash)
@@ -161,18 +166,11 @@ class Recovery:
     def _list_leases(
         self, queues: Sequence[str], identity: str, at: Sequence[object]
     ) -> Steps[tuple[Sequence[object], list[Lease]]]:
-        """Where to go on, and the next leases. A large payload whose ends do not tell is read."""
+        """Where to go on, and the next leases."""
         hashes = [self.dead_set.keys.inflight(queue) for queue in queues]
         call = Call(LEASES_OF_OWNER, hashes, (owner(identity), *at, _BYTES, _LARGE))
         [found] = checked((yield [call]))
-        rows = [Lease(*found[start : start + 5]) for start in range(2, len(found), 5)]
-        leases = []
-        for row in rows:
-            lease = row
-            if row.must_be_read:
-                payload = yield from self.payload(queues, row)
-                lease = replace(row, how=b"whole", payload=payload or b"")
-            leases.append(lease)
+        leases = [Lease(*found[start : start + 5]) for start in range(2, len(found), 5)]
         return found[:2], leases
 
     def _moves(
@@ -181,13 +179,13 @@ class Recovery:
         """What to do with each lease. ``begun``: the names of those whose jobs had begun."""
         moves = []
         for lease in leases:
-            move = spliced(lease, crash) if lease.name in begun else unchanged(lease)
+            queue = queues[lease.queue - 1]
+            move = spliced(lease, queue, crash) if lease.name in begun else unchanged(lease)
             if move is None:
                 payload = yield from self.payload(queues, lease)
                 if payload is None:
                     continue  # moved by another process meanwhile
-                verdict, text = stamped(payload, queues[lease.queue - 1], crash)
-                move = Move(lease, verdict, 0, text)
+                move = Move(lease, *stamped(payload, queue, crash))
             moves.append(move)
         return moves
 
@@ -232,11 +230,3 @@ class Recovery:
         )
         if replies[1] == 1:  # it returned between the two
             connection.call("SADD", keys.processes, identity)
-
-
-def _has_begun(lease: Lease, identity: str, last_begun: int | None) -> bool:
-    """Whether that owner runs the job: a suspect waits for a solo child in the one that fetched
-    it."""
-    if last_begun is not None and lease.sequence > last_begun:
-        return False
-    return is_solo(identity) or not lease.is_suspect

@@ -130,6 +130,20 @@ class Keys:
         jobs between the two."""
         return [key for name in queues for key in (self.queue(name), self.inflight(name))]
 
+    def lists_leases_and_suspects(self, queues: Iterable[str]) -> list[str]:
+        """The same, with the list of suspects of each queue after the two."""
+        return [
+            key
+            for name in queues
+            for key in (self.queue(name), self.inflight(name), self.suspects(name))
+        ]
+
+    @property
+    def of_suspects(self) -> Keys:
+        """The keys for a solo child's leases, which come from the lists of suspects and go back to
+        them."""
+        return _SuspectKeys(self.prefix)
+
     def process(self, identity: str) -> str:
         """Hash, expiring: one child's record."""
         return f"{self.prefix}{identity}"
@@ -264,3 +278,17 @@ class Keys:
     def deploy_lock(self, label: str) -> str:
         """String, expiring: this deploy has just been marked, perhaps by another host."""
         return f"{self.prefix}deploylock-{label}"
+
+
+class _SuspectKeys(Keys):
+    """In the place of each queue's list is its list of suspects, and in that of the names of all
+    queues are those that have suspects."""
+
+    @property
+    def queues(self) -> str:
+        """Set: names of the queues that have suspects."""
+        return self.suspected
+
+    def queue(self, name: str) -> str:
+        """List: the suspects of that queue."""
+        return self.suspects(name)

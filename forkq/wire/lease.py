@@ -30,7 +30,8 @@ class UnitOfWork:
     ``sequence`` make the lease. ``taken`` (monotonic), ``thread`` and ``started`` (epoch seconds)
     are set for the processor that performs the unit, and unset before that. ``lost``: another host
     took the lease, and gave the job back to its queue, because this host seemed lost. ``progress``
-    is the latest report of the job.
+    is the latest report of the job. A large payload is left in Redis: ``payload`` is empty until
+    the processor has read it.
     """
 
     queue: int
@@ -58,6 +59,12 @@ def identity(host: str, pid: int, nonce: str) -> str:
 def solo_nonce(nonce: str) -> str:
     """The nonce of a solo child. Leases name it, so any host can tell that a job ran alone."""
     return _SOLO + nonce[len(_SOLO) :]
+
+
+def solo_identity(identity: str) -> str:
+    """Under which an ordinary child runs suspects, where no solo child can boot."""
+    place, _, nonce = identity.rpartition(":")
+    return f"{place}:{solo_nonce(nonce)}"
 
 
 def is_solo(identity: str) -> bool:

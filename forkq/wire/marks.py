@@ -41,9 +41,18 @@ def is_suspect(marks: object) -> bool:
 def counted(crashes: list[Any]) -> int:
     """How many of them count: recent ones of a job that ran alone."""
     counting = [one for one in crashes if type(one) is dict and one.get("alone") is True]
-    stamps = [one.get("at") for one in counting if one.get(_FORGIVEN) is not True]
-    since = now() - COUNTED_FOR
-    return len([at for at in stamps if isinstance(at, int | float) and seconds(at) > since])
+    return len([one for one in counting if one.get(_FORGIVEN) is not True and _is_recent(one)])
+
+
+def _is_recent(crash: dict[str, Any]) -> bool:
+    at = crash.get("at")
+    return isinstance(at, int | float) and seconds(at) > now() - COUNTED_FOR
+
+
+def deaths_of_trees(crashes: list[Any]) -> int:
+    """How many of them are recent deaths of a whole tree: they say little of a single job."""
+    found = [one for one in crashes if type(one) is dict and one.get("tree") is True]
+    return len([one for one in found if _is_recent(one)])
 
 
 def retried_alone(job: Payload, *, fresh: bool) -> Payload:

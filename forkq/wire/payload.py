@@ -36,7 +36,11 @@ _STRING = re.compile(rb'"[^"]*"')
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_STEPS = bytes(set(range(256)) - set(b"[{]}"))
 
+# What ``loads_head`` decodes of a single value besides the arguments.
+_LARGEST_IN_HEAD: Final = 1 << 20
+
 _decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
+_decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 
 # What the encoder raises: RecursionError for nesting, the others for the values in _why_unwritable.
@@ -74,6 +78,26 @@ def loads(raw: bytes) -> Payload:
     if type(job.get("class")) is not str:
         raise MalformedPayload("no job name: the key `class` is missing or is not a string")
     return job
+
+
+def loads_head(raw: bytes) -> Payload:
+    """The job in ``raw`` for a process that does not run it: the arguments, and any other large
+    value, stay the text that they are (``msgspec.Raw``), and ``dumps`` writes them unchanged. So
+    it takes little more memory than ``raw``, whatever is in it; decoded, 15 MB can take 350. Raises
+    MalformedPayload."""
+    try:
+        found = _decode_raw(bounded(raw))
+        job = {key: _decoded(key, value) for key, value in found.items()}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedPayload(f"not JSON that forkq can read: {error}") from None
+    if type(job.get("class")) is not str:
+        raise MalformedPayload("no job name: the key `class` is missing or is not a string")
+    return job
+
+
+def _decoded(key: str, value: msgspec.Raw) -> Any:
+    is_left = key == "args" or len(memoryview(value)) > _LARGEST_IN_HEAD
+    return value if is_left else msgspec.json.decode(value)
 
 
 def bounded(raw: bytes) -> bytes:

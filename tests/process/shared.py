@@ -91,9 +91,21 @@ def _client(server: Server | str) -> forkq.Client:
 
 
 def waiting(redis: Redis, queue: str = "default") -> list[str]:
-    """The jids in a queue, the next one to run first."""
-    payloads: Any = redis.lrange(f"queue:{queue}", 0, -1)
+    """The jids in a queue, the next one to run first; its suspects come before the others."""
+    keys = (f"queue:{queue}", f"{{queue:{queue}}}:suspects")
+    payloads: list[Any] = [payload for key in keys for payload in _entries(redis, key)]
     return [json.loads(payload)["jid"] for payload in reversed(payloads)]
+
+
+def suspects(redis: Redis, queue: str = "default") -> list[str]:
+    """The jids that wait to run alone, the next one first."""
+    payloads = _entries(redis, f"{{queue:{queue}}}:suspects")
+    return [json.loads(payload)["jid"] for payload in reversed(payloads)]
+
+
+def _entries(redis: Redis, key: str) -> list[Any]:
+    found: Any = redis.lrange(key, 0, -1)
+    return list(found)
 
 
 def leased(redis: Redis, queue: str = "default") -> list[str]:
@@ -111,7 +123,8 @@ def payloads(redis: Redis, key: str) -> list[dict[str, Any]]:
 def settled(redis: Redis, queue: str = "default") -> bool:
     """Whether nothing waits and nothing is in flight."""
     # One command, at one instant: a job may go back from the leases to the queue.
-    return not redis.exists(f"queue:{queue}", f"{{queue:{queue}}}:inflight")
+    keys = (f"queue:{queue}", f"{{queue:{queue}}}:inflight", f"{{queue:{queue}}}:suspects")
+    return not redis.exists(*keys)
 
 
 def wait_settled(redis: Redis, deadline: float | None = None) -> None:

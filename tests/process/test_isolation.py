@@ -17,7 +17,6 @@ import pytest
 from redis import Redis
 
 from forkq.client import Client
-from forkq.master.isolation import MOST_SOLO
 from tests.process.shared import (
     APP,
     Journal,
@@ -37,6 +36,7 @@ from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 BUDGET = 3
+MOST_SOLO = 4  # of the trees that say so
 MEMORY = Path("/sys/fs/cgroup/memory")  # version 1
 POISON: list[tuple[str, list[Any]]] = [("Die", [9]), ("Segfault", []), ("Exit", [1])]
 
@@ -150,7 +150,8 @@ def test_innocent_long_jobs_do_not_wait_for_each_other(
 ) -> None:
     """Each runs in a solo child, while the other children go on with other jobs. The solo children
     end when no suspect is left."""
-    forkq = tree(redis_server, app=APP, args=["-c", "6"], env=journal.env)
+    config = f"[forkq]\nsolo_children = {MOST_SOLO}\n"
+    forkq = tree(redis_server, app=APP, config=config, args=["-c", "6"], env=journal.env)
     door = journal.path.with_name("open")
     long = push_many(redis_server, "Gate", [[str(door)]] * (MOST_SOLO + 1))
     journal.wait("begin", long)
@@ -160,7 +161,7 @@ def test_innocent_long_jobs_do_not_wait_for_each_other(
     other = push_many(redis_server, "Quick", [[0.01]] * 5)
     journal.wait("end", other)
     assert len(_alone(forkq, journal)) == MOST_SOLO
-    wait_until(lambda: len(leased(redis)) == len(long), what="Redis to hear that they have ended")
+    wait_until(lambda: len(leased(redis)) == MOST_SOLO, what="Redis to hear that they have ended")
     door.touch()
     wait_settled(redis)
     assert journal.jids("end") == {*long, *other}
@@ -203,7 +204,7 @@ def test_a_suspect_that_fails_alone_is_cleared(
 def test_suspects_keep_to_the_limit_of_their_queue(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """A suspect that waits for its solo child has the permit of its queue already."""
+    """Solo children fetch by the same rules."""
     config = "[limits]\ndefault = 2\n"
     forkq = tree(redis_server, app=APP, config=config, args=["-c", "6"], env=journal.env)
     door = journal.path.with_name("open")
@@ -228,20 +229,22 @@ def _most_at_once(journal: Journal) -> int:
 
 
 @pytest.mark.parametrize("order", [signal.SIGTSTP, signal.SIGTERM], ids=["quiet", "stop"])
-def test_suspects_that_wait_go_back_when_the_tree_fetches_no_more(
+def test_suspects_wait_in_their_list_when_the_tree_fetches_no_more(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal, order: signal.Signals
 ) -> None:
     """Another host may have a solo child for them. They are suspects still, without another crash
     record."""
-    forkq = tree(redis_server, app=APP, args=["-c", "6", "-t", "1"], env=journal.env)
+    config = f"[forkq]\nsolo_children = {MOST_SOLO}\n"
+    options = ["-c", "6", "-t", "1"]
+    forkq = tree(redis_server, app=APP, config=config, args=options, env=journal.env)
     door = journal.path.with_name("open")
     jids = push_many(redis_server, "Gate", [[str(door)]] * (MOST_SOLO + 2))
     journal.wait("begin", jids)
     workers(forkq)[0].kill()
     wait_until(lambda: len(_alone(forkq, journal)) == MOST_SOLO, what="solo children at work")
     forkq.signal(order)
-    wait_until(lambda: len(waiting(redis)) >= 2, what="the two that waited in the queue again")
-    found: Any = redis.lrange("queue:default", 0, -1)
+    wait_until(lambda: len(waiting(redis)) >= 2, what="the two that wait")
+    found: Any = redis.lrange("{queue:default}:suspects", 0, -1)
     for job in map(json.loads, found):
         assert job["forkq"]["suspect"] is True
         assert [crash["jobs"] for crash in job["forkq"]["crashes"]] == [len(jids)]

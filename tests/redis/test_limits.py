@@ -264,7 +264,8 @@ def cached(redis: Redis) -> int:
 def recover(server: Server, queues: list[str], identity: str) -> None:
     connection = RedisConnection(server.url)
     connection.connect()
-    carry_out(connection, Recovery(DeadSet(KEYS)).recover(queues, identity, Crash(signal=9)))
+    recovery = Recovery(DeadSet(KEYS))
+    carry_out(connection, recovery.recover(queues, identity, Crash(signal=9), last_begun=0))
     connection.close()
 
 

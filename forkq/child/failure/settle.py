@@ -16,7 +16,7 @@ from ...store.connection import (
 from ...store.dead_set import DeadSet
 from ...store.outage import Backoff, Outage
 from ...store.pool import RedisPool
-from ...store.scripts import RETRY
+from ...store.scripts import ISOLATE, RETRY
 from ...wire import lease
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
@@ -24,12 +24,21 @@ from ..fetch.fetcher import Fetcher
 from .retry import Bury, Retry
 
 
+class Unread(Exception):
+    """The payload of a job could not be read; the job goes back to its queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Isolate:
+    """It runs alone: it goes to the list of suspects."""
+
+
 @dataclass(slots=True)
 class PendingMove:
     """A unit and what was decided. ``sent``: a script whose reply was lost may have moved it."""
 
     unit: UnitOfWork
-    decision: Retry | Bury
+    decision: Retry | Bury | Isolate
     sent: bool = False
 
 
@@ -72,6 +81,25 @@ class Settler:
         """Drops the lease and adds the job to the dead set. If Redis refuses: as ``retry``."""
         self._move_or_park(PendingMove(unit, decision))
 
+    def isolate(self, unit: UnitOfWork) -> None:
+        """Moves the job to its queue's list of suspects. If Redis refuses: as ``retry``."""
+        self._move_or_park(PendingMove(unit, Isolate()))
+
+    def read(self, unit: UnitOfWork) -> bytes:
+        """The payload of ``unit``, which the fetch has left in Redis because of its size. Raises
+        Unread if Redis does not give it."""
+        name = lease.lease(self._identity, unit.sequence)
+        try:
+            with self._pool.connection() as connection:
+                found = connection.call("HGET", self._keys.inflight(unit.queue_name), name)
+        except (*ConnectionLost, RedisError) as error:
+            raise Unread(str(error)) from error
+        if found is None:  # another process has the job
+            unit.lost = True
+            raise Unread("its lease is gone")
+        unit.payload = found
+        return unit.payload
+
     def _move_or_park(self, move: PendingMove) -> None:
         if self._moved(move):
             return
@@ -99,7 +127,7 @@ class Settler:
         with self._lock:
             parked, self._parked = self._parked, []
         left: list[PendingMove] = []
-        refused: dict[type[Retry | Bury], PendingMove] = {}
+        refused: dict[type[Retry | Bury | Isolate], PendingMove] = {}
         for move in parked:
             kind = type(move.decision)
             if kind in refused:
@@ -142,9 +170,15 @@ class Settler:
         if not moved and not sent:
             move.unit.lost = True
 
-    def _move(self, connection: RedisConnection, unit: UnitOfWork, decision: Retry | Bury) -> bool:
-        name = lease.lease(self._identity, unit.sequence)
+    def _move(
+        self, connection: RedisConnection, unit: UnitOfWork, decision: Retry | Bury | Isolate
+    ) -> bool:
+        name, keys = lease.lease(self._identity, unit.sequence), self._keys
+        inflight = keys.inflight(unit.queue_name)
         if isinstance(decision, Bury):
             return self._dead_set.bury(connection, unit.queue_name, name, decision.payload)
-        keys = (self._keys.inflight(unit.queue_name), self._keys.retry)
-        return bool(connection.script(RETRY, keys, (name, decision.at, decision.payload)))
+        if isinstance(decision, Isolate):
+            lists = (inflight, keys.suspects(unit.queue_name), keys.suspected)
+            return bool(connection.script(ISOLATE, lists, (name, unit.queue_name)))
+        arguments = (name, decision.at, decision.payload)
+        return bool(connection.script(RETRY, (inflight, keys.retry), arguments))

@@ -14,12 +14,11 @@ from redis.exceptions import NoScriptError
 
 from ...config.capsule import Capsule
 from ...store.connection import RedisConnection, ResponseError
-from ...store.scripts import ADOPT, FETCH
 from ...store.server_time import ServerTime
 from ...wire.keys import Keys
-from ...wire.lease import UnitOfWork, lease, owner
+from ...wire.lease import UnitOfWork, owner
 from .damaged_keys import DamagedKeys
-from .fetch_request import FetchReply, FetchRequest
+from .fetch_request import FetchKind, FetchReply, FetchRequest
 from .lease_returns import LeaseReturns
 from .queue_notes import QueueNotes
 from .queue_selector import QueueOffer, QueueSelector
@@ -39,7 +38,8 @@ _LOST_REPLIES: Final = 1000
 
 
 class FetchConnection:
-    """Every method but ``disconnect`` raises ConnectionLost or RedisError."""
+    """Every method but ``disconnect`` raises ConnectionLost or RedisError. That of a ``solo`` child
+    fetches from the lists of suspects, and returns leases to them."""
 
     def __init__(
         self,
@@ -48,19 +48,24 @@ class FetchConnection:
         keys: Keys,
         connection: RedisConnection,
         log: FilteringBoundLogger,
+        *,
+        solo: bool = False,
     ) -> None:
         self.tracks = True
         self.log = log
         self.on_writes_lost: Callable[[], None] = lambda: None
         self._connection = connection
-        self._owner = owner(identity)
-        self._in_order = capsule.mode == "strict"
+        in_order = capsule.mode == "strict"
+        self._kind = FetchKind.of_queues(owner(identity), in_order=in_order)
+        if solo:
+            self._kind = FetchKind.of_suspects(keys, owner(identity), in_order=in_order)
+            keys = keys.of_suspects
         self._keys = keys
         self._selector = QueueSelector(capsule, keys)
         self._tracked = TrackedKeys()
-        self.wake_up = WakeUp(connection, self._selector, self._owner, in_order=self._in_order)
+        self.wake_up = WakeUp(connection, self._selector, self._kind)
         self._damaged = DamagedKeys(keys, log)
-        self._returns = LeaseReturns(self._owner, keys, connection, log)
+        self._returns = LeaseReturns(self._kind.owner, keys, connection, log)
         self._notes = QueueNotes(keys, connection, self._selector, self._damaged, log)
         connection.on_change(self._on_changes)
         self._most = _FETCH_BYTES  # so many payloads of the last size fit into a reply
@@ -151,9 +156,9 @@ class FetchConnection:
         lease_gone, marked, reasons, damaged, *taken = self._reply(request)
         self._under_way = None
         payloads = taken[1::2]
-        if payloads:
-            self._most = max(1, _FETCH_BYTES // max(1, *map(len, payloads)))  # one may be empty
         units = request.units(taken[::2], payloads)
+        if payloads:
+            self._most = max(1, _FETCH_BYTES // _largest(payloads, units))
         if marked == _RULES_IN_FORCE:
             self._ruled_until = time.monotonic() + _RULED_FOR
         short = len(units) < (request.free if marked == _RULES_IN_FORCE else request.want)
@@ -168,15 +173,6 @@ class FetchConnection:
             self._tracked.changed(None)
         seconds = time.monotonic() - request.sent_at
         return FetchReply(units, short, tracked, seconds, lease_gone=bool(lease_gone))
-
-    def adopt(self, owner: str, queue: str, sequence: int) -> UnitOfWork | None:
-        """Takes over a lease of another child. None if it is gone. If the reply is lost, the lease
-        is one that is unknown here. Not while a fetch is under way."""
-        number, self._sequence = self._sequence, self._sequence + 1
-        leases = (lease(owner, sequence), f"{self._owner}{number}")
-        payload = self._connection.script(ADOPT, [self._keys.inflight(queue)], leases)
-        self._selector.offered.add(queue)
-        return None if payload is None else UnitOfWork(0, queue, number, payload)
 
     def knows(self, sequence: int) -> bool:
         """Whether all is known that was leased under that number. False while the fetch that asked
@@ -268,14 +264,14 @@ class FetchConnection:
         return self._selector.judge(request.offer, reasons, self._tracked)
 
     def _transmit(self, request: FetchRequest) -> None:
-        self._connection.send(*request.commands(self._owner, in_order=self._in_order))
+        self._connection.send(*request.commands(self._kind))
 
     def _reply(self, request: FetchRequest) -> list[Any]:
         """The script's reply. A server that does not know the script gets its text."""
         try:
             return self._read(request)
         except NoScriptError:
-            self._connection.call("SCRIPT", "LOAD", FETCH.text)
+            self._connection.call("SCRIPT", "LOAD", self._kind.script.text)
             self._transmit(request)
             return self._read(request)
 
@@ -297,3 +293,16 @@ class FetchConnection:
             self.log.warning(
                 "redis does not tell of new jobs; polling for them instead", error=str(error)
             )
+
+
+def _largest(payloads: Sequence[Any], units: Sequence[UnitOfWork]) -> int:
+    """How large the largest payload is, at least 1. Those that were left in Redis are numbers, and
+    their units get an empty one."""
+    try:
+        return max(1, *map(len, payloads))  # one may be empty
+    except TypeError:
+        sizes = [payload if type(payload) is int else len(payload) for payload in payloads]
+        for unit, payload in zip(units, payloads, strict=True):
+            if type(payload) is int:
+                unit.payload = b""
+        return max(1, *sizes)

@@ -7,13 +7,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...store.scripts import FETCH
+from ...store.scripts import FETCH, FETCH_SUSPECTS, Script
+from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
 from .queue_selector import QueueOffer
 
 _LARGEST_SEED: Final = 31  # bits
 
 # Not frozen: a frozen dataclass takes longer to make, and each fetch makes both of these.
+
+
+@dataclass(frozen=True, slots=True)
+class FetchKind:
+    """What is the same in all fetches of a child: the script, the keys after those of its queues,
+    and the owner of the leases. ``in_order``: no queue is drawn by weight."""
+
+    script: Script
+    more_keys: tuple[str, ...]
+    owner: str
+    in_order: bool
+
+    @classmethod
+    def of_queues(cls, owner: str, *, in_order: bool) -> FetchKind:
+        """The fetches of an ordinary child."""
+        return cls(FETCH, (), owner, in_order)
+
+    @classmethod
+    def of_suspects(cls, keys: Keys, owner: str, *, in_order: bool) -> FetchKind:
+        """The fetches of a solo child."""
+        return cls(FETCH_SUSPECTS, (keys.suspected,), owner, in_order)
 
 
 @dataclass(slots=True)
@@ -37,8 +59,8 @@ class FetchRequest:
         """The numbers under which it may have leased jobs."""
         return range(self.first, self.first + self.want)
 
-    def commands(self, owner: str, *, in_order: bool) -> list[tuple[Any, ...]]:
-        """What is sent to Redis; the script comes last. ``in_order``: no queue is drawn by weight.
+    def commands(self, kind: FetchKind) -> list[tuple[Any, ...]]:
+        """What is sent to Redis; the script comes last.
 
         The keys are registered before the script looks at them, so no change is missed. A script's
         own reads would not do: Redis up to 7.0 tracks all of its KEYS for them, and no other keys.
@@ -46,13 +68,14 @@ class FetchRequest:
         offer = self.offer
         fetch = (
             "EVALSHA",
-            FETCH.sha,
-            len(offer.keys),
+            kind.script.sha,
+            len(offer.keys) + len(kind.more_keys),
             *offer.keys,
+            *kind.more_keys,
             self.want,
-            owner,
+            kind.owner,
             self.first,
-            0 if in_order else random.getrandbits(_LARGEST_SEED) | 1,
+            0 if kind.in_order else random.getrandbits(_LARGEST_SEED) | 1,
             offer.count,
             self.free,
             *self._acknowledged(),
@@ -62,8 +85,9 @@ class FetchRequest:
             return [fetch]
         return [("CLIENT", "CACHING", "YES"), ("EXISTS", *self.registers), fetch]
 
-    def units(self, queues: Sequence[int], payloads: Sequence[bytes]) -> list[UnitOfWork]:
-        """What it has leased: the script numbers the queues from 1."""
+    def units(self, queues: Sequence[int], payloads: Sequence[Any]) -> list[UnitOfWork]:
+        """What it has leased: the script numbers the queues from 1. A large payload is its length
+        here, and left in Redis."""
         names, sent_at = self.offer.names, self.sent_at
         return [
             UnitOfWork(queue, names[queue - 1], sequence, payload, sent_at)

@@ -7,7 +7,7 @@ While a processor is free, one of them has the turn: it fetches, or waits for a 
 
 A fetch brings jobs for the processors that are free, and those that will start within some
 milliseconds (lookahead.py). What does not start in that time goes back (late_jobs.py). A solo child
-fetches nothing: it takes over the leases that the master names (``adopt``).
+fetches suspects, one at a time, and leases nothing ahead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Final
 
 from ...config.capsule import Capsule
-from ...runtime.pipe import Adopt
 from ...store.connection import ConnectionLost, RedisConnection
 from ...store.outage import Outage, ended_idle, reconnect_backoff
 from ...wire.lease import UnitOfWork
@@ -33,6 +32,9 @@ from .wakeup_backoff import WakeupBackoff
 # Seconds. A child that waits looks for itself now and then, in case a wake-up was lost. A server
 # that is gone is noticed sooner (RedisConnection.wait).
 _LONGEST_WAIT: Final = 60.0
+# A solo child that a rule keeps waiting notes that again, before its last note counts no more
+# (TURN_SECONDS in rules.lua).
+_LONGEST_WAIT_OF_SOLO: Final = 5.0
 _WAITING: Final = State.WAITING
 # Seconds. This host may have stood still since then, and another one may have its leases.
 _OLD_LEASE: Final = 20.0
@@ -52,9 +54,16 @@ class Fetcher:
         self._in_flight = InFlight()
         self._notice = ParkedNotice(self._in_flight, capsule.concurrency, connection.log)
         self._supply = Supply()
-        most = 0 if solo else capsule.concurrency
+        self._longest_wait = _LONGEST_WAIT_OF_SOLO if solo else _LONGEST_WAIT
         self._leases = LeaseExchange(
-            most, connection, self._in_flight, self._supply, self._wakeups, self._turn, outage
+            capsule.concurrency,
+            connection,
+            self._in_flight,
+            self._supply,
+            self._wakeups,
+            self._turn,
+            outage,
+            ahead=not solo,
         )
         self.late_jobs = self._leases.late_jobs
         self._on_lost: Callable[[UnitOfWork], None] = lambda unit: None
@@ -117,28 +126,11 @@ class Fetcher:
         self._notice.update()
         self._waker.wake()  # the processor that waits may fetch again
 
-    # What suspects.py needs
-
-    def hold(self, unit: UnitOfWork) -> None:
-        """``unit`` waits for a solo child: it keeps its lease, but its processor is free."""
-        unit.thread = 0
-        self._in_flight.hold(unit)
-        self._waker.wake()
-
     def put_back(self, unit: UnitOfWork) -> None:
         """Returns ``unit``, which no processor performs, to its queue."""
         self._in_flight.forget(unit)
         self._leases.must_reconcile = True  # returns each lease that is unknown here
         self._waker.wake()
-
-    def adopt(self, order: Adopt) -> None:
-        """Takes over the lease that the master has named. Only in a solo child."""
-        self._leases.to_adopt.append(order)
-        self._waker.wake()
-
-    def report_adopted(self, on_adopted: Callable[[bool], None]) -> None:
-        """Has ``on_adopted`` called after each ``adopt``: whether the lease was still there."""
-        self._leases.on_adopted = on_adopted
 
     # What lost_leases.py and the heartbeat need
 
@@ -185,6 +177,12 @@ class Fetcher:
         self._leases.quiet = True
         self.late_jobs.hurry()
         self._waker.wake()
+
+    def pause(self, *, on: bool) -> None:
+        """Whether to fetch nothing for now. What is leased goes on."""
+        if on != self._leases.paused:
+            self._leases.paused = on
+            self._waker.wake()
 
     def in_flight(self) -> list[UnitOfWork]:
         """Every unit of which this child holds the lease, performed or about to be."""
@@ -284,7 +282,7 @@ class Fetcher:
         if not self._connection.tracks:
             self._rest(self._wakeups.pause_before_poll())
             return False
-        notified = self._connection.wait(_LONGEST_WAIT, self._waker.fd, self._leases.room())
+        notified = self._connection.wait(self._longest_wait, self._waker.fd, self._leases.room())
         if notified and (pause := self._wakeups.pause_after_wakeup()):
             self._rest(pause)
             self._connection.wake_up.read()

@@ -2,9 +2,8 @@
 
 A unit is in flight from its fetch until it is settled. Before a processor takes it, it is ready
 too; ``taken`` is the time of its fetch then. Once done, it waits for the fetch that acknowledges
-it. It is parked if it failed and Redis refuses its retry or its burial, and held if it waits for a
-solo child. Any thread may call. No lock is needed: each step is a single one that Python does not
-interrupt.
+it. It is parked if Redis refuses what was decided of it. Any thread may call. No lock is needed:
+each step is a single one that Python does not interrupt.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from ...wire.lease import UnitOfWork
 from .fetch_turn import Holdings, moves
 
 _MOST_PARKED: Final = 1000
-# Bytes of the payload that a held unit keeps at most: there may be as many as a whole host ran.
-_HELD_PAYLOAD: Final = 1024
 
 
 class InFlight:
@@ -31,7 +28,6 @@ class InFlight:
         self.by_sequence: dict[int, UnitOfWork] = {}
         self.done: deque[UnitOfWork] = deque()
         self.parked: set[int] = set()
-        self.held: set[int] = set()
         self._added = 0
         self._surplus: deque[UnitOfWork] = deque()
 
@@ -44,7 +40,7 @@ class InFlight:
         """When the jobs in progress began (monotonic): those that are ready come last."""
         units = list(self.by_sequence.values())
         in_progress = units[: len(units) - len(self.ready)]
-        return (unit.taken for unit in in_progress if unit.sequence not in self.held)
+        return (unit.taken for unit in in_progress)
 
     def add(self, units: Collection[UnitOfWork]) -> None:
         """A fetch brought these."""
@@ -69,12 +65,6 @@ class InFlight:
         """It failed, and Redis refuses what was decided: it keeps its lease, not its processor."""
         self.parked.add(unit.sequence)
 
-    def hold(self, unit: UnitOfWork) -> None:
-        """It waits for a solo child: it keeps its lease, not its processor. Redis has the job."""
-        if len(unit.payload) > _HELD_PAYLOAD:
-            unit.payload = b""
-        self.held.add(unit.sequence)
-
     def finish(self, unit: UnitOfWork) -> None:
         """It is done: the next fetch acknowledges it."""
         self.done.append(unit)  # first: it must never be in neither
@@ -84,7 +74,6 @@ class InFlight:
         """This child holds its lease no more. If its processor died, it is forgotten already."""
         # In this order: no more may be fetched than there are processors.
         self.parked.discard(unit.sequence)
-        self.held.discard(unit.sequence)
         self.by_sequence.pop(unit.sequence, None)
 
     def take_done(self) -> list[UnitOfWork]:
@@ -100,7 +89,7 @@ class InFlight:
 
     def are_all_busy(self, processors: int) -> bool:
         """Whether each of that many processors performs a unit."""
-        waiting = len(self.ready) + len(self.parked) + len(self.held)
+        waiting = len(self.ready) + len(self.parked)
         return len(self.by_sequence) - waiting >= processors
 
     def oldest(self) -> float:
@@ -138,7 +127,7 @@ class InFlight:
     def occupying(self) -> int:
         """How many units have a processor, are ready for one, or are parked beyond the number that
         fits into memory: while the last are too many, nothing more is fetched."""
-        return len(self.by_sequence) - min(len(self.parked), _MOST_PARKED) - len(self.held)
+        return len(self.by_sequence) - min(len(self.parked), _MOST_PARKED)
 
     def parked_too_many(self) -> int:
         """How many units are parked beyond the number that fits into memory; below 0: none."""
@@ -169,7 +158,6 @@ class InFlight:
         self.ready.clear()
         self._surplus.clear()
         self.parked.clear()
-        self.held.clear()
 
     def _bind(self, holdings: Holdings) -> Iterator[None]:
         holdings.take_ready = moves(self.ready, holdings.units, deque.popleft)

@@ -7,14 +7,12 @@ it fetches on: what is done is acknowledged, and Redis returns each lease that i
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from math import inf
 from time import monotonic, sleep
 from typing import Final
 
-from ...runtime.pipe import Adopt
 from ...store.connection import ConnectionLost, RedisConnection, RedisError
 from ...store.outage import Outage
 from .ahead_watch import AheadWatch
@@ -50,13 +48,14 @@ class LeaseExchange:
         wakeups: WakeupBackoff,
         turn: FetchTurn,
         outage: Outage,
+        *,
+        ahead: bool = True,
     ) -> None:
-        self.quiet = False
+        self.quiet = self.paused = False
         self.must_reconcile = False
         self.look_for_lost: Callable[[RedisConnection], None] = lambda connection: None
-        self.to_adopt: deque[Adopt] = deque()
-        self.on_adopted: Callable[[bool], None] = lambda found: None
         self._concurrency = concurrency
+        self._leases_ahead = ahead
         self._enough_done = max(1, concurrency * 3 // 4)
         # ``go_on`` has something to do if at most ``low`` units are ready (-1: a fetch is on its
         # way), or from ``reply_due`` on (monotonic), when the reply may have come.
@@ -76,7 +75,9 @@ class LeaseExchange:
 
     def room(self) -> int:
         """How many more jobs the processors can take."""
-        return 0 if self.quiet else max(0, self._concurrency - self._in_flight.occupying())
+        if self.quiet or self.paused:
+            return 0
+        return max(0, self._concurrency - self._in_flight.occupying())
 
     def begin_wait(self, seen: State) -> bool:
         """Whether the processor that has the turn may wait, in the state that it has ``seen``: from
@@ -122,7 +123,6 @@ class LeaseExchange:
                     self._take_in_awaited(at_once=True)
                 else:
                     self._take_in_awaited()
-                self._adopt()
                 self._requeue_in_time()
             except (*ConnectionLost, RedisError) as error:
                 self.failed(error)
@@ -196,7 +196,7 @@ class LeaseExchange:
     def _most(self) -> int:
         """How many units may have a processor or be ready for one, if more than those for which one
         is free; 0: no more."""
-        if self.quiet or not self._concurrency or not self.lookahead.depth:
+        if self.quiet or self.paused or not self._leases_ahead or not self.lookahead.depth:
             return 0
         if self._connection.is_ruled or self._in_flight.parked or not self.late_jobs.starts():
             return 0
@@ -251,7 +251,7 @@ class LeaseExchange:
     def _watch(self, count: int = 0) -> None:
         """``count`` jobs came, or a fetch is under way. Jobs that no processor is free for may not
         start, and the next fetch may be due before a job ends."""
-        if not self._concurrency:
+        if not self._leases_ahead:
             return
         busy = self._connection.busy
         has_surplus = self._in_flight.occupying() > self._concurrency
@@ -259,15 +259,6 @@ class LeaseExchange:
             self.put_back()
         elif has_surplus or busy or (count and self.lookahead.expects_ends):
             self.late_jobs.watch()
-
-    def _adopt(self) -> None:
-        """Takes over the leases that the master has named, unless they are gone."""
-        while self.to_adopt:
-            order = self.to_adopt[0]
-            unit = self._connection.adopt(order.owner, order.queue, order.sequence)
-            self.to_adopt.popleft()
-            self._in_flight.add([unit] if unit else ())
-            self.on_adopted(unit is not None)
 
     def _requeue_in_time(self) -> None:
         """Now and then: a command of a connection that was given up may have reached Redis later,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 
 from ...store.connection import RedisConnection, pack_command
-from .fetch_request import FetchRequest
+from .fetch_request import FetchKind, FetchRequest
 from .queue_selector import QueueSelector
 
 
@@ -19,15 +19,14 @@ class WakeUp:
     """The fetch connection's. ``has_report``: a report of a change is unread."""
 
     def __init__(
-        self, connection: RedisConnection, selector: QueueSelector, owner: str, *, in_order: bool
+        self, connection: RedisConnection, selector: QueueSelector, kind: FetchKind
     ) -> None:
         self.has_report = False
         self.packed = b""  # the fetch that ``take`` returns, ready to be sent
         self._request: FetchRequest | None = None
         self._connection = connection
         self._selector = selector
-        self._owner = owner
-        self._in_order = in_order
+        self._kind = kind
 
     def wait(self, seconds: float, wake: int, *, busy: bool) -> bool:
         """Waits until Redis says that a key changed, a queue has a token again, or the descriptor
@@ -60,7 +59,7 @@ class WakeUp:
             return
         offer = self._selector.offer()
         self._request = FetchRequest(first, want, want, 0.0, (), (), offer, None)
-        [command] = self._request.commands(self._owner, in_order=self._in_order)
+        [command] = self._request.commands(self._kind)
         self.packed = pack_command(command)
 
     def take(self, first: int, want: int) -> FetchRequest | None:

@@ -1,16 +1,22 @@
 -- Moves jobs that are due from a sorted set to their queues, and returns those to move next.
 --
--- KEYS  [1] the schedule or retry set   [2] the set of queue names   [3] the dead set   [4 ..] lists
+-- KEYS  [1] the schedule or retry set   [2] the set of queue names   [3] the dead set
+--       [4] the set of the queues that have suspects   then per queue: its list, its list of suspects
 -- ARGV  [1] now, epoch seconds   [2] how many members to return at most   [3] and about how many bytes
---       then per job: number of its list among KEYS (3 buries it), queue name, member, new payload
+--       then per job: number of its queue (0 buries it), 1 if it must run alone, its rank ('' if it was
+--       returned whole), member, new payload. A member that was not returned whole is moved unchanged:
+--       its beginning and its length stand in the place of the last two. Such jobs come first, the
+--       highest rank before the others
 -- Returns when the first job is due that is not among those returned, epoch seconds ('' if there is
 -- none, now if the script did not look), then the queues that refused jobs, then the members that
--- are due now, in order of time.
+-- are due now, in order of time. Of a member above 256 KiB it returns rank, length and beginning.
 --
 -- A job is moved only if this very member was still there. The first write is a removal, so that a
 -- full server takes the rest. Redis does not undo a script that fails: so the script catches what may
 -- fail after the removal, and adds the job elsewhere.
 
+local LARGE, HEAD, TAIL = 262144, 512, 4096
+local PLAIN, ALONE = 3, 4 -- the lists of queue q are KEYS[2 * q + PLAIN] and KEYS[2 * q + ALONE]
 local batches, refusing = {}, {}
 
 local function is_refused(...)
@@ -24,22 +30,47 @@ local function bury(payload)
   end
 end
 
-for i = 4, #ARGV, 4 do
-  local list, queue, member, payload = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  if redis.call('ZREM', KEYS[1], member) == 1 then
-    if list == 3 then
-      bury(payload)
-    else
-      batches[list] = batches[list] or { queue = queue }
-      table.insert(batches[list], payload)
-    end
+-- The large member with that rank, length and beginning; nothing if it has moved.
+local function large_member(rank, head, length)
+  local member = redis.call('ZRANGE', KEYS[1], rank, rank)[1]
+  return member and #member == tonumber(length) and member:sub(1, HEAD) == head and member
+end
+
+local function add(queue, kind, payload)
+  local key = 2 * queue + kind
+  batches[key] = batches[key] or { queue = queue, kind = kind }
+  table.insert(batches[key], payload)
+end
+
+local function move(queue, is_suspect, rank, member, payload)
+  if rank ~= '' then
+    member = large_member(rank, member, payload)
+    payload = member
+    -- Where forkq writes it; in the arguments the same text only makes the job run alone.
+    is_suspect = member and member:sub(-TAIL):find('"suspect":true', 1, true)
+  end
+  if not member or redis.call('ZREM', KEYS[1], member) == 0 then return end
+  if queue == 0 then return bury(payload) end
+  add(queue, is_suspect and ALONE or PLAIN, payload)
+end
+
+local function push(key, batch)
+  if not is_refused('LPUSH', KEYS[key], unpack(batch)) then
+    local name = KEYS[2 * batch.queue + ALONE]:match('{queue:(.*)}:suspects$')
+    redis.pcall('SADD', KEYS[batch.kind == ALONE and 4 or 2], name)
+    return true
   end
 end
 
-for list, batch in pairs(batches) do
-  redis.pcall('SADD', KEYS[2], batch.queue)
-  if is_refused('LPUSH', KEYS[list], unpack(batch)) then -- the key holds another type
-    refusing[#refusing + 1] = batch.queue
+for i = 4, #ARGV, 5 do
+  move(tonumber(ARGV[i]), ARGV[i + 1] == '1', ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+end
+
+for key, batch in pairs(batches) do
+  local is_moved = push(key, batch) -- else the key holds another type
+  if not is_moved and batch.kind == ALONE then is_moved = push(2 * batch.queue + PLAIN, batch) end
+  if not is_moved then
+    refusing[#refusing + 1] = KEYS[2 * batch.queue + ALONE]:match('{queue:(.*)}:suspects$')
     for _, payload in ipairs(batch) do
       if is_refused('ZADD', KEYS[1], ARGV[1] + 60, payload) then bury(payload) end
     end
@@ -53,13 +84,15 @@ while true do
     answer[1] = ARGV[1]
     break
   end
-  local head = redis.call('ZRANGE', KEYS[1], #answer - 2, #answer - 2, 'WITHSCORES')
-  if not head[1] then break end
-  if tonumber(head[2]) > tonumber(ARGV[1]) then
-    answer[1] = head[2]
+  local rank = #answer - 2
+  local found = redis.call('ZRANGE', KEYS[1], rank, rank, 'WITHSCORES')
+  if not found[1] then break end
+  if tonumber(found[2]) > tonumber(ARGV[1]) then
+    answer[1] = found[2]
     break
   end
-  answer[#answer + 1] = head[1]
-  bytes_left = bytes_left - #head[1]
+  local member = found[1]
+  answer[#answer + 1] = #member > LARGE and { rank, #member, member:sub(1, HEAD) } or member
+  bytes_left = bytes_left - #member
 end
 return answer

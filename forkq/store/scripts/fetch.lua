@@ -26,10 +26,13 @@
 --              has a token, with `blocked` the number of the blocking queue, with `damaged` 1 for
 --              its list, 2 for its in-flight hash. `damaged` is there also if enough was taken.
 --          [4] the damaged keys that it met: each holds another type than it should
---          [5 ..] queue number, payload, queue number, payload, ... in sequence order
+--          [5 ..] queue number, payload, queue number, payload, ... in sequence order. Of a payload
+--              above 256 KiB the answer has the length instead: the processor reads it once it has
+--              noted that the job begins. So a process that dies of its size dies of this very job
 --
 -- A queue has more keys, named like its in-flight hash: `control` (hash: rules set at run time),
--- `bucket` (string: tokens, and when they were counted), `full` and `busy` (marks).
+-- `bucket` (string: tokens, and when they were counted), `full` and `busy` (marks), `turn` (hash: the
+-- solo children that a rule keeps waiting: fetch_suspects.lua).
 --
 -- A child that waits for a permit registers a mark, because the hash changes with every job. `full`
 -- means: no permit was given back since the queue was full. `busy` means: its jobs in progress have

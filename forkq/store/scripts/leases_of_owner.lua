@@ -10,8 +10,7 @@
 --         then, flat, per job: queue number, lease, how, payload, its end. `how` is
 --         'whole'  the whole payload; the end is empty
 --         'bare'   its two ends only; it has no key "forkq"
---         'once'   its two ends only; it contains "forkq" once
---         'large'  its two ends only; the caller must read it by itself
+--         'ends'   its two ends only
 --
 -- A hash of another type holds no leases.
 
@@ -34,18 +33,15 @@ local function leases_of(hash)
 end
 
 -- JSON escapes a quote within a string. So "forkq" with both quotes is a key, or a whole string.
-local function kind_of_large(payload)
-  local _, last = payload:find('"forkq"', 1, true)
-  if not last then
-    return payload:sub(1, 1) == '{' and payload:sub(-1) == '}' and 'bare' or 'large'
-  end
-  return payload:find('"forkq"', last, true) and 'large' or 'once'
+local function is_bare(payload)
+  local is_object = payload:sub(1, 1) == '{' and payload:sub(-1) == '}'
+  return is_object and not payload:find('"forkq"', 1, true)
 end
 
 local function add(k, lease, payload)
   local how, finish = 'whole', ''
   if #payload >= LARGE then
-    how, finish = kind_of_large(payload), payload:sub(-TAIL)
+    how, finish = is_bare(payload) and 'bare' or 'ends', payload:sub(-TAIL)
     payload = payload:sub(1, HEAD)
   end
   found[last + 1], found[last + 2], found[last + 3] = k, lease, how

@@ -1,14 +1,19 @@
--- Returns each job of a dead owner to its queue, with its crash record, schedules it, or buries it.
+-- Returns each job of a dead owner to its queue, or to the queue's list of suspects with a crash record;
+-- schedules it, or buries it.
 --
--- KEYS  [1] the dead set   [2] the owner's note   [3] the set of queue names
---       then per queue: its list, its in-flight hash   [last] the schedule
+-- KEYS  [1] the dead set   [2] the owner's note   [3] the set of queue names   [4] the schedule
+--       [5] the set of the queues that have suspects
+--       then per queue: its list, its in-flight hash, its list of suspects
 -- ARGV  [1] now, epoch seconds   [2] dead entries older than this are dropped   [3] how many to keep
 --       [4] how long the note lasts, seconds; 0: no note, for this owner will never read it
---       then per job: queue number, lease, 'requeue', 'bury' or when it is due (epoch seconds), how
---       many bytes to keep of the payload in Redis, what to append to them, its name for the note
+--       then per job: queue number, lease, where to, how many bytes to keep of the payload in Redis,
+--       what to append to them, its name for the note
+--       Where to: 'requeue' (to the head of its list), 'isolate' (to the head of its list of suspects),
+--       'isolate_last' (to the tail), 'bury', or when it is due (epoch seconds)
 --       The caller lists each queue's newest lease first, so that the oldest ends at the head.
 -- Returns how many jobs were moved; a job without a lease was moved by another process. If a key
 --          to add to holds another type, the script moves all other jobs and then returns the error.
+--          For a damaged list of suspects, the queue's own list serves.
 --
 -- To keep -1 bytes is to keep all but the last one; 0 keeps none. So a large payload stays in Redis.
 -- The note is a hash, sequence number -> name, of each lease that was removed.
@@ -20,6 +25,8 @@
 local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV
 local moved, buried, problem = 0, false, nil
 local woken, named = {}, {} -- by queue
+
+local function is_error(reply) return type(reply) == 'table' and reply.err end
 
 local function note(lease, name)
   pcall('HSET', KEYS[2], lease:match('[^/]*$'), name)
@@ -35,31 +42,48 @@ local function wake(queue, inflight)
   call('DEL', mark .. 'full', mark .. 'busy')
 end
 
-local function put(queue, verdict, payload)
-  if verdict == 'bury' then return pcall('ZADD', KEYS[1], ARGV[1], payload) end
-  if verdict ~= 'requeue' then return pcall('ZADD', KEYS[#KEYS], verdict, payload) end
-  if not named[queue] then
-    named[queue] = true
-    pcall('SADD', KEYS[3], KEYS[3 + 2 * queue]:match('{queue:(.*)}:inflight$'))
-  end
-  return pcall('RPUSH', KEYS[2 + 2 * queue], payload)
+-- Adds the name of the queue to the set KEYS[set], once.
+local function name(queue, set)
+  if named[set .. ' ' .. queue] then return end
+  named[set .. ' ' .. queue] = true
+  pcall('SADD', KEYS[set], KEYS[4 + 3 * queue]:match('{queue:(.*)}:inflight$'))
+end
+
+local function requeue(queue, payload)
+  name(queue, 3)
+  return pcall('RPUSH', KEYS[3 + 3 * queue], payload)
+end
+
+local function isolate(queue, push, payload)
+  local reply = pcall(push, KEYS[5 + 3 * queue], payload)
+  if is_error(reply) then return requeue(queue, payload) end
+  name(queue, 5)
+  return reply
+end
+
+local function put(queue, where, payload)
+  if where == 'requeue' then return requeue(queue, payload) end
+  if where == 'isolate' then return isolate(queue, 'RPUSH', payload) end
+  if where == 'isolate_last' then return isolate(queue, 'LPUSH', payload) end
+  if where == 'bury' then return pcall('ZADD', KEYS[1], ARGV[1], payload) end
+  return pcall('ZADD', KEYS[4], where, payload)
 end
 
 for i = 5, #ARGV, 6 do
-  local queue, lease, verdict = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2]
+  local queue, lease, where = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2]
   local keep, payload = tonumber(ARGV[i + 3]), ARGV[i + 4]
-  local inflight = KEYS[3 + 2 * queue]
+  local inflight = KEYS[4 + 3 * queue]
   local stands = keep == 0 and call('HEXISTS', inflight, lease) == 1
   local before = keep ~= 0 and call('HGET', inflight, lease)
   if stands or before then
     if before then payload = before:sub(1, keep - 1) .. payload end
     wake(queue, inflight)
-    local reply = put(queue, verdict, payload)
-    if type(reply) == 'table' and reply.err then
+    local reply = put(queue, where, payload)
+    if is_error(reply) then
       problem = reply
     else
       moved = moved + 1
-      buried = buried or verdict == 'bury'
+      buried = buried or where == 'bury'
       call('HDEL', inflight, lease)
       if ARGV[4] ~= '0' then note(lease, ARGV[i + 5]) end
     end

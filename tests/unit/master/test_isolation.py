@@ -1,4 +1,4 @@
-"""Which solo child gets which suspect, and when solo children are forked and ended; with handles
+"""When solo children are forked and ended, and when another child runs the suspects; with handles
 that have no process."""
 
 from __future__ import annotations
@@ -9,25 +9,13 @@ from typing import cast
 
 import pytest
 
-from forkq.config.capsule import Capsule
+from forkq.config.capsule import MOST_SOLO, Capsule
 from forkq.master import isolation
 from forkq.master.child_handle import ChildHandle
 from forkq.master.children import Children
-from forkq.master.isolation import MOST_SOLO, Isolation
+from forkq.master.isolation import Isolation
 from forkq.master.slot import Slot
-from forkq.runtime.pipe import (
-    Adopt,
-    Adopted,
-    Fact,
-    Order,
-    Reader,
-    Release,
-    SoloFree,
-    Stop,
-    SuspectHeld,
-    facts,
-    orders,
-)
+from forkq.runtime.pipe import Fact, Order, Reader, RunSuspects, Stop, facts, orders
 
 CAPSULE = Capsule("default", (("mail", 0), ("tenant-*", 0)), 10)
 
@@ -37,21 +25,30 @@ class FakeChildren:
 
     def __init__(self) -> None:
         self.by_pid: dict[int, ChildHandle] = {}
-        self._dead: list[ChildHandle] = []
+        self.slots = [Slot("default.0", CAPSULE), Slot("clock", None)]
         self.solo_slots: list[Slot] = []
+        self.rescued: set[str] = set()
+        self._dead: list[ChildHandle] = []
         self._readers: dict[int, Reader[Order]] = {}
 
     def __iter__(self) -> Iterator[ChildHandle]:
         return iter(list(self.by_pid.values()))
 
+    def take_rescued(self) -> set[str]:
+        rescued, self.rescued = self.rescued, set()
+        return rescued
+
     def fill(self, slot: Slot) -> None:
         """A child that is ready at once."""
-        pid = 100 + len(self._readers)
+        pid = 1_000_000_000 + len(self._readers)  # no process has such a pid
         child_control, control = os.pipe()
         report, child_report = os.pipe()
         os.close(child_report)
         os.set_blocking(control, False)
-        child = ChildHandle(slot, pid, None, control, Reader[Fact](report, facts), f"h:{pid}:solo")
+        nonce = "soloaaaaaaaa" if slot.solo else "aaaaaaaaaaaa"
+        child = ChildHandle(
+            slot, pid, None, control, Reader[Fact](report, facts), f"h:{pid}:{nonce}"
+        )
         child.was_ready, child.state = True, "running"
         slot.child = self.by_pid[pid] = child
         self._readers[pid] = Reader(child_control, orders)
@@ -75,32 +72,37 @@ class FakeChildren:
 
 
 class Ward:
-    """One capsule with an ordinary child, which holds suspects."""
+    """One capsule with an ordinary child and a clock. No time passes between two turns, unless a
+    test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, capsule: Capsule = CAPSULE) -> None:
         self.children = FakeChildren()
-        self.isolation = Isolation((CAPSULE,), cast("Children", self.children))
-        self.holder = self.new_holder()
+        self.free_memory = 1 << 40
+        self.isolation = Isolation(
+            (capsule,), cast("Children", self.children), lambda: self.free_memory
+        )
+        for slot in self.children.slots:
+            self.children.fill(slot)
+        [self.ordinary, self.clock] = self.children
 
-    def new_holder(self) -> ChildHandle:
-        """An ordinary child."""
-        slot = Slot("default.0", CAPSULE)
-        self.children.fill(slot)
-        assert slot.child is not None
-        return slot.child
-
-    def hold(self, sequence: int, queue: str = "mail") -> None:
-        """The holder reports a suspect."""
-        self.holder.isolation_facts.append(SuspectHeld(queue, sequence))
+    def suspects(self, *, wait: bool) -> None:
+        """The clock reports."""
+        self.clock.suspected = ("default",) if wait else ()
 
     def turn(self, *, quiet: bool = False) -> None:
-        """Two turns of the master's loop: forks, then names."""
+        """Two turns of the master's loop."""
         for _ in range(2):
             self.isolation.advance(quiet=quiet)
 
     def solo(self) -> list[ChildHandle]:
-        """The living solo children."""
-        return [child for child in self.children if child.slot.solo]
+        """The living solo children that are not told to end."""
+        found = [child for child in self.children if child.slot.solo]
+        return [child for child in found if child.stop_ordered_at is None]
+
+    def all_busy(self) -> None:
+        """Each solo child has a job."""
+        for child in self.solo():
+            child.busy = 1
 
 
 @pytest.fixture
@@ -110,121 +112,202 @@ def ward() -> Iterator[Ward]:
     made.children.close()
 
 
-def test_a_solo_child_that_cannot_boot_is_missing_while_a_suspect_waits(
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the master waits for has passed."""
+    monkeypatch.setattr(isolation, "_LINGER", 0.0)
+    monkeypatch.setattr(isolation, "_NEWS_TRAVELS", 0.0)
+
+
+def test_the_clock_or_a_rescue_brings_one_solo_child(ward: Ward) -> None:
+    ward.turn()
+    assert ward.solo() == []
+    ward.suspects(wait=True)
+    ward.turn()
+    assert [child.name for child in ward.solo()] == ["default.solo0"]
+    other = Ward()
+    other.children.rescued.add("default")
+    other.turn()
+    assert len(other.solo()) == 1
+    other.children.close()
+
+
+def test_more_are_forked_only_while_each_has_a_job_and_more_suspects_wait(
     ward: Ward, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ward.children, "fill", lambda _: None)
-    monkeypatch.setattr(isolation, "_LINGER", 0.0)
-    slot = ward.children.solo_slots[0]
-    slot.boot_failures, slot.reason = 1, "OSError: no database"
-    ward.hold(1)
+    """Twice as many each time, up to the most."""
+    monkeypatch.setattr(isolation, "_NEWS_TRAVELS", 0.0)
+    ward.suspects(wait=True)
     ward.turn()
-    assert slot.missing == "default.solo0 cannot boot: OSError: no database"
-    ward.children.die(ward.holder)  # the suspect goes elsewhere
-    ward.turn()
-    assert not slot.missing
-
-
-def test_each_suspect_gets_a_solo_child_up_to_the_most(ward: Ward) -> None:
-    for sequence in range(MOST_SOLO + 2):
-        ward.hold(sequence)
-    ward.turn()
-    named = [order for child in ward.solo() for order in ward.children.orders(child)]
-    identity = ward.holder.identity
-    assert named == [Adopt(identity, "mail", sequence) for sequence in range(MOST_SOLO)]
-
-
-def test_a_solo_child_that_is_free_gets_the_next_one_and_no_other_is_forked(ward: Ward) -> None:
-    ward.hold(1)
-    ward.turn()
-    [solo] = ward.solo()
-    solo.isolation_facts += [Adopted(found=True), SoloFree()]
-    ward.hold(2)
-    ward.turn()
-    assert ward.solo() == [solo]
-    assert [type(order) for order in ward.children.orders(solo)] == [Adopt, Adopt]
-    assert ward.children.orders(ward.holder) == [Release(1)]
-
-
-def test_a_lease_that_is_gone_frees_both(ward: Ward) -> None:
-    ward.hold(1)
-    ward.turn()
-    [solo] = ward.solo()
-    solo.isolation_facts.append(Adopted(found=False))
-    ward.hold(2)
-    ward.turn()
-    assert len(ward.children.orders(solo)) == 2
-    assert ward.children.orders(ward.holder) == [Release(1)]
-
-
-@pytest.mark.parametrize("adopted", [False, True])
-def test_what_a_dead_solo_child_had_not_taken_over_goes_to_another_one(
-    ward: Ward, adopted: bool
-) -> None:
-    """What it had taken over is the rescue's."""
-    ward.hold(1)
-    ward.turn()
-    [dead] = ward.solo()
-    if adopted:
-        dead.isolation_facts.append(Adopted(found=True))
+    for most in (1, 2, 4, 8, 10, 10):
         ward.turn()
-    ward.children.die(dead)
+        assert len(ward.solo()) == most
+        ward.all_busy()
+        ward.isolation.advance(quiet=False)
+    assert CAPSULE.most_solo == 10
+
+
+def test_the_master_waits_for_the_news_that_the_last_suspect_was_taken(ward: Ward) -> None:
+    ward.suspects(wait=True)
     ward.turn()
-    assert len(ward.solo()) == (0 if adopted else 1)
-
-
-def test_the_suspects_of_a_dead_holder_are_forgotten(ward: Ward) -> None:
-    for sequence in range(MOST_SOLO + 1):
-        ward.hold(sequence)
+    ward.all_busy()
     ward.turn()
-    ward.children.die(ward.holder)
-    solo = ward.solo()[0]
-    ward.children.orders(solo)
-    solo.isolation_facts += [Adopted(found=False)]
-    ward.turn()
-    assert ward.children.orders(solo) == []
+    assert len(ward.solo()) == 1
+    assert ward.isolation.due is not None
 
 
-@pytest.mark.parametrize(("queue", "taken"), [("mail", 1), ("tenant-7", 1), ("dropped", 0)])
-def test_a_suspect_of_a_queue_that_the_capsule_does_not_serve_stays_with_its_holder(
-    ward: Ward, queue: str, taken: int
-) -> None:
-    """A rolling restart may have dropped the queue: a solo child could not acknowledge there."""
-    ward.hold(1, queue)
-    ward.turn()
-    assert len(ward.solo()) == taken
+def test_how_many_run_side_by_side() -> None:
+    assert Capsule("a", concurrency=5, workers=2).most_solo == 10
+    assert Capsule("a", concurrency=50).most_solo == MOST_SOLO == 25
+    assert Capsule("a", concurrency=2, solo_children=8).most_solo == 8
 
 
-def test_solo_children_without_a_job_end_after_a_while_and_at_once_in_a_quiet_tree(
+@pytest.mark.usefixtures("at_once")
+def test_while_memory_is_short_only_one_suspect_runs(
     ward: Ward, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ward.hold(1)
+    monkeypatch.setattr(isolation, "resident", lambda pid: 50 << 20)
+    ward.free_memory = 49 << 20
+    ward.suspects(wait=True)
+    ward.turn()
+    ward.all_busy()
+    ward.turn()
+    ward.turn()
+    assert len(ward.solo()) == 1
+    ward.free_memory = 51 << 20
+    ward.turn()
+    assert len(ward.solo()) == 2
+
+
+@pytest.mark.usefixtures("at_once")
+def test_suspects_that_run_for_long_take_no_place(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capsule = Capsule("default", CAPSULE.queues, 10, solo_children=1)
+    small = Ward(capsule)
+    small.suspects(wait=True)
+    small.turn()
+    for _ in range(2):
+        small.all_busy()
+        small.turn()
+        assert len(small.solo()) == 1
+    monkeypatch.setattr(isolation, "_LONG_RUN", 0.0)
+    small.turn()
+    small.turn()
+    assert len(small.solo()) == 2
+    small.children.close()
+
+
+@pytest.mark.usefixtures("at_once")
+def test_idle_solo_children_end_but_one_as_long_as_suspects_wait(ward: Ward) -> None:
+    """A paused queue costs one idle child, and no fork after the other."""
+    ward.suspects(wait=True)
+    ward.turn()
+    ward.all_busy()
+    ward.turn()
+    ward.turn()
+    assert len(ward.solo()) == 2
+    for child in ward.solo():
+        child.busy = 0
+    ward.turn()
+    assert len(ward.solo()) == 1
+    ward.turn()
+    assert len(ward.solo()) == 1
+    ward.suspects(wait=False)
+    ward.turn()
+    assert ward.solo() == []
+
+
+def test_solo_children_linger_but_not_in_a_quiet_tree(ward: Ward) -> None:
+    ward.suspects(wait=True)
     ward.turn()
     [solo] = ward.solo()
-    solo.isolation_facts += [Adopted(found=True), SoloFree()]
-    ward.turn()
-    ward.children.orders(solo)
+    ward.suspects(wait=False)
     ward.turn()
     assert ward.children.orders(solo) == []
-    monkeypatch.setattr(isolation, "_LINGER", 0.0)
-    ward.turn()
-    assert ward.children.orders(solo) == [Stop(None)]
-    ward.hold(2)
-    ward.turn()
-    other = ward.solo()[1]
-    other.isolation_facts += [Adopted(found=True), SoloFree()]
     ward.turn(quiet=True)
-    assert ward.children.orders(other)[-1] == Stop(None)
+    assert ward.children.orders(solo) == [Stop(None)]
 
 
-def test_a_quiet_solo_child_is_ended_and_another_one_runs_the_suspect(ward: Ward) -> None:
-    ward.hold(1)
+def test_a_quiet_solo_child_is_ended_and_another_one_takes_its_place(ward: Ward) -> None:
+    ward.suspects(wait=True)
     ward.turn()
     [solo] = ward.solo()
     solo.state = "quiet"
     ward.turn()
-    assert ward.children.orders(solo)[-1] == Stop(None)
-    ward.children.die(solo)
+    assert ward.children.orders(solo) == [Stop(None)]
+    assert len(ward.solo()) == 1
+
+
+def test_no_solo_child_is_forked_before_an_ordinary_one_is_ready(ward: Ward) -> None:
+    """It might take the port, or the memory, that this needs to boot."""
+    ward.ordinary.state = "booting"
+    ward.suspects(wait=True)
     ward.turn()
-    [other] = ward.solo()
-    assert [type(order) for order in ward.children.orders(other)] == [Adopt]
+    assert ward.solo() == []
+    ward.ordinary.state = "running"
+    ward.turn()
+    assert len(ward.solo()) == 1
+
+
+def test_a_solo_child_that_cannot_boot_is_missing_while_a_suspect_waits(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ward.children, "fill", lambda _: None)
+    ward.suspects(wait=True)
+    ward.turn()
+    [slot] = ward.children.solo_slots
+    slot.boot_failures, slot.reason = 1, "OSError: no database"
+    assert slot.missing == "default.solo0 cannot boot: OSError: no database"
+    ward.turn()
+    assert slot.missing
+    ward.suspects(wait=False)
+    ward.turn()
+    assert not slot.missing
+
+
+def test_an_ordinary_child_runs_the_suspects_while_no_solo_child_can_boot(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill = ward.children.fill
+    monkeypatch.setattr(ward.children, "fill", lambda _: None)
+    ward.suspects(wait=True)
+    ward.turn()
+    [slot] = ward.children.solo_slots
+    for failures, ordered in ((2, []), (3, [RunSuspects(on=True)]), (4, [])):
+        slot.boot_failures, slot.reason = failures, "OSError: no port"
+        ward.turn()
+        assert ward.children.orders(ward.ordinary) == ordered
+    assert ward.ordinary.runs_suspects
+    monkeypatch.setattr(ward.children, "fill", fill)
+    ward.turn()
+    ward.turn()
+    assert ward.children.orders(ward.ordinary) == [RunSuspects(on=False)]
+
+
+def test_another_child_runs_the_suspects_when_the_first_one_has_died(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill = ward.children.fill
+    monkeypatch.setattr(ward.children, "fill", lambda _: None)
+    ward.suspects(wait=True)
+    ward.turn()
+    ward.children.solo_slots[0].boot_failures = 3
+    ward.turn()
+    slot = ward.ordinary.slot
+    ward.children.die(ward.ordinary)
+    ward.turn()
+    fill(slot)
+    assert slot.child is not None
+    ward.turn()
+    assert ward.children.orders(slot.child) == [RunSuspects(on=True)]
+
+
+def test_the_next_program_ends_solo_children_and_orders(ward: Ward) -> None:
+    ward.suspects(wait=True)
+    ward.turn()
+    [solo] = ward.solo()
+    ward.isolation.begin_anew()
+    assert ward.children.orders(solo) == [Stop(None)]
+    assert ward.children.orders(ward.ordinary) == [RunSuspects(on=False)]
+    assert ward.children.orders(ward.clock) == []

@@ -4,7 +4,8 @@
 -- differ in one digit only, and the range of a list to read is nearly always the same.
 
 local STEP, STEP_RANGE = 32, '-32' -- how many payloads are read at first: each may be large
-local bytes_left = 524288 -- an answer holds about as many bytes of payloads, and one job
+local bytes_left = 524288 -- an answer stands for about as many bytes of payloads, and one job
+local LARGE = 262144 -- of a larger payload the answer has the length only
 
 local usual, usual_range = STEP, STEP_RANGE
 if want < STEP then usual, usual_range = want, '-' .. ARGV[1] end
@@ -19,9 +20,10 @@ local function lease(queue, payloads)
   for i = #payloads, 1, -1 do
     if left <= 0 then break end
     local payload, at = payloads[i], 2 * taken
+    local size = #payload
     fields[at + 1], fields[at + 2] = next_prefix .. char(ZERO + digit), payload
-    answer[last + at + 1], answer[last + at + 2] = queue, payload
-    taken, digit, left = taken + 1, digit + 1, left - #payload
+    answer[last + at + 1], answer[last + at + 2] = queue, size > LARGE and size or payload
+    taken, digit, left = taken + 1, digit + 1, left - size
     if digit == 10 then next_prefix, digit = owner .. (sequence + taken) / 10, 0 end
   end
   if type(pcall('HSET', key, unpack(fields))) == 'table' then

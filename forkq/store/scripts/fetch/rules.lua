@@ -41,6 +41,25 @@ local function in_progress(queue)
   return running[queue]
 end
 
+local TURN_SECONDS = 15 -- a solo child that waits writes its note again every 5 s
+
+local is_solo = owner:find(':solo%x+/$') or owner:find('/solo-$')
+local waiting_solo = {} -- by queue: how many solo children a rule keeps waiting, once counted
+
+-- How many permits and tokens an ordinary child leaves to solo children.
+local function left_to_solo(queue)
+  if is_solo then return 0 end
+  if not waiting_solo[queue] then
+    local count, notes = 0, read('HVALS', key_of(queue, 'turn')) or {}
+    local now = notes[1] and tonumber(call('TIME')[1])
+    for _, at in ipairs(notes) do
+      if now - (tonumber(at) or 0) < TURN_SECONDS then count = count + 1 end
+    end
+    waiting_solo[queue] = count
+  end
+  return waiting_solo[queue]
+end
+
 local function block_others(queue)
   for _, later in ipairs(rules[queue].blocks) do blocker[later] = blocker[later] or queue end
 end

@@ -1,0 +1,46 @@
+-- The fetch of a solo child: as fetch.lua, from the lists of suspects.
+--
+-- KEYS  as fetch.lua, with the list of suspects in the place of each queue's list; then [last] the set
+--       of the queues that have suspects
+-- ARGV  as fetch.lua   Returns the same.
+--
+-- A queue that gave its last suspect leaves the set. A child that a limit or a rate refuses a suspect
+-- notes that in the hash `turn` of the queue: ordinary children then leave it a permit and a token,
+-- else an endless backlog would take each one first. Once it has a job, its notes go.
+
+local function fetch()
+--- @include "fetch"
+end
+
+local answer = fetch()
+local index, owner, queues = KEYS[#KEYS], ARGV[2], tonumber(ARGV[5])
+
+local function start_of(queue) return KEYS[2 * queue + 2]:sub(1, -9) end -- of the names of its keys
+
+local function name_of(queue) return KEYS[2 * queue + 2]:match('{queue:(.*)}:inflight$') end
+
+local function drop_notes()
+  for queue = 1, queues do
+    local removed = redis.pcall('HDEL', start_of(queue) .. 'turn', owner)
+    if removed == 1 then redis.call('DEL', start_of(queue) .. 'full') end
+  end
+end
+
+if answer[5] then drop_notes() end
+for i = 5, #answer, 2 do
+  local queue = answer[i]
+  if redis.call('EXISTS', KEYS[2 * queue + 1]) == 0 then redis.pcall('SREM', index, name_of(queue)) end
+end
+
+local reasons = answer[3]
+for i = 1, #reasons, 3 do
+  local queue, reason = reasons[i], reasons[i + 1]
+  local is_refused = reason == 'full' or reason == 'dry'
+  if is_refused and redis.call('EXISTS', KEYS[2 * queue + 1]) == 1 then
+    local turn = start_of(queue) .. 'turn'
+    redis.pcall('HDEL', turn, '') -- a full server takes the note after a removal
+    redis.pcall('HSET', turn, owner, redis.call('TIME')[1])
+    redis.pcall('EXPIRE', turn, 60)
+  end
+end
+return answer
