@@ -85,7 +85,6 @@ class Client:
         self.keys = Keys(prefix)
         self._rules = rules
         self._strict = strict_args
-        self.dead_bounds = (10_000, 180.0)  # dead jobs that are kept, and days: for forkq.api
         # Told of the queues of each push that Redis has taken.
         self.pushed_to: Callable[[Iterable[str]], None] | None = None
         self._max_size, self._max_nesting = max_payload_size, max_nesting

@@ -71,7 +71,6 @@ def use(
         max_nesting=config.max_nesting,
         rules=config.rules,
     )
-    client.dead_bounds = (config.dead_max, config.dead_days)
     _default = client
     return client
 

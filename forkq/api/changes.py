@@ -15,7 +15,6 @@ from ..store.scripts import JOBS_MOVE
 from ..wire.malformed import wrap_malformed
 from ..wire.marks import retried_alone
 from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, new_jid
-from ..wire.times import now
 from ..wire.validation import validate
 from .query import keys
 from .readable_job import is_active_job, queue_of, text
@@ -28,7 +27,6 @@ REFUSED: Final = -1
 UNDO_FOR: Final = 600
 
 _NOWHERE, _BACK, _DEAD, _FIRST_QUEUE = 0, 1, 3, 6
-_DAY: Final = 86_400.0
 # What a job has because it has failed.
 _FAILURE: Final = (
     *("error_message", "error_class", "error_backtrace"),
@@ -139,11 +137,10 @@ def apply(
         score = "" if change.score is None else change.score
         arguments += (raw, to, change.payload, score, change.queue)
     names = [*_fixed_keys(location, queue, kept), *map(keys().queue, numbers)]
-    most, days = default().dead_bounds
     kept_for, lists = (UNDO_FOR, kept.number + 1) if kept else (0, 0)
     kind = "list" if location == "queued" else "set"
     place = f"{location} {queue}".strip()
-    fixed = (kind, now() - days * _DAY, most, kept_for, place, lists, *near)
+    fixed = (kind, kept_for, place, lists, *near)
     shard = on_shard_of(queue) if location == "queued" else nullcontext()
     with shard, default().connection() as connection:
         return list(connection.script(JOBS_MOVE, names, (*fixed, *arguments)))

@@ -119,8 +119,8 @@ class JobSet:
         most: int | None = None,
         progress: OnProgress | None = None,
     ) -> Outcome:
-        """Moves them to the dead set, which keeps its bounds: the oldest dead jobs may be dropped
-        for them. Raises ForkqError for the dead set itself."""
+        """Moves them to the dead set, as ``JobEntry.kill`` does. Raises ForkqError for the dead set
+        itself."""
         if self.location == "dead":
             raise ForkqError("the jobs of the dead set are dead: use delete_all")
         return self._act(kill, Orders(where, dry_run, most, progress))

@@ -198,7 +198,8 @@ class Queue:
         most: int | None = None,
         progress: OnProgress | None = None,
     ) -> Outcome:
-        """Moves the queued jobs that ``where`` names to the dead set, in batches."""
+        """Moves the queued jobs that ``where`` names to the dead set, in batches, as
+        ``JobEntry.kill`` does."""
         return self._act(kill, Orders(where, dry_run, most, progress))
 
     def clear(self) -> int:

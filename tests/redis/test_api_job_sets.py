@@ -13,7 +13,7 @@ from redis import Redis
 
 import forkq
 from forkq import api
-from forkq.api import DeadSet, Filter, JobSet, RetrySet, ScheduledSet
+from forkq.api import DeadSet, Filter, JobSet, Queue, RetrySet, ScheduledSet
 from forkq.api.entry import entry_of
 from forkq.errors import ForkqError, InvalidJob, InvalidRule, MalformedPayload, WrongType
 from forkq.store.crash_record import Crash, stamped
@@ -134,14 +134,31 @@ def test_a_killed_job_is_dead_with_the_same_payload(redis: Redis) -> None:
     assert redis.zcard("retry") == 0
 
 
-def test_a_burial_by_hand_keeps_the_bounds_of_the_dead_set(
-    redis: Redis, client: forkq.Client
+@pytest.mark.parametrize("jobs", [RetrySet(), ScheduledSet(), Queue("mail")], ids=repr)
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_a_kill_by_hand_removes_no_other_dead_job(
+    jobs: JobSet | Queue, one_by_one: bool, redis: Redis
 ) -> None:
-    client.dead_bounds = (2, 180.0)
-    add(redis, "dead", "x", "y", "z", score=time.time() - 60)
-    add(redis, "retry", "a")
-    one(RetrySet()).kill()
-    assert jids(list(DeadSet())) == ["z", "a"]
+    """However many there are, however old they are, and whatever configuration the caller has."""
+    before = {b"%d" % number: number for number in range(10_001)}  # more than dead_max, from 1970
+    redis.zadd("dead", before)
+    redis.lpush("queue:mail", failed("a"))
+    for key in ("retry", "schedule"):
+        add(redis, key, "a")
+    if one_by_one:
+        assert [entry.kill() for entry in jobs] == [True]
+    else:
+        assert jobs.kill_all().done == 1
+    assert set(redis.zrange("dead", 0, -1)) == {*before, failed("a")}
+
+
+def test_an_undo_removes_no_dead_job(redis: Redis) -> None:
+    add(redis, "dead", "a", score=1.0)
+    token = DeadSet().delete_all(undo=True).undo
+    before = {b"%d" % number: number for number in range(10_001)}
+    redis.zadd("dead", before)
+    assert api.undo(token).done == 1
+    assert set(redis.zrange("dead", 0, -1)) == {*before, failed("a")}
 
 
 def test_a_job_moves_to_another_queue_when_it_is_due_or_at_once(redis: Redis) -> None:

@@ -3,21 +3,22 @@
 -- KEYS  [1] the set or the list   [2] the set of queue names   [3] the dead set
 --       [4] the list that keeps what is deleted   [5] the index of such lists   [6 ..] lists of queues
 -- ARGV  [1] 'set' or 'list', the type of KEYS[1]
---       [2] [3] dead jobs older than this (epoch seconds) are dropped, and how many are kept
---       [4] seconds for which deleted jobs are kept; 0: they are not   [5] a name for KEYS[1]
---       [6] how many lists of deleted jobs there are, with this one
---       [7] where the jobs of a list stand: so many entries are between them and its right end, and
---       [8] they are among so many
+--       [2] seconds for which deleted jobs are kept; 0: they are not   [3] a name for KEYS[1]
+--       [4] how many lists of deleted jobs there are, with this one
+--       [5] where the jobs of a list stand: so many entries are between them and its right end, and
+--       [6] they are among so many
 --       then per job: its member; where to: the number of a key (6 and above: a queue, 3: the dead set,
 --       1: back to where it is), 0: nowhere; the new payload; its score, '' for the same; the queue
 -- Returns for each job 1: done, 0: it was no longer there, -1: Redis refused its new place, so it was
 -- put back, or the set has its new payload already.
 --
+-- The dead set is not trimmed here: a person who moves one job must not lose others. bury.lua and
+-- recover.lua trim it.
 -- Only this very member is moved. The first write is a removal, so that a full server takes the rest.
 -- Redis does not undo a script that fails: so the script catches what may fail after the removal.
 
-local in_set, kept_for = ARGV[1] == 'set', tonumber(ARGV[4])
-local done, any_dead, kept = {}, false, {}
+local in_set, kept_for = ARGV[1] == 'set', tonumber(ARGV[2])
+local done, kept = {}, {}
 
 local function is_refused(...)
   local reply = redis.pcall(...)
@@ -39,10 +40,7 @@ local function back(member, score)
 end
 
 local function put(to, payload, score, queue)
-  if to == 3 then
-    any_dead = true
-    return not is_refused('ZADD', KEYS[3], score, payload)
-  end
+  if to == 3 then return not is_refused('ZADD', KEYS[3], score, payload) end
   redis.pcall('SADD', KEYS[2], queue)
   return not is_refused('LPUSH', KEYS[to], payload)
 end
@@ -72,19 +70,15 @@ local function move(member, to, payload, score, queue)
   return 1
 end
 
-if not in_set and tonumber(ARGV[8]) > 0 then find_places() end
-for i = 9, #ARGV, 5 do
+if not in_set and tonumber(ARGV[6]) > 0 then find_places() end
+for i = 7, #ARGV, 5 do
   done[#done + 1] = move(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
 end
 remove_marks()
-if any_dead then
-  redis.pcall('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. ARGV[2])
-  redis.pcall('ZREMRANGEBYRANK', KEYS[3], 0, -tonumber(ARGV[3]) - 1)
-end
 if #kept > 0 then
   redis.call('RPUSH', KEYS[4], unpack(kept))
   redis.call('EXPIRE', KEYS[4], kept_for)
-  redis.call('HSET', KEYS[5], 'from', ARGV[5], 'lists', ARGV[6])
+  redis.call('HSET', KEYS[5], 'from', ARGV[3], 'lists', ARGV[4])
   redis.call('EXPIRE', KEYS[5], kept_for)
 end
 return done

@@ -8,7 +8,7 @@ local MARK, DRIFT, marks, places = '\0removed by jobs_move', 256, 0, {}
 
 -- Notes where the entries stand, counted from the right end: what is pushed meanwhile changes nothing.
 local function find_places()
-  local first, count = tonumber(ARGV[7]), tonumber(ARGV[8])
+  local first, count = tonumber(ARGV[5]), tonumber(ARGV[6])
   local nearest = math.max(0, first - DRIFT)
   local found = redis.call('LRANGE', KEYS[1], -(first + count), -(nearest + 1))
   for i, entry in ipairs(found) do places[entry] = -(nearest + #found - i + 1) end
