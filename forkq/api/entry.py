@@ -188,7 +188,8 @@ class JobEntry:
 
     def kill(self) -> bool:
         """Moves it to the dead set. No other job leaves that set now: only a process that buries a
-        job trims it. A job that is no job is moved in the form that the dead set has for those."""
+        job trims it (``DeadSet.bounds``). A job that is no job is moved in the form that the dead
+        set has for those."""
         return self._do(changes.killed(self.raw, self.job, self.queue, self.malformed, now()))
 
     def delete(self) -> bool:

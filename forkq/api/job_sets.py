@@ -7,6 +7,7 @@ from typing import Any
 
 from ..default_client import default
 from ..errors import ForkqError
+from ..store.dead_set import Bounds, noted_bounds
 from ..store.find_job import Location
 from ..store.find_job import find as find_job
 from .bulk import Decide, Orders, act, delete, kill
@@ -16,7 +17,7 @@ from .filters import EVERY, Filter
 from .groups import FailureGroups, grouped
 from .outcome import OnProgress, Outcome
 from .pages import SelectedPages, SetPages, scan, selected
-from .query import ask, ask_at_once, ask_leniently
+from .query import ask, ask_at_once, ask_leniently, keys
 
 
 class JobSet:
@@ -190,11 +191,23 @@ class RetrySet(JobSet):
 
 
 class DeadSet(JobSet):
-    """Jobs that forkq or Sidekiq gave up on, the oldest death first."""
+    """Jobs that forkq or Sidekiq gave up on, the oldest death first.
+
+    A process that buries a job trims the set to ``bounds``: the oldest deaths go for good. What a
+    person does trims nothing.
+    """
 
     location: Location = "dead"
 
     __slots__ = ()
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """How many jobs it keeps (``size``), and for how many ``days``: ``dead_max`` and
+        ``dead_days`` of the trees that run, or that ran last; of several trees the smallest. None
+        if no tree has noted them."""
+        [notes] = ask_leniently(("ZRANGE", keys().dead_bounds, 0, -1, "WITHSCORES"))
+        return noted_bounds(notes or ())
 
 
 def job_set(location: Any) -> JobSet:

@@ -45,12 +45,14 @@ class How:
 @dataclass(frozen=True, slots=True)
 class Action:
     """What is done: ``verb`` and ``done`` are its name ("retry", "enqueued"), ``jobs`` what it is
-    about ("dead job"). ``run`` is a method of the API, such as ``JobSet.retry_all``."""
+    about ("dead job"). ``run`` is a method of the API, such as ``JobSet.retry_all``.
+    ``loss`` says what goes for good because of so many jobs, if anything does."""
 
     verb: str
     done: str
     jobs: str
     run: Callable[..., Outcome]
+    loss: Callable[[int], str] = lambda _: ""
 
     def counted(self, count: int) -> str:
         """Such as "1,204 dead jobs"."""
@@ -68,6 +70,7 @@ def perform(action: Action, where: Filter, how: How) -> int:
         found = _counted(call).matched
         if not found:
             return _nothing(action)
+        _print_loss(action, found)
         if not agreed(f"{action.verb.capitalize()} {action.counted(found)}?"):
             return 1
     return _run(action, call, how)
@@ -85,7 +88,14 @@ def _run(action: Action, call: Callable[..., Outcome], how: How) -> int:
         if error.outcome is not None and (error.outcome.done or error.outcome.undo):
             _print_so_far("cut short", action, error.outcome)
         raise
+    if how.yes:
+        _print_loss(action, 0)
     return _report(action, outcome, how)
+
+
+def _print_loss(action: Action, more: int) -> None:
+    if loss := action.loss(more):
+        echo(loss, err=True)
 
 
 def _counted(call: Callable[..., Outcome]) -> Outcome:
@@ -106,6 +116,7 @@ def _report_dry_run(action: Action, outcome: Outcome, how: How) -> int:
         return _nothing(action)
     else:
         echo(f"{action.counted(outcome.matched)} would be {action.done}")
+    _print_loss(action, outcome.matched)
     return 0 if outcome.matched else 1
 
 

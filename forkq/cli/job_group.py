@@ -11,6 +11,7 @@ import click
 
 from ..api import Filter, JobEntry, Outcome
 from ..default_client import use
+from ..screens.job_acts import loss_of_dead_jobs
 from ..wire.printable import shown_name
 from .bulk import Action, How, acts, perform
 from .completion import complete_queues
@@ -188,9 +189,8 @@ def _act(
     jobs = place.jobs()
     run = partial(getattr(jobs, verb.method), **verb.always, **more)
     done = f"{verb.done} to {shown_name(more['queue'])}" if "queue" in more else verb.done
-    action = Action(verb.name, done, place.one, run)
     if not jids:
-        return perform(action, where, how)
+        return perform(_action(place, verb, done, run, where.queue), where, how)
     found = {jid: jobs.find(jid) for jid in jids}
     missing = [_missing(place, jid) for jid, entry in found.items() if entry is None]
     keys = frozenset(entry.key for entry in found.values() if entry is not None)
@@ -199,7 +199,19 @@ def _act(
     queues = {entry.queue for entry in found.values() if entry is not None}
     only = queues.pop() if len(queues) == 1 else None  # the other queues are not searched
     named = replace(how, yes=how.yes or not verb.asks_for_one)
+    action = _action(place, verb, done, run, only)
     return perform(action, Filter(keys=keys, queue=only), named) or min(len(missing), 1)
+
+
+def _action(
+    place: Place, verb: Verb, done: str, run: Callable[..., Outcome], queue: str | None
+) -> Action:
+    """The action on jobs of a place; ``queue`` is that of all of them, if it is known."""
+    action = Action(verb.name, done, place.one, run)
+    if verb is not KILL:
+        return action
+    shard = queue if place.location == "queued" else None
+    return replace(action, loss=lambda more: loss_of_dead_jobs(more, shard or ""))
 
 
 class Clearable(Protocol):

@@ -58,6 +58,7 @@ from .tracking import TrackingConnection
 
 # Seconds after which a sweep that the server refused is tried again.
 _RETRY_SWEEP: Final = 15.0
+_NO_NOTE: Final = "redis refuses to note how many jobs the dead set keeps; people are not told"
 
 
 def main(config: Config, assignment: Assignment) -> int:
@@ -104,7 +105,8 @@ class Clock:
     def _build_parts(self, config: Config) -> None:
         """All parts share the clock's connection."""
         keys, connection = self._keys, self._connection
-        recovery = Recovery(DeadSet(keys, config.dead_max, config.dead_days))
+        self._dead_set = DeadSet(keys, config.dead_max, config.dead_days)
+        recovery = Recovery(self._dead_set)
         self._sweep = Sweep(keys, connection, recovery, self._log, on_step=self._beat)
         self._lease = LeaderLease(
             self._assignment.identity, keys, connection, self._report_lease, self._log
@@ -194,20 +196,30 @@ class Clock:
             task.reload()
 
     def _sweep_if_due(self) -> None:
-        """Announces this clock's service and sweeps. What the server refuses of that must not delay
-        due jobs."""
+        """Announces this clock's service, notes the bounds of the dead set, and sweeps. What the
+        server refuses of that must not delay due jobs."""
         if time.monotonic() < self._next_sweep:
             return
         self._next_sweep = 0.0  # if the connection ends now: after an outage the sweep comes first
         pause = _RETRY_SWEEP
-        if self._services.announce() and self._lease.does_the_work and self._enqueuer.outdated():
-            self._cron_task.reload()
+        if self._services.announce():
+            self._note_bounds()
+            if self._lease.does_the_work and self._enqueuer.outdated():
+                self._cron_task.reload()
         try:
             pause = self._sweep.run()
         except ResponseError as error:
             self._log.error("the sweep failed", error=str(error))
         self._redis_at = time.monotonic()
         self._next_sweep = self._redis_at + pause
+
+    def _note_bounds(self) -> None:
+        """For people: how many jobs the dead set keeps."""
+        for reply in self._dead_set.note_bounds(self._connection):
+            if isinstance(reply, RedisError):
+                self._log_once.warning("bounds", _NO_NOTE, error=str(reply))
+                return
+        self._log_once.over("bounds")
 
     def _time_to_sleep(self) -> float:
         """Seconds until something is due, if nothing is reported before."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from .. import api
+from ..api.shards import on_shard_of
 from ..store.find_job import Location
 from .plans import Done, Plan
+from .texts import count, plural
 from .texts import name as shown
-from .texts import plural
 
 PATHS: Final[dict[Location, str]] = {
     "dead": "/dead", "retrying": "/retries", "scheduled": "/scheduled",
@@ -114,8 +116,29 @@ def delete(chosen: Chosen) -> Plan:
 
 
 def kill(chosen: Chosen) -> Plan:
-    details = ("They go to the dead set, and are not tried again.",)
-    return _plan(chosen, "Kill", "Killed", lambda: chosen.jobs.kill_all(chosen.where), details)
+    loss = loss_of_dead_jobs(chosen.count, chosen.queue)
+    details = ("They go to the dead set, and are not tried again.", *filter(None, [loss]))
+
+    def do() -> api.Outcome:
+        return chosen.jobs.kill_all(chosen.where)
+
+    plan = _plan(chosen, "Kill", "Killed", do, details)
+    return replace(plan, ask=True) if loss and chosen.count else plan
+
+
+def loss_of_dead_jobs(more: int = 0, queue: str = "") -> str:
+    """What a person should know before ``more`` jobs go to the dead set, or after they went: which
+    jobs the next burial deletes. Empty if it deletes none for them. Jobs of a ``queue`` go to the
+    dead set of its shard."""
+    with on_shard_of(queue) if queue else nullcontext():
+        dead = api.DeadSet()
+        bounds, size = dead.bounds, dead.size + more
+    if bounds is None or size <= bounds.size:
+        return ""
+    return (
+        f"The dead set keeps {plural(bounds.size, 'job')}: of {count(size)}, forkq deletes the "
+        f"oldest {count(size - bounds.size)} for good when the next job dies."
+    )
 
 
 def move(chosen: Chosen, to: str) -> Plan:

@@ -1,16 +1,34 @@
-"""The dead set: every burial of a job goes through this module."""
+"""The dead set: every burial of a job by a process goes through this module, and trims the set.
+
+The clocks note in Redis by which bounds. So people who move jobs there, which trims nothing, are
+told what the next burial will delete.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..wire.keys import Keys
 from ..wire.times import now
-from .connection import Call, RedisConnection
-from .scripts import BURY, RECOVER
+from .scripts import BURY, RECOVER, Call
 
-_DAY = 86_400.0
+if TYPE_CHECKING:
+    from .connection import RedisConnection
+
+_DAY: Final = 86_400.0
+# Each clock renews its note about every 15 s. A note that is older than the latest one by more than
+# this, in seconds, was of a configuration that was changed, or of a tree that had ended.
+_SAME_TIME: Final = 120.0
+
+
+class Bounds(NamedTuple):
+    """The dead set keeps ``size`` jobs at most, and each for ``days`` days."""
+
+    size: int
+    days: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +57,32 @@ class DeadSet:
         shared = (keys.dead, keys.lost(identity), keys.queues, keys.schedule, keys.suspected)
         names = (*shared, *lists)
         return Call(RECOVER, names, (*limits, note_for, *moves))
+
+    def note_bounds(self, connection: RedisConnection) -> list[Any]:
+        """Notes the limits of this process in Redis, and removes notes of more than a day ago. A
+        refusal is among the replies."""
+        at, key = now(), self.keys.dead_bounds
+        return connection.pipeline(
+            [
+                ("ZADD", key, at, f"{self.size} {self.days:.12g}"),
+                ("ZREMRANGEBYSCORE", key, "-inf", at - _DAY),
+            ]
+        )
+
+
+def noted_bounds(notes: Sequence[tuple[bytes, float]]) -> Bounds | None:
+    """The smallest bounds of those that were noted last, with ``notes`` in order of time: any of
+    these processes may bury the next job. None if there is no note."""
+    last = notes[-1][1] if notes else 0.0
+    found = list(_bounds(note for note, at in notes if at >= last - _SAME_TIME))
+    if not found:
+        return None
+    return Bounds(min(each.size for each in found), min(each.days for each in found))
+
+
+def _bounds(notes: Iterator[bytes]) -> Iterator[Bounds]:
+    """What they say. Another program may have written one."""
+    for note in notes:
+        with suppress(ValueError):  # also for a UnicodeDecodeError
+            size, days = note.decode().split()
+            yield Bounds(int(size), float(days))

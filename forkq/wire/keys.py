@@ -47,6 +47,12 @@ class Keys:
         return f"{self.prefix}dead"
 
     @property
+    def dead_bounds(self) -> str:
+        """Sorted set by time of the note, of the last day: ``SIZE DAYS``, the bounds by which
+        processes trim the dead set (store/dead_set.py). Each clock notes those of its tree."""
+        return f"{self.prefix}forkq:dead:bounds"
+
+    @property
     def processes(self) -> str:
         """Set: identities, one per child."""
         return f"{self.prefix}processes"
@@ -56,7 +62,8 @@ class Keys:
         sets = [self.queues, self.schedule, self.retry, self.dead, self.processes, self.paused]
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
-        return [*sets, *counts, *cron, self.controlled, self.leader, self.leader_left]
+        rest = [self.dead_bounds, self.controlled, self.leader, self.leader_left]
+        return [*sets, *counts, *cron, *rest]
 
     def queue(self, name: str) -> str:
         """List: jobs enter on the left and are fetched from the right."""

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from redis import Redis
 
-import forkq
 from forkq import api
 from forkq.api import DeadSet, Filter, JobSet, Queue, RetrySet, ScheduledSet
 from forkq.api.entry import entry_of

@@ -320,3 +320,15 @@ def every_command_logged(redis: Redis) -> Iterator[Callable[[], list[str]]]:
 def calls(redis: Redis, command: str) -> int:
     stats: Any = redis.info("commandstats")
     return int(stats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+
+def test_a_clock_notes_the_bounds_of_the_dead_set(redis: Redis, redis_server: Server) -> None:
+    with InProcessClock(redis_server.url):
+        wait_until(lambda: redis.zrange("forkq:dead:bounds", 0, -1) == [b"10000 180"], what="note")
+
+
+def test_a_refused_note_delays_no_due_job(redis: Redis, redis_server: Server) -> None:
+    redis.set("forkq:dead:bounds", "damaged")
+    redis.zadd("schedule", {job(): time.time()})
+    with InProcessClock(redis_server.url):
+        wait_arrived(redis, "1")

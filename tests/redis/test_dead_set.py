@@ -1,4 +1,4 @@
-"""The dead set: trimmed on each burial to its age and its size, exactly."""
+"""The dead set: trimmed on each burial to its age and its size, exactly; people are told these."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
+import forkq
+from forkq import api
 from forkq.store.connection import RedisConnection
-from forkq.store.dead_set import DeadSet
+from forkq.store.dead_set import Bounds, DeadSet
 from forkq.wire.keys import Keys
 from forkq.wire.times import now
 from tests.support.server import Server
@@ -70,3 +72,46 @@ def test_burials_of_a_prefix_stay_within_it(connection: RedisConnection, redis: 
     assert DeadSet(Keys("app:")).bury(connection, "q", LEASE, b"last")
     assert redis.zrange("app:dead", 0, -1) == [b"last"]
     assert redis.exists("dead") == 0
+
+
+NOTES = Keys().dead_bounds
+
+
+def test_people_are_told_the_bounds_of_the_last_process_that_noted_them(
+    connection: RedisConnection, redis: Redis, client: forkq.Client
+) -> None:
+    assert api.DeadSet().bounds is None
+    DeadSet(Keys(), size=30, days=2.5).note_bounds(connection)
+    assert api.DeadSet().bounds == Bounds(30, 2.5)
+    redis.zincrby(NOTES, -600, "30 2.5")  # that configuration was changed ten minutes ago
+    DeadSet(Keys(), size=40, days=7).note_bounds(connection)
+    assert api.DeadSet().bounds == Bounds(40, 7.0)
+    redis.zincrby(NOTES, -86_400 * 300, "40 7")  # nothing has run since
+    assert api.DeadSet().bounds == Bounds(30, 2.5)
+
+
+def test_of_several_trees_the_smallest_bounds_count(
+    connection: RedisConnection, client: forkq.Client
+) -> None:
+    """Any of them may bury the next job."""
+    for size, days in ((30, 9.0), (40, 7.0), (50, 8.0)):
+        DeadSet(Keys(), size, days).note_bounds(connection)
+    assert api.DeadSet().bounds == Bounds(30, 7.0)
+
+
+def test_old_notes_are_removed(connection: RedisConnection, redis: Redis) -> None:
+    redis.zadd(NOTES, {"5 5": now() - 2 * DAY, "6 6": now() - DAY / 2})
+    DeadSet(Keys(), 7, 7.5).note_bounds(connection)
+    assert redis.zrange(NOTES, 0, -1) == [b"6 6", b"7 7.5"]
+
+
+@pytest.mark.parametrize("note", [b"", b"many", b"3 days", b"1 2 3", b"\xff 1", b"nan nan"])
+def test_a_note_that_is_none_tells_nothing(note: bytes, redis: Redis, client: forkq.Client) -> None:
+    redis.zadd(NOTES, {note: now()})
+    assert api.DeadSet().bounds is None
+
+
+def test_a_damaged_key_tells_nothing(redis: Redis, client: forkq.Client) -> None:
+    redis.set(NOTES, "damaged")
+    assert api.DeadSet().bounds is None
+    assert api.damaged_keys() == [NOTES]

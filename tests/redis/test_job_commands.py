@@ -124,6 +124,28 @@ def test_kill_moves_to_the_dead_set(group: str, redis: Redis, shell: Shell) -> N
     assert (inside(redis, group), inside(redis)) == (["b"], ["a"])
 
 
+@pytest.mark.parametrize("group", ["retries", "scheduled", "jobs"])
+def test_kill_says_what_goes_for_good(group: str, redis: Redis, shell: Shell) -> None:
+    redis.zadd("forkq:dead:bounds", {"3 180": time.time()})
+    fill(redis, "x", "y")
+    if group == "jobs":
+        push(redis, "mail", "a", "b", "c")
+    else:
+        fill(redis, "a", "b", "c", group=group)
+    assert (shell(f"{group} kill --all --limit 1 --dry-run"), shell.err) == (0, "")
+    assert shell(f"{group} kill --all --dry-run") == 0
+    says = (
+        "The dead set keeps 3 jobs: of {}, forkq deletes the oldest {} for good when the next "
+        "job dies.\n"
+    )
+    assert shell.err == says.format(5, 2)
+    assert (shell(f"{group} kill a"), shell.err) == (0, "")
+    assert (shell(f"{group} kill b"), shell.err) == (0, says.format(4, 1))
+    assert shell(f"{group} kill --all --yes --json") == 0
+    assert shell.err == says.format(5, 2)
+    assert inside(redis) == ["x", "y", "a", "b", "c"]
+
+
 @pytest.mark.parametrize("group", SETS)
 def test_retry_and_move(group: str, redis: Redis, shell: Shell) -> None:
     fill(redis, "a", "b", "c", group=group)

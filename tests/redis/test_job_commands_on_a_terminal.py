@@ -91,6 +91,20 @@ def test_a_question_and_progress(
     assert redis.llen("queue:q") == dead
 
 
+def test_the_question_before_a_kill_says_what_goes_for_good(
+    dead: int, redis: Redis, terminal: Callable[..., Terminal]
+) -> None:
+    redis.zadd("forkq:dead:bounds", {"800 180": time.time()})
+    redis.zadd("retry", {json.dumps({"class": "A", "args": [], "jid": str(n)}): n for n in (1, 2)})
+    asked = terminal(_RUN, "retries", "kill", "--all")
+    asked.read_until("Kill 2 retrying jobs? [y/N]: ")
+    says = " ".join(asked.shown.split())
+    assert "The dead set keeps 800 jobs: of 902, forkq deletes the oldest 102 for good" in says
+    asked.type("n\n")
+    assert asked.end_of_program() == 1
+    assert redis.zcard("dead") == dead
+
+
 def test_no_is_no(dead: int, redis: Redis, terminal: Callable[..., Terminal]) -> None:
     asked = terminal(_RUN, "dead", "delete", "0")
     asked.read_until("Delete 1 dead job? [y/N]: ")

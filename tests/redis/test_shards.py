@@ -22,6 +22,7 @@ from forkq.cli.start import _check_servers
 from forkq.client import Client
 from forkq.config.load import load
 from forkq.errors import ConfigError, ForkqError, ServerUnavailable
+from forkq.screens import job_acts, queue_jobs
 from forkq.sharded_client import ShardedClient
 from forkq.store import unserved_queues
 from tests.support.server import Server
@@ -72,6 +73,19 @@ def job(queue: str, *args: object, **more: object) -> dict[str, Any]:
 
 def sizes(both: list[Redis], key: str, command: str = "llen") -> list[int]:
     return [getattr(redis, command)(key) for redis in both]
+
+
+def test_a_kill_tells_what_the_dead_set_of_that_shard_loses(
+    client: ShardedClient, both: list[Redis]
+) -> None:
+    default, mail = both
+    default.zadd("forkq:dead:bounds", {"100 180": 1.0})
+    mail.zadd("forkq:dead:bounds", {"1 180": 1.0})
+    client.push_bulk({**job("mail"), "args": [[1], [2]]})
+    plan = job_acts.kill(queue_jobs.every("mail"))
+    assert "of 2, forkq deletes the oldest 1 for good" in plan.details[-1]
+    plan.do()
+    assert sizes(both, "dead", "zcard") == [0, 2]
 
 
 def test_a_push_goes_to_the_shard_of_its_queue(client: ShardedClient, both: list[Redis]) -> None:

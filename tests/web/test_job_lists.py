@@ -18,6 +18,7 @@ from forkq.store.deploys import mark
 from forkq.web import routing
 from tests.support.waiting import wait_until
 from tests.web.browser import Browser
+from tests.web.shared import act, confirm
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -145,6 +146,19 @@ def test_retrying_jobs_are_killed_and_scheduled_ones_moved(web: TestClient, redi
     post(web, "/scheduled/move", {"key": key, "to": "mail"}, "/scheduled")
     raw: Any = redis.zrange("schedule", 0, -1)[0]
     assert json.loads(raw)["queue"] == "mail"
+
+
+def test_a_kill_asks_before_dead_jobs_go_for_good(web: TestClient, redis: Redis) -> None:
+    """Also for one job."""
+    failed(redis, "retry")
+    dead(redis, jid="other")
+    redis.zadd("forkq:dead:bounds", {"1 180": time.time()})
+    fields = {"key": key_in(web.get("/retries").text)}
+    asked = act(web, "/retries/kill", **fields)
+    assert "The dead set keeps 1 job: of 2, forkq deletes the oldest 1 for good" in asked.text
+    assert redis.zcard("dead") == 1
+    confirm(web, "/retries/kill", **fields)
+    assert redis.zcard("dead") == 2
 
 
 def test_an_action_that_takes_long_goes_on_and_says_so(
