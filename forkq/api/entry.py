@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import struct
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from ..wire.payload import Payload, dumps, loads
 from ..wire.times import now
 from . import changes, readable_job
 from .changes import Change
+from .job_names import Namer, agreed_namer
 from .life import Crash, JobEvent, crash_of, dies_at, events, retries_of
 from .readable_job import moment, text
 
@@ -29,7 +29,8 @@ class JobEntry:
     ``location`` is "queued", "scheduled", "retrying", "dead", or "running". ``queue`` is where it
     waits, or goes to when it is due or retried. ``score`` is its place in a set: when it is due, or
     when it died (epoch seconds); 0 in a queue. ``owner`` is the identity of the process that runs
-    it, or "". ``shard``: the one that it was read from, if that was chosen.
+    it, or "". ``shard``: the one that it was read from, if that was chosen. ``namer`` makes its
+    ``key``.
 
     Text is as the payload has it: escape it before you show it, or use
     ``forkq.wire.printable.printable``. ``args`` are masked where they are secret.
@@ -46,13 +47,14 @@ class JobEntry:
     job: Payload = field(default_factory=dict, repr=False, compare=False)
     malformed: str = field(default="", repr=False, compare=False)
     shard: str = field(default_factory=chosen, repr=False, compare=False)
+    namer: Namer = field(default_factory=agreed_namer, repr=False, compare=False)
 
     @property
     def key(self) -> str:
-        """A short name of this very member, for ``JobSet.get`` and for forms: it has letters,
-        digits, points and dashes only, and no data of the job."""
-        score = struct.pack(">d", self.score).hex()
-        return score + hashlib.blake2b(self.raw, digest_size=8).hexdigest()
+        """A short name of this very member, for ``JobSet.get`` and for forms: it has letters and
+        digits only. Besides ``score`` it tells nothing of the job: its digest is made with a secret
+        of this deployment, so that nobody can find a masked value by trying."""
+        return struct.pack(">d", self.score).hex() + self.namer.digest(self.raw)
 
     @property
     def jid(self) -> str:

@@ -45,7 +45,7 @@ from ..store.damage import about
 from ..store.dead_set import DeadSet
 from ..store.outage import Outage, ended_idle, reconnect_backoff
 from ..store.recovery import Recovery
-from ..wire.keys import Keys
+from ..wire.keys import Keys, new_secret
 from .cron.enqueue import CronEnqueuer
 from .cron.services import RunningServices
 from .due_jobs import DueJobMover
@@ -58,7 +58,7 @@ from .tracking import TrackingConnection
 
 # Seconds after which a sweep that the server refused is tried again.
 _RETRY_SWEEP: Final = 15.0
-_NO_NOTE: Final = "redis refuses to note how many jobs the dead set keeps; people are not told"
+_NO_NOTES: Final = "redis refuses what the web UI reads: forkq:dead:bounds or forkq:secret"
 
 
 def main(config: Config, assignment: Assignment) -> int:
@@ -196,14 +196,14 @@ class Clock:
             task.reload()
 
     def _sweep_if_due(self) -> None:
-        """Announces this clock's service, notes the bounds of the dead set, and sweeps. What the
-        server refuses of that must not delay due jobs."""
+        """Announces this clock's service, writes its notes for people, and sweeps. What the server
+        refuses of that must not delay due jobs."""
         if time.monotonic() < self._next_sweep:
             return
         self._next_sweep = 0.0  # if the connection ends now: after an outage the sweep comes first
         pause = _RETRY_SWEEP
         if self._services.announce():
-            self._note_bounds()
+            self._note_for_people()
             if self._lease.does_the_work and self._enqueuer.outdated():
                 self._cron_task.reload()
         try:
@@ -213,13 +213,16 @@ class Clock:
         self._redis_at = time.monotonic()
         self._next_sweep = self._redis_at + pause
 
-    def _note_bounds(self) -> None:
-        """For people: how many jobs the dead set keeps."""
-        for reply in self._dead_set.note_bounds(self._connection):
-            if isinstance(reply, RedisError):
-                self._log_once.warning("bounds", _NO_NOTE, error=str(reply))
-                return
-        self._log_once.over("bounds")
+    def _note_for_people(self) -> None:
+        """Notes what the API reads, and perhaps may not write: a user of Redis for people who may
+        only look has few rights."""
+        replies = self._dead_set.note_bounds(self._connection)
+        replies += self._connection.pipeline([("SET", self._keys.secret, new_secret(), "NX")])
+        refusal = next((reply for reply in replies if isinstance(reply, RedisError)), None)
+        if refusal is None:
+            self._log_once.over("notes")
+        else:
+            self._log_once.warning("notes", _NO_NOTES, error=str(refusal))
 
     def _time_to_sleep(self) -> float:
         """Seconds until something is due, if nothing is reported before."""

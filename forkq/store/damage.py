@@ -22,7 +22,7 @@ _BELONGS: Final = tuple(
         (r"forkq:undo:", "hash"),
         (r"forkq:(controlled|cron|cron:last|cron:pending)$", "hash"),
         (r"forkq:cron:paused$", "set"),
-        (r"forkq:(leader|leader:left|stat:ran_twice)$", "string"),
+        (r"forkq:(secret|leader|leader:left|stat:ran_twice)$", "string"),
         (r"\{queue:.*\}:(inflight|control)$", "hash"),
         (r"\{queue:.*\}:(bucket|full|busy)$", "string"),
         (r"queue:", "list"),

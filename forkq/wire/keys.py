@@ -6,8 +6,14 @@ queue in braces, so that in Redis Cluster they share a slot with the list of tha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+
+def new_secret() -> bytes:
+    """A random value for ``Keys.secret``."""
+    return os.urandom(32).hex().encode()
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class Keys:
         sets = [self.queues, self.schedule, self.retry, self.dead, self.processes, self.paused]
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
-        rest = [self.dead_bounds, self.controlled, self.leader, self.leader_left]
+        rest = [self.dead_bounds, self.secret, self.controlled, self.leader, self.leader_left]
         return [*sets, *counts, *cron, *rest]
 
     def queue(self, name: str) -> str:
@@ -225,6 +231,13 @@ class Keys:
     def web_message(self, name: str) -> str:
         """String, expiring after a minute: what an action did, for the next page (web/flash.py)."""
         return f"{self.prefix}forkq:web:message:{name}"
+
+    @property
+    def secret(self) -> str:
+        """String, 64 hexadecimal digits: the random secret with which the names of jobs are made
+        (``JobEntry.key``). Without it, who sees such a name could find out by trying what is masked
+        in the job."""
+        return f"{self.prefix}forkq:secret"
 
     @property
     def leader(self) -> str:

@@ -1,17 +1,21 @@
-"""Secrets are masked by the names of parameters, where the job is defined in this process."""
+"""Secrets are masked by the names of parameters, where the job is defined in this process; and the
+name of a job (``JobEntry.key``) does not tell what is masked."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from redis import Redis
 
 import forkq
-from forkq import registry
-from forkq.api import DeadSet, JobEntry
+from forkq import api, default_client, registry
+from forkq.api import DeadSet, Filter, JobEntry, job_names
 from tests.redis.shell import Shell
+from tests.support.server import Server
 
 
 @pytest.fixture(autouse=True)
@@ -74,3 +78,125 @@ def test_a_command_masks_as_the_api_does(redis: Redis, shell: Shell) -> None:
     dead(redis, "pay", 7, "topsecret")
     assert (shell("dead show a"), '[7, "***"]' in shell.out) == (0, True)
     assert (shell("dead show a --json"), "topsecret" in shell.out) == (0, False)
+
+
+# Names of jobs (JobEntry.key)
+
+
+def guessed(shown: str, masked: bytes, secret: bytes = b"") -> list[int]:
+    """The values of three digits with which the name would be ``shown``, for a person who sees all
+    of the payload but these."""
+    before, after = masked.split(b'"***"')
+    digests = {
+        hashlib.blake2b(before + b"%03d" % cvv + after, digest_size=8, key=secret).hexdigest(): cvv
+        for cvv in range(1000)
+    }
+    return [cvv for digest, cvv in digests.items() if digest in shown]
+
+
+def dead_card(redis: Redis) -> JobEntry:
+    payload = {"class": "unknown", "args": [{"cvv": 417}], "queue": "mail", "jid": "a"}
+    redis.zadd("dead", {json.dumps(payload, separators=(",", ":")): 1.5})
+    return one_dead()
+
+
+def one_dead() -> JobEntry:
+    [entry] = DeadSet()
+    return entry
+
+
+def test_a_key_does_not_tell_what_is_masked(redis: Redis) -> None:
+    entry = dead_card(redis)
+    assert b"417" not in entry.masked
+    assert guessed(entry.key, entry.masked) == []
+    secret = redis.get("forkq:secret")
+    assert isinstance(secret, bytes)
+    assert guessed(entry.key, entry.masked, secret) == [417]  # so that is how it is made
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_command_gives_out_no_other_key(redis: Redis, shell: Shell) -> None:
+    entry = dead_card(redis)
+    for line in ("dead --json", "dead show a --json", "find a --json"):
+        assert (shell(line), json.loads(shell.out)["key"]) == (0, entry.key)
+        assert guessed(shell.out, entry.masked) == []
+
+
+@pytest.fixture
+def other(redis_server: Server) -> Iterator[forkq.Client]:
+    """The client of another process."""
+    client = forkq.Client(redis_server.url)
+    yield client
+    client.close()
+
+
+def by(client: forkq.Client) -> str:
+    """The key of the only dead job that the process of that client gives out."""
+    before = default_client.swap(client)
+    try:
+        [entry] = DeadSet()
+        return entry.key
+    finally:
+        default_client.swap(before)
+
+
+def test_two_processes_agree(
+    redis: Redis, client: forkq.Client, other: forkq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_names, "SECRET_FOR", 0.0)
+    key = dead_card(redis).key
+    assert by(other) == key
+    redis.delete("forkq:secret")  # Redis has lost it: it gets the same one again
+    assert [by(other), by(client)] == [key, key]
+    redis.set("forkq:secret", "0" * 64)
+    assert by(other) == by(client) != key
+
+
+def test_the_secret_is_not_asked_for_with_each_job(redis: Redis) -> None:
+    key = dead_card(redis).key
+    redis.set("forkq:secret", "0" * 64)
+    assert one_dead().key == key  # until some seconds have passed
+
+
+def test_two_deployments_have_two_secrets(redis: Redis, redis_server: Server) -> None:
+    key = dead_card(redis).key
+    redis.copy("dead", "other:dead")
+    with_prefix = forkq.Client(redis_server.url, prefix="other:")
+    assert by(with_prefix) != key
+    assert redis.get("other:forkq:secret") != redis.get("forkq:secret")
+    with_prefix.close()
+
+
+@pytest.mark.parametrize("value", ["", "short", "x" * 65, ["a list"]])
+def test_a_secret_that_is_none_is_not_used(
+    value: str | list[str], redis: Redis, client: forkq.Client
+) -> None:
+    """The process then has one of its own."""
+    if isinstance(value, list):
+        redis.rpush("forkq:secret", *value)
+    else:
+        redis.set("forkq:secret", value)
+    entry = dead_card(redis)
+    assert (
+        guessed(entry.key, entry.masked, value.encode()[:64] if isinstance(value, str) else b"")
+        == []
+    )
+    assert DeadSet().get(entry.key) == entry
+
+
+@pytest.mark.parametrize("lost", ["-set", "-get"])
+def test_a_user_who_may_not_write_it_finds_jobs_again(
+    lost: str, redis: Redis, redis_server: Server
+) -> None:
+    redis_server.cli("ACL", "SETUSER", "looker", "reset", "on", ">x", "~*", "+@all", lost)
+    client = forkq.Client(redis_server.url.replace("redis://", "redis://looker:x@"))
+    before = default_client.swap(client)
+    try:
+        entry = dead_card(redis)
+        assert DeadSet().get(entry.key) == entry
+        assert guessed(entry.key, entry.masked) == []
+        assert api.DeadSet().count(Filter(keys=[entry.key])) == 1
+    finally:
+        default_client.swap(before)
+        client.close()
+        redis_server.cli("ACL", "DELUSER", "looker")

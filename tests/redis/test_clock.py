@@ -327,6 +327,15 @@ def test_a_clock_notes_the_bounds_of_the_dead_set(redis: Redis, redis_server: Se
         wait_until(lambda: redis.zrange("forkq:dead:bounds", 0, -1) == [b"10000 180"], what="note")
 
 
+def test_a_clock_makes_the_secret_of_jobs_names(redis: Redis, redis_server: Server) -> None:
+    """So a user of the API who may only read has it."""
+    with InProcessClock(redis_server.url):
+        first = wait_until(lambda: redis.get("forkq:secret"), what="the secret")
+    with InProcessClock(redis_server.url) as clock:
+        wait_leads(clock)
+    assert redis.get("forkq:secret") == first
+
+
 def test_a_refused_note_delays_no_due_job(redis: Redis, redis_server: Server) -> None:
     redis.set("forkq:dead:bounds", "damaged")
     redis.zadd("schedule", {job(): time.time()})

@@ -29,7 +29,7 @@ KEYS: Final = Keys()
 EVERY: Final[dict[str, tuple[str, ...]]] = {
     "queues": (), "schedule": (), "retry": (), "dead": (), "processes": (), "paused": (),
     "controlled": (), "fetched": (), "ran_twice": (), "leader": (), "leader_left": (), "cron": (),
-    "cron_paused": (), "cron_last": (), "cron_pending": (), "dead_bounds": (),
+    "cron_paused": (), "cron_last": (), "cron_pending": (), "dead_bounds": (), "secret": (),
     "totals": ("jobs",),
     "queue": ("x",), "inflight": ("x",), "control": ("x",), "bucket": ("x",), "full": ("x",),
     "busy": ("x",),

@@ -88,6 +88,20 @@ def test_a_kill_tells_what_the_dead_set_of_that_shard_loses(
     assert sizes(both, "dead", "zcard") == [0, 2]
 
 
+def test_a_job_of_a_shard_is_found_again_by_its_key(
+    client: ShardedClient, both: list[Redis]
+) -> None:
+    """Each shard has a secret of its own."""
+    client.push(job("mail", 1, jid="a", at=4_000_000_000))
+    with api.on_shard("mail"):
+        [entry] = api.ScheduledSet()
+        assert api.ScheduledSet().get(entry.key) == entry
+    found = api.entry("a")
+    assert found is not None
+    assert found.key == entry.key
+    assert [redis.exists("forkq:secret") for redis in both] == [0, 1]
+
+
 def test_a_push_goes_to_the_shard_of_its_queue(client: ShardedClient, both: list[Redis]) -> None:
     """One by one, in bulk and for later; each server knows its queues only."""
     client.push(job("default"))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import logging
+import re
 from collections.abc import Iterator
+from html import unescape
 
 import pytest
 from redis import Redis
@@ -277,6 +280,25 @@ class TestRoles:
             assert 'method="post"' not in html
             assert act(client, PAUSE, name="default").status_code == 403
         assert not forkq.api.Queue("default").paused
+
+    def test_who_may_only_look_cannot_try_what_is_masked(self, redis: Redis) -> None:
+        """No link, checkbox or place of a page has a digest that a guess could have, too."""
+        payload = '{"class":"Pay","args":[{"cvv":%03d}],"queue":"q","jid":"a"}'
+        for number in range(60):  # so that there is a second page
+            redis.zadd("dead", {payload % 417: 1.5, f"{number}": 2.5})
+        guesses = {
+            hashlib.blake2b((payload % cvv).encode(), digest_size=8).hexdigest()
+            for cvv in range(1000)
+        }
+        with client_of(WebSettings(read_only=True)) as client:
+            seen = [client.get(path) for path in ("/dead?job=Pay", "/dead", "/search?q=a")]
+            links = re.findall(r'"(/job\?[^"]*)"', seen[0].text)
+            seen += [client.get(unescape(link)) for link in links]
+        assert len(links) == 1
+        assert "cvv" in seen[-1].text  # the page of that job
+        texts = [page.text for page in seen]
+        assert not any(guess in text for guess in guesses for text in texts)
+        assert not any("417" in text.replace(links[0], "") for text in (texts[0], texts[-1]))
 
 
 class TestHostileData:

@@ -1,0 +1,63 @@
+"""The secret with which the names of jobs are made (``JobEntry.key``).
+
+The name of a job tells it from others with the same score, so it has a digest of the whole payload,
+and stands in links and forms for people who may not see all of that payload. Without a secret, such
+a person could try which masked value gives this digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from ..client import Client
+from ..default_client import default
+from ..sharded_client import chosen
+from ..wire.keys import new_secret
+from .query import keys
+
+# Seconds after which a process looks again which secret Redis has: it may have lost it.
+SECRET_FOR: Final = 10.0
+
+
+class Namer:
+    """Makes names of jobs with the secret of a deployment, and shows that to nobody."""
+
+    __slots__ = ("_secret",)
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def digest(self, raw: bytes) -> str:
+        """The part of a name that depends on the payload."""
+        return hashlib.blake2b(raw, digest_size=8, key=self._secret).hexdigest()
+
+    def agree(self) -> Namer:
+        """The namer with the secret that is in Redis; this one, whose secret is put there, if there
+        was none. This one, too, if Redis refuses that. Raises ServerUnavailable."""
+        name = keys().secret
+        with default().connection() as connection:
+            [found] = connection.pipeline([("GET", name)])
+            if found is None:
+                own = ("SET", name, self._secret, "NX")
+                _, found = connection.pipeline([own, ("GET", name)])
+        # An error is no secret, nor is what another program may have written there.
+        is_secret = isinstance(found, bytes) and len(found) == len(self._secret)
+        return Namer(found) if is_secret else self
+
+
+# By client and shard: the namer, and until when its secret is taken for that of Redis.
+_known: WeakKeyDictionary[Client, dict[str, tuple[Namer, float]]] = WeakKeyDictionary()
+
+
+def agreed_namer() -> Namer:
+    """The one on which all processes of this deployment, or of the chosen shard, agree. Raises
+    ServerUnavailable."""
+    known = _known.setdefault(default(), {})
+    namer, until = known.get(chosen(), (None, 0.0))
+    if namer is None or time.monotonic() >= until:
+        namer = (namer or Namer(new_secret())).agree()
+        known[chosen()] = namer, time.monotonic() + SECRET_FOR
+    return namer
