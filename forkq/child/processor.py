@@ -7,6 +7,7 @@ from ``_perform`` on. Each of the app's hooks and handlers is called inside a ``
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from threading import get_ident
 from time import monotonic
@@ -40,6 +41,8 @@ from .job_run import JobRun
 from .observers import JobObserver, Observers
 from .time_limits import TimeLimits
 
+# Seconds until a solo child fetches again after a payload that Redis did not give.
+_UNREAD_PAUSE: Final = 1.0
 # Bounds of the classes that payloads may name for the metrics: characters, and how many.
 _LONGEST_NAME: Final = 200
 _MOST_NAMES: Final = 1000
@@ -137,7 +140,7 @@ class Processor:
                 self._settler.isolate(unit)
             elif isinstance(error, Unread):
                 run.settled = True
-                self._fetcher.put_back(unit)  # if its lease is gone, nothing moves
+                self._return(unit)
             else:
                 self._fail(run, error)
         except BaseException as error:
@@ -257,6 +260,15 @@ class Processor:
             run.elapsed = monotonic() - run.unit.taken
             self._fail(run, Unsettled(f"forkq could not settle this job: {type(error).__name__}"))
         self._complain(error, "forkq failed while it processed a job")
+
+    def _return(self, unit: UnitOfWork) -> None:
+        """Redis does not give the payload: the lease goes back, or is gone. Elsewhere the job may
+        be read. It must not keep the processor of an ordinary child busy."""
+        if self._solo:
+            self._fetcher.put_back(unit)
+            time.sleep(_UNREAD_PAUSE)
+        else:
+            self._settler.isolate(unit)
 
     def _out_of_memory(self, run: JobRun, error: MemoryError) -> None:
         """This process lacks the memory to read or to settle the job. A solo child has more left.

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ..errors import Crashed, InvalidJob, MalformedPayload
+from ..errors import Crashed, ForkqError, InvalidJob, MalformedPayload
+from ..wire.malformed import wrap_malformed
 from ..wire.marks import (
     COUNTED_FOR,
     SUSPECT,
@@ -40,6 +41,8 @@ _MOST_RECORDS: Final = 10
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 300.0
 _LONGEST_SEQUENCE: Final = 20  # digits
+# To be wrapped, a payload is decoded; the master and the clock decode no larger one. In bytes.
+_LARGEST_WRAPPED: Final = 256 << 10
 # After so many deaths of whole trees a job that was in progress in each is a suspect.
 _SUSPECT_TREES: Final = 2
 # Where recover.lua puts a job: to the head of its queue, to the head or the tail of the queue's
@@ -194,8 +197,18 @@ def stamped(payload: bytes, queue: str, crash: Crash) -> tuple[str, int, bytes]:
         job = loads_head(payload)
         where = _judge(job, job, queue, crash)
         return where, 0, dumps(job)
-    except (MalformedPayload, InvalidJob):  # a processor would bury it, and one has died of it
-        return BURY if crash.alone else ISOLATE, *_kept_whole(payload)
+    except (MalformedPayload, InvalidJob) as error:
+        if not crash.alone:
+            return ISOLATE, *_kept_whole(payload)
+        return BURY, *_as_malformed(payload, queue, error)
+
+
+def _as_malformed(payload: bytes, queue: str, error: ForkqError) -> tuple[int, bytes]:
+    """What is buried of a payload that is no job: a processor would have done so, but died of
+    it."""
+    if len(payload) <= _LARGEST_WRAPPED and (text := wrap_malformed(payload, queue, error)):
+        return 0, text
+    return _kept_whole(payload)
 
 
 def _judge(job: Payload, options: Payload, queue: str, crash: Crash) -> str:

@@ -31,7 +31,7 @@ class UnitOfWork:
     are set for the processor that performs the unit, and unset before that. ``lost``: another host
     took the lease, and gave the job back to its queue, because this host seemed lost. ``progress``
     is the latest report of the job. A large payload is left in Redis: ``payload`` is empty until
-    the processor has read it.
+    the processor has read it, and ``left_bytes`` is its size.
     """
 
     queue: int
@@ -43,6 +43,7 @@ class UnitOfWork:
     started: float = 0.0
     lost: bool = False
     progress: Progress | None = None
+    left_bytes: int = 0
 
     def begin(self, thread: int, started: float) -> None:
         """Notes the thread that performs this unit, and since when."""

@@ -15,7 +15,7 @@ import pytest
 from redis import Redis
 
 from forkq.client import Client
-from forkq.master.isolation import MOST_SOLO
+from forkq.config.capsule import MOST_SOLO
 from tests.process.shared import (
     Journal,
     measured,

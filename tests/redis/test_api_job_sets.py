@@ -104,9 +104,9 @@ def test_a_job_that_has_killed_its_process_alone_runs_alone_when_it_is_retried(
     [job] = pushed(redis)
     assert job["forkq"]["suspect"] is True
     assert len(job["forkq"]["crashes"]) == 3  # they are kept for a person to read
-    verdict, raw = stamped(json.dumps(job).encode(), "mail", crash)
+    verdict, _, raw = stamped(json.dumps(job).encode(), "mail", crash)
     buried = json.loads(raw)["forkq"].get("failed")
-    assert (verdict, buried is None) == ("requeue", fresh)  # all attempts, or only one more
+    assert (verdict, buried is None) == ("isolate_last", fresh)  # all attempts, or only one more
 
 
 def test_a_job_that_was_in_progress_in_anothers_crash_is_retried_beside_others(

@@ -175,15 +175,43 @@ def test_a_change_of_either_set_is_reported(
 
 def test_large_jobs_are_moved_one_by_one(mover: DueJobMover, redis: Redis) -> None:
     """A batch is bounded in bytes, so that it does not use up the memory of server and clock."""
-    text = "x" * (350 << 10)
-    redis.zadd("schedule", {job(jid=str(n), args=[text]): n for n in range(6)})
+    jobs = [large(jid=str(n)) for n in range(6)]
+    redis.zadd("schedule", {payload: n for n, payload in enumerate(jobs)})
     most = 0
     mover.load(watch=False)
     while (due := mover.next_due()) is not None and due <= now():
         mover.work()
         most = max(most, len(mover.sets[0].batch))
     assert most == 2
-    assert [found["jid"] for found in queued(redis)] == [str(n) for n in range(6)]
+    found: Any = redis.lrange("queue:q", 0, -1)
+    assert sorted(found) == [payload.encode() for payload in jobs], "each as it was"
+
+
+def large(**keys: Any) -> str:
+    """A job of which the clock reads the beginning only."""
+    first = {"class": "J", "queue": "q", **keys}
+    return json.dumps({**first, "args": ["x" * (350 << 10)]})
+
+
+def test_a_large_job_without_a_queue_before_its_arguments_is_buried(
+    mover: DueJobMover, redis: Redis
+) -> None:
+    payload = json.dumps({"class": "J", "args": ["x" * (350 << 10)], "queue": "q"})
+    redis.zadd("schedule", {payload: 1, large(jid="next"): 2})
+    move_all(mover)
+    assert redis.zrange("dead", 0, -1) == [payload.encode()]
+    assert redis.llen("queue:q") == 1
+
+
+def test_suspects_go_to_their_own_list(mover: DueJobMover, redis: Redis) -> None:
+    marks = {"forkq": {"suspect": True}}
+    flagged = json.dumps({**json.loads(large()), **marks})
+    redis.zadd("retry", {job(jid="1", **marks): 1, job(jid="2"): 2, flagged: 3})
+    move_all(mover)
+    found: Any = redis.lrange("{queue:q}:suspects", 0, -1)
+    assert [len(payload) > 300_000 for payload in found] == [True, False]
+    assert redis.smembers("forkq:suspects") == {b"q"}
+    assert [job["jid"] for job in queued(redis)] == ["2"]
 
 
 def test_a_job_is_moved_only_if_it_is_still_there(mover: DueJobMover, redis: Redis) -> None:

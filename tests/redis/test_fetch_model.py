@@ -272,8 +272,11 @@ class Machine(RuleBasedStateMachine):
                 moves += [number, lease, "requeue", 0, payload, ""]
         lists = KEYS.lists_and_leases(QUEUES)
         if crashed:
+            shared = (KEYS.dead, "note", KEYS.queues, KEYS.schedule, KEYS.suspected)
             self.connection.script(
-                RECOVER, (KEYS.dead, "note", KEYS.queues, *lists), (1, 0, 1000, 0, *moves)
+                RECOVER,
+                (*shared, *KEYS.lists_leases_and_suspects(QUEUES)),
+                (1, 0, 1000, 0, *moves),
             )
         else:
             self.connection.script(REQUEUE, (KEYS.queues, *lists), (owner, 0, 1000))

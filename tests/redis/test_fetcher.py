@@ -173,12 +173,12 @@ def test_large_jobs_are_fetched_a_few_at_a_time(
     own_server.cli("CONFIG", "SET", "client-output-buffer-limit", "normal 1mb 1mb 1")
     redis = own_server.client()
     for number in range(10):
-        redis.lpush(LIST, f"{number}" * 300_000)
+        redis.lpush(LIST, f"{number}" * 250_000)
     redis.lpush(LIST, *range(40))
     with ProcessorThreads(own_server.url, concurrency=10, rules=rules) as child:
         child.wait_runs(50)
         assert "redis lost" not in child.log.events()
-    assert sorted(map(len, child.order))[-10:] == [300_000] * 10
+    assert sorted(map(len, child.order))[-10:] == [250_000] * 10
     assert redis.exists(INFLIGHT) == 0
 
 

@@ -71,7 +71,7 @@ def take(child: ProcessorThreads) -> UnitOfWork:
 
 def take_away(connection: RedisConnection) -> None:
     """What another host's sweep does once this one seems lost."""
-    crash = Crash(reason="host lost")
+    crash = Crash(reason="host lost", of_tree=True)
     recovery = Recovery(DeadSet(Keys()))
     carry_out(connection, recovery.recover(["q"], IDENTITY, crash, may_return=True))
 

@@ -75,6 +75,7 @@ def test_the_second_try_knows_how_many_jobs_the_first_one_found(
     for number, queue in enumerate(("q", "r")):
         redis.hset(f"{{queue:{queue}}}:inflight", f"{owner}/{number}", job)
     redis.set("queue:q", "no list")
+    redis.set("{queue:q}:suspects", "no list")
 
     def recover_both() -> Recovered:
         connection.connect()
@@ -82,17 +83,17 @@ def test_the_second_try_knows_how_many_jobs_the_first_one_found(
 
     with pytest.raises(RedisError):
         recover_both()
-    assert redis.llen("queue:r") == 1
-    redis.delete("queue:q")
+    assert redis.llen("{queue:r}:suspects") == 1
+    redis.delete("queue:q", "{queue:q}:suspects")
     assert recover_both() == Recovered(1, [])
-    payload: Any = redis.lindex("queue:q", 0)
+    payload: Any = redis.lindex("{queue:q}:suspects", 0)
     assert json.loads(payload)["forkq"]["crashes"][0]["jobs"] == 2
 
 
 def test_jobs_that_were_leased_ahead_and_had_not_begun_are_no_suspects(
     recovery: Recovery, connection: RedisConnection, redis: Redis
 ) -> None:
-    """They go back unchanged, behind those that had begun."""
+    """They go back to their queue, unchanged."""
     owner = "vm:1:aaaaaaaaaaaa"
     for number in range(8, 13):
         payload = json.dumps({"class": "J", "args": [], "jid": f"{number}"})
@@ -101,8 +102,16 @@ def test_jobs_that_were_leased_ahead_and_had_not_begun_are_no_suspects(
     steps = recovery.recover(["q"], owner, Crash(signal=9), last_begun=9)
     recovered = carry_out(connection, steps)
     assert (recovered.moved, sorted(recovered.in_progress)) == (5, ["J 8", "J 9"])
-    line: Any = redis.lrange("queue:q", 0, -1)
-    jobs = [json.loads(payload) for payload in reversed(line)]
-    assert [job["jid"] for job in jobs] == ["8", "9", "10", "11", "12"]
-    assert [job["forkq"]["crashes"][0]["jobs"] for job in jobs[:2]] == [2, 2]
-    assert not any("forkq" in job for job in jobs[2:])
+    suspects, ahead = (
+        [json.loads(payload) for payload in reversed(_entries(redis, key))]
+        for key in ("{queue:q}:suspects", "queue:q")
+    )
+    assert [job["jid"] for job in suspects] == ["8", "9"]
+    assert [job["forkq"]["crashes"][0]["jobs"] for job in suspects] == [2, 2]
+    assert [job["jid"] for job in ahead] == ["10", "11", "12"]
+    assert not any("forkq" in job for job in ahead)
+
+
+def _entries(redis: Redis, key: str) -> list[Any]:
+    found: Any = redis.lrange(key, 0, -1)
+    return list(found)

@@ -16,6 +16,8 @@ from forkq.store.scripts import (
     BURY,
     DUE_JOBS,
     FETCH,
+    FETCH_SUSPECTS,
+    ISOLATE,
     LEASES_OF_OWNER,
     RECOVER,
     REQUEUE,
@@ -27,6 +29,7 @@ from tests.support.server import Server
 OWNER = "vm:1:aaaaaaaaaaaa/"
 OTHER = "vm:2:bbbbbbbbbbbb/"
 LIST, INFLIGHT = "queue:q", "{queue:q}:inflight"
+SUSPECTS, INDEX = "{queue:q}:suspects", "forkq:suspects"
 # What fetch.lua reads after the acknowledgements if there are no groups and no rules.
 NO_RULES: tuple[int, ...] = ()
 
@@ -336,10 +339,10 @@ def test_leases_continues_where_it_stopped(connection: RedisConnection, redis: R
     [
         ('{"class":"J","args":["%s"]}', b"bare"),
         ('{"class":"J","args":["%s","\\"forkq\\""]}', b"bare"),
-        ('{"class":"J","args":["%s"],"forkq":{}}', b"once"),
-        ('{"class":"J","forkq":{},"args":["%s","forkq"]}', b"large"),
-        ('{"class":"J","args":["%s"]} ', b"large"),
-        ('"%s"', b"large"),
+        ('{"class":"J","args":["%s"],"forkq":{}}', b"ends"),
+        ('{"class":"J","forkq":{},"args":["%s","forkq"]}', b"ends"),
+        ('{"class":"J","args":["%s"]} ', b"ends"),
+        ('"%s"', b"ends"),
     ],
 )
 def test_leases_returns_the_ends_of_a_large_payload(
@@ -398,7 +401,7 @@ NOTE = "forkq:lost:vm:1:aaaaaaaaaaaa"
 def recover(
     connection: RedisConnection, *moves: object, size: int = 10_000, note_for: int = 0
 ) -> int:
-    keys = ("dead", NOTE, "queues", LIST, INFLIGHT)
+    keys = ("dead", NOTE, "queues", "schedule", INDEX, LIST, INFLIGHT, SUSPECTS)
     moved: int = connection.script(RECOVER, keys, (100.5, 0, size, note_for, *moves))
     return moved
 
@@ -452,6 +455,125 @@ def test_recover_notes_what_it_took_and_nothing_else(
     assert redis.hgetall(NOTE) == {b"2": b"J 2"}
 
 
+def test_recovered_suspects_go_to_either_end_of_their_list(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    push(redis, "1", "2", "3")
+    fetch(connection, 3)
+    redis.lpush(SUSPECTS, "first", "last")
+    wheres = ("isolate_last", "isolate", "isolate")
+    rows = [(1, f"{OWNER}{3 - n}", where, -1, f"{n}", "J") for n, where in enumerate(wheres)]
+    assert recover(connection, *(part for row in rows for part in row)) == 3
+    assert redis.lrange(SUSPECTS, 0, -1)[::-1] == [b"2", b"1", b"first", b"last", b"0"]
+    assert redis.smembers(INDEX) == {b"q"}
+    assert line(redis) == []
+
+
+# suspects
+
+
+def fetch_suspects(
+    connection: RedisConnection, *rules: object, first: int = 1, solo: str = "vm:1:soloaaaaaaaa/"
+) -> list[Any]:
+    keys = ("paused", "forkq:controlled", SUSPECTS, INFLIGHT, INDEX)
+    arguments = (1, solo, first, 0, 1, 1, 0, *rules)
+    found: list[Any] = connection.script(FETCH_SUSPECTS, keys, arguments)
+    return found
+
+
+LIMIT_1 = (0, 1, 1, 1, "", "", "", "", 0)  # no groups; the rules of queue 1
+RATE = (0, 1, 1, "", "", 1, 1_000_000, 1, 0)
+TURN = "{queue:q}:turn"
+
+
+def test_who_takes_the_last_suspect_removes_the_name_of_the_queue(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    redis.sadd(INDEX, "q", "other")
+    redis.lpush(SUSPECTS, "1", "2")
+    push(redis, "ordinary")
+    assert fetch_suspects(connection)[4:] == [1, b"1"]
+    assert redis.smembers(INDEX) == {b"q", b"other"}
+    assert fetch_suspects(connection, first=2)[4:] == [1, b"2"]
+    assert redis.smembers(INDEX) == {b"other"}
+    assert fetch_suspects(connection, first=3)[4:] == []
+    assert line(redis) == [b"ordinary"]
+
+
+def test_an_ordinary_child_moves_a_suspect_to_the_head_of_their_list(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    push(redis, "1", "2")
+    fetch(connection, 2)
+    redis.lpush(SUSPECTS, "next")
+    keys = (INFLIGHT, SUSPECTS, INDEX)
+    assert connection.script(ISOLATE, keys, (f"{OWNER}1", "q")) == 1
+    assert connection.script(ISOLATE, keys, (f"{OWNER}1", "q")) == 0
+    assert redis.lrange(SUSPECTS, 0, -1)[::-1] == [b"1", b"next"]
+    assert redis.smembers(INDEX) == {b"q"}
+    assert list(inflight(redis).values()) == [b"2"]
+
+
+def fetch_by(connection: RedisConnection, rules: tuple[object, ...], *done: int) -> list[Any]:
+    """What an ordinary child gets that acknowledges ``done`` and wants two jobs."""
+    first = max((0, *done)) + 1
+    acknowledged = (1, 1, len(done), *done) if done else (0,)
+    keys = keys_of("q")
+    found: list[Any] = connection.script(
+        FETCH, keys, (2, OWNER, first, 0, 1, 2, *acknowledged, *rules)
+    )
+    return found
+
+
+@pytest.mark.parametrize(("rules", "reason"), [(LIMIT_1, b"full"), (RATE, b"dry")])
+def test_a_solo_child_that_a_rule_refuses_is_left_the_next_permit_or_token(
+    connection: RedisConnection, redis: Redis, rules: tuple[object, ...], reason: bytes
+) -> None:
+    """Else an ordinary child with an endless backlog would free and take it in one step."""
+    push(redis, *map(str, range(9)))
+    redis.lpush(SUSPECTS, "suspect")
+    assert fetch_by(connection, rules)[4:] == [1, b"0"]
+    assert fetch_suspects(connection, *rules)[2][1] == reason
+    assert redis.hkeys(TURN) == [b"vm:1:soloaaaaaaaa/"]
+    redis.delete("{queue:q}:bucket")  # a token comes
+    assert fetch_by(connection, rules, 1)[4:] == []
+    assert fetch_suspects(connection, *rules, first=2)[4:] == [1, b"suspect"]
+    assert redis.exists(TURN) == 0
+    redis.hdel(INFLIGHT, "vm:1:soloaaaaaaaa/2")
+    redis.delete("{queue:q}:bucket", "{queue:q}:full")
+    assert fetch_by(connection, rules, 2)[4:] == [1, b"1"]
+
+
+def test_the_note_of_a_solo_child_that_is_gone_soon_counts_no_more(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    push(redis, "1", "2")
+    [seconds, _] = redis.time()
+    redis.hset(TURN, "vm:1:soloaaaaaaaa/", seconds - 14)
+    assert fetch_by(connection, LIMIT_1)[4:] == []
+    assert 0 < redis.ttl("{queue:q}:full") <= 15, "its end wakes those that wait"
+    redis.hset(TURN, "vm:1:soloaaaaaaaa/", seconds - 16)
+    assert fetch_by(connection, LIMIT_1)[4:] == [1, b"1"]
+
+
+def test_a_solo_child_without_a_suspect_keeps_no_permit(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    push(redis, "1")
+    fetch_by(connection, LIMIT_1)
+    fetch_suspects(connection, *LIMIT_1)
+    assert redis.exists(TURN) == 0
+
+
+def test_of_a_large_payload_a_fetch_returns_the_length(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    """The processor reads it, once it has noted that the job begins."""
+    push(redis, "x" * 262_144, "y" * 262_145, "z")
+    assert fetch(connection, 3) == [b"x" * 262_144, 262_145]
+    assert len(inflight(redis)[f"{OWNER}2".encode()]) == 262_145
+
+
 def test_a_note_that_cannot_be_written_keeps_no_job_from_going_back(
     connection: RedisConnection, redis: Redis
 ) -> None:
@@ -500,7 +622,8 @@ def due(
     connection: RedisConnection, name: str, *moves: object, lists: tuple[str, ...] = ("a", "b")
 ) -> list[bytes]:
     """Moves at time 100.5, and asks for what is ripe next: at most 10 jobs, about 1000 bytes."""
-    keys = (name, "queues", "dead", *(f"queue:{queue}" for queue in lists))
+    pairs = ((f"queue:{queue}", f"{{queue:{queue}}}:suspects") for queue in lists)
+    keys = (name, "queues", "dead", INDEX, *(key for pair in pairs for key in pair))
     first, _, *ripe = connection.script(DUE_JOBS, keys, (100.5, 10, 1000, *moves))
     return [first, *ripe]
 
@@ -509,7 +632,7 @@ def test_due_moves_a_member_only_if_it_is_still_there(
     connection: RedisConnection, redis: Redis
 ) -> None:
     redis.zadd("schedule", {"1": 1, "2": 2})
-    moves = (4, "a", "1", "one", 5, "b", "2", "two", 4, "a", "gone", "three")
+    moves = (1, 0, "", "1", "one", 2, 0, "", "2", "two", 1, 0, "", "gone", "three")
     for _ in range(2):
         due(connection, "schedule", *moves)
     assert (line(redis, "a"), line(redis, "b")) == ([b"one"], [b"two"])
@@ -517,9 +640,40 @@ def test_due_moves_a_member_only_if_it_is_still_there(
     assert redis.exists("schedule") == 0
 
 
+def test_due_suspects_go_to_their_list(connection: RedisConnection, redis: Redis) -> None:
+    redis.zadd("retry", {"1": 1, "2": 2})
+    due(connection, "retry", 1, 1, "", "1", "one", 1, 0, "", "2", "two", lists=("q",))
+    assert redis.lrange(SUSPECTS, 0, -1) == [b"one"]
+    assert line(redis) == [b"two"]
+    assert (redis.smembers(INDEX), redis.smembers("queues")) == ({b"q"}, {b"q"})
+
+
+def test_due_returns_the_beginning_of_a_large_member_and_moves_it_unchanged(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    plain, suspect = "a" * 300_000, "b" * 300_000 + '"forkq":{"suspect":true}}'
+    redis.zadd("schedule", {"1": 1, plain: 2, suspect: 3, "later": 200})
+    found: list[Any] = due(connection, "schedule")
+    assert found == [b"100.5", b"1", [1, 300_000, b"a" * 512]]
+    head = (1, 0, 1, "a" * 512, 300_000)
+    found = due(connection, "schedule", *head, 1, 0, "", "1", "one", lists=("q",))
+    assert found == [b"100.5", [0, len(suspect), b"b" * 512]]
+    assert line(redis) == [plain.encode(), b"one"]
+    wrong = (
+        (1, 0, 1, "b" * 512, len(suspect)),
+        (1, 0, 0, "b" * 512, 5),
+        (1, 0, 0, "c", len(suspect)),
+    )
+    for move in wrong:
+        due(connection, "schedule", *move, lists=("q",))
+    assert redis.zcard("schedule") == 2
+    due(connection, "schedule", 1, 0, 0, "b" * 512, len(suspect), lists=("q",))
+    assert redis.lrange(SUSPECTS, 0, -1) == [suspect.encode()]
+
+
 def test_due_buries_what_is_no_job(connection: RedisConnection, redis: Redis) -> None:
     redis.zadd("retry", {"{nope": 1})
-    due(connection, "retry", 3, "", "{nope", "{nope")
+    due(connection, "retry", 0, 0, "", "{nope", "{nope")
     assert redis.zrange("dead", 0, -1, withscores=True) == [[b"{nope", 100.5]]
     assert redis.keys("*") == [b"dead"]
 
@@ -580,7 +734,7 @@ def test_a_due_job_for_a_damaged_queue_is_tried_later_and_delays_no_other(
 ) -> None:
     redis.set("queue:a", "another type")
     redis.zadd("schedule", {"1": 1, "2": 2})
-    due(connection, "schedule", 4, "a", "1", "one", 5, "b", "2", "two")
+    due(connection, "schedule", 1, 0, "", "1", "one", 2, 0, "", "2", "two")
     assert redis.zrange("schedule", 0, -1, withscores=True) == [[b"one", 160.5]]
     assert not redis.exists("dead")
     assert line(redis, "b") == [b"two"]
@@ -605,7 +759,8 @@ def test_on_a_full_server_every_move_still_works(full: Server) -> None:
     assert recover(connection, *moves, note_for=60) == 2
     assert redis.hgetall(NOTE) == {b"6": b"J 6", b"5": b"J 5"}
     assert requeue(connection) == 1
-    due(connection, "schedule", 4, "q", "due", "due now", 3, "", "{nope", "{nope", lists=("q",))
+    ripe = (1, 0, "", "due", "due now", 0, 0, "", "{nope", "{nope")
+    due(connection, "schedule", *ripe, lists=("q",))
     assert line(redis) == [b"4", b"5 stamped", b"7", b"8", b"9", b"10", b"due now"]
     assert inflight(redis) == {}
     assert redis.zrange("retry", 0, -1) == [b"2 again"]

@@ -114,6 +114,15 @@ def queued(redis: Redis, queue: str = "q") -> list[dict[str, Any]]:
     return [json.loads(payload) for payload in reversed(found)]
 
 
+SUSPECTS = Keys().suspects("q")
+
+
+def suspects(redis: Redis) -> list[dict[str, Any]]:
+    """The jobs that wait to run alone, the next one first."""
+    found: Any = redis.lrange(SUSPECTS, 0, -1)
+    return [json.loads(payload) for payload in reversed(found)]
+
+
 @pytest.fixture
 def dead_ref() -> str:
     """The process_ref of a process that has ended and was reaped."""
@@ -501,7 +510,7 @@ def test_a_recovery_by_pattern_needs_only_one_list_of_queues(
     recovery = Recovery(DeadSet(Keys(), 10, 1))
     assert carry_out(connection, recovery.recover(["q*"], DEAD, Crash(signal=9))).moved == 1
     connection.close()
-    assert [found["jid"] for found in queued(redis)] == ["1"]
+    assert [found["jid"] for found in suspects(redis)] == ["1"]
 
 
 def test_a_damaged_list_of_fetched_queues_is_logged_once_and_stops_nothing(
@@ -522,14 +531,14 @@ def test_a_damaged_list_of_fetched_queues_is_logged_once_and_stops_nothing(
 def test_a_job_that_also_kills_the_child_that_is_to_bury_it_is_buried_with_the_reason(
     connection: RedisConnection, redis: Redis
 ) -> None:
-    """After the third crash a child is to bury it, which calls the app's death handlers."""
+    """After the third crash a solo child is to bury it, which calls the app's death handlers."""
     recovery = Recovery(DeadSet(Keys()))
     lease(redis, DEAD_SOLO, job(jid="bad"))
     for crash in range(1, 5):
         done = carry_out(connection, recovery.recover(["q"], DEAD_SOLO, Crash(signal=11)))
         assert done == Recovered(1, ["J bad"] if crash == 4 else [])
         if crash < 4:
-            payload = redis.rpop("queue:q")
+            payload = redis.rpop(SUSPECTS)
             assert isinstance(payload, bytes)
             assert ("failed" in json.loads(payload)["forkq"]) == (crash == 3)
             lease(redis, DEAD_SOLO, payload.decode())
@@ -577,11 +586,11 @@ def test_a_large_job_is_recovered_like_any_other(
         assert done == Recovered(1, ["J 1"] if crash == 4 else [])
         assert redis.hget(Keys().lost(DEAD_SOLO), "1") == b"J 1"
         if crash < 4:
-            before, [found] = json.loads(payload), queued(redis)
+            before, [found] = json.loads(payload), suspects(redis)
             assert len(found["forkq"]["crashes"]) == crash
             assert before.pop("forkq", {}).get("other") == found.pop("forkq").get("other")
             assert found == before
-            payload = redis.rpop("queue:q").decode()  # type: ignore[union-attr]
+            payload = redis.rpop(SUSPECTS).decode()  # type: ignore[union-attr]
     assert redis.zcard("dead") == 1
     assert redis.exists("{queue:q}:inflight") == 0
 
@@ -590,24 +599,24 @@ def test_a_large_job_is_recovered_like_any_other(
 def test_large_jobs_that_were_in_progress_together_become_suspects_where_they_are(
     connection: RedisConnection, redis: Redis, where: str
 ) -> None:
-    """A child that crashes while it only holds them, for solo children, changes nothing."""
+    """Those that a child had only leased go back unchanged, behind them."""
     keys: dict[str, Any] = {
         "key": {"forkq": {"other": 1}, "retry_count": 3, "failed_at": 1.5},
         "inside": {"last": {"forkq": 1}},
         "far": {"forkq": {"other": 1}, "last": "y" * 10_000},
     }
-    lease(redis, DEAD, *(large(jid=str(n), **keys.get(where, {})) for n in range(2)))
+    lease(redis, DEAD, *(large(jid=str(n), **keys.get(where, {})) for n in range(3)))
     recovery = Recovery(DeadSet(Keys()))
-    for _ in range(2):
-        carry_out(connection, recovery.recover(["q"], DEAD, Crash(signal=9)))
-        found = queued(redis)
-        assert [job["jid"] for job in found] == ["0", "1"]
-        for job in found:
-            assert {**job, **keys.get(where, {}), "forkq": 0} == {**job, "forkq": 0}
-            assert job["forkq"]["suspect"] is True
-            assert [crash["jobs"] for crash in job["forkq"]["crashes"]] == [2]
-        lease(redis, DEAD, *(payload.decode() for payload in redis.lrange("queue:q", 0, -1)[::-1]))  # type: ignore[union-attr]
-        redis.delete("queue:q")
+    steps = recovery.recover(["q"], DEAD, Crash(signal=9), last_begun=2)
+    carry_out(connection, steps)
+    found = suspects(redis)
+    assert [job["jid"] for job in found] == ["0", "1"]
+    for job in found:
+        assert {**job, **keys.get(where, {}), "forkq": 0} == {**job, "forkq": 0}
+        assert job["forkq"]["suspect"] is True
+        assert [crash["jobs"] for crash in job["forkq"]["crashes"]] == [2]
+    [ahead] = queued(redis)
+    assert ahead == json.loads(large(jid="2", **keys.get(where, {})))
 
 
 def test_large_jobs_stay_in_redis_and_keep_their_order(
@@ -619,7 +628,7 @@ def test_large_jobs_stay_in_redis_and_keep_their_order(
     before = traffic(redis)
     carry_out(connection, Recovery(DeadSet(Keys())).recover(["q"], DEAD, Crash(signal=9)))
     assert traffic(redis) - before < 100_000
-    assert [found["jid"] for found in queued(redis)] == list("01234")
+    assert [found["jid"] for found in suspects(redis)] == list("01234")
 
 
 def test_a_graceful_requeue_of_large_jobs_keeps_their_order(
@@ -645,14 +654,41 @@ def test_a_damaged_queue_does_not_stop_the_recovery_of_other_queues(
     recovery = Recovery(DeadSet(Keys()))
     for steps in (recovery.requeue(["bad", "q"], DEAD),
                   recovery.recover(["bad", "q"], DEAD, Crash(signal=9))):  # fmt: skip
-        redis.delete("queue:q")
-        redis.set("queue:bad", "something else")
+        redis.delete("queue:q", SUSPECTS)
+        for key in ("queue:bad", Keys().suspects("bad")):
+            redis.set(key, "something else")
         lease(redis, DEAD, job(jid="bad"), queue="bad")
         lease(redis, DEAD, job(jid="1"))
         with pytest.raises(ResponseError, match="WRONGTYPE"):
             carry_out(connection, steps)
-        assert [found["jid"] for found in queued(redis)] == ["1"]
+        assert [found["jid"] for found in queued(redis) + suspects(redis)] == ["1"]
         assert redis.hlen("{queue:bad}:inflight") == 1
+
+
+def test_a_damaged_list_of_suspects_is_replaced_by_the_queue(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    redis.set(SUSPECTS, "something else")
+    lease(redis, DEAD, job(jid="1"))
+    steps = Recovery(DeadSet(Keys())).recover(["q"], DEAD, Crash(signal=9))
+    assert carry_out(connection, steps) == Recovered(1, [])
+    [found] = queued(redis)
+    assert (found["jid"], found["forkq"]["suspect"]) == ("1", True)
+
+
+def test_a_suspect_that_has_crashed_alone_goes_to_the_tail(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    """The index names its queue, and a graceful end of a solo child returns it to the head."""
+    redis.lpush(SUSPECTS, job(jid="1"), job(jid="2"))
+    for jid, crash in (("bad", Crash(signal=9)), ("innocent", None)):
+        lease(redis, DEAD_SOLO, job(jid=jid))
+        recovery = Recovery(DeadSet(Keys()))
+        owner = (["q"], DEAD_SOLO)
+        steps = recovery.requeue(*owner) if crash is None else recovery.recover(*owner, crash)
+        carry_out(connection, steps)
+    assert [found["jid"] for found in suspects(redis)] == ["innocent", "1", "2", "bad"]
+    assert redis.smembers(Keys().suspected) == {b"q"}
 
 
 def test_malformed_payloads_are_recovered_as_they_are(
@@ -661,7 +697,7 @@ def test_malformed_payloads_are_recovered_as_they_are(
     lease(redis, DEAD, "{nope", "", job(jid="1"))
     steps = Recovery(DeadSet(Keys())).recover(["q"], DEAD, Crash(signal=9))
     assert carry_out(connection, steps) == Recovered(3, [])
-    assert redis.lrange("queue:q", 1, -1)[::-1] == [b"{nope", b""]
+    assert redis.lrange(SUSPECTS, 1, -1)[::-1] == [b"{nope", b""]
 
 
 def test_forgetting_takes_the_whole_record_away(connection: RedisConnection, redis: Redis) -> None:

@@ -310,12 +310,12 @@ def bury(raw: bytes) -> None:
 
 def recover(raw: bytes) -> None:
     """A rescue reads a job as a whole, and of a large one the two ends."""
-    verdict, text = stamped(raw, "q", CRASH)
-    assert verdict in ("requeue", "bury") or float(verdict)
-    assert text or not raw
-    for how in (b"bare", b"once", b"whole"):
+    verdict, keep, text = stamped(raw, "q", CRASH)
+    assert verdict in ("isolate", "isolate_last", "bury") or float(verdict)
+    assert text or keep or not raw
+    for how in (b"bare", b"ends", b"whole"):
         lease = Lease(1, b"host:1:abc/1", how, raw[:100], raw[-4000:])
-        move = spliced(lease, CRASH)
+        move = spliced(lease, "q", CRASH)
         assert move is None or isinstance(move.name, str)
 
 

@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
+from ...errors import MalformedPayload
 from ...store.connection import (
     ConnectionLost,
     RedisConnection,
@@ -20,8 +22,12 @@ from ...store.scripts import ISOLATE, RETRY
 from ...wire import lease
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
+from ...wire.payload import LARGEST
 from ..fetch.fetcher import Fetcher
 from .retry import Bury, Retry
+
+# What hiredis says when a reply does not fit into the memory of this process.
+_NO_MEMORY: Final = "Out of memory"
 
 
 class Unread(Exception):
@@ -87,12 +93,17 @@ class Settler:
 
     def read(self, unit: UnitOfWork) -> bytes:
         """The payload of ``unit``, which the fetch has left in Redis because of its size. Raises
-        Unread if Redis does not give it."""
+        Unread if Redis does not give it, MalformedPayload if no process would decode it, and
+        MemoryError."""
+        if unit.left_bytes > LARGEST:
+            raise MalformedPayload(f"it has {unit.left_bytes:,} bytes, and the most is {LARGEST:,}")
         name = lease.lease(self._identity, unit.sequence)
         try:
             with self._pool.connection() as connection:
                 found = connection.call("HGET", self._keys.inflight(unit.queue_name), name)
         except (*ConnectionLost, RedisError) as error:
+            if _NO_MEMORY in str(error):
+                raise MemoryError(str(error)) from error
             raise Unread(str(error)) from error
         if found is None:  # another process has the job
             unit.lost = True

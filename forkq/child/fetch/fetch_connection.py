@@ -304,5 +304,5 @@ def _largest(payloads: Sequence[Any], units: Sequence[UnitOfWork]) -> int:
         sizes = [payload if type(payload) is int else len(payload) for payload in payloads]
         for unit, payload in zip(units, payloads, strict=True):
             if type(payload) is int:
-                unit.payload = b""
+                unit.payload, unit.left_bytes = b"", payload
         return max(1, *sizes)

@@ -47,7 +47,7 @@ local function move(queue, is_suspect, rank, member, payload)
     member = large_member(rank, member, payload)
     payload = member
     -- Where forkq writes it; in the arguments the same text only makes the job run alone.
-    is_suspect = member and member:sub(-TAIL):find('"suspect":true', 1, true)
+    is_suspect = member and member:sub(-TAIL):find('"suspect"%s*:%s*true')
   end
   if not member or redis.call('ZREM', KEYS[1], member) == 0 then return end
   if queue == 0 then return bury(payload) end

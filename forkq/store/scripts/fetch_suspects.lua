@@ -8,12 +8,9 @@
 -- notes that in the hash `turn` of the queue: ordinary children then leave it a permit and a token,
 -- else an endless backlog would take each one first. Once it has a job, its notes go.
 
-local function fetch()
---- @include "fetch"
-end
+--- @include "fetch/main"
 
-local answer = fetch()
-local index, owner, queues = KEYS[#KEYS], ARGV[2], tonumber(ARGV[5])
+local index = KEYS[#KEYS]
 
 local function start_of(queue) return KEYS[2 * queue + 2]:sub(1, -9) end -- of the names of its keys
 
@@ -21,26 +18,26 @@ local function name_of(queue) return KEYS[2 * queue + 2]:match('{queue:(.*)}:inf
 
 local function drop_notes()
   for queue = 1, queues do
-    local removed = redis.pcall('HDEL', start_of(queue) .. 'turn', owner)
-    if removed == 1 then redis.call('DEL', start_of(queue) .. 'full') end
+    local removed = pcall('HDEL', start_of(queue) .. 'turn', owner)
+    if removed == 1 then call('DEL', start_of(queue) .. 'full') end
   end
 end
 
 if answer[5] then drop_notes() end
 for i = 5, #answer, 2 do
   local queue = answer[i]
-  if redis.call('EXISTS', KEYS[2 * queue + 1]) == 0 then redis.pcall('SREM', index, name_of(queue)) end
+  if call('EXISTS', KEYS[2 * queue + 1]) == 0 then pcall('SREM', index, name_of(queue)) end
 end
 
 local reasons = answer[3]
 for i = 1, #reasons, 3 do
   local queue, reason = reasons[i], reasons[i + 1]
   local is_refused = reason == 'full' or reason == 'dry'
-  if is_refused and redis.call('EXISTS', KEYS[2 * queue + 1]) == 1 then
+  if is_refused and call('EXISTS', KEYS[2 * queue + 1]) == 1 then
     local turn = start_of(queue) .. 'turn'
-    redis.pcall('HDEL', turn, '') -- a full server takes the note after a removal
-    redis.pcall('HSET', turn, owner, redis.call('TIME')[1])
-    redis.pcall('EXPIRE', turn, 60)
+    pcall('HDEL', turn, '') -- a full server takes the note after a removal
+    pcall('HSET', turn, owner, call('TIME')[1])
+    pcall('EXPIRE', turn, 60)
   end
 end
 return answer

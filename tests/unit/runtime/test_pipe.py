@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 
 from forkq.runtime import pipe
 from forkq.runtime.pipe import (
-    Adopt,
-    Adopted,
     Beat,
     DumpStacks,
     Exiting,
@@ -25,16 +23,14 @@ from forkq.runtime.pipe import (
     Lead,
     LeaseHeld,
     Order,
-    PutBack,
     Quiet,
     Reader,
     Ready,
-    Release,
     Report,
+    RunSuspects,
     Serves,
-    SoloFree,
     Stop,
-    SuspectHeld,
+    SuspectsWait,
     Unbootable,
     facts,
     make_unbootable,
@@ -49,10 +45,8 @@ ORDERS: list[Order] = [
     DumpStacks(),
     Lead(3.25),
     Lead(0.0),
-    Adopt("host:1:ab", "queue", 7),
-    Release(7),
-    PutBack(),
     Report(2.5),
+    RunSuspects(on=True),
 ]
 FACTS: list[Fact] = [
     Ready("vm:1:abc"),
@@ -61,9 +55,7 @@ FACTS: list[Fact] = [
     Beat(3, "retiring", 10**9, 7),
     Exiting(),
     LeaseHeld(8.125),
-    SuspectHeld("queue", 7),
-    Adopted(found=True),
-    SoloFree(),
+    SuspectsWait(("default", "mail")),
 ]
 
 

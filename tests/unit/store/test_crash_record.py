@@ -19,7 +19,8 @@ HOUR = 3600.0
 
 def stamped(payload: dict[str, Any] | bytes, crash: Crash | None = None) -> tuple[str, bytes]:
     raw = payload if isinstance(payload, bytes) else dumps(payload)
-    return crash_record.stamped(raw, "mail", crash or Crash(signal=9, alone=True))
+    where, keep, text = crash_record.stamped(raw, "mail", crash or Crash(signal=9, alone=True))
+    return where, raw[:keep] + text if keep else text
 
 
 def job(**keys: Any) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def failure(payload: bytes) -> str:
 def test_a_record_says_when_how_and_where() -> None:
     before = now()
     verdict, payload = stamped(job(), Crash(signal=11, rss=2048))
-    assert verdict == "requeue"
+    assert verdict == "isolate"
     [record] = json.loads(payload)["forkq"]["crashes"]
     assert before <= record.pop("at") <= now()
     host = socket.gethostname()
@@ -62,15 +63,14 @@ def test_everything_else_in_the_payload_is_unchanged() -> None:
 
 
 def test_the_third_crash_of_a_job_that_ran_alone_within_72_hours_ends_it() -> None:
-    """A child is to bury it, since only a child can call the app's death handlers."""
+    """A solo child is to bury it, since only a child can call the app's death handlers."""
     assert DEADLY_CRASHES == 3
     assert failure(stamped(job(forkq=crashes(HOUR)))[1]) == ""
     verdict, payload = stamped(job(forkq=crashes(71 * HOUR, HOUR)))
-    assert verdict == "requeue"
+    assert verdict == "isolate_last"
     assert "3 times within 72 hours while this job ran alone" in failure(payload)
     assert failure(payload).endswith("last by signal 9")
     found = json.loads(payload)["forkq"]
-    assert "suspect" not in found
     assert len(found["crashes"]) == 3
 
 
@@ -85,7 +85,7 @@ def test_a_crash_with_other_jobs_in_progress_makes_a_suspect_and_does_not_count(
 
 def test_a_job_that_kills_the_child_that_is_to_bury_it_is_buried_here() -> None:
     _, payload = stamped(job(forkq=crashes(1, 2)))
-    assert stamped(payload, Crash(signal=9, jobs=2))[0] == "requeue"
+    assert stamped(payload, Crash(signal=9, jobs=2))[0] == "isolate"
     verdict, payload = stamped(payload)
     assert verdict == "bury"
     found = json.loads(payload)
@@ -128,7 +128,7 @@ def test_a_job_may_run_again_after_any_number_of_crashes() -> None:
 
 def test_a_crash_among_others_makes_no_pause() -> None:
     """It may not be the reason."""
-    assert stamped(job(on_crash="requeue"), Crash(signal=9, jobs=2))[0] == "requeue"
+    assert stamped(job(on_crash="requeue"), Crash(signal=9, jobs=2))[0] == "isolate"
 
 
 def test_crashes_of_long_ago_do_not_count() -> None:
@@ -154,9 +154,47 @@ def test_a_buried_job_says_how_its_last_process_died(crash: Crash, words: str) -
     assert failure(payload).endswith(f"last by {words}")
 
 
-@pytest.mark.parametrize("raw", [b"{nope", b"[1]", b"", b'{"class":"A","args":["\xff"]}'])
-def test_bytes_that_are_no_job_go_back_unchanged(raw: bytes) -> None:
-    assert stamped(raw) == ("requeue", raw)
+@pytest.mark.parametrize("raw", [b"{nope", b"[1]", b""])
+def test_bytes_that_are_no_job_go_unchanged_to_a_solo_child(raw: bytes) -> None:
+    """It buries them. If it dies of that, they are buried here; JSON that is no object in one."""
+    assert stamped(raw, Crash(signal=9)) == ("isolate", raw)
+    verdict, payload = stamped(raw)
+    assert verdict == "bury"
+    assert payload == raw or json.loads(payload)["args"] == [raw.decode()]
+    assert (payload == raw) is (raw != b"[1]")
+
+
+def test_arguments_that_no_process_can_read_stay_as_they_are() -> None:
+    """The master does not read them. A processor will, and will bury the job."""
+    raw = b'{"class":"A","args":["\xff"]}'
+    verdict, payload = stamped(raw)
+    assert verdict == "isolate_last"
+    assert payload.startswith(raw[:-1])
+
+
+def test_the_death_of_a_whole_tree_makes_a_suspect_at_the_second_time() -> None:
+    """It says little about any single job."""
+    tree = Crash(reason="host lost", jobs=9, of_tree=True)
+    verdict, payload = stamped(job(), tree)
+    [record] = json.loads(payload)["forkq"]["crashes"]
+    assert (verdict, record["tree"]) == ("requeue", True)
+    assert "suspect" not in json.loads(payload)["forkq"]
+    verdict, payload = stamped(payload, tree)
+    assert verdict == "isolate"
+    assert json.loads(payload)["forkq"]["suspect"] is True
+
+
+def test_deaths_of_whole_trees_of_long_ago_make_no_suspect() -> None:
+    old = {"crashes": [{"at": now() - 73 * HOUR, "tree": True}]}
+    assert stamped(job(forkq=old), Crash(of_tree=True))[0] == "requeue"
+
+
+def test_a_job_with_whole_trees_on_record_has_twice_the_budget() -> None:
+    payload = dumps(job(forkq={"crashes": [{"at": now(), "tree": True}], "suspect": True}))
+    for _ in range(2 * DEADLY_CRASHES - 1):
+        verdict, payload = stamped(payload)
+        assert (verdict, failure(payload)) == ("isolate_last", "")
+    assert "6 times within 72 hours" in failure(stamped(payload)[1])
 
 
 @pytest.mark.parametrize(
@@ -167,7 +205,7 @@ def test_bytes_that_are_no_job_go_back_unchanged(raw: bytes) -> None:
 )  # fmt: skip
 def test_other_values_under_the_key_forkq_do_no_harm(found: Any) -> None:
     verdict, payload = stamped(job(forkq=found))
-    assert verdict == "requeue"
+    assert verdict == "isolate_last"
     assert json.loads(payload)["forkq"]["crashes"][-1]["signal"] == 9
 
 

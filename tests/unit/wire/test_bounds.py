@@ -67,7 +67,8 @@ for raw in jobs():
     _stamped(raw, 1.5)
     decide(UnitOfWork(1, "q", 1, raw), None, MalformedPayload("x"), lambda *_: None)
     stamped(raw, "q", Crash(signal=9))
-    spliced(Lease(1, b"l", b"once", raw, b',"forkq":' + raw[raw.find(b"{{"):]), Crash(signal=9))
+    lease = Lease(1, b"l", b"ends", raw, b',"forkq":' + raw[raw.find(b"{{"):])
+    spliced(lease, "q", Crash(signal=9))
     _digest(raw)
     assert _read(raw) is None
     _process("i", [raw, None, None, None, None, None, None])

@@ -12,4 +12,3 @@ for queue, key_number in pairs(damaged) do
   local last = #reasons
   reasons[last + 1], reasons[last + 2], reasons[last + 3] = queue, 'damaged', key_number
 end
-return answer

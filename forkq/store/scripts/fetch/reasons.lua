@@ -6,7 +6,7 @@ local function set_mark(queue, name)
   local key = key_of(queue, name)
   if call('EXISTS', key) == 1 then return end
   call('HDEL', KEYS[2 * queue + 2], '') -- a full server takes the mark after a removal
-  local seconds = left_to_solo(queue) > 0 and TURN_SECONDS or MARK_SECONDS
+  local seconds = left_to_solo(queue, 0) > 0 and TURN_SECONDS or MARK_SECONDS
   call('SET', key, '', 'EX', seconds)
   if answer[2] == 0 then answer[2] = 1 end
 end
@@ -18,7 +18,7 @@ local function detail_of(queue, reason)
     return blocker[queue]
   end
   if reason ~= 'dry' then return 0 end
-  local bucket, needed = buckets[queue], 1 + left_to_solo(queue)
+  local bucket, needed = buckets[queue], 1 + left_to_solo(queue, 0)
   return math.max(1, math.min(HUGE, math.ceil((needed - bucket.tokens) * 1e6 / bucket.per_second)))
 end
 

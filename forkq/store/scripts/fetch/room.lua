@@ -14,7 +14,8 @@ end
 local function room_by_rule(queue, rule, count)
   if is_closed(rule) then return reject(queue, 'closed') end
   if rule.tokens then
-    count = math.min(count, math.floor(bucket_of(queue).tokens) - left_to_solo(queue))
+    local tokens = math.floor(bucket_of(queue).tokens)
+    count = math.min(count, tokens - left_to_solo(queue, tokens - count))
     if count < 1 then return reject(queue, 'dry') end
   end
   if rule.process_limit then
@@ -24,7 +25,8 @@ local function room_by_rule(queue, rule, count)
   end
   if length(queue) == 0 then return reject(queue, 'empty') end
   if rule.limit then
-    count = math.min(count, rule.limit - in_progress(queue) - left_to_solo(queue))
+    local permits = rule.limit - in_progress(queue)
+    count = math.min(count, permits - left_to_solo(queue, permits - count))
     if damaged[queue] then return 0 end
     if count < 1 then return reject(queue, 'full') end
   end

@@ -41,14 +41,16 @@ local function in_progress(queue)
   return running[queue]
 end
 
+local ENOUGH = 100
 local TURN_SECONDS = 15 -- a solo child that waits writes its note again every 5 s
 
 local is_solo = owner:find(':solo%x+/$') or owner:find('/solo-$')
 local waiting_solo = {} -- by queue: how many solo children a rule keeps waiting, once counted
 
--- How many permits and tokens an ordinary child leaves to solo children.
-local function left_to_solo(queue)
-  if is_solo then return 0 end
+-- How many permits and tokens an ordinary child leaves to solo children. They wait only while there
+-- are none: if more than enough are `free` beyond what is wanted, no child waits.
+local function left_to_solo(queue, free)
+  if is_solo or free > ENOUGH then return 0 end
   if not waiting_solo[queue] then
     local count, notes = 0, read('HVALS', key_of(queue, 'turn')) or {}
     local now = notes[1] and tonumber(call('TIME')[1])

@@ -13,25 +13,6 @@ def units(count: int) -> list[UnitOfWork]:
     return [UnitOfWork(1, "mail", number, b"x" * 2000) for number in range(count)]
 
 
-def test_any_number_of_suspects_leaves_room_for_other_jobs() -> None:
-    """A whole host may have crashed. Redis has their payloads."""
-    in_flight, suspects = InFlight(), units(5000)
-    in_flight.add(suspects)
-    in_flight.ready.clear()
-    for unit in suspects:
-        in_flight.hold(unit)
-    assert in_flight.occupying() == 0
-    assert in_flight.parked_too_many() < 0
-    assert not in_flight.is_time_to_send(0, 1, 1)
-    assert not any(unit.payload for unit in suspects)
-    for unit in suspects[1:]:
-        in_flight.forget(unit)
-    assert in_flight.occupying() == 0
-    assert in_flight.known() == (0,)
-    in_flight.clear()
-    assert (in_flight.occupying(), in_flight.held) == (0, set())
-
-
 def test_parked_jobs_leave_room_until_they_are_too_many() -> None:
     in_flight, failed = InFlight(), units(1003)
     in_flight.add(failed)
