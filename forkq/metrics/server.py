@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
+import sys
+import threading
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Any, Final
 
 from ..errors import ConfigError
 from ..runtime.listener import listen
+from ..runtime.waiting_clients import WaitingClients
 from .exposition import Exposition, Page
 
-# Seconds after which a client that sends nothing is disconnected.
+# Seconds for a whole head, and for the client to read its answer.
 _PATIENCE: Final = 10.0
+# Clients that the server waits for, and questions to Redis at once.
+_MOST: Final = 50
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 
@@ -48,10 +55,37 @@ class MetricsServer(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], exposition: Exposition) -> None:
         self.exposition = exposition
+        self.waiting = WaitingClients(_PATIENCE, _MOST)
+        self.asking = threading.BoundedSemaphore(_MOST)
         super().__init__(address, _Handler, bind_and_activate=False)
         self.socket.close()  # it has made one for IPv4
         self.socket = listen(*address)
         self.server_address = self.socket.getsockname()[:2]
+
+    def service_actions(self) -> None:
+        """Called about twice a second."""
+        self.waiting.close_late()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.waiting.opened(client_address[:2], lambda: _shut_down(request))
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.waiting.closed(client_address[:2])
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that has gone, or was closed, is no error to tell of."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+def _shut_down(client: socket.socket) -> None:
+    """The thread that reads from it then sees its end, and closes it."""
+    with suppress(OSError):  # it has just been closed
+        client.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -61,17 +95,28 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
+        self.server.waiting.answers(self.client_address[:2])
         path = self.path.partition("?")[0]
+        if path == "/livez":
+            self._say(HTTPStatus.OK, "ok")
+        elif path not in {"/metrics", "/readyz"}:
+            self._say(HTTPStatus.NOT_FOUND, "there are /metrics, /livez and /readyz")
+        elif not self.server.asking.acquire(blocking=False):
+            self._say(HTTPStatus.SERVICE_UNAVAILABLE, "too many ask at once; ask again later")
+        else:
+            try:
+                self._ask(path)
+            finally:
+                self.server.asking.release()
+
+    def _ask(self, path: str) -> None:
+        """What Redis must be asked for."""
         if path == "/metrics":
             accept = self.headers.get("Accept", "")
             self._answer(HTTPStatus.OK, self.server.exposition.render(accept))
-        elif path == "/livez":
-            self._say(HTTPStatus.OK, "ok")
-        elif path == "/readyz":
+        else:
             why = self.server.exposition.check()
             self._say(HTTPStatus.SERVICE_UNAVAILABLE if why else HTTPStatus.OK, why or "ok")
-        else:
-            self._say(HTTPStatus.NOT_FOUND, "there are /metrics, /livez and /readyz")
 
     def do_HEAD(self) -> None:
         self.do_GET()

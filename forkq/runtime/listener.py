@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import Final
 
 from ..errors import ForkqError
+
+BACKLOG: Final = 128  # connections that wait to be accepted
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -13,7 +16,7 @@ def listen(host: str, port: int) -> socket.socket:
     had, with the remedy."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=128)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except (OSError, OverflowError) as error:
         why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
         raise ForkqError(

@@ -13,6 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 from ..screens.facts import Observer
 from ..screens.shards import Shards
+from .live import Streams
 from .pages import all_routes, navigation
 from .refused import HANDLERS
 from .security import Guard
@@ -39,5 +40,6 @@ def create_app(settings: WebSettings | None = None) -> Starlette:
     app.state.navigation = navigation()
     app.state.observers = defaultdict[str, Observer](Observer)
     app.state.workers = defaultdict[str, Worker](Worker)
+    app.state.streams = Streams()
     app.state.shards = Shards(app.state.observers)
     return app

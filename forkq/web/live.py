@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
@@ -10,6 +11,7 @@ import anyio
 import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from ..errors import ForkqError
 from .rendering import live_parts
@@ -20,9 +22,8 @@ _EVERY: Final = 1.0  # seconds between two messages, at least
 _SHARE: Final = 0.1  # of the time that a page may be computed in
 _LONGEST: Final = 600.0  # seconds; the browser connects again, and is authenticated again
 _MOST: Final = 64  # streams at once
+_MOST_OF_ONE: Final = 16  # of one user: the others have the rest
 _STILL_HERE: Final = 15.0  # seconds between two signs of life
-
-_open = 0  # streams of this process
 
 
 def wants_live(request: Request) -> bool:
@@ -30,27 +31,59 @@ def wants_live(request: Request) -> bool:
     return "text/event-stream" in request.headers.get("accept", "")
 
 
+class Streams:
+    """The streams of an app that are open, by their users. All its calls run in one event loop."""
+
+    def __init__(self) -> None:
+        self._open: Counter[str] = Counter()
+
+    def enter(self, user: str) -> bool:
+        """Counts one more; False, and it does not, if there are too many."""
+        if self._open[user] >= _MOST_OF_ONE or self._open.total() >= _MOST:
+            return False
+        self._open[user] += 1
+        return True
+
+    def leave(self, user: str) -> None:
+        """One has ended."""
+        self._open[user] -= 1
+        if not self._open[user]:
+            del self._open[user]
+
+
 def stream(visit: Visit, function: Callable[[Visit], View | Response]) -> Response:
     """Sends the live parts of a page whenever they have changed."""
-    if _open >= _MOST:
-        return PlainTextResponse("too many live pages\n", 503, {"Retry-After": "30"})
-    headers = {"X-Accel-Buffering": "no"}
-    return StreamingResponse(
-        _messages(visit, function), media_type="text/event-stream", headers=headers
-    )
+    return _Stream(visit, _messages(visit, function))
+
+
+class _Stream(StreamingResponse):
+    """It is counted where it is sent: no other request runs between the look at the count and the
+    change of it, and each one that was counted ends."""
+
+    def __init__(self, visit: Visit, messages: AsyncIterator[bytes]) -> None:
+        headers = {"X-Accel-Buffering": "no"}
+        super().__init__(messages, media_type="text/event-stream", headers=headers)
+        self._visit = visit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        streams: Streams = self._visit.request.app.state.streams
+        user = self._visit.user
+        if not streams.enter(user):
+            refusal = PlainTextResponse("too many live pages\n", 503, {"Retry-After": "30"})
+            await refusal(scope, receive, send)
+            return
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            streams.leave(user)
 
 
 async def _messages(
     visit: Visit, function: Callable[[Visit], View | Response]
 ) -> AsyncIterator[bytes]:
-    global _open  # noqa: PLW0603 - one count for the process
-    _open += 1
-    try:
-        yield b"retry: 3000\n\n"
-        async for message in _changes(visit, function):
-            yield message
-    finally:
-        _open -= 1
+    yield b"retry: 3000\n\n"
+    async for message in _changes(visit, function):
+        yield message
 
 
 async def _changes(

@@ -8,7 +8,6 @@ at a time, and few requests wait for it. A browser whose password was right wait
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import secrets
 import time
 from collections import OrderedDict
@@ -19,6 +18,7 @@ import anyio
 import anyio.to_thread
 from starlette.requests import HTTPConnection
 
+from ..runtime.waiting_clients import network_of
 from .passwords import credentials, verify
 from .settings import TooManyTries
 
@@ -127,10 +127,5 @@ class Tries:
 
 
 def _address(request: HTTPConnection) -> str:
-    """Who tries: an IPv6 network of 64 bits is one client."""
-    host = request.client.host if request.client is not None else ""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:  # of a Unix socket, or of a test
-        return host
-    return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else host
+    """Who tries."""
+    return network_of(request.client.host) if request.client is not None else ""

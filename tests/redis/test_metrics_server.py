@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
@@ -21,8 +21,10 @@ from tests.redis.proxy import Proxy
 from tests.redis.scrape import NOW, OPENMETRICS, CountingChild, exposition, samples
 from tests.support.documents import redis_rights
 from tests.support.server import Server
+from tests.support.waiting import wait_until
 
 pytest.importorskip("prometheus_client", reason="missing: pip install -e '.[test]'")
+from forkq.metrics import server
 from forkq.metrics.exposition import Exposition
 from forkq.metrics.server import MetricsServer, address_of
 
@@ -121,6 +123,12 @@ def serving(found: Exposition) -> Iterator[str]:
         thread.join()
 
 
+def connect(stack: ExitStack, url: str) -> socket.socket:
+    where = urlsplit(url)
+    assert where.port
+    return stack.enter_context(socket.create_connection((where.hostname, where.port), 30))
+
+
 def get(url: str, accept: str = "") -> tuple[int, str, str]:
     """Status, type and text."""
     where = urlsplit(url)
@@ -143,6 +151,67 @@ def test_the_server_answers_a_scraper_and_the_probes(redis: Redis, redis_server:
         status, _, text = get(f"{url}/readyz")
         assert status == 503
         assert "127.0.0.1:1" in text
+
+
+def test_a_flood_of_half_heads_keeps_no_scraper_out() -> None:
+    with exposition("redis://127.0.0.1:1/0") as found, serving(found) as url, ExitStack() as stack:
+        threads = threading.active_count()
+        for _ in range(3 * server._MOST):
+            connect(stack, url).send(b"GET /livez HTTP/1.1\r\nX-Slow: ")
+        assert [get(f"{url}/livez")[0] for _ in range(10)] == [200] * 10
+        wait_until(
+            lambda: threading.active_count() <= threads + server._MOST + 1,
+            what="the end of the clients that were too many",
+        )
+
+
+@pytest.mark.parametrize("begins", [b"", b"GET /livez HTTP/1.1\r\nX-Slow: "])
+def test_a_head_that_is_never_whole_is_ended(
+    begins: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a client that sends a byte now and then."""
+    monkeypatch.setattr(server, "_PATIENCE", 0.3)
+    monkeypatch.setattr(server._Handler, "timeout", 60.0)
+    with exposition("redis://127.0.0.1:1/0") as found, serving(found) as url, ExitStack() as stack:
+        client = connect(stack, url)
+        client.settimeout(0.02)
+        client.send(begins)
+
+        def is_closed() -> bool:
+            try:
+                client.send(b"x" if begins else b"")
+                return client.recv(1) == b""
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        wait_until(is_closed, what="the end of the connection")
+
+
+def test_more_scrapes_at_once_than_it_answers_are_told_to_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = threading.Event()
+    asked = threading.Semaphore(0)
+
+    def slow(self: Exposition) -> str:
+        asked.release()
+        go_on.wait(30)
+        return ""
+
+    monkeypatch.setattr(Exposition, "check", slow)
+    monkeypatch.setattr(server, "_MOST", 3)
+    with exposition("redis://127.0.0.1:1/0") as found, serving(found) as url, ExitStack() as stack:
+        first = [connect(stack, url) for _ in range(3)]
+        for client in first:
+            client.send(b"GET /readyz HTTP/1.1\r\n\r\n")
+            assert asked.acquire(timeout=30)
+        assert get(f"{url}/readyz")[0] == get(f"{url}/metrics")[0] == 503
+        assert get(f"{url}/livez")[0] == 200
+        go_on.set()
+        assert all(b" 200 " in client.recv(4096) for client in first)
+        wait_until(lambda: get(f"{url}/readyz")[0] == 200, what="room for another one")
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:9394", "[::]:9394", "192.0.2.1:80", "example.org:80"])
