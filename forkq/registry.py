@@ -53,6 +53,11 @@ class JobSpec:
     module: str = ""
     parameters: tuple[str, ...] = ()
 
+    @property
+    def is_secret(self) -> bool:
+        """Whether nobody may see its arguments."""
+        return bool(self.options.get("secret"))
+
 
 @dataclass(frozen=True, slots=True)
 class PeriodicSpec:

@@ -40,6 +40,7 @@ from .heartbeat.tasks import (
     HeartbeatTask,
     MeasureServerTime,
     PublishCron,
+    PublishParameters,
     Snapshot,
     TakeOrder,
     WriteRecord,
@@ -184,13 +185,15 @@ class Builder:
         find = FindLostLeases(find_lost, self._log)
         flush = FlushStats(StatsFlusher(self._identity, self._keys, self._log))
         publish = PublishCron(self._make_publisher().publish, self._log)
+        parameters = PublishParameters(self._keys, self._log)
         return [
             MeasureServerTime(),
-            WriteRecord(record, round_trip, after_gap=(find, flush, publish)),
+            WriteRecord(record, round_trip, after_gap=(find, flush, publish, parameters)),
             find,
             TakeOrder(record, round_trip, self._on_order),
             flush,
             publish,
+            parameters,
         ]
 
     def _make_publisher(self) -> Publisher:

@@ -20,7 +20,7 @@ _BELONGS: Final = tuple(
         (r"forkq:(flushed|lost|totals):", "hash"),
         (r"forkq:undo:[0-9a-f]+:\d+$", "list"),
         (r"forkq:undo:", "hash"),
-        (r"forkq:(controlled|cron|cron:last|cron:pending)$", "hash"),
+        (r"forkq:(controlled|cron|cron:last|cron:pending|parameters)$", "hash"),
         (r"forkq:cron:paused$", "set"),
         (r"forkq:(secret|leader|leader:left|stat:ran_twice)$", "string"),
         (r"\{queue:.*\}:(inflight|control)$", "hash"),

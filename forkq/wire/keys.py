@@ -68,8 +68,8 @@ class Keys:
         sets = [self.queues, self.schedule, self.retry, self.dead, self.processes, self.paused]
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
-        rest = [self.dead_bounds, self.secret, self.controlled, self.leader, self.leader_left]
-        return [*sets, *counts, *cron, *rest]
+        rest = [self.dead_bounds, self.secret, self.controlled, self.parameters]
+        return [*sets, *counts, *cron, *rest, self.leader, self.leader_left]
 
     def queue(self, name: str) -> str:
         """List: jobs enter on the left and are fetched from the right."""
@@ -209,6 +209,13 @@ class Keys:
         """Hash, expiring after a day: sequence number -> class and jid of each lease that was taken
         from that child because its host seemed lost."""
         return f"{self.prefix}forkq:lost:{identity}"
+
+    @property
+    def parameters(self) -> str:
+        """Hash: job -> the names of its parameters, and whether all arguments are secret, as JSON
+        (wire/parameters.py). A child writes those of its app once it has booted, and again when
+        Redis has lost data. It does not expire: dead jobs are shown long after the last boot."""
+        return f"{self.prefix}forkq:parameters"
 
     def host(self, view: str) -> str:
         """String, expiring: it exists while a clock watches the processes of that host or

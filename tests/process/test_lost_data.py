@@ -40,7 +40,7 @@ def test_the_records_of_children_are_written_again_at_once(
     try:
         forkq = tree(server, app=APP, args=["-w", "2", "-c", "1"], env=journal.env)
         redis = server.client()
-        wait_until(lambda: len(said(redis)) == 4, what="both records and places")
+        wait_until(lambda: len(said(redis)) == 5, what="both records and places, and parameters")
         before = said(redis)
         lose(server)
         again = server.client()
@@ -54,9 +54,10 @@ def test_the_records_of_children_are_written_again_at_once(
 
 
 def said(redis: Redis) -> set[bytes]:
-    """The keys of both children's records and places."""
+    """The keys of both children's records and places, and that of the app's parameters."""
     found = {os.fsdecode(name) for name in redis.smembers("processes")}
     wanted = [key for name in found for key in (name, f"forkq:place:{name}")]
+    wanted.append("forkq:parameters")
     return {key.encode() for key in wanted if redis.exists(key)}
 
 

@@ -72,6 +72,7 @@ def test_a_tree_and_its_commands_need_no_more_than_the_documented_rights(
         what="a retry, and the burial of the one that fails",
     )
     wait_until(lambda: client.hlen("forkq:cron:last"), what="a tick")
+    assert client.hexists("forkq:parameters", "Kills")
     assert running.stop() == 0
     refused = [_text(entry) for entry in own_server.cli("ACL", "LOG")]
     assert [entry for entry in refused if "config" not in entry] == []

@@ -30,6 +30,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "queues": (), "schedule": (), "retry": (), "dead": (), "processes": (), "paused": (),
     "controlled": (), "fetched": (), "ran_twice": (), "leader": (), "leader_left": (), "cron": (),
     "cron_paused": (), "cron_last": (), "cron_pending": (), "dead_bounds": (), "secret": (),
+    "parameters": (),
     "totals": ("jobs",),
     "queue": ("x",), "inflight": ("x",), "control": ("x",), "bucket": ("x",), "full": ("x",),
     "busy": ("x",),

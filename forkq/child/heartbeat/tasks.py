@@ -8,10 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ... import registry
 from ...runtime.log import LogOnce
 from ...store.connection import ConnectionLost, RedisConnection
 from ...store.server_time import ServerTime
+from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
+from ...wire.parameters import JobParameters
 from .record import Record
 from .round_trip import RoundTrip
 from .stats import Totals
@@ -215,3 +218,24 @@ class PublishCron(OptionalTask):
 
     def run(self, connection: RedisConnection, now: Snapshot) -> float:
         return NEXT_BEAT if self._publish(connection) else _PUBLISH_EVERY
+
+
+class PublishParameters(OptionalTask):
+    """Publishes the names of the parameters of the app's jobs, once: so that a process without the
+    app knows which arguments are secret. A quiet child does not, as with periodic jobs."""
+
+    def __init__(self, keys: Keys, log: FilteringBoundLogger) -> None:
+        super().__init__("names of parameters not published, so commands may show secrets", log)
+        self._key = keys.parameters
+
+    def is_due(self, now: Snapshot) -> bool:
+        return not now.quiet and super().is_due(now)
+
+    def run(self, connection: RedisConnection, now: Snapshot) -> float:
+        pairs: list[str | bytes] = []
+        for name in registry.names():
+            job = registry.lookup(name)
+            pairs += name, JobParameters(job.parameters, job.is_secret).encode()
+        if pairs:
+            connection.call("HSET", self._key, *pairs)
+        return _NEVER
