@@ -6,18 +6,21 @@ import math
 import struct
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import MalformedPayload
 from ..sharded_client import chosen, on
 from ..store.find_job import Location
+from ..wire.parameters import JobParameters
 from ..wire.payload import Payload, dumps, loads
 from ..wire.times import now
 from . import changes, readable_job
 from .changes import Change
 from .job_names import Namer, agreed_namer
 from .life import Crash, JobEvent, crash_of, dies_at, events, retries_of
+from .masks import masked_text
+from .parameters import known
 from .readable_job import moment, text
 
 
@@ -29,8 +32,8 @@ class JobEntry:
     ``location`` is "queued", "scheduled", "retrying", "dead", or "running". ``queue`` is where it
     waits, or goes to when it is due or retried. ``score`` is its place in a set: when it is due, or
     when it died (epoch seconds); 0 in a queue. ``owner`` is the identity of the process that runs
-    it, or "". ``shard``: the one that it was read from, if that was chosen. ``namer`` makes its
-    ``key``.
+    it, or "". ``parameters`` are those of its class, as far as they are known. ``shard``: the one
+    that it was read from, if that was chosen. ``namer`` makes its ``key``.
 
     Text is as the payload has it: escape it before you show it, or use
     ``forkq.wire.printable.printable``. ``args`` are masked where they are secret.
@@ -46,6 +49,7 @@ class JobEntry:
     owner: str = ""
     job: Payload = field(default_factory=dict, repr=False, compare=False)
     malformed: str = field(default="", repr=False, compare=False)
+    parameters: JobParameters | None = field(default=None, repr=False, compare=False)
     shard: str = field(default_factory=chosen, repr=False, compare=False)
     namer: Namer = field(default_factory=agreed_namer, repr=False, compare=False)
 
@@ -74,20 +78,22 @@ class JobEntry:
     @property
     def args(self) -> list[Any]:
         """The arguments, with "***" for each that is secret: all of them if the job has ``secret``
-        set; else each value in an object under a key such as "password", and, if the job is defined
-        in this process, each argument for a parameter of such a name. Those of an ActiveJob are
-        the arguments of the wrapped job. A payload that is no job has its text as only argument."""
+        set; else each value in an object under a key such as "password", each argument for a
+        parameter of such a name (children publish those names), and in text what has the form of a
+        secret. Those of an ActiveJob are the arguments of the wrapped job. A payload that is no job
+        has its text as only argument."""
         if self.malformed:
-            return [readable_job.masked_text(self.raw.decode("utf-8", "replace"))]
-        return readable_job.masked_args(self.job)
+            text = self.raw.decode("utf-8", "replace")
+            return [readable_job.masked_payload(text, self.parameters)]
+        return readable_job.masked_args(self.job, self.parameters)
 
     @property
     def masked(self) -> bytes:
         """The payload with its secrets masked, to show."""
         if not self.malformed:
-            return dumps(readable_job.masked_job(self.job))
+            return dumps(readable_job.masked_job(self.job, self.parameters))
         text = self.raw.decode("utf-8", "surrogateescape")
-        return readable_job.masked_text(text).encode("utf-8", "surrogateescape")
+        return readable_job.masked_payload(text, self.parameters).encode("utf-8", "surrogateescape")
 
     @property
     def error_class(self) -> str:
@@ -96,8 +102,8 @@ class JobEntry:
 
     @property
     def error_message(self) -> str:
-        """The message of its latest error."""
-        return text(self.job.get("error_message"))
+        """The message of its latest error, with what has the form of a secret masked."""
+        return masked_text(text(self.job.get("error_message")))
 
     @property
     def backtrace(self) -> list[str]:
@@ -221,7 +227,7 @@ class JobEntry:
         change = changes.edited(self.checked_job(), args)
         if not self._do(change):
             return None
-        return entry_of(change.payload, self.location, self.queue, self.score)
+        return replace(self, raw=change.payload, job=loads(change.payload))
 
     def checked_job(self) -> Payload:
         """What the payload says. Raises MalformedPayload if it is no job."""
@@ -247,13 +253,22 @@ class JobEntry:
 def entry_of(
     raw: bytes, location: Location, queue: str = "", score: float = 0.0, owner: str = ""
 ) -> JobEntry:
-    """The entry of these bytes. ``queue`` is the queue that has them, "" in a set."""
+    """The entry of these bytes. ``queue`` is the queue that has them, "" in a set. Asks Redis for
+    the parameters of the class, if they are not known: raises ServerUnavailable."""
     try:
         job, malformed = loads(raw), ""
     except MalformedPayload as error:
         job, malformed = {}, str(error)
+    name = readable_job.class_of(job, raw)
     return JobEntry(
-        raw, location, queue or readable_job.queue_of(job), score, owner, job, malformed
+        raw,
+        location,
+        queue or readable_job.queue_of(job),
+        score,
+        owner,
+        job,
+        malformed,
+        known(name),
     )
 
 

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from ..wire import times
-from . import readable_job
+from .masks import MASK
 
 if TYPE_CHECKING:
     from .entry import JobEntry
@@ -84,7 +84,7 @@ def _has(entry: JobEntry, wanted: str) -> bool:
     if wanted not in _text(entry.raw):
         return False
     masked = entry.masked
-    hides = readable_job.MASK.encode() in masked
+    hides = MASK.encode() in masked
     return not hides or wanted in _text(masked) or wanted in _spaced(masked)
 
 

@@ -158,8 +158,10 @@ class ListPages:
         if self._left is not None:
             count = min(count, self._left)
         arguments = (self._direction, self._read, self._last, count, _BYTES)
-        with on_shard_of(self.queue), default().connection() as connection:
-            before, *found = connection.script(LIST_PAGE, (keys().queue(self.queue),), arguments)
+        with on_shard_of(self.queue):
+            with default().connection() as connection:
+                key = keys().queue(self.queue)
+                before, *found = connection.script(LIST_PAGE, (key,), arguments)
             entries = [entry_of(raw, "queued", self.queue) for raw in found]
         self._bound(len(found), is_lost=before == 0)
         self._before, self._page = (before, self._last), found

@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import base64
 import math
-import re
 import zlib
-from collections.abc import Iterator, Sequence
-from itertools import chain, repeat
 from typing import Any, Final
 
 import msgspec
 
-from .. import registry
 from ..errors import MalformedPayload
 from ..wire.malformed import MALFORMED
 from ..wire.marks import KEY
+from ..wire.parameters import ALL_SECRET, JobParameters
 from ..wire.payload import DEFAULT_QUEUE, Payload, bounded
 from ..wire.times import seconds
+from . import masks
+from .masks import MASK, is_secret, masked, masked_text
 
-MASK: Final = "***"
-_SECRET: Final = re.compile(
-    r"passw|passphrase|pwd|secret|token|api_?key|private_?key|access_?key|credential|authori[sz]ation"
-    r"|cookie|card_?number|cvv|cvc|iban|(?<![a-z])(ssn|pin|otp|pass)(?![a-z])",
-    re.IGNORECASE,
-)
 _LATEST: Final = 253_402_300_799.0  # the year 9999: what is later cannot be shown
 _WRAPPERS: Final = frozenset(
     (
         "ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper",
         "Sidekiq::ActiveJob::Wrapper",
     )
-)
-# "key": "value" or "key": 12; of a value that is cut off, all that is there.
-_PAIR: Final = re.compile(
-    r'("[^"\\]{1,200}"\s{0,9}:\s{0,9})("(?:[^"\\]|\\.)*"?|[^\s"{}\[\],]+)', re.DOTALL
 )
 _LONGEST_BACKTRACE: Final = 1 << 20
 
@@ -76,55 +65,47 @@ def args_of(job: Payload) -> list[Any]:
     return args if type(args) is list else [] if args is None else [args]
 
 
-def masked_args(job: Payload) -> list[Any]:
-    """The arguments with their secrets masked: all of them if the job, or its definition in this
-    process, has ``secret`` set; else by the names of its parameters, if it is defined in this
-    process, and by the keys of objects."""
-    args, spec = args_of(job), registry.find(text(job.get("class")))
-    if _is_secret(job):
-        return [MASK] * len(args)
+def class_of(job: Payload, raw: bytes) -> str:
+    """The class whose parameters the arguments are for. Of a payload that is no job, and has been
+    buried or not, that of the object in it; "" if there is none."""
+    name = text(job.get("class"))
+    if job and name != MALFORMED:
+        return name
+    inside = _decoded(text(next(iter(args_of(job)), "")) if job else raw.decode("utf-8", "replace"))
+    return text(inside.get("class")) if type(inside) is dict else ""
+
+
+def masked_args(job: Payload, parameters: JobParameters | None) -> list[Any]:
+    """The arguments with their secrets masked: all of them if the job has ``secret`` set; else by
+    what is known of its ``parameters``, by the keys of objects, and by their form."""
+    args = args_of(job)
+    if job.get("secret"):
+        return masks.masked_args(args, ALL_SECRET)
     if job.get("class") == MALFORMED:
-        return [masked_text(text(arg)) for arg in args]
-    names = () if spec is None else _names(spec.parameters)
-    return [
-        MASK if _SECRET.search(name) else masked(arg)
-        for arg, name in zip(args, chain(names, repeat("")), strict=False)
-    ]
+        return [masked_payload(text(arg), parameters) for arg in args]
+    return masks.masked_args(args, parameters)
 
 
-def masked(value: Any) -> Any:
-    """``value`` with the secrets in its objects masked."""
-    try:
-        return _masked(value)
-    except RecursionError:
-        return MASK
-
-
-def masked_job(job: Payload) -> Payload:
+def masked_job(job: Payload, parameters: JobParameters | None) -> Payload:
     """The whole job with its secrets masked."""
     shown = {
-        key: MASK if key != "secret" and _SECRET.search(key) else masked(value)
+        key: MASK if key != "secret" and is_secret(key) else masked(value)
         for key, value in job.items()
     }
     if is_active_job(job):
-        return {**shown, "args": [MASK]} if _is_secret(job) else shown
-    return {**shown, "args": masked_args(job)} if "args" in job else shown
+        hides = job.get("secret") or (parameters is not None and parameters.secret)
+        return {**shown, "args": [MASK]} if hides else shown
+    return {**shown, "args": masked_args(job, parameters)} if "args" in job else shown
 
 
-def masked_text(raw: str) -> str:
+def masked_payload(raw: str, parameters: JobParameters | None) -> str:
     """A payload that is no job, with the secrets masked that are found in it: any program may have
     written it for another one, which does run it."""
-    try:
-        value = msgspec.json.decode(bounded(raw.encode()))
-    except (ValueError, RecursionError, msgspec.MsgspecError, MalformedPayload):
-        return _PAIR.sub(_masked_pair, raw)
-    shown = masked_job(value) if type(value) is dict else masked(value)
+    value = _decoded(raw)
+    if type(value) is not dict:
+        return masked_text(raw)
+    shown = masked_job(value, parameters)
     return raw if shown == value else msgspec.json.encode(shown).decode()
-
-
-def _masked_pair(found: re.Match[str]) -> str:
-    """A key and its value in text that is not all JSON: cut off, or with bytes that are no text."""
-    return f'{found[1]}"{MASK}"' if _SECRET.search(found[1]) else found[0]
 
 
 def backtrace_of(job: Payload) -> list[str]:
@@ -147,30 +128,12 @@ def crashes_of(job: Payload) -> list[dict[str, Any]]:
     return [one for one in found if type(one) is dict] if type(found) is list else []
 
 
-def _masked(value: Any) -> Any:
-    if type(value) is dict:
-        shown = {}
-        for key, item in value.items():  # no generator: it would double the depth of the stack
-            shown[key] = MASK if _SECRET.search(key) else _masked(item)
-        return shown
-    if type(value) is list:
-        items = []
-        for item in value:
-            items.append(_masked(item))  # noqa: PERF401 - as above
-        return items
-    return value
-
-
-def _is_secret(job: Payload) -> bool:
-    """Whether the payload says so, or its definition in this process."""
-    spec = registry.find(text(job.get("class")))
-    return bool(job.get("secret") or (spec is not None and spec.options.get("secret")))
-
-
-def _names(parameters: Sequence[str]) -> Iterator[str]:
-    """One for each argument, without end if the last parameter takes all further ones."""
-    for name in parameters:
-        yield from repeat(name) if name.startswith("*") else (name,)
+def _decoded(raw: str) -> Any:
+    """The value of that JSON; None if it cannot be read."""
+    try:
+        return msgspec.json.decode(bounded(raw.encode()))
+    except (ValueError, RecursionError, msgspec.MsgspecError, MalformedPayload):
+        return None
 
 
 def _active_job(job: Payload) -> dict[str, Any]:

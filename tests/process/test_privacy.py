@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 
 import psutil
 import pytest
+from redis import Redis
 
+from forkq import default_client
 from tests.process.shared import APP, Journal, push, title, workers
 from tests.support.server import Server
 from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
+from tests.web.shared import client_of
 
 ARGUMENT = "medical-record-4711"
 PASSWORD = "open-sesame-42"
@@ -69,6 +73,30 @@ def test_the_environment_of_the_title_is_gone_too(
     for process in _processes_of(forkq.pid):
         assert PASSWORD not in " ".join(process.cmdline())
     assert forkq.stop() == 0
+
+
+def test_commands_and_the_web_ui_mask_what_the_app_names_as_secret(
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
+) -> None:
+    """They have not imported the app: its children publish the names of parameters."""
+    forkq = tree(redis_server, app=APP, env={**journal.env, "FORKQ_REDIS": redis_server.url})
+    wait_until(lambda: redis.exists("forkq:parameters"), what="the names of parameters")
+    jid = push(redis_server, "Fail", ARGUMENT, True, retry=0)
+    waiting = push(redis_server, "Fail", ARGUMENT, False, at=time.time() + 3600)
+    wait_until(lambda: redis.zcard("dead") == 1, what="the burial")
+    for words in (("dead", "show", jid), ("scheduled", "show", waiting)):
+        for more in ((), ("--json",)):
+            done = forkq.run(*words, *more)
+            assert done.returncode == 0, done.stderr
+            assert ARGUMENT not in done.stdout
+            assert "***" in done.stdout
+    default_client.configure(redis_server.url)
+    web = client_of()
+    for path in ("/dead", f"/job?jid={jid}", "/scheduled", f"/search?q={jid}", "/failures"):
+        answer = web.get(path)
+        assert answer.status_code == 200
+        assert ARGUMENT not in answer.text
+    default_client.forget()
 
 
 def _processes_of(pid: int) -> list[psutil.Process]:

@@ -1,4 +1,4 @@
-"""Secrets are masked by the names of parameters, where the job is defined in this process; and the
+"""Secrets are masked by the names of parameters, which children publish, and by their form; and the
 name of a job (``JobEntry.key``) does not tell what is masked."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,7 +15,12 @@ from redis import Redis
 import forkq
 from forkq import api, default_client, registry
 from forkq.api import DeadSet, Filter, JobEntry, job_names
+from forkq.child.heartbeat.stats import Totals
+from forkq.child.heartbeat.tasks import PublishParameters, Snapshot
+from forkq.store.connection import RedisConnection
+from forkq.wire.keys import Keys
 from tests.redis.shell import Shell
+from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 
 
@@ -42,18 +48,18 @@ def dead(redis: Redis, name: str, *args: Any, **more: Any) -> JobEntry:
     return entry
 
 
-@pytest.mark.parametrize(
-    ("name", "args", "shown"),
-    [
-        ("pay", [7, "t"], [7, "***"]),
-        ("pay", [7, "t", {"pin": 1, "by": "me"}], [7, "***", {"pin": "***", "by": "me"}]),
-        ("pay", [7, "t", {}, "more than it takes"], [7, "***", {}, "more than it takes"]),
-        ("login", ["ann", "one", "two"], ["ann", "***", "***"]),
-        ("reset", ["ann", "new"], ["ann", "***"]),
-        ("hidden", [5], ["***"]),  # pushed by a program that does not know the option
-        ("unknown", [7, "t"], [7, "t"]),
-    ],
-)
+SHOWN: list[tuple[str, list[Any], list[Any]]] = [
+    ("pay", [7, "t"], [7, "***"]),
+    ("pay", [7, "t", {"pin": 1, "by": "me"}], [7, "***", {"pin": "***", "by": "me"}]),
+    ("pay", [7, "t", {}, "more than it takes"], [7, "***", {}, "more than it takes"]),
+    ("login", ["ann", "one", "two"], ["ann", "***", "***"]),
+    ("reset", ["ann", "new"], ["ann", "***"]),
+    ("hidden", [5], ["***"]),  # pushed by a program that does not know the option
+    ("unknown", [7, "t"], [7, "t"]),
+]
+
+
+@pytest.mark.parametrize(("name", "args", "shown"), SHOWN)
 def test_by_the_names_of_parameters(
     name: str, args: list[Any], shown: list[Any], redis: Redis
 ) -> None:
@@ -71,6 +77,84 @@ def test_the_registry_knows_the_names_of_parameters() -> None:
 def test_deep_arguments_are_masked_alone(redis: Redis) -> None:
     deep = json.loads("[" * 400 + "]" * 400)
     assert dead(redis, "pay", deep, "t").args[1] == "***"
+
+
+@pytest.fixture
+def elsewhere(redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child of the app has booted; this process knows no job of it."""
+    task = PublishParameters(Keys(), RecordedLog())
+    with closing(RedisConnection(redis_server.url, timeout=20)) as connection:
+        connection.connect()
+        task.attend(connection, Snapshot([], Totals(), quiet=False))
+    monkeypatch.setattr(registry, "_jobs", {})
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(("name", "args", "shown"), SHOWN)
+def test_by_what_a_child_has_published(
+    name: str, args: list[Any], shown: list[Any], redis: Redis
+) -> None:
+    entry = dead(redis, name, *args)
+    assert entry.args == shown
+    assert json.loads(entry.masked) == {**json.loads(entry.raw), "args": shown}
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_what_is_published_has_names_and_no_more(redis: Redis) -> None:
+    found: Any = redis.hgetall("forkq:parameters")
+    assert {name.decode(): json.loads(value) for name, value in found.items()} == {
+        "pay": {"names": ["card", "token", "note"], "secret": False},
+        "login": {"names": ["user", "*passwords"], "secret": False},
+        "reset": {"names": ["user", "new_password"], "secret": False},
+        "hidden": {"names": ["number"], "secret": True},
+    }
+    assert redis.ttl("forkq:parameters") == -1
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"class": "pay", "args": [7, "topsecret"]},  # without a jid it is no job
+        {
+            "class": "forkq.malformed",
+            "jid": "a",
+            "args": ['{"class":"pay","args":[7,"topsecret"]}'],
+        },
+    ],
+)
+def test_a_payload_that_is_no_job_is_masked_by_the_class_in_it(
+    payload: dict[str, Any], redis: Redis
+) -> None:
+    redis.zadd("dead", {json.dumps(payload): 1.5})
+    [entry] = DeadSet()
+    assert "topsecret" not in f"{entry.args}{entry.masked!r}"
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_all_is_secret_where_another_program_has_written(redis: Redis) -> None:
+    redis.hset("forkq:parameters", "pay", b"\xff")
+    assert dead(redis, "pay", 7, "t").args == ["***", "***"]
+    redis.delete("dead")
+    redis.set("forkq:parameters", "damaged")
+    assert dead(redis, "unknown", 7, "t").args == ["***", "***"]
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_redis_is_asked_once_for_many_jobs(redis: Redis, redis_server: Server) -> None:
+    for number in range(30):
+        redis.zadd("dead", {json.dumps({"class": "pay", "args": [number, "t"], "jid": "a"}): 1.5})
+    redis.config_resetstat()
+    assert all(entry.args[1] == "***" for entry in DeadSet())
+    calls: Any = redis.info("commandstats")
+    assert calls["cmdstat_hget"]["calls"] == 1
+
+
+@pytest.mark.usefixtures("elsewhere", "environment")
+def test_a_command_without_the_app_shows_no_secret(redis: Redis, shell: Shell) -> None:
+    dead(redis, "pay", 7, "topsecret")
+    assert (shell("dead show a"), '[7, "***"]' in shell.out) == (0, True)
+    assert (shell("dead show a --json"), "topsecret" in shell.out) == (0, False)
 
 
 @pytest.mark.usefixtures("environment")

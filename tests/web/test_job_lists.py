@@ -282,6 +282,22 @@ def test_a_job_is_edited_and_retried_and_keeps_its_secret(web: TestClient, redis
     assert json.loads(raw)["args"] == [{"password": "hunter2", "to": "y"}]
 
 
+def test_a_masked_part_of_a_text_keeps_its_secret(web: TestClient, redis: Redis) -> None:
+    real = ["postgres://u:hunter2@h", '{"pin": 1234}', "plain"]
+    dead(redis, args=real, jid="c1")
+    page = "/job?jid=c1"
+    text = web.get(page).text
+    assert "hunter2" not in text
+    key = key_in(text)
+    for moved in ('["plain", "postgres://u:***@h"]', '["postgres://u:***@other"]'):
+        fields = {"set": "dead", "key": key, "args": moved}
+        assert act(web, "/job/edit", **fields).status_code == 400
+    edited = json.dumps(["postgres://u:***@h", '{"pin":"***"}', "other"])
+    post(web, "/job/edit", {"set": "dead", "key": key, "args": edited}, page)
+    [raw] = redis.lrange("queue:default", 0, -1)
+    assert json.loads(raw)["args"] == [*real[:2], "other"]
+
+
 @pytest.mark.xdist_group("browser")
 def test_a_job_is_retried_by_keyboard_alone(browser: Browser, redis: Redis) -> None:
     dead(redis, jid="one")

@@ -14,6 +14,7 @@ from sentry_sdk.scope import Scope, use_isolation_scope
 from sentry_sdk.tracing import Transaction
 from sentry_sdk.utils import event_from_exception
 
+from forkq.api.parameters import defined_here
 from forkq.api.readable_job import masked_args
 from forkq.contrib.runs import Outcome, Run, RunObserver
 from forkq.errors import TimeLimit
@@ -86,7 +87,7 @@ def _describe(scope: Scope, run: Run, *, arguments: bool) -> None:
         scope.set_tag(tag, value)
     job: dict[str, Any] = {**_tags(run), "attempt": run.attempt}
     if arguments:
-        job["args"] = masked_args(run.job)
+        job["args"] = masked_args(run.job, defined_here(run.name))
     scope.set_context("forkq", job)
     scope.add_event_processor(partial(without_values, secret=bool(run.job.get("secret"))))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from forkq.api.readable_job import masked
+from forkq.api.masks import masked
 from forkq.runtime.app_frames import is_own
 
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from ... import api
-from ...api.readable_job import MASK, args_of
+from ...api.masks import MASK
+from ...api.readable_job import args_of
 from ...errors import ForkqError
 from ...screens import queue_jobs
 from ...screens.frames import split
@@ -77,11 +78,12 @@ def edit(visit: Visit) -> Plan:
 
 
 def unmasked(edited: Any, masked: Any, real: Any) -> Any:
-    """``edited``, with each mask that still stands where it stood replaced by the real value.
-    Raises Refused for a mask in another place."""
-    if edited == MASK:
-        if masked != MASK:
-            raise Refused(400, f"{MASK} stands where no secret was.", "Write the value there.")
+    """``edited``, with each value whose mask still stands where it stood replaced by the real one.
+    Raises Refused for a mask in another place, or in a text that was changed."""
+    if type(edited) is str and MASK in edited:
+        if edited not in (masked, real):
+            remedy = "Write the whole value there."
+            raise Refused(400, f"{MASK} stands where no secret was.", remedy)
         return real
     if type(edited) is dict:
         return {
