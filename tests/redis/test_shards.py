@@ -246,6 +246,23 @@ def test_an_entry_is_acted_on_where_it_was_read(client: ShardedClient, both: lis
     assert sizes(both, "queue:mail.eu") == [0, 1]
 
 
+def test_secrets_are_known_by_what_children_of_the_same_shard_publish(
+    client: ShardedClient, both: list[Redis]
+) -> None:
+    default, mail = both
+    default.hset("forkq:parameters", "J", '{"names": ["token", "to"]}')
+    mail.hset("forkq:parameters", "J", '{"names": ["to", "token"]}')
+    client.push(job("mail", "a", "b"))
+    client.push(job("default", "a", "b"))
+    mail.zadd("dead", {json.dumps(job("mail", "a", "b", jid="c1")): 1})
+    assert [entry.args for entry in api.Queue("mail")] == [["a", "***"]]
+    assert [entry.args for entry in api.Queue("default")] == [["***", "b"]]
+    with api.on_shard("mail"):
+        [entry] = api.DeadSet()
+    assert entry.args == ["a", "***"]
+    assert json.loads(entry.masked)["args"] == ["a", "***"]
+
+
 def test_in_a_child_of_another_shard_the_api_is_about_the_default_one_too(
     client: ShardedClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
