@@ -43,7 +43,7 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
         http=_protocol(waiting),
         ws="none",
         log_config=None,
-        log_level="warning",
+        log_level="error",  # its warnings are a line for each request that is refused
         access_log=False,
         lifespan="off",
         proxy_headers=False,

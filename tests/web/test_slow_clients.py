@@ -126,6 +126,19 @@ def test_answers_that_are_never_read_are_ended(monkeypatch: pytest.MonkeyPatch) 
         assert ask(port) == 200
 
 
+def test_garbage_writes_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Who has no password could fill a disk."""
+    with served() as port, ExitStack() as stack:
+        for garbage in (
+            b"\0\r\n\r\n",
+            b"GET /nowhere HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+        ):
+            client = connect(stack, port)
+            client.send(garbage)
+            assert client.recv(65536).startswith(b"HTTP/1.1 ")
+    assert [record for record in caplog.records if record.name.startswith("uvicorn")] == []
+
+
 def test_a_client_that_waits_for_its_answer_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time is the client's: that of a slow page is not counted."""
     monkeypatch.setattr(serving, "_PATIENCE", SHORT)
