@@ -1,4 +1,5 @@
-"""Finding one job by its jid, wherever it is: in flight, in a queue, or in one of the sets.
+"""Finding one job by its jid, wherever it is: in flight, in a queue, or in one of the sets. A queue
+has two lists: its own, and that of its suspects.
 
 Any process. The clock calls it before it skips a tick, an app by ``forkq.is_alive``.
 """
@@ -7,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -18,7 +20,7 @@ from ..wire.payload import loads
 from .scripts import FIND_JOB, FIND_JOB_IN_LIST
 
 if TYPE_CHECKING:
-    from .connection import RedisConnection
+    from .connection import Command, RedisConnection
 
 Location: TypeAlias = Literal["running", "queued", "scheduled", "retrying", "dead"]
 
@@ -40,6 +42,7 @@ class Found:
 
     ``queue`` is where it waits or came from, or goes to from a set; ``owner`` the identity of who
     runs it, or ""; ``at`` the epoch second at which it is due or died, 0 if in no set.
+    ``among_suspects``: it is queued in the list of the queue's suspects.
     """
 
     location: Location
@@ -47,6 +50,15 @@ class Found:
     payload: bytes
     owner: str = ""
     at: float = 0.0
+    among_suspects: bool = False
+
+
+class _Place(NamedTuple):
+    """What one key holds."""
+
+    location: Location
+    queue: str = ""
+    among_suspects: bool = False
 
 
 def find(
@@ -64,11 +76,11 @@ def find(
     The search must not miss a job that moves meanwhile. On most servers one script reads everything
     at one moment, and its result is exact. A server with very many queues is read in parts, twice.
     If too many jobs wait for that, the search walks in the direction in which jobs move: the sets,
-    then each list from the left, where jobs enter. Then it repeats the first look, which begins
-    with the in-flight jobs and both ends of the lists, where jobs arrive and return. So a walk
-    misses a job only if the job runs and fails during the walk; and there are two walks. No script
-    blocks the server for more than a few milliseconds, but a walk reads all waiting jobs: search
-    for one job, not for thousands.
+    then each list from the left, where jobs enter, the suspects last. Then it repeats the first
+    look, which begins with the in-flight jobs and both ends of the lists, where jobs arrive and
+    return. So a walk misses a job only if the job runs and fails during the walk; and there are two
+    walks. No script blocks the server for more than a few milliseconds, but a walk reads all
+    waiting jobs: search for one job, not for thousands.
     """
     search = _Search(connection, keys, jid, locations, queues)
     found, complete = search.look()
@@ -131,15 +143,19 @@ class _Search:
         names = [
             *(self._keys.inflight(queue) for queue in hashes),
             *(self._keys.queue(queue) for queue in lists),
+            *(self._keys.suspects(queue) for queue in lists),
             *sets.values(),
         ]
-        arguments = (self._text, len(hashes), len(lists), _BUDGET)
+        places = [
+            *(_Place("running", queue) for queue in hashes),
+            *(_Place("queued", queue) for queue in lists),
+            *(_Place("queued", queue, among_suspects=True) for queue in lists),
+            *(_Place(location) for location in sets),
+        ]
+        arguments = (self._text, len(hashes), 2 * len(lists), _BUDGET)
         complete, *found = self._connection.script(FIND_JOB, names, arguments)
-        seen: list[tuple[Location, str]] = [("running", queue) for queue in hashes]
-        seen += [("queued", queue) for queue in lists]
-        seen += [(location, "") for location in sets]
         triples = zip(found[::3], found[1::3], found[2::3], strict=True)
-        candidates = ((*seen[key - 1], mark, payload) for key, mark, payload in triples)
+        candidates = ((places[key - 1], mark, payload) for key, mark, payload in triples)
         return _first(self._found(*candidate) for candidate in candidates), bool(complete)
 
     def walk(self) -> Found | None:
@@ -156,22 +172,30 @@ class _Search:
                 )
                 cursor, members = found
                 for at in range(0, len(members), 2):
-                    yield self._found(location, "", members[at + 1], members[at])
+                    yield self._found(_Place(location), members[at + 1], members[at])
                 if cursor == b"0":
                     break
 
     def _in_lists(self) -> Iterator[Found | None]:
-        for queue in self._queues() if "queued" in self._locations else []:
-            at = 0
-            while at >= 0:
-                arguments = (self._text, at, _BUDGET)
-                at, *payloads = self._connection.script(
-                    FIND_JOB_IN_LIST, [self._keys.queue(queue)], arguments
-                )
-                for payload in payloads:
-                    yield self._found("queued", queue, b"", payload)
+        if "queued" not in self._locations:
+            return
+        queues = self._queues()
+        for queue in queues:
+            yield from self._in_list(self._keys.queue(queue), _Place("queued", queue))
+        for queue in self._with_suspects(queues):
+            place = _Place("queued", queue, among_suspects=True)
+            yield from self._in_list(self._keys.suspects(queue), place)
 
-    def _found(self, location: Location, queue: str, mark: Any, payload: bytes) -> Found | None:
+    def _in_list(self, key: str, place: _Place) -> Iterator[Found | None]:
+        at = 0
+        while at >= 0:
+            at, *payloads = self._connection.script(
+                FIND_JOB_IN_LIST, [key], (self._text, at, _BUDGET)
+            )
+            for payload in payloads:
+                yield self._found(place, b"", payload)
+
+    def _found(self, place: _Place, mark: Any, payload: bytes) -> Found | None:
         """The candidate, if it is the job; ``mark`` is its lease or its score."""
         try:
             job = loads(payload)
@@ -179,22 +203,33 @@ class _Search:
             return None
         if job.get("jid") != self._jid:
             return None
+        location, queue = place.location, place.queue
         if location == "running":
             owner = mark.decode("utf-8", "replace").rpartition("/")[0]
             return Found(location, queue, payload, owner=owner)
         if location == "queued":
-            return Found(location, queue, payload)
+            return Found(location, queue, payload, among_suspects=place.among_suspects)
         return Found(location, str(job.get("queue", "")), payload, at=float(mark))
 
     def _queues(self) -> list[str]:
         if self._given is not None:
             return list(self._given)
-        commands = [("SMEMBERS", self._keys.queues), ("ZRANGE", self._keys.fetched, 0, -1)]
-        known, fetched = self._connection.pipeline(commands)
+        # A queue may be deleted while its job is in flight, or waits among its suspects.
+        others = [("ZRANGE", self._keys.fetched, 0, -1), ("SMEMBERS", self._keys.suspected)]
+        commands: list[Command] = [("SMEMBERS", self._keys.queues), *others]
+        known, *more = self._connection.pipeline(commands)
         if isinstance(known, Exception):
             raise known
-        # A queue may be deleted while its job is in flight.
-        return list(decoded_names({*known, *(() if isinstance(fetched, Exception) else fetched)}))
+        readable = (names for names in more if not isinstance(names, Exception))
+        return list(decoded_names({*known, *chain.from_iterable(readable)}))
+
+    def _with_suspects(self, queues: Sequence[str]) -> list[str]:
+        """Those of the queues that have suspects; all of them if the index cannot be read."""
+        [named] = self._connection.pipeline([("SMEMBERS", self._keys.suspected)])
+        if isinstance(named, Exception):
+            return list(queues)
+        having = set(decoded_names(named))
+        return [queue for queue in queues if queue in having]
 
 
 def _first(candidates: Iterable[Found | None]) -> Found | None:

@@ -9,12 +9,12 @@
 --
 -- Hashes and both ends of lists are always read: there are no more jobs in flight than processors,
 -- and jobs that are pushed or returned arrive at an end. Once enough was read, find_job_in_list.lua
--- and ZSCAN read the rest.
+-- and ZSCAN read the rest. Most queues have no suspects: of an empty list only the length is read.
 
 local jid, hashes, lists = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local last, left = hashes + lists, tonumber(ARGV[4])
 local END, LARGE = 20, 131072
-local found = { 1 }
+local found, lengths, waiting = { 1 }, {}, 0
 
 local function check(k, where, payload)
   left = left - #payload - 256
@@ -60,24 +60,32 @@ end
 
 local function length(k)
   local reply = redis.pcall(k > last and 'ZCARD' or 'LLEN', KEYS[k])
-  return type(reply) == 'number' and reply or 0
+  if type(reply) == 'number' then return reply end
+  if reply.err:find('WRONGTYPE', 1, true) then return 0 end
+  error(reply.err)
 end
 
 for k = 1, hashes do
   local leases = read('HGETALL', KEYS[k])
   for i = 1, #leases, 2 do check(k, leases[i], leases[i + 1]) end
 end
+for k = hashes + 1, #KEYS do
+  lengths[k] = length(k)
+  waiting = waiting + lengths[k]
+end
 for k = hashes + 1, last do
-  in_list(k, 0, END)
-  for _, payload in ipairs(read('LRANGE', KEYS[k], 0, END - 1)) do check(k, '', payload) end
+  if lengths[k] > 0 then in_list(k, 0, END) end
+  if lengths[k] > END then
+    for _, payload in ipairs(read('LRANGE', KEYS[k], 0, END - 1)) do check(k, '', payload) end
+  end
 end
 
-local waiting = 0
-for k = hashes + 1, #KEYS do waiting = waiting + length(k) end
 if waiting * 256 > left then -- too many, even if all are small: the script does not begin
   found[1] = 0
   return found
 end
 for k = last + 1, #KEYS do walk(k, in_set, 0) end
-for k = hashes + 1, last do walk(k, in_list, END) end
+for k = hashes + 1, last do
+  if lengths[k] > END then walk(k, in_list, END) end
+end
 return found
