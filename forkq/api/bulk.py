@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final, TypeAlias
 
 from ..errors import InvalidJob, MalformedPayload, ServerUnavailable
@@ -103,7 +104,8 @@ class _Action:
         self._steps += 1
         pages = self._pages
         near = pages.near if isinstance(pages, ListPages) else (0, 0)
-        results = apply(pages.location, pages.queue, made, kept, near)
+        alone = entries[0].among_suspects
+        results = apply(pages.location, pages.queue, made, kept, near, among_suspects=alone)
         self._count(results)
         pairs = zip(made, results, strict=True)
         pages.removed({raw for (raw, _), result in pairs if result == DONE})
@@ -124,13 +126,16 @@ class _Action:
 
 
 def _parts(pages: Pages, entries: list[JobEntry]) -> Iterator[list[JobEntry]]:
-    """The entries in steps that do not delay the server's other clients."""
+    """The entries in steps that do not delay the server's other clients; each step is about one
+    list."""
     if isinstance(pages, ListPages):
         size = max(_FEWEST, _MOST_WALKED // (pages.depth + 1))
     else:
         size = max(1, _MOST_READ // (pages.depth + 1))
-    for start in range(0, len(entries), size):
-        yield entries[start : start + size]
+    for _, group in groupby(entries, key=lambda entry: entry.among_suspects):
+        of_one = list(group)
+        for start in range(0, len(of_one), size):
+            yield of_one[start : start + size]
 
 
 def delete(entry: JobEntry, moment: float) -> Change:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..default_client import default
 from ..errors import ForkqError, InvalidRule, MalformedPayload, WrongType
@@ -13,12 +13,15 @@ from ..store.damage import message
 from ..store.find_job import Location
 from ..store.scripts import JOBS_MOVE
 from ..wire.malformed import wrap_malformed
-from ..wire.marks import retried_alone
+from ..wire.marks import KEY, is_suspect, retried_alone
 from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, new_jid
 from ..wire.validation import validate
 from .query import keys
 from .readable_job import is_active_job, queue_of, text
 from .shards import on_shard_of, refuse_other_shard
+
+if TYPE_CHECKING:
+    from .entry import JobEntry
 
 DONE: Final = 1
 GONE: Final = 0
@@ -26,7 +29,8 @@ REFUSED: Final = -1
 # Seconds for which deleted jobs can be put back.
 UNDO_FOR: Final = 600
 
-_NOWHERE, _BACK, _DEAD, _FIRST_QUEUE = 0, 1, 3, 6
+# Numbers of keys of jobs_move.lua; each queue has two there, the second is that of its suspects.
+_NOWHERE, _BACK, _DEAD, _FIRST_QUEUE, _FIRST_SUSPECTS = 0, 1, 3, 7, 8
 # What a job has because it has failed.
 _FAILURE: Final = (
     *("error_message", "error_class", "error_backtrace"),
@@ -35,9 +39,9 @@ _FAILURE: Final = (
 
 
 class Change(NamedTuple):
-    """Where one job goes: to ``queue`` if that is given; else to the dead set, back to where it is,
-    or nowhere, as ``to`` says. ``payload`` is its new payload, ``score`` its new score (None: as it
-    was)."""
+    """Where one job goes: to ``queue`` if that is given, among its suspects or not; else to the
+    dead set, back to where it is, or nowhere, as ``to`` says. ``payload`` is its new payload,
+    ``score`` its new score (None: as it was)."""
 
     to: int
     payload: bytes = b""
@@ -55,11 +59,13 @@ class Kept(NamedTuple):
 DELETED: Final = Change(_NOWHERE)
 
 
-def enqueued(job: Payload, moment: float) -> Change:
-    """To its queue at ``moment`` (epoch seconds), as if it were due."""
+def enqueued(job: Payload, moment: float, *, alone: bool = False) -> Change:
+    """To its queue at ``moment`` (epoch seconds), as if it were due. One that must run alone goes
+    among the suspects, with ``alone`` also without the flag."""
     bare = {key: value for key, value in job.items() if key != "at"}
     queue = queue_of(job)
-    return Change(_FIRST_QUEUE, dumps({**bare, "queue": queue, "enqueued_at": moment}), queue)
+    to = _FIRST_SUSPECTS if alone or is_suspect(job.get(KEY)) else _FIRST_QUEUE
+    return Change(to, dumps({**bare, "queue": queue, "enqueued_at": moment}), queue)
 
 
 def retried(job: Payload, moment: float, *, fresh: bool) -> Change:
@@ -81,15 +87,16 @@ def killed(raw: bytes, job: Payload, queue: str, malformed: str, moment: float) 
     return Change(_DEAD, payload, score=moment)
 
 
-def moved(job: Payload, location: Location, queue: str, moment: float) -> Change:
-    """To another queue: now, or when it is due. Raises ConfigError for one of another shard."""
+def moved(entry: JobEntry, queue: str, moment: float) -> Change:
+    """To another queue: now, or when it is due. Raises ConfigError for one of another shard, and
+    MalformedPayload if it is no job."""
     refuse_other_shard(queue)
-    job = {**job, "queue": queue}
+    job = {**entry.checked_job(), "queue": queue}
     if "retry_queue" in job:
         job["retry_queue"] = queue
-    if location in ("scheduled", "retrying"):
+    if entry.location in ("scheduled", "retrying"):
         return Change(_BACK, dumps(_with_jid(job)))
-    return enqueued(job, moment)
+    return enqueued(job, moment, alone=entry.among_suspects)
 
 
 def edited(job: Payload, args: Sequence[Any]) -> Change:
@@ -124,23 +131,28 @@ def apply(
     changes: Sequence[tuple[bytes, Change]],
     kept: Kept | None = None,
     near: tuple[int, int] = (0, 0),
+    *,
+    among_suspects: bool = False,
 ) -> list[int]:
-    """Makes the changes to these members of a set, or of ``queue``, in one step. Returns DONE, GONE
-    or REFUSED for each. With ``kept``, what is deleted is kept there. ``near``: where the members
-    of a queue were seen last: how many jobs came before them, and among how many they are."""
+    """Makes the changes to these members of a set, or of ``queue``, in one step: of its own list,
+    or of its suspects. Returns DONE, GONE or REFUSED for each. With ``kept``, what is deleted is
+    kept there. ``near``: where the members of a list were seen last: how many jobs came before
+    them, and among how many they are."""
     numbers: dict[str, int] = {}
     arguments: list[Any] = []
     for raw, change in changes:
         to = change.to
-        if to == _FIRST_QUEUE:
-            to = numbers.setdefault(change.queue, _FIRST_QUEUE + len(numbers))
+        if to >= _FIRST_QUEUE:
+            to += 2 * numbers.setdefault(change.queue, len(numbers))
         score = "" if change.score is None else change.score
         arguments += (raw, to, change.payload, score, change.queue)
-    names = [*_fixed_keys(location, queue, kept), *map(keys().queue, numbers)]
-    kept_for, lists = (UNDO_FOR, kept.number + 1) if kept else (0, 0)
+    lists = [key for name in numbers for key in (keys().queue(name), keys().suspects(name))]
+    source = source_key(location, queue, among_suspects=among_suspects)
+    names = [source, *_fixed_keys(kept), *lists]
+    kept_for, batches = (UNDO_FOR, kept.number + 1) if kept else (0, 0)
     kind = "list" if location == "queued" else "set"
     place = f"{location} {queue}".strip()
-    fixed = (kind, kept_for, place, lists, *near)
+    fixed = (kind, kept_for, place, batches, *near, queue if among_suspects else "")
     shard = on_shard_of(queue) if location == "queued" else nullcontext()
     with shard, default().connection() as connection:
         return list(connection.script(JOBS_MOVE, names, (*fixed, *arguments)))
@@ -160,9 +172,11 @@ def set_key(location: Location) -> str:
     return names[location]
 
 
-def source_key(location: Location, queue: str) -> str:
-    """The key of a set, or of the list of ``queue``."""
-    return keys().queue(queue) if location == "queued" else set_key(location)
+def source_key(location: Location, queue: str, *, among_suspects: bool = False) -> str:
+    """The key of a set, of the list of ``queue``, or of that of its suspects."""
+    if location != "queued":
+        return set_key(location)
+    return keys().suspects(queue) if among_suspects else keys().queue(queue)
 
 
 def _with_jid(job: Payload) -> Payload:
@@ -171,8 +185,8 @@ def _with_jid(job: Payload) -> Payload:
     return job if job.get("jid") else {**job, "jid": new_jid()}
 
 
-def _fixed_keys(location: Location, queue: str, kept: Kept | None) -> list[str]:
+def _fixed_keys(kept: Kept | None) -> list[str]:
     names = keys()
     token, number = kept or Kept("none", 0)
     places = [names.undo_list(token, number), names.undo(token)]
-    return [source_key(location, queue), names.queues, names.dead, *places]
+    return [names.queues, names.dead, *places, names.suspected]

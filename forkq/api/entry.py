@@ -11,7 +11,8 @@ from typing import Any
 
 from ..errors import MalformedPayload
 from ..sharded_client import chosen, on
-from ..store.find_job import Location
+from ..store.find_job import Found, Location
+from ..wire.marks import KEY, is_suspect
 from ..wire.parameters import JobParameters
 from ..wire.payload import Payload, dumps, loads
 from ..wire.times import now
@@ -33,7 +34,8 @@ class JobEntry:
     waits, or goes to when it is due or retried. ``score`` is its place in a set: when it is due, or
     when it died (epoch seconds); 0 in a queue. ``owner`` is the identity of the process that runs
     it, or "". ``parameters`` are those of its class, as far as they are known. ``shard``: the one
-    that it was read from, if that was chosen. ``namer`` makes its ``key``.
+    that it was read from, if that was chosen. ``namer`` makes its ``key``. ``among_suspects``: it
+    waits in the list of its queue's suspects.
 
     Text is as the payload has it: escape it before you show it, or use
     ``forkq.wire.printable.printable``. ``args`` are masked where they are secret.
@@ -52,6 +54,13 @@ class JobEntry:
     parameters: JobParameters | None = field(default=None, repr=False, compare=False)
     shard: str = field(default_factory=chosen, repr=False, compare=False)
     namer: Namer = field(default_factory=agreed_namer, repr=False, compare=False)
+    among_suspects: bool = False
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it runs alone, in a solo child: a process may have died of it, or its class has
+        killed several."""
+        return self.among_suspects or is_suspect(self.job.get(KEY))
 
     @property
     def key(self) -> str:
@@ -211,7 +220,7 @@ class JobEntry:
         MalformedPayload if the payload is no job."""
         name = changes.checked_queue(queue)
         with self._on_shard():
-            return self._do(changes.moved(self.checked_job(), self.location, name, now()))
+            return self._do(changes.moved(self, name, now()))
 
     def reschedule(self, at: float) -> bool:
         """Makes a scheduled or retrying job due at ``at``, epoch seconds."""
@@ -244,14 +253,22 @@ class JobEntry:
         if self.location == "running":
             return False
         with self._on_shard():
-            [done] = changes.apply(self.location, self.queue, [(self.raw, change)])
+            [done] = changes.apply(
+                self.location, self.queue, [(self.raw, change)], among_suspects=self.among_suspects
+            )
         if done == changes.REFUSED:
             raise changes.refusal(change)
         return done == changes.DONE
 
 
 def entry_of(
-    raw: bytes, location: Location, queue: str = "", score: float = 0.0, owner: str = ""
+    raw: bytes,
+    location: Location,
+    queue: str = "",
+    score: float = 0.0,
+    owner: str = "",
+    *,
+    among_suspects: bool = False,
 ) -> JobEntry:
     """The entry of these bytes. ``queue`` is the queue that has them, "" in a set. Asks Redis for
     the parameters of the class, if they are not known: raises ServerUnavailable."""
@@ -269,7 +286,15 @@ def entry_of(
         job,
         malformed,
         known(name),
+        among_suspects=among_suspects,
     )
+
+
+def found_entry(found: Found) -> JobEntry:
+    """The entry of a job that a search has found."""
+    queue = found.queue if found.location in ("queued", "running") else ""
+    place = (found.location, queue, found.at, found.owner)
+    return entry_of(found.payload, *place, among_suspects=found.among_suspects)
 
 
 def score_in(key: str) -> float | None:

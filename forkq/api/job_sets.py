@@ -12,7 +12,7 @@ from ..store.find_job import Location
 from ..store.find_job import find as find_job
 from .bulk import Decide, Orders, act, delete, kill
 from .changes import checked_queue, enqueued, moved, retried, set_key
-from .entry import JobEntry, entry_of
+from .entry import JobEntry, entry_of, found_entry
 from .filters import EVERY, Filter
 from .groups import FailureGroups, grouped
 from .outcome import OnProgress, Outcome
@@ -72,7 +72,7 @@ class JobSet:
         client = default()
         with client.connection() as connection:
             found = find_job(connection, client.keys, jid, (self.location,), ())
-        return None if found is None else entry_of(found.payload, self.location, score=found.at)
+        return None if found is None else found_entry(found)
 
     def get(self, key: str) -> JobEntry | None:
         """The member that had this ``JobEntry.key``; None if it has left, or was changed."""
@@ -138,7 +138,7 @@ class JobSet:
         """Sends them to another queue, as ``JobEntry.move`` does."""
         name = checked_queue(queue)
         orders = Orders(where, dry_run, most, progress, not_in=name)
-        return self._act(lambda e, at: moved(e.checked_job(), self.location, name, at), orders)
+        return self._act(lambda e, at: moved(e, name, at), orders)
 
     def delete_all(
         self,

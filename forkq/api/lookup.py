@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .entry import JobEntry, entry_of
+from .entry import JobEntry, found_entry
 from .find import find
 from .shards import first_found
 
@@ -17,7 +17,4 @@ def entry(jid: str) -> JobEntry | None:
 
 def _entry(jid: str) -> JobEntry | None:
     found = find(jid)
-    if found is None:
-        return None
-    queue = found.queue if found.location in ("queued", "running") else ""
-    return entry_of(found.payload, found.location, queue, found.at, found.owner)
+    return None if found is None else found_entry(found)

@@ -122,29 +122,36 @@ class SelectedPages:
 
 
 class ListPages:
-    """Reads a queue from one of its ends, and follows the last entry that it has read."""
+    """Reads a queue from one of its ends, and follows the last entry that it has read. The list of
+    the suspects stands before the queue's own; each page is of one list."""
 
     __slots__ = (
-        *("_again", "_before", "_direction", "_last", "_left", "_page", "_read"),
-        *("location", "queue"),
+        *("_again", "_before", "_direction", "_last", "_left", "_line", "_number", "_page"),
+        *("_read", "goes_on", "location", "queue"),
     )
 
     def __init__(self, queue: str, *, newest_first: bool = False, offset: int = 0) -> None:
         self.location: Location = "queued"
         self.queue = queue
         self._direction = "last" if newest_first else "next"
+        # Whether each list is that of the suspects, and the number of the one that is being read.
+        self._line = (False, True) if newest_first else (True, False)
+        self._number = 0
+        # Whether a list behind that one had entries when the last page was read.
+        self.goes_on = False
         self._read = offset
         self._last = b""
-        # How many entries are left to read, and how many may be read again; None: any number.
-        self._left: int | None = None
-        self._again = 0
+        # How many entries of each list are left to read, and how many may be read again; None: any
+        # number.
+        self._left: list[int] | None = None
+        self._again: list[int] = []
         # The last page, and what stood in its place before it was read.
         self._page: list[bytes] = []
         self._before: tuple[int, bytes] = (offset, b"")
 
     @property
     def depth(self) -> int:
-        """All from the end on."""
+        """All from the end of its list on."""
         return self._read
 
     @property
@@ -155,14 +162,20 @@ class ListPages:
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
-        if self._left is not None:
-            count = min(count, self._left)
-        arguments = (self._direction, self._read, self._last, count, _BYTES)
+        count = self._allowed(count)
+        if not count:
+            return []
+        arguments = (self._direction, self._number + 1, self._read, self._last, count, _BYTES)
         with on_shard_of(self.queue):
             with default().connection() as connection:
-                key = keys().queue(self.queue)
-                before, *found = connection.script(LIST_PAGE, (key,), arguments)
-            entries = [entry_of(raw, "queued", self.queue) for raw in found]
+                reply = connection.script(LIST_PAGE, self._lists(), arguments)
+            number, before, more, *found = reply
+            self.goes_on = bool(more)
+            if number - 1 != self._number:
+                self._begin(number - 1)
+                found = found[: self._allowed(len(found))]
+            alone = self._line[self._number]
+            entries = [entry_of(e, "queued", self.queue, among_suspects=alone) for e in found]
         self._bound(len(found), is_lost=before == 0)
         self._before, self._page = (before, self._last), found
         self._read = before + len(found)
@@ -172,9 +185,28 @@ class ListPages:
     def end_at_last(self) -> int:
         """By their number: jobs are pushed to the left end, so those that come are read last."""
         with on_shard_of(self.queue):
-            [size] = ask_leniently(("LLEN", keys().queue(self.queue)))
-        self._left = self._again = size or 0
-        return size or 0
+            found = ask_leniently(*(("LLEN", key) for key in self._lists()))
+        sizes = [size or 0 for size in found]
+        self._left, self._again = sizes, list(sizes)
+        return sum(sizes)
+
+    def _lists(self) -> list[str]:
+        own, suspects = keys().queue(self.queue), keys().suspects(self.queue)
+        return [suspects if alone else own for alone in self._line]
+
+    def _begin(self, number: int) -> None:
+        """The next page is the first one of that list."""
+        self._number, self._read, self._last = number, 0, b""
+
+    def _allowed(self, count: int) -> int:
+        """How many entries may be read of the list that is next; 0 at the end of the last one."""
+        if self._left is None:
+            return count
+        while self._left[self._number] <= 0:
+            if self._number + 1 == len(self._line):
+                return 0
+            self._begin(self._number + 1)
+        return min(count, self._left[self._number])
 
     def _bound(self, count: int, *, is_lost: bool) -> None:
         """``count`` entries less are left. If the last one that was read was lost, the page is the
@@ -182,9 +214,9 @@ class ListPages:
         only, so that the reading ends where jobs are fetched faster than they are read."""
         if self._left is None:
             return
-        again = min(self._again, self._read) if is_lost else 0
-        self._again -= again
-        self._left += again - count
+        again = min(self._again[self._number], self._read) if is_lost else 0
+        self._again[self._number] -= again
+        self._left[self._number] += again - count
 
     def removed(self, members: Collection[bytes]) -> None:
         """The next page begins so many entries nearer to the end."""

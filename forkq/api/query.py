@@ -39,15 +39,17 @@ def ask_at_once(*commands: Command) -> list[Any]:
     return list(replies)
 
 
-def ask_leniently(*commands: Command) -> list[Any]:
-    """As ``ask``, with None for each key of another type. Any other refusal is raised: without the
-    right to read a key, zero would be a wrong answer."""
+def ask_leniently(*commands: Command, strict: int = 0) -> list[Any]:
+    """As ``ask``, with None for each key of another type, but for those of the first ``strict``
+    commands. Any other refusal is raised: without the right to read a key, zero would be a wrong
+    answer."""
     if not commands:
         return []
     with default().connection() as connection:
         replies = connection.pipeline(commands)
-        for reply in replies:
-            if isinstance(reply, Exception) and "WRONGTYPE" not in str(reply):
+        for at, reply in enumerate(replies):
+            refused = isinstance(reply, Exception)
+            if refused and (at < strict or "WRONGTYPE" not in str(reply)):
                 raise reply
     return [None if isinstance(reply, Exception) else reply for reply in replies]
 
@@ -57,6 +59,15 @@ def server_now() -> float:
     ServerUnavailable."""
     [(seconds, microseconds)] = ask(("TIME",))
     return int(seconds) + int(microseconds) / 1e6
+
+
+def suspects_among(names: Iterable[str], index: Iterable[bytes] | None) -> list[str]:
+    """Those of the queues ``names`` that may have suspects: all of them if ``index``, the members
+    of ``Keys.suspected``, is None, because that key is damaged."""
+    if index is None:
+        return list(names)
+    having = set(decoded_names(index))
+    return [name for name in names if name in having]
 
 
 def texts(values: Iterable[bytes]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
 from ..default_client import default
@@ -15,12 +16,12 @@ from ..store.find_job import find as find_job
 from ..store.scripts import RULES_CHANGE, SET_ADD
 from .bulk import Decide, Orders, act, delete, kill
 from .changes import checked_queue, moved
-from .entry import JobEntry, entry_of
+from .entry import JobEntry, found_entry
 from .filters import EVERY, Filter
 from .outcome import OnProgress, Outcome
 from .pages import ListPages, scan
 from .processes import Process, processes
-from .query import ask, ask_at_once, keys
+from .query import ask, ask_at_once, ask_leniently, keys
 from .queue_report import QueueReport, queue_reports
 from .running import RunningJob, running
 from .shards import on_its_shard
@@ -55,8 +56,9 @@ class Queue:
 
     @property
     def size(self) -> int:
-        """How many jobs are queued in it."""
-        return int(self._ask("LLEN", keys().queue(self.name)))
+        """How many jobs are queued in it, its suspects included."""
+        sizes = self._of_lists("LLEN")
+        return sum(int(size or 0) for size in sizes)
 
     @property
     def busy(self) -> int:
@@ -65,8 +67,9 @@ class Queue:
 
     @property
     def latency(self) -> float:
-        """For how many seconds its next job has been queued; 0 if it is empty."""
-        return latency(self._ask("LINDEX", keys().queue(self.name), -1))
+        """For how many seconds its next job, or its next suspect, has been queued, whichever is
+        longer; 0 if it is empty."""
+        return max(map(latency, self._of_lists("LINDEX", -1)))
 
     @property
     def paused(self) -> bool:
@@ -140,22 +143,28 @@ class Queue:
         return self.scan()
 
     def scan(self, where: Filter = EVERY, *, newest_first: bool = False) -> Iterator[JobEntry]:
-        """Its queued jobs that ``where`` names, the next one first. Reads page after page: a job
-        that is there all the time comes, even if others are pushed and fetched meanwhile."""
+        """Its queued jobs that ``where`` names, the suspects before the others, of each the next
+        one first. Reads page after page: a job that is there all the time comes, even if others are
+        pushed and fetched meanwhile."""
         return scan(ListPages(self.name, newest_first=newest_first), where)
 
     def page(
         self, offset: int = 0, count: int = 25, *, newest_first: bool = False
     ) -> list[JobEntry]:
-        """``count`` queued jobs from the one with the number ``offset`` on; 0 is the next one."""
-        return ListPages(self.name, newest_first=newest_first, offset=offset).next(count)
+        """``count`` queued jobs from the one with the number ``offset`` on, in the order of
+        ``scan``; 0 is the next one."""
+        pages = ListPages(self.name, newest_first=newest_first, offset=offset)
+        found = pages.next(count)
+        if pages.goes_on and len(found) < count:
+            found += pages.next(count - len(found))
+        return found
 
     def find(self, jid: str) -> JobEntry | None:
         """The queued job with that id. A long queue is searched in short steps."""
         client = default()
         with client.connection() as connection:
             found = find_job(connection, client.keys, jid, ("queued",), (self.name,))
-        return None if found is None else entry_of(found.payload, "queued", self.name)
+        return None if found is None else found_entry(found)
 
     def delete(self, jid: str) -> bool:
         """Deletes the queued job with that id. Returns whether it was there."""
@@ -188,7 +197,7 @@ class Queue:
         if name == self.name:
             return Outcome()
         orders = Orders(where, dry_run, most, progress)
-        return self._act(lambda e, at: moved(e.checked_job(), "queued", name, at), orders)
+        return self._act(lambda e, at: moved(e, name, at), orders)
 
     def kill_all(
         self,
@@ -206,12 +215,15 @@ class Queue:
         """Deletes all its queued jobs at once, and frees their memory in the background. Its name
         leaves the list of queues, as in Sidekiq, until the next push. Jobs in progress go on.
         Returns how many there were. This cannot be undone."""
-        name = keys().queue(self.name)
-        ask(("LLEN", name))  # raises WrongType: another program's value is not deleted
-        [count, *_] = ask_at_once(
-            ("LLEN", name), ("UNLINK", name), ("SREM", keys().queues, self.name)
-        )
-        return int(count)
+        [_, suspects] = self._of_lists("LLEN")  # raises WrongType: that value is not deleted
+        parts = [(keys().queue(self.name), keys().queues)]
+        if suspects is not None:
+            parts.append((keys().suspects(self.name), keys().suspected))
+        commands = [
+            (("LLEN", key), ("UNLINK", key), ("SREM", names, self.name)) for key, names in parts
+        ]
+        replies = ask_at_once(*chain.from_iterable(commands))
+        return sum(map(int, replies[::3]))
 
     @property
     def in_flight(self) -> list[RunningJob]:
@@ -234,6 +246,12 @@ class Queue:
     def _rules(self) -> Rules:
         configured = default().rules.of(self.name)
         return in_force(configured, self._ask("HGETALL", keys().control(self.name)))
+
+    def _of_lists(self, command: str, *arguments: Any) -> list[Any]:
+        """The replies for its own list and for that of its suspects; None for the latter if it is
+        damaged. Raises WrongType for the former."""
+        both = (keys().queue(self.name), keys().suspects(self.name))
+        return ask_leniently(*((command, key, *arguments) for key in both), strict=1)
 
     @staticmethod
     def _ask(*command: Any) -> Any:

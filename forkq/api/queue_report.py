@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ..store.damage import is_damaged, remedy
 from .processes import Process, processes
@@ -15,7 +15,9 @@ from .running import RunningJob, running
 from .stats import latency
 
 # Worst first; only "full" and "rate" are usual in a busy system.
-HoldKind: TypeAlias = Literal["damaged", "paused", "unserved", "quiet", "limit", "rate", "full"]
+HoldKind: TypeAlias = Literal[
+    "damaged", "paused", "unserved", "quiet", "limit", "rate", "full", "alone"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,8 @@ class Hold:
     "damaged": its key holds another type. "paused": by hand. "unserved": no living process serves
     it. "quiet": those that serve it fetch no more. "limit": as many jobs are in progress as its
     limit allows (or the process_limit of each process). "rate": its rate allows none now. "full":
-    every thread that serves it is busy.
+    every thread that serves it is busy. "alone": all its queued jobs are suspects, which a few solo
+    children run.
     """
 
     kind: HoldKind
@@ -36,10 +39,11 @@ class Hold:
 class QueueReport:
     """A queue with all that tells why it drains or does not.
 
-    ``state`` has size, busy and rules; ``latency`` is for how many seconds its next job has been
-    queued; ``served_by`` are the living processes that fetch from it, ``in_flight`` its jobs in
-    progress. ``holds`` are the reasons why none starts now, the worst first; empty if it drains, or
-    if it is empty. Redis does not count what goes into and out of a queue: sample ``state.size``.
+    ``state`` has size, busy and rules; ``latency`` is for how many seconds its next job, or its
+    next suspect, has been queued, whichever is longer; ``served_by`` are the living processes that
+    fetch from it, ``in_flight`` its jobs in progress. ``holds`` are the reasons why none starts
+    now, the worst first; empty if it drains, or if it is empty. Redis does not count what goes into
+    and out of a queue: sample ``state.size``.
     """
 
     state: QueueState
@@ -58,26 +62,31 @@ def queue_reports(*names: str) -> list[QueueReport]:
     """The reports of these queues; without names, of every queue, by name. Costs some round trips
     for all together. Raises ServerUnavailable."""
     states = queues(*names)
-    lists = [keys().queue(state.name) for state in states]
-    replies = ask_leniently(*(c for key in lists for c in (("LINDEX", key, -1), ("TYPE", key))))
+    replies = ask_leniently(*(command for state in states for command in _questions(state.name)))
     living, jobs = processes(), running()
+    found = zip(states, replies[::3], replies[1::3], replies[2::3], strict=True)
     return [
-        _report(state, oldest, str(kind, "ascii"), living, jobs)
-        for state, oldest, kind in zip(states, replies[::2], replies[1::2], strict=True)
+        _report(state, str(kind, "ascii"), max(map(latency, heads)), living, jobs)
+        for state, kind, *heads in found
     ]
+
+
+def _questions(name: str) -> list[tuple[Any, ...]]:
+    own, suspects = keys().queue(name), keys().suspects(name)
+    return [("TYPE", own), ("LINDEX", own, -1), ("LINDEX", suspects, -1)]
 
 
 def _report(
     state: QueueState,
-    oldest: bytes | None,
     kind: str,
+    waited: float,
     living: Sequence[Process],
     jobs: Sequence[RunningJob],
 ) -> QueueReport:
     serving = tuple(process for process in living if process.serves(state.name))
     in_flight = tuple(job for job in jobs if job.queue == state.name)
     holds = tuple(_holds(state, kind, serving, in_flight))
-    return QueueReport(state, latency(oldest), serving, in_flight, holds)
+    return QueueReport(state, waited, serving, in_flight, holds)
 
 
 def _holds(
@@ -90,6 +99,7 @@ def _holds(
         yield from _held_by_hand(state)
         yield from _held_by_processes(serving)
         yield from _held_by_rules(state, serving, jobs)
+        yield from _held_by_suspicion(state)
 
 
 def _held_by_hand(state: QueueState) -> Iterator[Hold]:
@@ -118,3 +128,10 @@ def _held_by_rules(
         yield Hold("limit", f"each process has as many jobs as its process_limit allows: {most}")
     if state.tokens is not None and state.tokens < 1:
         yield Hold("rate", f"its rate of {state.rate} allows no job now")
+
+
+def _held_by_suspicion(state: QueueState) -> Iterator[Hold]:
+    """Other jobs do not wait for the suspects of their queue."""
+    if state.suspects == state.size:
+        many = "1 suspect waits" if state.suspects == 1 else f"{state.suspects:,} suspects wait"
+        yield Hold("alone", f"{many} to run alone, in a solo child")

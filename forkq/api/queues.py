@@ -11,14 +11,15 @@ from ..limits.overrides import in_force
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import capacity, rate_text
 from ..limits.rules import Rate
-from .query import ask, ask_leniently, keys, texts
+from .query import ask_leniently, keys, suspects_among, texts
 
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
     """One queue and its rules.
 
-    ``size`` jobs are queued, ``busy`` jobs are in progress on all hosts. ``tokens`` is how many
+    ``size`` jobs are queued, of which ``suspects`` wait in a list of their own until solo children
+    run them, each alone. ``busy`` jobs are in progress on all hosts. ``tokens`` is how many
     jobs may start now by the rate. A rule that is not set is None (``blocking``: False). ``rate``
     is text such as "100/minute". ``blocking`` is True if all later queues wait while this one has
     jobs in progress, or the names of those that wait. ``changed`` names the rules that were set at
@@ -36,6 +37,7 @@ class QueueState:
     tokens: float | None
     blocking: bool | tuple[str, ...]
     changed: tuple[str, ...]
+    suspects: int = 0
 
     @property
     def has_rules(self) -> bool:
@@ -45,21 +47,25 @@ class QueueState:
 
 
 def queues(*names: str) -> list[QueueState]:
-    """The state of these queues. Without names: of every queue that was ever pushed to, has a rule
-    or is paused, by name. Raises ServerUnavailable."""
-    paused, controlled, pushed, time = ask(
+    """The state of these queues. Without names: of every queue that was ever pushed to, has
+    suspects or a rule, or is paused, by name. Raises ServerUnavailable."""
+    paused, controlled, pushed, time, suspected = ask_leniently(
         ("SMEMBERS", keys().paused),
         ("HKEYS", keys().controlled),
         ("SMEMBERS", keys().queues),
         ("TIME",),
+        ("SMEMBERS", keys().suspected),
+        strict=4,
     )
-    chosen = list(names) or _known(texts({*paused, *controlled, *pushed}))
+    chosen = list(names) or _known(texts({*paused, *controlled, *pushed, *(suspected or ())}))
+    alone = suspects_among(chosen, suspected)
     commands = [command for name in chosen for command in _questions(name)]
-    replies = ask_leniently(*commands)
+    replies = ask_leniently(*commands, *(("LLEN", keys().suspects(name)) for name in alone))
+    counts = dict(zip(alone, replies[4 * len(chosen) :], strict=True))
     now = int(time[0]) * 1_000_000 + int(time[1])
     stopped = set(texts(paused))
     return [
-        _state(name, name in stopped, replies[4 * at : 4 * at + 4], now)
+        _state(name, name in stopped, replies[4 * at : 4 * at + 4], counts.get(name) or 0, now)
         for at, name in enumerate(chosen)
     ]
 
@@ -78,14 +84,14 @@ def _questions(name: str) -> list[tuple[str, str]]:
     ]
 
 
-def _state(name: str, paused: bool, replies: list[Any], now: int) -> QueueState:
+def _state(name: str, paused: bool, replies: list[Any], suspects: int, now: int) -> QueueState:
     size, busy, control, bucket = replies
     found: Mapping[bytes, bytes] = control or {}
     rules = in_force(default().rules.of(name), found)
     rate = rules.rate
     return QueueState(
         name=name,
-        size=size or 0,
+        size=(size or 0) + suspects,
         busy=busy or 0,
         paused=paused,
         limit=rules.limit,
@@ -97,6 +103,7 @@ def _state(name: str, paused: bool, replies: list[Any], now: int) -> QueueState:
         changed=tuple(
             rule for rule in ("limit", "process_limit", "rate", "burst") if rule.encode() in found
         ),
+        suspects=suspects,
     )
 
 

@@ -12,7 +12,7 @@ from ..store.damage import damaged
 from ..wire.payload import loads
 from ..wire.times import now, seconds
 from .processes import living
-from .query import ask, ask_leniently, keys, texts
+from .query import ask, ask_leniently, keys, suspects_among, texts
 
 # The counters of a day are kept this long.
 _MOST_DAYS: Final = 5 * 365
@@ -21,7 +21,8 @@ _COUNTED: Final = ("processed", "failed")
 
 @dataclass(frozen=True, slots=True)
 class QueueFigures:
-    """A queue: ``size`` jobs are queued; the next one has been queued for ``latency`` seconds."""
+    """A queue: ``size`` jobs are queued, its suspects included; the next one, or the next suspect,
+    has been queued for ``latency`` seconds, whichever is longer."""
 
     name: str
     size: int
@@ -87,14 +88,14 @@ def stats() -> Stats:
         scheduled=scheduled or 0,
         retry=retry or 0,
         dead=dead or 0,
-        queues=_queues(queue_names()),
+        queues=_queues(*_queue_names()),
     )
 
 
 def queue_names() -> list[str]:
-    """The names of all queues that were ever pushed to, sorted. Raises ServerUnavailable."""
-    [names] = ask_leniently(("SMEMBERS", keys().queues))
-    return texts(names or ())
+    """The names of all queues that were ever pushed to or have suspects, sorted. Raises
+    ServerUnavailable."""
+    return _queue_names()[0]
 
 
 def damaged_keys(queues: Iterable[str] = ()) -> list[str]:
@@ -105,10 +106,8 @@ def damaged_keys(queues: Iterable[str] = ()) -> list[str]:
     """
     shared = keys().shared()
     names = sorted({*queue_names(), *queues})
-    own = (
-        key for name in names for key in (*keys().lists_and_leases([name]), keys().control(name))
-    )
-    checked = [*shared, *own]
+    each = (keys().queue, keys().suspects, keys().inflight, keys().control)
+    checked = [*shared, *(key(name) for name in names for key in each)]
     types = ask_leniently(*(("TYPE", key) for key in checked))
     return damaged(checked, [str(found or b"none", "ascii") for found in types])
 
@@ -126,13 +125,25 @@ def history(days: int = 7) -> list[Day]:
     return [Day(*row) for row in zip(dates, figures[:days], figures[days:], strict=True)]
 
 
-def _queues(names: list[str]) -> tuple[QueueFigures, ...]:
-    """The figures of those names that are lists, in the order of ``names``."""
-    lists = [keys().queue(name) for name in names]
+def _queue_names() -> tuple[list[str], list[str]]:
+    """The names of all queues, and of those that may have suspects."""
+    pushed, suspected = ask_leniently(("SMEMBERS", keys().queues), ("SMEMBERS", keys().suspected))
+    names = texts({*(pushed or ()), *(suspected or ())})
+    return names, suspects_among(names, suspected)
+
+
+def _queues(names: list[str], suspected: list[str]) -> tuple[QueueFigures, ...]:
+    """The figures of those names that are lists, in the order of ``names``, with those of the
+    suspects."""
+    lists = [*map(keys().queue, names), *map(keys().suspects, suspected)]
     replies = ask_leniently(*(c for key in lists for c in (("LLEN", key), ("LINDEX", key, -1))))
-    rows = zip(names, replies[::2], replies[1::2], strict=True)
+    sizes = dict(zip(lists, replies[::2], strict=True))
+    waits = dict(zip(lists, map(latency, replies[1::2]), strict=True))
     return tuple(
-        QueueFigures(name, size, latency(oldest)) for name, size, oldest in rows if size is not None
+        QueueFigures(name, size + (sizes.get(alone) or 0), max(waits[own], waits.get(alone, 0.0)))
+        for name in names
+        for own, alone in [(keys().queue(name), keys().suspects(name))]
+        if (size := sizes[own]) is not None
     )
 
 

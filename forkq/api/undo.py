@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,7 +17,8 @@ from .shards import first_found
 
 def undo(token: str, *, progress: OnProgress | None = None) -> Outcome:
     """Puts back the jobs that were deleted under ``token``, with their times: into their set, or
-    to the end of their queue that is fetched next. A second call finds nothing to do.
+    to the end of their queue that is fetched next, suspects among its suspects. A second call finds
+    nothing to do.
 
     Raises ForkqError if Redis keeps nothing under this token: the ten minutes are over, or they
     were put back. Raises ServerUnavailable.
@@ -59,7 +59,9 @@ def _put_back(token: str, kept: _Kept, progress: OnProgress | None) -> Outcome:
 
 
 def _restored(kept: str, location: Any, queue: str) -> int:
-    names: Sequence[str] = (kept, source_key(location, queue), keys().queues)
-    kind = "list" if location == "queued" else "set"
+    names = [kept, source_key(location, queue), keys().queues]
+    kind = "set"
+    if location == "queued":
+        kind, names = "list", [*names, keys().suspects(queue), keys().suspected]
     with default().connection() as connection:
         return int(connection.script(JOBS_RESTORE, names, (kind, queue)))

@@ -10,7 +10,7 @@ from .. import api
 from ..api import bulk
 from ..api.bulk import Orders
 from ..api.changes import moved
-from ..api.entry import entry_of
+from ..api.entry import found_entry
 from ..api.filters import EVERY
 from ..api.pages import PAGE, ListPages
 from ..api.running import in_sidekiq
@@ -60,9 +60,7 @@ def find_jid(queue: str, jid: str) -> api.JobEntry | None:
     with client.connection() as connection:
         found = find_job(connection, client.keys, jid, ("running", "queued"), (queue,))
     found = found or in_sidekiq(jid)
-    if found is None:
-        return None
-    return entry_of(found.payload, found.location, found.queue, owner=found.owner)
+    return None if found is None else found_entry(found)
 
 
 def _between(queue: str, first: int, last: int) -> Iterator[api.JobEntry]:
@@ -99,9 +97,7 @@ class PickedJobs:
 
     def move_all(self, queue: str, where: api.Filter) -> api.Outcome:
         """Moves them to another queue, in order."""
-        return self._act(
-            lambda entry, at: moved(entry.checked_job(), "queued", queue, at), Orders(where)
-        )
+        return self._act(lambda entry, at: moved(entry, queue, at), Orders(where))
 
     def _act(self, decide: bulk.Decide, orders: Orders) -> api.Outcome:
         return bulk.act(_PickedPages(self._queue, self._entries, self._depth), decide, orders)

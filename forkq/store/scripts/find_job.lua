@@ -31,7 +31,7 @@ end
 -- A key of another type is no queue and no set of forkq. Any other error is raised.
 local function read(...)
   local reply = redis.pcall(...)
-  if not reply.err then return reply end
+  if type(reply) == 'number' or not reply.err then return reply end
   if reply.err:find('WRONGTYPE', 1, true) then return {} end
   error(reply.err)
 end
@@ -59,10 +59,8 @@ local function walk(k, read_part, from)
 end
 
 local function length(k)
-  local reply = redis.pcall(k > last and 'ZCARD' or 'LLEN', KEYS[k])
-  if type(reply) == 'number' then return reply end
-  if reply.err:find('WRONGTYPE', 1, true) then return 0 end
-  error(reply.err)
+  local reply = read(k > last and 'ZCARD' or 'LLEN', KEYS[k])
+  return type(reply) == 'number' and reply or 0
 end
 
 for k = 1, hashes do

@@ -1,13 +1,14 @@
 -- Takes jobs out of a set or a queue, and puts each elsewhere in the same step: both, or none.
 --
 -- KEYS  [1] the set or the list   [2] the set of queue names   [3] the dead set
---       [4] the list that keeps what is deleted   [5] the index of such lists   [6 ..] lists of queues
+--       [4] the list that keeps what is deleted   [5] the index of such lists
+--       [6] the set of queues with suspects   [7 ..] per queue: its list, the list of its suspects
 -- ARGV  [1] 'set' or 'list', the type of KEYS[1]
 --       [2] seconds for which deleted jobs are kept; 0: they are not   [3] a name for KEYS[1]
 --       [4] how many lists of deleted jobs there are, with this one
 --       [5] where the jobs of a list stand: so many entries are between them and its right end, and
---       [6] they are among so many
---       then per job: its member; where to: the number of a key (6 and above: a queue, 3: the dead set,
+--       [6] they are among so many   [7] the queue whose suspects KEYS[1] has, '' for another list
+--       then per job: its member; where to: the number of a key (7 and above: a list, 3: the dead set,
 --       1: back to where it is), 0: nowhere; the new payload; its score, '' for the same; the queue
 -- Returns for each job 1: done, 0: it was no longer there, -1: Redis refused its new place, so it was
 -- put back, or the set has its new payload already.
@@ -15,16 +16,13 @@
 -- The dead set is not trimmed here: a person who moves one job must not lose others. bury.lua and
 -- recover.lua trim it.
 -- Only this very member is moved. The first write is a removal, so that a full server takes the rest.
--- Redis does not undo a script that fails: so the script catches what may fail after the removal.
+-- Redis does not undo a script that fails: so the script catches what may fail after the removal. A
+-- suspect goes to the queue's own list where the list of suspects is damaged.
 
 local in_set, kept_for = ARGV[1] == 'set', tonumber(ARGV[2])
 local done, kept = {}, {}
 
-local function is_refused(...)
-  local reply = redis.pcall(...)
-  return type(reply) == 'table' and reply.err
-end
-
+--- @include "jobs_move/suspects"
 --- @include "jobs_move/list"
 
 -- The score of the member that was removed, or its place in a list; nothing if it was not there.
@@ -42,11 +40,16 @@ end
 local function put(to, payload, score, queue)
   if to == 3 then return not is_refused('ZADD', KEYS[3], score, payload) end
   redis.pcall('SADD', KEYS[2], queue)
+  if to % 2 == 0 then
+    if add_suspect('LPUSH', KEYS[to], KEYS[6], queue, payload) then return true end
+    to = to - 1
+  end
   return not is_refused('LPUSH', KEYS[to], payload)
 end
 
 local function keep(member, score)
-  kept[#kept + 1], kept[#kept + 2] = in_set and score or '', member
+  kept[#kept + 1] = in_set and score or ARGV[7] ~= '' and 'suspect' or ''
+  kept[#kept + 1] = member
 end
 
 local function replace(member, payload, score)
@@ -71,10 +74,11 @@ local function move(member, to, payload, score, queue)
 end
 
 if not in_set and tonumber(ARGV[6]) > 0 then find_places() end
-for i = 7, #ARGV, 5 do
+for i = 8, #ARGV, 5 do
   done[#done + 1] = move(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
 end
 remove_marks()
+if ARGV[7] ~= '' then drop_name_if_empty(KEYS[1], KEYS[6], ARGV[7]) end
 if #kept > 0 then
   redis.call('RPUSH', KEYS[4], unpack(kept))
   redis.call('EXPIRE', KEYS[4], kept_for)

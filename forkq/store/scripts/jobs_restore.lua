@@ -1,13 +1,21 @@
 -- Puts jobs back that were deleted a moment ago: a part of them, once.
 --
 -- KEYS  [1] the list that keeps them, score and member in turn   [2] the set or the list
---       [3] the set of queue names
+--       [3] the set of queue names   [4] the list of the queue's suspects   [5] the set of queues with
+--       suspects; a set has no [4] and [5]
 -- ARGV  [1] 'set' or 'list', the type of KEYS[2]   [2] the queue, '' for a set
 -- Returns how many were put back. Of a list, the last one that was deleted comes first, so that the
--- first one is fetched first.
+-- first one is fetched first. The score of a suspect is 'suspect', that of another job of a list ''.
 --
 -- A refusal leaves the jobs where they are kept: so they are removed there last. The LTRIM of nothing
 -- is for a full server: see retry.lua.
+
+--- @include "jobs_move/suspects"
+
+local function to_list(where, payload)
+  if where == 'suspect' and add_suspect('RPUSH', KEYS[4], KEYS[5], ARGV[2], payload) then return end
+  redis.call('RPUSH', KEYS[2], payload)
+end
 
 local kept = redis.call('LRANGE', KEYS[1], 0, -1)
 if #kept == 0 then return 0 end
@@ -16,7 +24,7 @@ for i = #kept - 1, 1, -2 do
   if ARGV[1] == 'set' then
     redis.call('ZADD', KEYS[2], 'NX', kept[i], kept[i + 1])
   else
-    redis.call('RPUSH', KEYS[2], kept[i + 1])
+    to_list(kept[i], kept[i + 1])
   end
 end
 -- A damaged set of names must not keep the jobs here, from where they would go back once more.
