@@ -13,7 +13,7 @@ import click
 from ..api import JobEntry, WorkSet
 from ..sharded_client import chosen, on
 from ..wire.lease import Progress
-from ..wire.marks import KEY, is_suspect
+from ..wire.marks import KEY
 from ..wire.printable import cut, printable, shown_name, signal_name
 from ..wire.times import seconds
 from .output import as_json, as_json_line, echo, echo_table, facts, relative_time, timestamp
@@ -49,7 +49,7 @@ def print_jobs(
 
 def print_job(entry: JobEntry, *, wants_json: bool, with_args: bool) -> None:
     """All that is known of one job. Its arguments are masked where they are secret."""
-    known = {**as_object(entry), **_marks(entry.job.get(KEY)), **_run_of(entry)}
+    known = {**as_object(entry), **_crashes(entry.job.get(KEY)), **_run_of(entry)}
     if wants_json:
         args = {"args": entry.args} if with_args else {}
         click.echo(as_json({**known, **args, "backtrace": entry.backtrace}))
@@ -74,6 +74,7 @@ def as_object(entry: JobEntry) -> dict[str, Any]:
         "error_message": entry.error_message,
         "tags": list(entry.tags),
         "malformed": entry.malformed,
+        "runs_alone": entry.suspect or None,
         "key": entry.key,
     }
     return {name: value for name, value in known.items() if value not in (None, "")}
@@ -92,7 +93,7 @@ def _row(entry: JobEntry) -> Sequence[str]:
     when = "?" if moment is None else relative_time(moment)
     failed = f"{_attempts(entry)}x" if _attempts(entry) else "-"
     name = entry.name or f"(no job: {entry.malformed})"
-    return entry.jid or "-", name, entry.queue or "-", when, failed, _error(entry)
+    return entry.jid or "-", name, entry.queue or "-", when, failed, _note(entry)
 
 
 def _attempts(entry: JobEntry) -> int:
@@ -100,9 +101,14 @@ def _attempts(entry: JobEntry) -> int:
     return 0 if entry.retry_count is None else entry.retry_count + 1
 
 
+def _note(entry: JobEntry) -> str:
+    """Its error, and whether it runs alone."""
+    return "; ".join(filter(None, ("suspect" if entry.suspect else "", _error(entry)))) or "-"
+
+
 def _error(entry: JobEntry) -> str:
     if not entry.error_class:
-        return "-"
+        return ""
     message = " ".join(entry.error_message.split())
     return cut(f"{entry.error_class}: {message}" if message else entry.error_class, 80)
 
@@ -117,16 +123,15 @@ def progress_text(progress: Progress | None) -> str:
     return f"{progress.done:g}/{progress.total:g} {share} {progress.note}".strip()
 
 
-def _marks(marks: Any) -> dict[str, Any]:
-    """Whether the job runs alone, and how its processes died."""
+def _crashes(marks: Any) -> dict[str, Any]:
+    """How the processes died that had the job in progress."""
     if type(marks) is not dict:
         return {}
-    alone = {"runs_alone": True} if is_suspect(marks) else {}
     found = marks.get("crashes")
     crashes = (
         [_plain(crash) for crash in found if type(crash) is dict] if type(found) is list else []
     )
-    return {**alone, **({"crashes": crashes} if crashes else {})}
+    return {"crashes": crashes} if crashes else {}
 
 
 def _plain(crash: dict[str, Any]) -> dict[str, Any]:

@@ -92,6 +92,8 @@ def _facts(report: QueueReport) -> Iterator[tuple[str, str]]:
     state = report.state
     yield "queue", shown_name(state.name)
     yield "size", f"{state.size:,}"
+    if state.suspects:
+        yield "suspects", f"{state.suspects:,}"
     yield "busy", f"{state.busy:,}"
     yield "latency", duration(report.latency)
     for hold in report.holds:

@@ -18,6 +18,15 @@ def path_of(name: str) -> str:
     return f"/queue?{urlencode({'name': name})}"
 
 
+def suspects_beside_others(state: api.QueueState) -> str:
+    """What to know of its suspects; "" if there are none, or no other jobs: then its report says
+    that they hold it."""
+    if not 0 < state.suspects < state.size:
+        return ""
+    of = f"{state.suspects:,} of its {state.size:,} jobs"
+    return f"{of} {'is a suspect: it' if state.suspects == 1 else 'are suspects: each'} runs alone."
+
+
 def pause(name: str) -> Plan:
     one = api.Queue(name)
 

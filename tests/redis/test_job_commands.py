@@ -39,6 +39,13 @@ def push(redis: Redis, queue: str, *jids: str) -> None:
     redis.lpush(f"queue:{queue}", *(job(jid, queue=queue, retry_count=None) for jid in jids))
 
 
+def isolate(redis: Redis, queue: str, *jids: str) -> None:
+    """Adds suspects, as the rescue of a dead child does."""
+    suspects = (job(jid, queue=queue, forkq={"suspect": True}) for jid in jids)
+    redis.lpush(f"{{queue:{queue}}}:suspects", *suspects)
+    redis.sadd("forkq:suspects", queue)
+
+
 def queued(redis: Redis, queue: str = "mail") -> list[str]:
     """The jids in a queue, the next one first."""
     return [json.loads(raw)["jid"] for raw in redis.lrange(f"queue:{queue}", 0, -1)][::-1]
@@ -333,6 +340,39 @@ def test_queues_say_why_they_wait(redis: Redis, shell: Shell) -> None:
     assert shell("queues show mail") == 0
     assert "why it waits  no living process serves it" in shell.out
     assert (shell("queues show mial"), 'the nearest is "mail"' in shell.err) == (0, True)
+
+
+def test_suspects_are_told_with_the_jobs_of_their_queue(redis: Redis, shell: Shell) -> None:
+    push(redis, "mail", "a", "b")
+    isolate(redis, "mail", "s")
+    assert shell("jobs") == 0
+    _, first, second, _ = shell.out.splitlines()
+    assert first.startswith("s ")
+    assert first.endswith("suspect; shop.Refused: no such box")
+    assert "suspect" not in second
+    assert shell("jobs --json") == 0
+    alone = [json.loads(line).get("runs_alone") for line in shell.out.splitlines()]
+    assert alone == [True, None, None]
+    assert shell("find s") == 0
+    assert "runs_alone" in shell.out
+    assert shell("stats") == 0
+    assert "enqueued   3" in shell.out
+    assert shell("queues show mail") == 0
+    assert "suspects      1" in shell.out
+    assert shell("queues --json") == 0
+    assert json.loads(shell.out)["suspects"] == 1
+    assert shell("jobs delete a b --yes") == 0
+    assert shell("queues show mail") == 0
+    assert "1 suspect waits to run alone" in shell.out
+
+
+def test_a_queue_that_was_deleted_is_told_while_it_has_suspects(redis: Redis, shell: Shell) -> None:
+    isolate(redis, "mail", "s")
+    assert shell("queues") == 0
+    assert "no living process serves it" in shell.out.splitlines()[1]
+    assert (shell("jobs"), shell.out.splitlines()[1][:2]) == (0, "s ")
+    assert shell("jobs move s --to low") == 0
+    assert (shell("queues clear low --yes --no-undo"), redis.keys("*")) == (0, [])
 
 
 def beat(redis: Redis) -> None:

@@ -101,6 +101,27 @@ def test_the_cursor_is_on_the_job_that_was_looked_at(client: Redis) -> None:
     drive(scenario)
 
 
+def test_the_suspects_of_a_queue_are_told_and_cleared_with_it(client: Redis) -> None:
+    queued(client, "mail", job("m1"))
+    client.lpush("{queue:mail}:suspects", job("s1", forkq={"suspect": True}))
+    client.sadd("forkq:suspects", "mail")
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("2")
+        await screen.shows("mail", "1 of its 2 jobs is a suspect: it runs alone")
+        await screen.press("enter")
+        await screen.shows("suspect", "s1", "m1")
+        await screen.press("escape")
+        await screen.shows("Why it does not drain")
+        await screen.press("c")
+        await screen.asked("Delete 2 jobs from mail?")
+        await screen.answer("y")
+        await screen.shows("Deleted 2 jobs from mail.")
+        assert not client.exists("{queue:mail}:suspects", "forkq:suspects")
+
+    drive(scenario)
+
+
 def test_a_queue_is_paused_resumed_and_cleared(client: Redis) -> None:
     queued(client, "mail", job("m1"), job("m2"))
 

@@ -96,6 +96,36 @@ def test_the_page_of_a_queued_job_has_the_same_actions(web: TestClient, redis: R
     assert left(redis) == [n for n in range(60) if n != 55]
 
 
+def test_suspects_are_listed_first_and_acted_on_with_the_others(
+    web: TestClient, redis: Redis
+) -> None:
+    for number in range(2):
+        job = {"class": "Mail", "args": [100 + number], "jid": f"alone-{number}", "queue": "mail"}
+        redis.lpush("{queue:mail}:suspects", json.dumps({**job, "forkq": {"suspect": True}}))
+    redis.sadd("forkq:suspects", "mail")
+    html = web.get("/queue?name=mail").text
+    assert "62 jobs" in html
+    assert "2 of its 62 jobs are suspects: each runs alone" in html
+    assert html.count('<span class="tag warn">suspect</span>') == 2
+    assert html.index("alone-0") < html.index("alone-1") < html.index("job-0")
+    link = re.search(r'href="(/job[?][^"]*jid=alone-1)"', html)
+    assert link is not None
+    assert '<span class="tag warn">suspect</span>' in web.get(unescape(link[1])).text
+    fields = form(html, "alone-1", "job-3", "alone-0")
+    answer = confirm(web, "/queue/jobs/delete", **fields)
+    assert "Deleted 3 jobs of the queue mail." in web.get(answer.headers["location"]).text
+    assert not redis.exists("{queue:mail}:suspects", "forkq:suspects")
+    assert left(redis) == [n for n in range(60) if n != 3]
+
+
+def test_a_queue_whose_jobs_are_all_suspects_says_so(web: TestClient, redis: Redis) -> None:
+    redis.rename("queue:mail", "{queue:mail}:suspects")
+    redis.sadd("forkq:suspects", "mail")
+    html = web.get("/queue?name=mail").text
+    assert '<li class="warn"><span class="tag">alone</span> 60 suspects wait to run alone' in html
+    assert "60 jobs waiting" in web.get("/queues").text
+
+
 def test_nothing_selected_is_refused(web: TestClient, redis: Redis) -> None:
     assert act(web, "/queue/jobs/delete", name="mail", at="x").status_code == 400
     assert len(left(redis)) == 60

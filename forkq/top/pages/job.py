@@ -78,7 +78,8 @@ def still_there(chosen: job_acts.Chosen) -> job_acts.Chosen:
 
 def _lines(job: api.JobEntry) -> Iterator[Text]:
     runs = f", runs in {name(job.owner)}" if job.owner else ""
-    yield words((name(job.name or "no job"), STRONG), f"  {job.location}", (runs, QUIET))
+    alone = ", a suspect: it runs alone" if job.suspect else ""
+    yield words((name(job.name or "no job"), STRONG), f"  {job.location}{alone}", (runs, QUIET))
     yield words((f"{name(job.jid)}  queue {name(job.queue)}", QUIET))
     if job.malformed:
         yield words((f"This is no job that can run: {name(job.malformed)}. Delete it.", BAD))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
+from rich.text import Text
+
 from ... import api
 from ...screens.texts import arguments, name, relative
-from ..cells import STRONG, cell, words
+from ..cells import STRONG, WARN, cell, words
 from ..content import Column, Content, Look, Page, Row
 from .job import Job
 
@@ -42,7 +44,12 @@ class QueueJobs(Page):
 def _row(number: int, job: api.JobEntry) -> Row:
     queued = relative(job.enqueued_at, 1) if job.enqueued_at else "-"
     cells = (
-        cell(number), cell(job.name or "no job"), cell(job.jid), cell(queued),
+        cell(number), _called(job), cell(job.jid), cell(queued),
         cell(arguments(job.args)),
     )  # fmt: skip
     return Row(f"{number}", cells, job)
+
+
+def _called(job: api.JobEntry) -> Text:
+    called = cell(job.name or "no job")
+    return words(("suspect ", WARN), called) if job.suspect else called

@@ -101,10 +101,12 @@ def _why(queue: str, look: Look) -> Iterator[Text]:
     says = "Why it does not drain" if report.holds else "It drains" if state.size else "It is empty"
     yield words((name(queue), STRONG), f"  {says}", _ends(look.observer.sizes(queue), state))
     for hold in report.holds:
-        usual = hold.kind in {"rate", "full", "limit", "paused"}
+        usual = hold.kind in {"rate", "full", "limit", "paused", "alone"}
         yield words((f"  {hold.kind:9} ", WARN if usual else BAD), cell(hold.text))
     if state.size and not report.holds:
         yield words(("  Nothing holds it: its next job starts as soon as a thread is free.", QUIET))
+    if suspects := queue_acts.suspects_beside_others(state):
+        yield words((f"  {suspects}", QUIET))
     yield words(("  served by ", QUIET), cell(_served(report)))
 
 

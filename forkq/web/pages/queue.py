@@ -11,7 +11,7 @@ from ...limits.overrides import Fields, limit_to, process_limit_to, rate_to
 from ...screens import queue_acts
 from ...screens.facts import drains_in
 from ...screens.plans import Done, Plan
-from ...screens.queue_acts import path_of
+from ...screens.queue_acts import path_of, suspects_beside_others
 from ...screens.texts import name as shown
 from .. import job_actions
 from ..paging import paging
@@ -32,6 +32,7 @@ def queue(visit: Visit) -> View:
         {
             "report": report,
             "state": report.state,
+            "suspects": suspects_beside_others(report.state),
             "jobs": one.page(listed.start, listed.per_page),
             "paging": listed,
             "queues": visit.queues,
