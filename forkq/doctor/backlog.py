@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeAlias
 
 from ..config.config import Config
 from ..errors import MalformedPayload
 from ..limits.patterns import matches_any
 from ..store.process_info import live_queues
+from ..wire.keys import keys_of
 from ..wire.payload import loads
 from ..wire.printable import shown_name
 from .finding import Finding, listed, unchecked
@@ -29,11 +30,15 @@ _MOST_BYTES: Final = 32 << 20
 _MOST_SECONDS: Final = 5.0
 
 
+# By queue: the keys of its own list and of that of its suspects, and how many jobs each has.
+_Waiting: TypeAlias = dict[str, dict[bytes, int]]
+
+
 def queues(server: Server, config: Config) -> Finding:
     """Which queues have waiting jobs, and neither a capsule of the configuration nor any living
     process that fetches from them. A tree that is about to start serves its capsules' queues, so a
     queue that only has a capsule is told, and is no warning."""
-    waiting = _waiting(server)
+    waiting = _totals(_waiting(server))
     if not waiting:
         return Finding("ok", "queues", "no job waits in a queue")
     living = live_queues(server.connection, server.keys, quiet=False)
@@ -53,13 +58,13 @@ def classes(server: Server, config: Config, report: AppReport | None) -> Finding
     """Which classes wait in a queue of this configuration, and are not registered by its app."""
     if report is None or report.error:
         return unchecked("classes", "no app was imported")
-    sizes = _waiting(server)
-    waiting = {name: size for name, size in sizes.items() if matches_any(name, config.queue_names)}
+    every = _waiting(server)
+    waiting = {n: each for n, each in every.items() if matches_any(n, config.queue_names)}
     if not waiting:
         return Finding("ok", "classes", "no job waits in a queue of this configuration")
     found = Counter(_classes(server, waiting))
     unknown = {name: count for name, count in found.items() if name not in report.jobs}
-    seen = f"looked at {found.total():,} of {sum(waiting.values()):,} waiting jobs"
+    seen = f"looked at {found.total():,} of {sum(_totals(waiting).values()):,} waiting jobs"
     if not unknown:
         return Finding("ok", "classes", f"{seen}; the app registers all their classes")
     what = f"the app does not register {listed(_sizes(unknown))} ({seen})"
@@ -73,32 +78,48 @@ def _sizes(counts: Mapping[str, int]) -> Iterator[str]:
     return (f"{shown_name(name)} (jobs: {count:,})" for name, count in ordered)
 
 
-def _waiting(server: Server) -> dict[str, int]:
-    """The queues with jobs, and how many."""
-    connection = server.connection
-    names = sorted(connection.call("SMEMBERS", server.keys.queues))
-    sizes: dict[str, int] = {}
-    for at in range(0, len(names), _CHUNK):
-        chunk = names[at : at + _CHUNK]
-        replies = connection.pipeline([("LLEN", _key(server, name)) for name in chunk])
-        sizes.update(_lengths(chunk, replies))
-    return sizes
+def _waiting(server: Server) -> _Waiting:
+    """The queues with jobs: how many each of their lists has."""
+    connection, keys = server.connection, server.keys
+    pushed, suspected = connection.pipeline(
+        [("SMEMBERS", keys.queues), ("SMEMBERS", keys.suspected)]
+    )
+    if isinstance(pushed, Exception):
+        raise pushed
+    known = sorted({*pushed, *(() if isinstance(suspected, Exception) else suspected)})
+    # Without the index, each queue may have suspects.
+    alone = known if isinstance(suspected, Exception) else sorted(suspected)
+    lists = [
+        *zip(known, keys_of(keys.queue, known), strict=True),
+        *zip(alone, keys_of(keys.suspects, alone), strict=True),
+    ]
+    found: _Waiting = {}
+    for at in range(0, len(lists), _CHUNK):
+        chunk = lists[at : at + _CHUNK]
+        replies = connection.pipeline([("LLEN", key) for _, key in chunk])
+        for (name, key), size in zip(chunk, map(_length, replies), strict=True):
+            if size:
+                # A name that is no UTF-8 is none of forkq's.
+                found.setdefault(name.decode("utf-8", "surrogateescape"), {})[key] = size
+    return found
 
 
-def _lengths(names: Collection[bytes], replies: Collection[Any]) -> Iterator[tuple[str, int]]:
-    """A damaged key, which is no list, has no jobs. A name that is no UTF-8 is none of forkq's."""
-    for name, reply in zip(names, replies, strict=True):
-        if isinstance(reply, Exception) and "WRONGTYPE" not in str(reply):
-            raise reply
-        if type(reply) is int and reply:
-            yield name.decode("utf-8", "surrogateescape"), reply
+def _length(reply: Any) -> int:
+    """A damaged key, which is no list, has no jobs."""
+    if isinstance(reply, Exception) and "WRONGTYPE" not in str(reply):
+        raise reply
+    return reply if type(reply) is int else 0
 
 
-def _classes(server: Server, waiting: Mapping[str, int]) -> Iterator[str]:
-    """The classes of the jobs at both ends of each queue, until enough was read."""
+def _totals(waiting: _Waiting) -> dict[str, int]:
+    return {name: sum(lists.values()) for name, lists in waiting.items()}
+
+
+def _classes(server: Server, waiting: _Waiting) -> Iterator[str]:
+    """The classes of the jobs at both ends of each list, until enough was read."""
     end, read = time.monotonic() + _MOST_SECONDS, 0
-    for name, size in waiting.items():
-        for payload in _sample(server, _key(server, name.encode("utf-8", "surrogateescape")), size):
+    for key, size in (one for lists in waiting.values() for one in lists.items()):
+        for payload in _sample(server, key, size):
             read += len(payload)
             try:
                 yield str(loads(payload)["class"])
@@ -119,7 +140,3 @@ def _sample(server: Server, key: bytes, size: int) -> list[bytes]:
         if isinstance(reply, Exception):
             raise reply
     return [payload for reply in replies for payload in reply]
-
-
-def _key(server: Server, name: bytes) -> bytes:
-    return server.keys.queue("").encode() + name

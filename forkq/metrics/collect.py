@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from ..limits.patterns import matches_any
 from ..store.connection import Command, DamagedKey, RedisConnection, ResponseError
 from ..store.process_info import UNREADABLE, ProcessInfo, process_info
 from ..wire.histogram import BOUNDS, WAIT_BOUNDS
-from ..wire.keys import Keys
+from ..wire.keys import Keys, keys_of
 from ..wire.payload import loads
 from ..wire.times import seconds
 from .families import CRASHES, RESTARTS
@@ -28,6 +29,17 @@ _RECORD: Final = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us
 # Every second of Sidekiq's bounds: with all 26 buckets a class would have twice as many series.
 _EVERY: Final = 2
 RUN_BOUNDS: Final = BOUNDS[::_EVERY]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The figures of one queue; ``age`` is that of its next job or its next suspect, in seconds."""
+
+    name: bytes
+    size: int
+    suspects: int
+    flight: int
+    age: float
 
 
 class Collector:
@@ -143,25 +155,44 @@ class Collector:
                 found.counts[min((int(field) + every - 1) // every, len(bounds))] += count
 
     def _add_queues(self) -> None:
-        keys = self._keys
-        names, paused = self._ask([("SMEMBERS", keys.queues), ("SMEMBERS", keys.paused)])
-        known = sorted(names or ())
+        names, paused, suspected = self._ask(
+            ("SMEMBERS", key)
+            for key in (self._keys.queues, self._keys.paused, self._keys.suspected)
+        )
+        known = sorted({*(names or ()), *(suspected or ())})
         self.samples.add("forkq_queues", len(known))
-        lists = _keys_of(keys.queue, known)
-        sizes = self._ask(("LLEN", key) for key in lists)
-        flights = self._ask(("HLEN", key) for key in _keys_of(keys.inflight, known))
-        full = [key for key, size in zip(lists, sizes, strict=True) if size]
-        nexts = self._ask((("LINDEX", key, -1) for key in full), _JOBS_AT_ONCE)
-        ages = dict(zip(full, map(self._age, nexts), strict=True))
-        figures = zip(known, sizes, flights, [ages.get(key, 0.0) for key in lists], strict=True)
-        most = sorted(figures, key=lambda row: -((row[1] or 0) + (row[2] or 0)))
-        for rank, (name, size, flight, age) in enumerate(most):
-            queue = label(name) if rank < MOST_QUEUES else OTHER
-            self.samples.add("forkq_queue_size", size or 0, queue)
-            self.samples.add("forkq_queue_in_flight", flight or 0, queue)
-            self.samples.raise_to("forkq_queue_latency_seconds", age, queue)
-            self._add_served(queue, name)
-            self.samples.raise_to("forkq_queue_paused", int(name in (paused or ())), queue)
+        # The index of suspects may be damaged: then each queue may have some.
+        rows = self._rows(known, known if suspected is None else sorted(suspected))
+        most = sorted(rows, key=lambda row: -(row.size + row.flight))
+        for rank, row in enumerate(most):
+            queue = label(row.name) if rank < MOST_QUEUES else OTHER
+            self.samples.add("forkq_queue_size", row.size, queue)
+            self.samples.add("forkq_queue_suspects", row.suspects, queue)
+            self.samples.add("forkq_queue_in_flight", row.flight, queue)
+            self.samples.raise_to("forkq_queue_latency_seconds", row.age, queue)
+            self._add_served(queue, row.name)
+            self.samples.raise_to("forkq_queue_paused", int(row.name in (paused or ())), queue)
+
+    def _rows(self, names: Sequence[bytes], suspected: Sequence[bytes]) -> list[_Row]:
+        """The figures of these queues; those in ``suspected`` have a list of suspects, too."""
+        own, alone = keys_of(self._keys.queue, names), keys_of(self._keys.suspects, suspected)
+        lists = [*own, *alone]
+        lengths = self._ask(("LLEN", key) for key in lists)
+        sizes = {key: size for key, size in zip(lists, lengths, strict=True) if size}
+        flights = self._ask(("HLEN", key) for key in keys_of(self._keys.inflight, names))
+        nexts = self._ask((("LINDEX", key, -1) for key in sizes), _JOBS_AT_ONCE)
+        ages = dict(zip(sizes, map(self._age, nexts), strict=True))
+        found = zip(names, own, keys_of(self._keys.suspects, names), flights, strict=True)
+        return [
+            _Row(
+                name,
+                size=sizes.get(queue, 0) + sizes.get(suspects, 0),
+                suspects=sizes.get(suspects, 0),
+                flight=flight or 0,
+                age=max(ages.get(queue, 0.0), ages.get(suspects, 0.0)),
+            )
+            for name, queue, suspects, flight in found
+        ]
 
     def _add_served(self, queue: str, name: bytes) -> None:
         served = matches_any(name.decode("utf-8", "surrogateescape"), self._served)
@@ -224,12 +255,6 @@ def _known(reply: Any) -> Any:
     if isinstance(reply, Exception):
         raise reply
     return reply
-
-
-def _keys_of(make: Callable[[str], str], names: Sequence[bytes]) -> list[bytes]:
-    """The key of each queue; a name may be no UTF-8."""
-    before, after = make("\0").encode().split(b"\0")
-    return [before + name + after for name in names]
 
 
 def _score(found: Any) -> float:

@@ -48,6 +48,7 @@ FAMILIES: Final = (
     Family("forkq_jobs_failed", "counter", "Failed runs of forkq and Sidekiq"),
     Family("forkq_jobs_ran_twice", "counter", "Jobs that ran again because a host was cut off"),
     Family("forkq_queue_size", "gauge", "Jobs that wait in the queue", ("queue",)),
+    Family("forkq_queue_suspects", "gauge", "Those of them that must run alone", ("queue",)),
     Family("forkq_queue_latency_seconds", "gauge", "Age of the next job", ("queue",)),
     Family("forkq_queue_in_flight", "gauge", "Jobs that are fetched and not settled", ("queue",)),
     Family("forkq_queue_paused", "gauge", "1 if the queue is paused", ("queue",)),

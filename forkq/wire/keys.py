@@ -7,13 +7,20 @@ queue in braces, so that in Redis Cluster they share a slot with the list of tha
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 
 def new_secret() -> bytes:
     """A random value for ``Keys.secret``."""
     return os.urandom(32).hex().encode()
+
+
+def keys_of(make: Callable[[str], str], names: Iterable[bytes]) -> list[bytes]:
+    """The key of each queue, as ``make`` (``Keys.queue``, for example) names it; a name may be no
+    UTF-8."""
+    before, after = make("\0").encode().split(b"\0")
+    return [before + name + after for name in names]
 
 
 @dataclass(frozen=True)

@@ -208,6 +208,36 @@ def test_a_queue_that_nothing_serves_is_named(redis_server: Server, redis: Redis
     assert registered.level == "ok"  # of a queue that this app does not serve, it says nothing
 
 
+def isolate(redis: Redis, queue: str, *names: str) -> None:
+    """Adds suspects, as the rescue of a dead child does."""
+    redis.lpush(
+        f"{{queue:{queue}}}:suspects", *(json.dumps({"class": n, "args": []}) for n in names)
+    )
+    redis.sadd("forkq:suspects", queue)
+
+
+def test_suspects_that_nothing_serves_are_named(redis_server: Server, redis: Redis) -> None:
+    """Also of a queue that was deleted."""
+    push(redis_server, "mail", "Good")
+    isolate(redis, "mail", "Good", "Good")
+    isolate(redis, "gone", "Good")
+    served, _ = waiting(redis_server)
+    assert served.level == "warn"
+    assert "nothing serves mail (jobs: 3), gone (jobs: 1)" in served.what
+    redis.set("{queue:gone}:suspects", "another program's")
+    assert "nothing serves mail (jobs: 3)" in waiting(redis_server)[0].what
+    redis.set("forkq:suspects", "another program's")
+    assert "nothing serves mail (jobs: 3)" in waiting(redis_server)[0].what
+
+
+def test_a_class_that_only_suspects_have_is_looked_for(redis_server: Server, redis: Redis) -> None:
+    push(redis_server, "default", "Good")
+    isolate(redis, "default", "Gone", "Good")
+    _, registered = waiting(redis_server)
+    assert registered.level == "fail"
+    assert "Gone (jobs: 1) (looked at 3 of 3 waiting jobs)" in registered.what
+
+
 def test_a_queue_that_a_live_process_serves_is_served(redis_server: Server, redis: Redis) -> None:
     """Sidekiq's, for example. One that is quiet fetches nothing more."""
     push(redis_server, "mail", "Good")

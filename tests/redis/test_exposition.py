@@ -174,6 +174,30 @@ def test_many_queues_have_a_bounded_number_of_series_and_lose_no_job(
     assert found["forkq_queues", ()] == 2000
 
 
+def test_suspects_count_in_the_size_and_the_latency_of_their_queue(
+    redis: Redis, redis_server: Server
+) -> None:
+    """KEDA scales on them; a queue that was deleted is shown while it has some."""
+    old, older = (
+        f'{{"class": "A", "args": [], "enqueued_at": {time.time() - late}}}' for late in (100, 500)
+    )
+    redis.sadd("queues", "mail")
+    redis.lpush("queue:mail", old)
+    redis.lpush("{queue:mail}:suspects", older, older)
+    redis.lpush("{queue:gone}:suspects", old)
+    redis.sadd("forkq:suspects", "mail", "gone")
+    found = samples(redis_server.url)
+    sizes = [found["forkq_queue_size", (name,)] for name in ("mail", "gone")]
+    suspects = [found["forkq_queue_suspects", (name,)] for name in ("mail", "gone")]
+    late = [found["forkq_queue_latency_seconds", (name,)] // 100 for name in ("mail", "gone")]
+    assert (sizes, suspects, late) == ([3, 1], [2, 1], [5, 1])
+    redis.set("{queue:mail}:suspects", "another program's")
+    assert samples(redis_server.url)["forkq_queue_size", ("mail",)] == 1
+    redis.set("forkq:suspects", "another program's")
+    redis.sadd("queues", "gone")
+    assert samples(redis_server.url)["forkq_queue_suspects", ("gone",)] == 1
+
+
 def test_what_is_due_and_not_moved_is_late(redis: Redis, redis_server: Server) -> None:
     redis.zadd("schedule", {"a": time.time() - 50, "b": time.time() + 50})
     redis.zadd("retry", {"a": time.time() - 70})
