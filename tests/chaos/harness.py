@@ -181,7 +181,11 @@ class Harness:
         keys = [
             f"{prefix}{queue}{end}"
             for queue in ("default", "limited")
-            for prefix, end in (("queue:", ""), ("{queue:", "}:inflight"))
+            for prefix, end in (
+                ("queue:", ""),
+                ("{queue:", "}:inflight"),
+                ("{queue:", "}:suspects"),
+            )
         ]
         return (
             not redis.exists(*keys, "retry", "schedule")

@@ -52,6 +52,8 @@ def look(redis: Redis) -> Left:
     for queue in (b"default", b"limited"):
         for payload in raw.lrange(b"queue:" + queue, 0, -1):
             left.places[number_of(payload)] = f"queue {queue.decode()}"
+        for payload in raw.lrange(b"{queue:" + queue + b"}:suspects", 0, -1):
+            left.places[number_of(payload)] = f"suspects of {queue.decode()}"
         for lease, payload in raw.hgetall(b"{queue:" + queue + b"}:inflight").items():
             left.places[number_of(payload)] = "in flight"
             left.leases.append(lease.decode())

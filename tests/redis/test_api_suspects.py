@@ -148,6 +148,24 @@ def test_a_report_says_how_many_suspects_wait_to_run_alone(redis: Redis) -> None
     assert [h for h in Queue("mail").report().holds if h.kind == "alone"] == []
 
 
+def test_queues_without_suspects_cost_no_round_trip_more(redis: Redis) -> None:
+    """Nor a command, where the names of the queues are read before."""
+    push(redis, *"abc")
+    redis.sadd("queues", "empty")
+    queue = Queue("mail")
+    queue.page()
+    asked: list[Any] = []
+    for look in (lambda: queue.size, lambda: queue.latency, lambda: queue.page(2, 9), api.stats):
+        redis.config_resetstat()
+        look()
+        stats: Any = redis.info("commandstats")
+        asked.append(
+            [stats.get(f"cmdstat_{c}", {}).get("calls", 0) for c in ("llen", "lindex", "evalsha")]
+        )
+    # A script's commands count, too; stats ask for the size and the head of two queues.
+    assert asked == [[2, 0, 0], [0, 2, 0], [2, 0, 1], [2, 2, 0]]
+
+
 # Actions
 
 

@@ -69,6 +69,13 @@ class TestProblems:
         beat(redis, "mail")
         assert "no process serves queue lost: 1 job waiting" in web.get("/queues").text
 
+    def test_suspects_that_no_process_serves(self, web: TestClient, redis: Redis) -> None:
+        """Also those of a queue that was deleted."""
+        redis.lpush("{queue:gone}:suspects", "{}")
+        redis.sadd("forkq:suspects", "gone")
+        beat(redis, "mail")
+        assert "no process serves queue gone: 1 job waiting" in web.get("/queues").text
+
     def test_a_pattern_serves_too(self, web: TestClient, redis: Redis) -> None:
         push("tenant-1")
         beat(redis, "tenant-*")
