@@ -97,6 +97,41 @@ def test_long_lists_are_read_in_pages_one_after_the_other(
     assert queue.size == 0
 
 
+def test_a_job_that_is_there_all_the_time_comes_once(redis: Redis) -> None:
+    """While suspects are fetched, come back to either end, or go to the plain list."""
+    push(redis, *(f"p{n}" for n in range(500)))
+    isolate(redis, *(f"s{n}" for n in range(500)))
+    found = []
+    for number, entry in enumerate(Queue("mail")):
+        found.append(entry.jid)
+        if number == 100:
+            redis.rpop(SUSPECTS, 250)
+            isolate(redis, "new")
+            redis.rpush(SUSPECTS, suspect("returned"))
+        if number == 350:
+            redis.lmove(SUSPECTS, PLAIN, "LEFT", "RIGHT")
+            redis.rpop(PLAIN, 10)
+    stayed = [*(f"s{n}" for n in range(250, 500)), *(f"p{n}" for n in range(10, 500))]
+    assert [jid for jid in found if jid in set(stayed)] == stayed
+    assert len(found) == len(set(found))
+
+
+def test_an_action_ends_while_suspects_and_other_jobs_come(redis: Redis) -> None:
+    push(redis, *(f"p{n}" for n in range(450)))
+    isolate(redis, *(f"s{n}" for n in range(450)))
+    new: list[str] = []
+
+    def come(_: api.Outcome) -> None:
+        new.append(f"n{len(new)}")
+        redis.lpush(PLAIN, job(f"p{new[-1]}"))
+        redis.lpush(SUSPECTS, suspect(f"s{new[-1]}"))
+
+    outcome = Queue("mail").delete_all(progress=come)
+    assert (outcome.total, outcome.done) == (900, 900)
+    assert in_list(redis, PLAIN) == [f"p{jid}" for jid in new]
+    assert in_list(redis, SUSPECTS) == [f"s{jid}" for jid in new]
+
+
 def test_size_and_latency_count_both_lists(redis: Redis) -> None:
     queue = Queue("mail")
     push(redis, "a", enqueued_at=time.time() - 100)

@@ -246,7 +246,8 @@ COMMANDS: Final = [
     ["limits", "reset", "other"], ["pause", "other"], ["resume", "other"],
     ["cron", "list"], ["cron", "next"], ["cron", "pause", "nightly"], ["cron", "resume", "nightly"],
     ["cron", "history", "nightly"], ["cron", "run", "nightly"], ["mark-deploy", "v1"],
-    ["push", "Good", "[1]", "--force"],
+    ["push", "Good", "[1]", "--force"], ["queues", "list"], ["queues", "show", "x"],
+    ["jobs", "list"], ["queues", "clear", "x", "--yes"],
 ]  # fmt: skip
 NOT_ASKED: Final = {"push": ("queues", "queue", "schedule")}
 
@@ -268,6 +269,10 @@ def test_a_command_works_or_names_the_key_and_the_remedy(
     key = key_of(member)
     nightly = Entry.make(name="nightly", cron="0 3 * * *", job={"class": "Good", "args": []})
     redis.hset("forkq:cron", "nightly", nightly.encode())
+    redis.sadd("queues", "x")
+    redis.sadd("forkq:suspects", "x")
+    redis.lpush("queue:x", job("Good"))
+    redis.lpush("{queue:x}:suspects", job("Good"))
     put_wrong(redis, member, wrong_types(member)[0])
     for command in COMMANDS:
         with pytest.raises(SystemExit) as ended:
