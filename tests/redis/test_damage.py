@@ -45,7 +45,10 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "web_message": ("0123456789abcdef",),
     "undo": ("0123456789abcdef",), "undo_list": ("0123456789abcdef", "0"),
 }  # fmt: skip
-OTHER_MEMBERS: Final = {"prefix", "queue_of", "lists_and_leases", "shared", "works"}
+OTHER_MEMBERS: Final = {
+    *("prefix", "queue_of", "lists_and_leases", "lists_leases_and_suspects", "of_suspects"),
+    *("shared", "works"),
+}
 
 WRITE: Final[dict[str, Callable[[Redis, str], Any]]] = {
     "string": lambda redis, key: redis.set(key, "x"),
