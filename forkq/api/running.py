@@ -13,7 +13,7 @@ import msgspec
 from ..errors import MalformedPayload
 from ..store.find_job import Found
 from ..wire.lease import RECORD_TTL, Progress
-from ..wire.payload import bounded, loads
+from ..wire.payload import bounded, loads, loads_head
 from ..wire.times import seconds
 from .processes import identities, processes
 from .query import ask, ask_leniently, keys, server_now, texts
@@ -170,7 +170,7 @@ def _without_heartbeat(leases: list[_Lease]) -> list[_Lease]:
 def _leased_job(lease: _Lease, payload: bytes, at: float) -> RunningJob:
     """A job of which only its payload and its lease are known."""
     try:
-        job = loads(payload)
+        job = loads_head(payload)
     except MalformedPayload:
         job = {}
     enqueued = job.get("enqueued_at")

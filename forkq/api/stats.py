@@ -9,7 +9,7 @@ from typing import Final
 
 from ..errors import ForkqError, MalformedPayload
 from ..store.damage import damaged
-from ..wire.payload import loads
+from ..wire.payload import loads_head
 from ..wire.times import now, seconds
 from .processes import living
 from .query import ask, ask_leniently, keys, suspects_among, texts
@@ -153,7 +153,7 @@ def latency(oldest: bytes | None) -> float:
     if oldest is None:
         return 0.0
     try:
-        stamp = loads(oldest).get("enqueued_at")
+        stamp = loads_head(oldest).get("enqueued_at")
     except MalformedPayload:
         return 0.0
     return max(0.0, now() - seconds(stamp)) if isinstance(stamp, int | float) else 0.0

@@ -16,7 +16,7 @@ from ..errors import MalformedPayload
 from ..limits.patterns import matches_any
 from ..store.process_info import live_queues
 from ..wire.keys import keys_of
-from ..wire.payload import loads
+from ..wire.payload import loads_head
 from ..wire.printable import shown_name
 from .finding import Finding, listed, unchecked
 from .probe import AppReport
@@ -122,7 +122,7 @@ def _classes(server: Server, waiting: _Waiting) -> Iterator[str]:
         for payload in _sample(server, key, size):
             read += len(payload)
             try:
-                yield str(loads(payload)["class"])
+                yield str(loads_head(payload)["class"])
             except MalformedPayload:
                 continue  # it is buried when it is fetched
         if read > _MOST_BYTES or time.monotonic() > end:

@@ -14,7 +14,7 @@ from ..store.connection import Command, DamagedKey, RedisConnection, ResponseErr
 from ..store.process_info import UNREADABLE, ProcessInfo, process_info
 from ..wire.histogram import BOUNDS, WAIT_BOUNDS
 from ..wire.keys import Keys, keys_of
-from ..wire.payload import loads
+from ..wire.payload import loads_head
 from ..wire.times import seconds
 from .families import CRASHES, RESTARTS
 from .samples import OTHER, Samples, label, number, rows
@@ -201,7 +201,7 @@ class Collector:
     def _age(self, payload: bytes | None) -> float:
         """For how long a queue's next job has been queued; 0 if it does not say."""
         try:
-            stamp = loads(payload or b"").get("enqueued_at")
+            stamp = loads_head(payload or b"").get("enqueued_at")
         except MalformedPayload:
             return 0.0
         return max(0.0, self._now - seconds(stamp)) if isinstance(stamp, int | float) else 0.0

@@ -16,7 +16,7 @@ import msgspec
 from ..errors import MalformedPayload
 from ..limits.patterns import decoded_names
 from ..wire.keys import Keys
-from ..wire.payload import loads
+from ..wire.payload import loads_head
 from .scripts import FIND_JOB, FIND_JOB_IN_LIST
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class _Search:
     def _found(self, place: _Place, mark: Any, payload: bytes) -> Found | None:
         """The candidate, if it is the job; ``mark`` is its lease or its score."""
         try:
-            job = loads(payload)
+            job = loads_head(payload)
         except MalformedPayload:
             return None
         if job.get("jid") != self._jid:

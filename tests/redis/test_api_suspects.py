@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -334,6 +335,21 @@ def test_suspects_are_counted_while_the_index_is_damaged(redis: Redis) -> None:
     assert [state.size for state in api.queues()] == [2]
     assert api.stats().enqueued == 2
     assert api.damaged_keys() == [INDEX]
+
+
+def test_a_look_at_a_large_suspect_takes_little_memory(redis: Redis) -> None:
+    """It may be one that kills whoever decodes it: 15 times as large as objects."""
+    isolate(redis, "x", args=[[]] * 200_000)
+    api.stats()
+    tracemalloc.start()
+    try:
+        assert (Queue("mail").latency > 0, api.stats().queues[0].latency > 0) == (True, True)
+        assert api.queue_reports()[0].latency > 0
+        assert api.is_alive("x")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
 
 
 # From the sets
