@@ -173,6 +173,8 @@ def _hint(config: Config) -> str:
 
 
 def _log_findings(findings: Iterable[Finding], logger: FilteringBoundLogger) -> None:
-    """The short form of `forkq doctor`: a line for each check that is not ok."""
+    """The short form of `forkq doctor`: a line for each check that is not ok. The tree starts also
+    where one fails: jobs that run are better than none."""
     for found in findings:
-        logger.warning(found.what, check=found.check, why=found.why, remedy=found.remedy)
+        log = logger.error if found.level == "fail" else logger.warning
+        log(found.what, check=found.check, why=found.why, remedy=found.remedy)

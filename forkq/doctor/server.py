@@ -18,6 +18,8 @@ from .finding import Finding, Level, mib, unchecked
 # Shares of the memory that Redis may use.
 _LITTLE_ROOM: Final = 0.75
 _NO_ROOM: Final = 0.95
+# What a policy that deletes only expiring keys (volatile-*) costs: docs/wire.md has these keys.
+_EXPIRING: Final = "what says which processes live: their jobs could run a second time"
 _RAISE: Final = "raise maxmemory, let jobs run, or delete dead ones"
 
 # The shard that was found first on each server, by the server's ``run_id`` and the database.
@@ -70,13 +72,20 @@ def version(server: Server) -> Finding:
 
 
 def eviction(server: Server) -> Finding:
-    """Whether a full server would delete jobs."""
+    """Whether a full server deletes keys. Without maxmemory it is never full."""
     policy = server.info.get("maxmemory_policy", "noeviction")
+    limit = server.info.get("maxmemory", "")
     what = f"maxmemory-policy is {policy}"
     if policy == "noeviction":
         return Finding("ok", "eviction", what)
-    why, remedy = "a full server would delete jobs", "set it to noeviction"
-    return Finding("warn", "eviction", what, why, remedy)
+    deletes = "jobs" if policy.startswith("allkeys") else _EXPIRING
+    remedy = "set maxmemory-policy to noeviction"
+    if limit == "0":
+        why = f"once maxmemory is set, a full server deletes {deletes}"
+        return Finding("warn", "eviction", f"{what}; there is no maxmemory", why, remedy)
+    if limit:
+        what += f", maxmemory is {mib(int(limit))}"
+    return Finding("fail", "eviction", what, f"a full server deletes {deletes}", remedy)
 
 
 def persistence(server: Server) -> Finding:

@@ -105,6 +105,15 @@ def test_json_is_one_object_a_line(folder: ForkqTree, own_server: Server) -> Non
     assert done.returncode == 1
 
 
+def test_a_server_that_will_delete_jobs_fails(folder: ForkqTree, own_server: Server) -> None:
+    own_server.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "1gb")
+    done = doctor(folder, own_server.url, "--json", "--grace", "45")
+    assert [one["check"] for one in findings(done).values() if one["level"] == "fail"] == [
+        "eviction"
+    ]
+    assert done.returncode == 1
+
+
 def test_a_server_that_is_down_fails_and_the_rest_is_checked(folder: ForkqTree) -> None:
     done = doctor(folder, "redis://:secret@127.0.0.1:1/0", "--json")
     found = findings(done)
@@ -204,13 +213,17 @@ def test_the_limit_of_a_real_control_group_counts(folder: ForkqTree) -> None:
 
 
 def test_the_start_logs_what_is_not_ok(own_server: Server, tree: StartTree) -> None:
-    own_server.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "appendonly", "no")
+    """A failure is an error in the log, and the tree runs all the same."""
+    own_server.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "1gb")
+    own_server.cli("CONFIG", "SET", "appendonly", "no")
     running = tree(own_server, app=APP, args=["--log-format", "json"])
     logged = [json.loads(line) for line in running.log_text().splitlines() if line[0] == "{"]
     warned = {line["check"]: line for line in logged if "check" in line}
     assert set(warned) >= {"eviction", "persistence"}
-    assert warned["eviction"]["level"] == "warning"
-    assert warned["eviction"]["event"] == "maxmemory-policy is allkeys-lru"
+    assert warned["eviction"]["level"] == "error"
+    policy = "maxmemory-policy is allkeys-lru, maxmemory is 1,024 MiB"
+    assert warned["eviction"]["event"] == policy
+    assert warned["persistence"]["level"] == "warning"
     assert warned["persistence"]["remedy"] == "set appendonly yes"
     assert running.stop() == 0
 

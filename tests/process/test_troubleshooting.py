@@ -93,7 +93,7 @@ def test_an_app_that_cannot_boot(redis_server: Server) -> None:
 
 
 def test_a_server_that_may_delete_jobs(tree: StartTree, own_server: Server) -> None:
-    own_server.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    own_server.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "1gb")
     forkq = tree(own_server, app=APP.replace("QUEUE", "mail"))
     done = forkq.run("doctor", "--redis", own_server.url)
     assert_shown(printed("eviction"), done.stdout)

@@ -65,6 +65,8 @@ def test_a_server_that_is_set_up_well_is_ok(own_server: Server) -> None:
 def test_a_server_that_would_lose_jobs_is_told(own_server: Server) -> None:
     own_server.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "appendonly", "no")
     assert levels(own_server.url, eviction, persistence) == ["warn", "warn"]
+    own_server.cli("CONFIG", "SET", "maxmemory", "1gb")
+    assert levels(own_server.url, eviction) == ["fail"]
     own_server.cli("CONFIG", "SET", "save", "3600 1")
     snapshots = found(own_server.url, persistence)
     assert (snapshots.level, snapshots.what) == ("warn", "RDB snapshots alone (3600 1)")

@@ -51,11 +51,21 @@ def test_a_server_that_is_too_old_fails_without_the_password() -> None:
     assert "secret" not in str(found)
 
 
-def test_a_policy_that_deletes_jobs_is_a_warning() -> None:
-    assert eviction(server()).level == "ok"
-    found = eviction(server(maxmemory_policy="allkeys-lru"))
-    assert (found.level, found.what) == ("warn", "maxmemory-policy is allkeys-lru")
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [("allkeys-lru", "deletes jobs"), ("volatile-ttl", "deletes what says which processes live")],
+)
+def test_a_policy_that_deletes_keys_fails_where_memory_is_bounded(policy: str, why: str) -> None:
+    """No policy deletes anything as long as there is no maxmemory."""
+    assert eviction(server(maxmemory="1")).level == "ok"
+    found = eviction(server(maxmemory_policy=policy, maxmemory=str(100 << 20)))
+    what = f"maxmemory-policy is {policy}, maxmemory is 100 MiB"
+    assert (found.level, found.what) == ("fail", what)
+    assert why in found.why
     assert "noeviction" in found.remedy
+    unbounded = eviction(server(maxmemory_policy=policy, maxmemory="0"))
+    assert (unbounded.level, unbounded.checked) == ("warn", True)
+    assert why in unbounded.why
 
 
 @pytest.mark.parametrize("save", [{b"save": b""}, [b"save", b""]])
