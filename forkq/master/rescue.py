@@ -193,20 +193,20 @@ class Rescue:
             self._postpone(each, error)
 
     def _steps(self, child: DeadChild, began: float) -> Steps[None]:
-        """All round trips of one rescue. The jobs go back even if Redis refuses the counts."""
+        """All round trips of one rescue. The counts come last: the jobs go back even if Redis
+        refuses them, and what is refused then is not tried again."""
+        recovered = yield from self._moving(child)
+        child.report(recovered)
         moment = datetime.now(timezone.utc)
         keys = self._recovery.dead_set.keys
         counting = counters.add_missing(keys, child.identity, child.processed, child.failed, moment)
-        moving = self._moving(child)
-        first = next(moving)
-        *replies, counted = yield [*first, counting]
-        if isinstance(counted, ResponseError):
-            self._log.error("counts of a dead child dropped", error=str(counted))
-        recovered = yield from resume(moving, replies)
-        child.report(recovered)
-        yield from self._recovery.forget(child.identity)
+        forgetting = self._recovery.forget(child.identity)
+        counted, *replies = yield [counting, *next(forgetting)]
+        yield from resume(forgetting, replies)
         spent = round((time.monotonic() - began) * 1000, 1)
         recovered.tell(self._log, "jobs rescued", owner=child.identity, ms=spent)
+        if isinstance(counted, ResponseError):
+            self._log.error("counts of a dead child dropped", error=str(counted))
 
     def _moving(self, child: DeadChild) -> Steps[Recovered]:
         if child.crash is not None:

@@ -96,9 +96,14 @@ class RedisConnection:
         return self._value(self._read_reply(command))
 
     def pipeline(self, commands: Sequence[Command]) -> list[Any]:
-        """Several commands in one round trip. A reply that is an error is returned in the list."""
+        """Several commands in one round trip. A reply that is an error is returned in the list. A
+        server that runs a script for long is an outage, as for ``call``."""
         self.send(*commands)
-        return self.replies(commands)
+        replies = self.replies(commands)
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                self._check_busy(reply)
+        return replies
 
     def replies(self, commands: Sequence[Command]) -> list[Any]:
         """The next replies, which are those to ``commands``. One that is an error is returned in
@@ -257,14 +262,19 @@ class RedisConnection:
         self._read_reply()
 
     def _value(self, reply: Any) -> Any:
-        """The reply; raises it if it is an error. A server that runs a script for long refuses all
-        else, also to track keys, for which a caller would give up tracking: it is an outage."""
-        if isinstance(reply, ResponseError) and str(reply).startswith("BUSY "):
-            self.close()
-            raise exceptions.BusyLoadingError(str(reply))
+        """The reply; raises it if it is an error."""
         if isinstance(reply, Exception):
+            self._check_busy(reply)
             raise reply
         return reply
+
+    def _check_busy(self, error: Exception) -> None:
+        """Raises ConnectionLost if ``error`` says that the server runs a script for long. It then
+        refuses all else, also to track keys, for which a caller would give up tracking: that is an
+        outage, and no refusal of one command."""
+        if isinstance(error, ResponseError) and str(error).startswith("BUSY "):
+            self.close()
+            raise exceptions.BusyLoadingError(str(error))
 
     def _find_damaged(self, keys: Sequence[str], error: ResponseError) -> ResponseError:
         """``error`` of a script, with the names of the damaged keys if there are any."""

@@ -10,11 +10,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 
 import psutil
 import pytest
-from redis.exceptions import RedisError
 
 from tests.process.shared import (
     APP,
@@ -51,22 +50,9 @@ def paused_clients(server: Server, proxy: Proxy) -> Iterator[None]:
     yield
 
 
-@contextmanager
-def busy(server: Server, proxy: Proxy) -> Iterator[None]:
+def busy(server: Server, proxy: Proxy) -> AbstractContextManager[None]:
     """A script that runs for long: the server answers BUSY."""
-    server.cli("CONFIG", "SET", "lua-time-limit", 100)
-    runner = threading.Thread(target=_run_endless_script, args=[server])
-    runner.start()
-    try:
-        yield
-    finally:
-        server.cli("SCRIPT", "KILL")
-        runner.join()
-
-
-def _run_endless_script(server: Server) -> None:
-    with suppress(RedisError):  # it is killed
-        server.cli("EVAL", "while true do end", 0)
+    return server.busy()
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from forkq.cli.main import main
 from forkq.cron.entry import Entry
 from forkq.limits.rules import Rate, Rules
 from forkq.store import damage
-from forkq.store.connection import RedisConnection
+from forkq.store.connection import Call, ConnectionLost, RedisConnection
+from forkq.store.scripts import QUEUES_IN_FLIGHT
 from forkq.wire.keys import Keys
 from tests.redis.in_process_child import IDENTITY, InProcessChild, ProcessorThreads
 from tests.redis.in_process_clock import InProcessClock
@@ -191,6 +192,27 @@ def test_a_late_reply_raises_an_error_with_a_message(own_server: Server) -> None
             connection.call("PING")
     finally:
         own_server.resume()
+    assert not connection.connected
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda connection: connection.call("GET", "a"),
+        lambda connection: connection.pipeline([("MULTI",), ("GET", "a")]),
+        lambda connection: connection.exchange([Call(QUEUES_IN_FLIGHT, (KEYS.fetched,), ("q",))]),
+        lambda connection: connection.script(QUEUES_IN_FLIGHT, (KEYS.fetched,), ("q",)),
+    ],
+    ids=["call", "pipeline", "exchange", "script"],
+)
+def test_a_server_that_is_busy_with_a_script_is_an_outage(
+    own_server: Server, ask: Callable[[RedisConnection], Any]
+) -> None:
+    """However it was asked: no caller takes BUSY for a refusal that concerns one key."""
+    connection = RedisConnection(own_server.url)
+    connection.connect()
+    with own_server.busy(), pytest.raises(ConnectionLost, match="BUSY"):
+        ask(connection)
     assert not connection.connected
 
 

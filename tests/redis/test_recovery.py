@@ -1,13 +1,18 @@
-"""Recovery when a reply of Redis is lost: each burial is reported once."""
+"""Recovery when a reply of Redis is lost: each burial is reported once. Rescue while Redis refuses
+everything: it waits, and says so once."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
 from redis import Redis
 
+from forkq.master import rescue as rescue_module
+from forkq.master.rescue import DeadChild, Rescue
 from forkq.store.connection import ConnectionLost, RedisConnection, RedisError
 from forkq.store.crash_record import Crash
 from forkq.store.dead_set import DeadSet
@@ -17,8 +22,12 @@ from forkq.store.steps import carry_out
 from forkq.wire.keys import Keys
 from forkq.wire.times import now
 from tests.redis.proxy import Proxy
+from tests.support.recorded_log import RecordedLog
+from tests.support.server import Server
+from tests.support.waiting import wait_until
 
 OWNER = "vm:1:soloaaaaaaaa"
+CHILD = "vm:1:aaaaaaaaaaaa"
 
 
 @pytest.fixture
@@ -115,3 +124,54 @@ def test_jobs_that_were_leased_ahead_and_had_not_begun_are_no_suspects(
 def _entries(redis: Redis, key: str) -> list[Any]:
     found: Any = redis.lrange(key, 0, -1)
     return list(found)
+
+
+@contextmanager
+def replica(server: Server) -> Iterator[None]:
+    """Within it the server is a replica that has lost its master: it reads, and refuses writes."""
+    server.cli("REPLICAOF", "127.0.0.1", 1)
+    yield
+    server.cli("REPLICAOF", "NO", "ONE")
+
+
+def dead_child_of(server: Server) -> DeadChild:
+    """It holds a lease, and has flushed three of the five jobs that it reported."""
+    redis = server.client()
+    redis.hset("{queue:q}:inflight", f"{CHILD}/1", json.dumps({"class": "J", "jid": "1"}))
+    redis.hset(f"forkq:flushed:{CHILD}", mapping={"number": 1, "processed": 3, "failed": 0})
+    return DeadChild(CHILD, ("q",), Crash(signal=9), processed=5)
+
+
+@pytest.mark.parametrize("fault", [Server.busy, replica])
+def test_a_rescue_that_must_wait_says_so_once_and_drops_no_count(
+    own_server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[Server], AbstractContextManager[None]],
+) -> None:
+    """BUSY: another program's script runs. Each further try is as silent as it is vain."""
+    monkeypatch.setattr(rescue_module, "_RETRY_PAUSE", 0.0)
+    log = RecordedLog()
+    connection = RedisConnection(own_server.url, timeout=1, connect_timeout=1)
+    rescue = Rescue(connection, Recovery(DeadSet(Keys())), log)
+    rescue.add(dead_child_of(own_server))
+    with fault(own_server):
+        for _ in range(3):
+            assert not rescue.advance()
+    assert log.events() == ["rescue waits for redis"]
+    wait_until(rescue.advance, what="the rescue")
+    connection.close()
+    assert log.events() == ["rescue waits for redis", "jobs rescued"]
+    assert own_server.cli("GET", "stat:processed") == b"2"
+
+
+def test_counts_that_redis_refuses_are_told_when_the_jobs_are_back(
+    own_server: Server,
+) -> None:
+    log = RecordedLog()
+    connection = RedisConnection(own_server.url, timeout=1, connect_timeout=1)
+    rescue = Rescue(connection, Recovery(DeadSet(Keys())), log)
+    rescue.add(dead_child_of(own_server))
+    own_server.cli("SET", f"forkq:flushed:{CHILD}", "no hash")
+    wait_until(rescue.advance, what="the rescue")
+    connection.close()
+    assert log.events() == ["jobs rescued", "counts of a dead child dropped"]

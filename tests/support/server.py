@@ -15,13 +15,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 from redis import Redis
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
@@ -221,6 +224,25 @@ class Server:
     def resume(self) -> None:
         """Let a paused server go on."""
         self._signal(signal.SIGCONT)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Within it another program's script runs, and the server answers BUSY."""
+        self.cli("CONFIG", "SET", "lua-time-limit", 1)
+        runner = threading.Thread(target=self._run_endless_script)
+        runner.start()
+        try:
+            wait_until(lambda: not self.answers(), what="the first BUSY")
+            yield
+        finally:
+            self.cli("SCRIPT", "KILL")
+            runner.join()
+
+    def _run_endless_script(self) -> None:
+        client = client_of(self.url)
+        with suppress(RedisError):  # it is killed
+            client.eval("while true do end", 0)
+        client.close()
 
     def _signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
