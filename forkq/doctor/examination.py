@@ -21,8 +21,10 @@ from .app import app, preload
 from .backlog import classes, queues
 from .finding import Finding, examine, unchecked
 from .host import memory, open_files, processes
+from .journal import journal
 from .network import clock, latency, rights
 from .probe import AppReport, import_app, resident
+from .redis_settings import clients, huge_pages, idle_timeout, output_buffers, overcommit
 from .server import SeenServers, Server, eviction, persistence, redis_memory, separate, version
 from .stop_time import kubernetes, systemd
 
@@ -40,6 +42,9 @@ _OF_SERVER: Final[dict[str, _Check]] = {
     **_AT_START,
     "clock": clock,
     "rights": rights,
+    "timeout": idle_timeout,
+    "huge-pages": huge_pages,
+    "overcommit": overcommit,
 }
 
 
@@ -47,6 +52,7 @@ def all_findings(config: Config, unit: Path | None, grace: float | None) -> Iter
     """Every check: the host, the app, Redis, and the jobs that wait there."""
     report = import_app(config.app, config.boot_timeout) if config.app else None
     yield from _of_host(config, report, unit, grace)
+    yield examine("journal", partial(journal, unit, os.environ))
     yield examine("app", partial(app, config, report))
     yield examine("preload", partial(preload, config, report))
     seen: SeenServers = {}
@@ -107,6 +113,8 @@ def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> It
     checks: dict[str, _Check] = {
         **({"separate": partial(separate, shard=config.shard, seen=seen)} if config.shard else {}),
         **_OF_SERVER,
+        "clients": partial(clients, config=config),
+        "buffers": partial(output_buffers, config=config),
         "queues": partial(queues, config=config),
         "classes": partial(classes, config=config, report=report),
     }

@@ -1,4 +1,4 @@
-"""What a unit of systemd says of its stop: from its file, or from systemd itself."""
+"""What a unit of systemd says of its stop and its log: from its file, or from systemd itself."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Final
 
 _DEFAULT: Final = "90s"
 _SHOW_LIMIT: Final = 5.0  # seconds
+_TO_JOURNAL: Final = ("journal", "syslog", "kmsg", "inherit")
 _PART: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)")
 _SECONDS: Final[dict[str, float]] = {
     **dict.fromkeys(("us", "usec"), 1e-6),
@@ -33,31 +34,45 @@ class StopLimit:
     can_be_extended: bool
 
 
+@dataclass(frozen=True, slots=True)
+class LogLimit:
+    """How many ``lines`` in how many ``seconds`` journald keeps of a unit by the unit's own
+    settings; 0 for what it does not set. ``in_journal``: its log goes there."""
+
+    unit: str
+    seconds: float
+    lines: int
+    in_journal: bool
+
+
 def of_file(path: Path) -> StopLimit:
     """Of the unit file ``path`` and the drop-ins in ``path``.d. Raises OSError, or ValueError for a
     time that systemd would not read."""
-    drop_ins = sorted(path.with_name(f"{path.name}.d").glob("*.conf"))
     found = {"stop": "", "Type": "", "NotifyAccess": ""}
-    for file in (path, *drop_ins):
-        for key, value in _service_lines(file.read_text(errors="replace").splitlines()):
-            name = "stop" if key in ("TimeoutStopSec", "TimeoutSec") else key
-            found[name] = value
+    for key, value in _of_service(path):
+        found["stop" if key in ("TimeoutStopSec", "TimeoutSec") else key] = value
     return _stop_limit(str(path), found["stop"], found)
 
 
 def of_running(unit: str) -> StopLimit:
     """Of the unit as systemd has loaded it. Raises OSError or SubprocessError if that is refused,
     ValueError for an answer that is no time."""
-    properties = "--property=TimeoutStopUSec,Type,NotifyAccess"
-    done = subprocess.run(
-        ["systemctl", "show", properties, "--", unit],  # noqa: S607 - the system's own
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=_SHOW_LIMIT,
-    )
-    found = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    found = _shown(unit, "TimeoutStopUSec", "Type", "NotifyAccess")
     return _stop_limit(unit, found["TimeoutStopUSec"], found)
+
+
+def log_of_file(path: Path) -> LogLimit:
+    """As ``of_file``."""
+    found = dict(_of_service(path))
+    return _log_limit(str(path), found.get("LogRateLimitIntervalSec", ""), found)
+
+
+def log_of_running(unit: str) -> LogLimit:
+    """As ``of_running``."""
+    found = _shown(
+        unit, "LogRateLimitIntervalUSec", "LogRateLimitBurst", "StandardOutput", "StandardError"
+    )
+    return _log_limit(unit, found["LogRateLimitIntervalUSec"], found)
 
 
 def own_unit(environ: Mapping[str, str], own: Path = Path("/proc/self/cgroup")) -> str | None:
@@ -89,12 +104,39 @@ def _stop_limit(unit: str, stop: str, found: Mapping[str, str]) -> StopLimit:
     return StopLimit(unit, seconds_of(stop or _DEFAULT), hears)
 
 
-def _service_lines(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The keys and values of [Service]."""
+def _log_limit(unit: str, interval: str, found: Mapping[str, str]) -> LogLimit:
+    out = found.get("StandardOutput") or "journal"
+    error = found.get("StandardError") or "inherit"
+    target = out if error == "inherit" else error
+    seconds = seconds_of(interval) if interval.strip() not in ("", "0") else 0.0
+    lines = int(found.get("LogRateLimitBurst") or 0)
+    return LogLimit(unit, seconds, lines, target.startswith(_TO_JOURNAL))
+
+
+def _shown(unit: str, *properties: str) -> dict[str, str]:
+    done = subprocess.run(
+        ["systemctl", "show", f"--property={','.join(properties)}", "--", unit],  # noqa: S607 - the system's own
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=_SHOW_LIMIT,
+    )
+    return dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+
+
+def _of_service(path: Path) -> Iterator[tuple[str, str]]:
+    """The keys and values of [Service] in a unit file and its drop-ins, in systemd's order."""
+    drop_ins = sorted(path.with_name(f"{path.name}.d").glob("*.conf"))
+    for file in (path, *drop_ins):
+        yield from lines_of("Service", file.read_text(errors="replace").splitlines())
+
+
+def lines_of(wanted: str, lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The keys and values of one section."""
     section = ""
     for line in map(str.strip, lines):
         if line.startswith("["):
             section = line
-        elif section == "[Service]" and "=" in line and line[0] not in "#;":
+        elif section == f"[{wanted}]" and "=" in line and line[0] not in "#;":
             key, _, value = line.partition("=")
             yield key.strip(), value.strip()

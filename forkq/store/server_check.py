@@ -30,14 +30,19 @@ def server_info(connection: RedisConnection) -> dict[str, str]:
     reply: bytes = connection.call("INFO")
     lines = reply.decode("utf-8", "replace").splitlines()
     info = dict(line.split(":", 1) for line in lines if ":" in line)
-    try:
-        saves = connection.call("CONFIG", "GET", "save")
-    except ResponseError:
-        info["rdb_saves_configured"] = "unknown"  # CONFIG is refused by managed servers
-    else:
-        pairs = saves.values() if isinstance(saves, dict) else saves[1::2]
-        info["rdb_saves_configured"] = b"".join(pairs).decode()
+    saves = setting(connection, "save")  # managed servers refuse CONFIG
+    info["rdb_saves_configured"] = "unknown" if saves is None else saves
     return info
+
+
+def setting(connection: RedisConnection, name: str) -> str | None:
+    """The value of one setting in redis.conf; None if the server does not tell."""
+    try:
+        reply = connection.call("CONFIG", "GET", name)
+    except ResponseError:
+        return None
+    values = list(reply.values() if isinstance(reply, dict) else reply[1::2])
+    return values[0].decode() if values else None
 
 
 def _check_role(info: Mapping[str, str], connection: RedisConnection) -> None:

@@ -20,9 +20,9 @@ from tests.support.server import Server
 from tests.support.tree import FORKQ, ForkqTree, StartTree
 
 CHECKS = [
-    "open-files", "processes", "memory", "systemd", "kubernetes", "app", "preload", "redis",
-    "version", "eviction", "persistence", "redis-memory", "latency", "clock", "rights", "queues",
-    "classes",
+    "open-files", "processes", "memory", "systemd", "kubernetes", "journal", "app", "preload",
+    "redis", "version", "eviction", "persistence", "redis-memory", "latency", "clock", "rights",
+    "timeout", "huge-pages", "overcommit", "clients", "buffers", "queues", "classes",
 ]  # fmt: skip
 APP = """
 import forkq

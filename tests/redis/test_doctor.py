@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -20,6 +21,7 @@ from forkq.doctor.examination import all_findings
 from forkq.doctor.finding import Finding, examine
 from forkq.doctor.network import clock, latency, rights
 from forkq.doctor.probe import AppReport
+from forkq.doctor.redis_settings import clients, huge_pages, idle_timeout, output_buffers
 from forkq.doctor.server import Server as Examined
 from forkq.doctor.server import eviction, persistence, redis_memory, version
 from forkq.store.connection import RedisConnection
@@ -75,6 +77,48 @@ def test_a_server_that_would_lose_jobs_is_told(own_server: Server) -> None:
 def test_a_full_server_fails_and_has_its_rights_still(own_server: Server) -> None:
     own_server.cli("CONFIG", "SET", "maxmemory", 1)
     assert levels(own_server.url, redis_memory, rights) == ["fail", "ok"]
+
+
+def living(redis: Redis, identity: str, host: str, concurrency: int) -> None:
+    info = {"hostname": host, "pid": 1, "started_at": 1.0, "concurrency": concurrency}
+    redis.sadd("processes", identity)
+    redis.hset(identity, "info", json.dumps(info))
+
+
+@pytest.mark.parametrize(("limit", "level"), [(41, "fail"), (42, "warn"), (62, "ok")])
+def test_the_connections_of_all_hosts_against_maxclients(
+    own_server: Server, limit: int, level: str
+) -> None:
+    """This tree has three processors and needs 10, a child of 15 elsewhere needs 32."""
+    redis = own_server.client()
+    living(redis, "far:1:a", "far", 15)
+    living(redis, "here:1:a", socket.gethostname(), 1)
+    redis.sadd("processes", "gone:1:a")
+    redis.sadd("processes", b"\xff")
+    own_server.cli("CONFIG", "SET", "maxclients", limit)
+    with examined(settings(own_server.url)) as server:
+        capsule = Capsule("default", concurrency=3)
+        one = clients(server, config(capsules=(capsule,)))
+    assert one.level == level
+    assert f"maxclients is {limit}; the processes of all hosts open up to 42 " in one.what
+
+
+def test_what_ends_connections_is_told(own_server: Server) -> None:
+    def buffers(server: Examined) -> Finding:
+        return output_buffers(server, config(max_payload_size=4 << 20))
+
+    assert levels(own_server.url, idle_timeout, buffers) == ["ok", "ok"]
+    own_server.cli("CONFIG", "SET", "timeout", 300)
+    own_server.cli("CONFIG", "SET", "client-output-buffer-limit", "normal 0 4mb 10")
+    assert levels(own_server.url, idle_timeout, buffers) == ["ok", "warn"]
+    own_server.cli("CONFIG", "SET", "timeout", 5)
+    own_server.cli("CONFIG", "SET", "client-output-buffer-limit", "normal 4mb 0 0")
+    assert levels(own_server.url, idle_timeout, buffers) == ["warn", "fail"]
+    assert "normal 4194304 0 0" in found(own_server.url, buffers).what
+
+
+def test_a_server_on_this_host_is_found(own_server: Server) -> None:
+    assert "not on this host" not in found(own_server.url, huge_pages).what
 
 
 def test_rights_that_cannot_be_asked_for_are_not_checked() -> None:
@@ -150,10 +194,10 @@ def test_missing_rights_are_named(least: Callable[..., str]) -> None:
 @pytest.mark.parametrize(
     ("right", "names"),
     [
-        ("-info", {"version", "eviction", "persistence", "redis-memory"}),
+        ("-info", {"version", "eviction", "persistence", "redis-memory", "clients"}),
         ("-ping", {"latency"}),
         ("-time", {"clock"}),
-        ("-smembers", {"queues", "classes"}),
+        ("-smembers", {"clients", "queues", "classes"}),
         ("-llen", {"queues", "classes"}),
         ("-lrange", {"classes"}),
         ("-hmget", set()),
@@ -168,6 +212,7 @@ def test_a_check_without_its_right_says_so(
     checks: dict[str, Callable[[Examined], Finding]] = {
         "version": version, "eviction": eviction, "persistence": persistence,
         "redis-memory": redis_memory, "latency": latency, "clock": clock,
+        "clients": lambda server: clients(server, settings(url)),
         "queues": lambda server: queues(server, settings(url)),
         "classes": lambda server: classes(server, settings(url), APP),
     }  # fmt: skip
