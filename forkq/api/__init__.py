@@ -16,7 +16,7 @@ from __future__ import annotations
 from . import cron
 from .entry import JobEntry
 from .filters import Filter
-from .find import find, is_alive
+from .find import RanTwice, find, is_alive, ran_twice
 from .groups import FailureGroup, FailureGroups, failures
 from .job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, job_set
 from .life import Crash, JobEvent
@@ -60,6 +60,7 @@ __all__ = [
     "QueueFigures",
     "QueueReport",
     "QueueState",
+    "RanTwice",
     "RetrySet",
     "RunningJob",
     "ScheduledSet",
@@ -79,6 +80,7 @@ __all__ = [
     "queue_names",
     "queue_reports",
     "queues",
+    "ran_twice",
     "running",
     "shard_of",
     "shards",

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..default_client import default
 from ..store.find_job import ALIVE, ALL, Found, Location
 from ..store.find_job import find as find_job
+from .query import ask_leniently, keys
 from .running import in_sidekiq
 from .shards import first_found
+
+
+@dataclass(frozen=True, slots=True)
+class RanTwice:
+    """A job that ended in the process ``identity`` after it had been given to another host, and
+    when that process knew (epoch seconds)."""
+
+    identity: str
+    at: float
 
 
 def find(jid: str) -> Found | None:
@@ -29,6 +40,24 @@ def is_alive(jid: str) -> bool:
     queues, so ask only about jobs that you suspect.
     """
     return _find(jid, ALIVE) is not None
+
+
+def ran_twice(jid: str) -> RanTwice | None:
+    """What is known of a job that ran twice, for a day; None if nothing is.
+
+    That happens if its host was cut off from Redis while it ran, so that another host got it. The
+    job may be running, or done, or anywhere else. Raises ServerUnavailable.
+    """
+    return first_found(lambda: _ran_twice(jid))
+
+
+def _ran_twice(jid: str) -> RanTwice | None:
+    [note] = ask_leniently(("GET", keys().ran_twice_of(jid)))
+    identity, _, at = str(note or b"", "utf-8", "replace").rpartition(" ")
+    try:
+        return RanTwice(identity, float(at))
+    except ValueError:  # no note, or another program's
+        return None
 
 
 def _find(jid: str, locations: Sequence[Location] = ALL) -> Found | None:

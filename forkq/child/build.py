@@ -43,6 +43,7 @@ from .heartbeat.tasks import (
     PublishParameters,
     Snapshot,
     TakeOrder,
+    TellRanTwice,
     WriteRecord,
 )
 from .job_log import make_job_log
@@ -154,7 +155,7 @@ class Builder:
         lost_leases = LostLeases(self._identity, self._keys, fetcher, self._log)
 
         def snapshot() -> Snapshot:
-            totals = manager.tally(lost_leases.count, self._assignment.ended)
+            totals = manager.tally(lost_leases.ran_twice(), self._assignment.ended)
             return Snapshot(fetcher.in_flight(), totals, self._is_quiet())
 
         def retry_parked() -> bool:
@@ -183,6 +184,7 @@ class Builder:
             lost_leases.look(connection)
 
         find = FindLostLeases(find_lost, self._log)
+        tell = TellRanTwice(lost_leases.tell, self._log)
         flush = FlushStats(StatsFlusher(self._identity, self._keys, self._log))
         publish = PublishCron(self._make_publisher().publish, self._log)
         parameters = PublishParameters(self._keys, self._log)
@@ -190,6 +192,7 @@ class Builder:
             MeasureServerTime(),
             WriteRecord(record, round_trip, after_gap=(find, flush, publish, parameters)),
             find,
+            tell,
             TakeOrder(record, round_trip, self._on_order),
             flush,
             publish,

@@ -73,7 +73,11 @@ class Manager:
         tallies = [processor.tally for processor in self._processors]
         return sum(tally.processed for tally in tallies), sum(tally.failed for tally in tallies)
 
-    def tally(self, ran_twice: int = 0, ended: Mapping[str, int] | None = None) -> Totals:
+    def tally(
+        self,
+        ran_twice: Mapping[str, int] | None = None,
+        ended: Mapping[str, int] | None = None,
+    ) -> Totals:
         """The counts of all processors, by class."""
         return total([processor.tally for processor in self._processors], ran_twice, ended)
 

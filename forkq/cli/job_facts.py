@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from .. import api
 from ..api import JobEntry, WorkSet
 from ..sharded_client import chosen, on
 from ..wire.lease import Progress
@@ -49,12 +50,28 @@ def print_jobs(
 
 def print_job(entry: JobEntry, *, wants_json: bool, with_args: bool) -> None:
     """All that is known of one job. Its arguments are masked where they are secret."""
-    known = {**as_object(entry), **_crashes(entry.job.get(KEY)), **_run_of(entry)}
+    known = {
+        **as_object(entry), **_crashes(entry.job.get(KEY)), **_run_of(entry), **ran_twice(entry.jid)
+    }  # fmt: skip
     if wants_json:
         args = {"args": entry.args} if with_args else {}
         click.echo(as_json({**known, **args, "backtrace": entry.backtrace}))
         return
     echo(facts(_rows(entry, known, with_args=with_args)))
+
+
+def ran_twice(jid: str) -> dict[str, Any]:
+    """Which process has also run the job to its end, and when it knew; empty if none has."""
+    found = api.ran_twice(jid)
+    return {} if found is None else {"ran_twice": asdict(found)}
+
+
+def ran_twice_text(found: Mapping[str, Any]) -> str:
+    """Such as "also in web1:4711:3f6c, which was cut off from Redis; it knew at ..."."""
+    return (
+        f"also in {shown_name(found['identity'])}, which was cut off from Redis: it noticed at "
+        f"{timestamp(found['at'])}"
+    )
 
 
 def as_object(entry: JobEntry) -> dict[str, Any]:
@@ -181,6 +198,8 @@ def _crash(crash: Mapping[str, Any]) -> str:
 
 
 def _shown(name: str, value: Any) -> str:
+    if name == "ran_twice":
+        return ran_twice_text(value)
     if name == "progress":
         progress = Progress(**value)
         return f"{shown_name(progress_text(progress))} ({relative_time(progress.at)})"

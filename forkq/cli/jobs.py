@@ -11,7 +11,7 @@ import click
 from .. import api
 from ..default_client import use
 from ..wire.printable import shown_name
-from .job_facts import print_job, progress_text
+from .job_facts import print_job, progress_text, ran_twice, ran_twice_text
 from .options import configuration, finds_redis, json_option
 from .output import as_json, duration, echo, echo_table
 from .spans import span
@@ -71,12 +71,16 @@ def find(jid: str, wants_json: bool, **flags: Any) -> int:
     entry = api.entry(jid)
     if entry is not None:
         print_job(entry, wants_json=wants_json, with_args=False)
-    elif wants_json:
-        click.echo(as_json(None))
-    else:
-        what = shown_name(jid)
-        echo(f"{what} is nowhere: it is done, was discarded or deleted, or was never pushed")
-    return 1 if entry is None else 0
+        return 0
+    again = ran_twice(jid)
+    if wants_json:
+        click.echo(as_json({"jid": jid, **again} if again else None))
+        return 1
+    what = shown_name(jid)
+    echo(f"{what} is nowhere: it is done, was discarded or deleted, or was never pushed")
+    for found in again.values():
+        echo(f"it ran twice: {ran_twice_text(found)}")
+    return 1
 
 
 def _print(jobs: Sequence[api.RunningJob], wants_json: bool, if_empty: str) -> None:

@@ -79,7 +79,6 @@ class Collector:
         keys = self._keys
         sets = {"scheduled": keys.schedule, "retry": keys.retry, "dead": keys.dead}
         counters = {name: keys.stat(name) for name in ("processed", "failed")}
-        counters["ran_twice"] = keys.ran_twice
         sizes = self._ask(("ZCARD", key) for key in sets.values())
         counts = self._ask(("GET", key) for key in counters.values())
         earliest = self._ask(
@@ -137,6 +136,7 @@ class Collector:
         }
         for outcome, count in outcomes.items():
             self.samples.add("forkq_jobs", count, name, outcome)
+        self.samples.add("forkq_jobs_ran_twice", row.get("twice", 0), name)
         self._add_histogram("forkq_job_run_seconds", RUN_BOUNDS, name, row, _EVERY)
 
     def _add_histogram(

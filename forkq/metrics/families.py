@@ -46,7 +46,9 @@ FAMILIES: Final = (
     Family("forkq_job_wait_seconds", "histogram", "From the push to the start", ("queue",)),
     Family("forkq_jobs_processed", "counter", "Runs of forkq and Sidekiq, failed ones included"),
     Family("forkq_jobs_failed", "counter", "Failed runs of forkq and Sidekiq"),
-    Family("forkq_jobs_ran_twice", "counter", "Jobs that ran again because a host was cut off"),
+    Family(
+        "forkq_jobs_ran_twice", "counter", "Jobs that two hosts ran: one was cut off", ("class",)
+    ),
     Family("forkq_queue_size", "gauge", "Jobs that wait in the queue", ("queue",)),
     Family("forkq_queue_suspects", "gauge", "Those of them that must run alone", ("queue",)),
     Family("forkq_queue_latency_seconds", "gauge", "Age of the next job", ("queue",)),

@@ -204,6 +204,11 @@ class Keys:
         """Counter: jobs that ended on their host after they had been given to another host."""
         return f"{self.prefix}forkq:stat:ran_twice"
 
+    def ran_twice_of(self, jid: str) -> str:
+        """String, expiring after a day: which process ended that job after it had been given to
+        another host, and when: IDENTITY and epoch seconds."""
+        return f"{self.prefix}forkq:ran_twice:{jid}"
+
     def totals(self, what: str) -> str:
         """Hash: what children have counted since the first one, as ``NAME|FIELD``: by class
         (``jobs``), by queue (``queues``), by the ends of children (``children``)."""

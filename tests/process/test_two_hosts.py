@@ -231,6 +231,15 @@ def test_a_host_that_was_cut_off_and_comes_back_changes_nothing(
     [line] = wait_events(cut_off, "ran twice")
     assert line["job"] == f"Long {jid}"
     wait_until(lambda: redis.get(Keys().ran_twice) == b"1", deadline=15, what="the count")
+    shown = wait_until(
+        lambda: (
+            (text := near.run("find", jid, "--redis", redis_server.url).stdout)
+            and "ran_twice" in text
+            and text
+        ),
+        what="the note",
+    )
+    assert f"also in {lost}, which was cut off from Redis" in str(shown)
     assert leased(redis) == [jid], "the late acknowledgement took the other host's lease"
     assert owner(redis) != lost
     (folder / "near").touch()

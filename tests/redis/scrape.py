@@ -32,13 +32,14 @@ class CountingChild:
 
     def __init__(self, url: str, identity: str = "host:1:abc") -> None:
         self.tally = Tally()
+        self.ran_twice: dict[str, int] = {}
         self.ended: dict[str, int] = {}
         self._connection = RedisConnection(url, timeout=30)
         self._flusher = StatsFlusher(identity, Keys(), RecordedLog())
 
     def flush(self) -> None:
         self._connection.connect()
-        self._flusher.flush(self._connection, total([self.tally], 0, self.ended))
+        self._flusher.flush(self._connection, total([self.tally], self.ran_twice, self.ended))
 
     def close(self) -> None:
         self._connection.close()

@@ -42,7 +42,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "cron_origin": ("app",), "cron_runs": ("nightly",), "metrics": ("261121|9:59",),
     "cron_claim": ("child",),
     "histogram": ("Good", "21-9:59"), "marks": ("20261121",), "deploy_lock": ("v1",),
-    "task": ("7ff3cf34efff6d76635f23dd",),
+    "task": ("7ff3cf34efff6d76635f23dd",), "ran_twice_of": ("7ff3cf34efff6d76635f23dd",),
     "web_message": ("0123456789abcdef",),
     "undo": ("0123456789abcdef",), "undo_list": ("0123456789abcdef", "0"),
 }  # fmt: skip

@@ -50,6 +50,7 @@ def test_counts_of_children_add_up_and_outlive_them_and_the_minutes(
     child.tally.count_wait("mail", NOW - 2.0, NOW)
     child.tally.count_wait("mail", NOW + 3.0, NOW)  # the clocks of two hosts differ
     child.ended = {"crash|SIGSEGV": 1, "restart|max_jobs": 2}
+    child.ran_twice = {"A": 2, "Elsewhere": 1}
     child.flush()
     child.flush()
     with closing(CountingChild(redis_server.url, "host:2:def")) as other:
@@ -73,6 +74,8 @@ def test_counts_of_children_add_up_and_outlive_them_and_the_minutes(
         assert found["forkq_child_crashes_total", ("SIGSEGV",)] == 1
         assert found["forkq_child_restarts_total", ("max_jobs",)] == 2
         assert found["forkq_jobs_processed_total", ()] == 6
+        assert found["forkq_jobs_ran_twice_total", ("A",)] == 2
+        assert found["forkq_jobs_ran_twice_total", ("Elsewhere",)] == 1
 
 
 def test_names_beyond_the_bound_count_together_and_stay_there(

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from forkq import api
 from forkq.child.failure.retry import Bury, Retry
 from forkq.child.failure.settle import Settler
 from forkq.child.fetch.lost_leases import LostLeases
+from forkq.client import Client
 from forkq.limits.rules import Rules
 from forkq.store.connection import RedisConnection
 from forkq.store.crash_record import Crash
@@ -24,6 +26,7 @@ from forkq.store.recovery import Recovery
 from forkq.store.steps import carry_out
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
+from forkq.wire.times import now
 from tests.redis.in_process_child import IDENTITY, ProcessorThreads, is_waiting
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
@@ -94,13 +97,43 @@ def test_a_job_that_still_runs_learns_of_it_and_its_late_end_changes_nothing(
     one, two = take(child), take(child)
     take_away(connection)
     losses.look(connection)
-    assert (one.lost, two.lost, losses.count) == (True, True, 0)
+    assert (one.lost, two.lost, losses.ran_twice()) == (True, True, {})
     child.fetcher.acknowledge(one)
     settle(redis, child)
-    assert losses.count == 1
+    assert losses.ran_twice() == {"J": 1}
     assert told(child) == [(TAKEN, "J 1"), (TAKEN, "J 2"), (TWICE, "J 1")]
     assert (redis.llen(LIST), redis.hlen(INFLIGHT)) == (2, 0)
     assert redis.exists(NOTE) == 0
+
+
+def test_a_job_that_ran_twice_has_a_note_for_a_day(
+    child: ProcessorThreads,
+    losses: LostLeases,
+    connection: RedisConnection,
+    redis: Redis,
+    client: Client,
+) -> None:
+    """Also when the other run is over. One that only was taken over has none."""
+    push(redis, "1", "2")
+    one, _ = take(child), take(child)
+    take_away(connection)
+    losses.look(connection)
+    child.fetcher.acknowledge(one)
+    settle(redis, child)
+    before = now()
+    assert api.ran_twice("1") is None
+    losses.tell(connection)
+    found = api.ran_twice("1")
+    assert found is not None
+    assert found.identity == IDENTITY
+    assert before - 60 < found.at <= now()
+    assert 0 < redis.ttl(Keys().ran_twice_of("1")) <= 86_400
+    assert api.ran_twice("2") is None
+    redis.delete(Keys().ran_twice_of("1"))
+    losses.tell(connection)
+    assert api.ran_twice("1") is None, "it was written a second time"
+    redis.set(Keys().ran_twice_of("1"), "another program's")
+    assert api.ran_twice("1") is None
 
 
 def test_a_job_that_ended_before_the_child_knew_is_counted_at_its_acknowledgement(
@@ -112,7 +145,7 @@ def test_a_job_that_ended_before_the_child_knew_is_counted_at_its_acknowledgemen
     take_away(connection)
     child.fetcher.acknowledge(one)
     with child:
-        wait_until(lambda: losses.count, what="the count")
+        wait_until(losses.ran_twice, what="the count")
         assert two.lost
         assert told(child)[:2] == [(TWICE, "J 1"), (TAKEN, "J 2")]
 
@@ -147,7 +180,7 @@ def test_an_acknowledgement_sent_again_after_a_lost_reply_did_not_run_twice(
             wait_until(lambda: proxy.cuts, what="a lost reply")
             wait_until(lambda: is_waiting(child.fetcher), what="the child to wait again")
     assert "redis is back" in child.log.events()
-    assert (losses.count, unit.lost, told(child)) == (0, False, [])
+    assert (losses.ran_twice(), unit.lost, told(child)) == ({}, False, [])
 
 
 def test_a_job_of_which_we_never_heard_did_not_run_here(redis: Redis, redis_server: Server) -> None:
@@ -166,7 +199,7 @@ def test_a_job_of_which_we_never_heard_did_not_run_here(redis: Redis, redis_serv
         direct.close()
         redis.delete(LIST)
         assert child.fetcher._leases.exchange()
-    assert (losses.count, told(child)) == (0, [])
+    assert (losses.ran_twice(), told(child)) == ({}, [])
     assert redis.hgetall(NOTE) == {b"1": b"J 1"}, "no other child reads it; it expires"
 
 
@@ -184,7 +217,7 @@ def test_a_second_look_at_the_same_note_counts_nothing_again(
     child.fetcher.acknowledge(two)
     redis.hset(NOTE, mapping=note)
     losses.look(connection)
-    assert losses.count == 2
+    assert losses.ran_twice() == {"J": 2}
     assert told(child) == [(TWICE, "J 1"), (TAKEN, "J 2"), (TWICE, "J 2")]
 
 
@@ -207,7 +240,7 @@ def test_the_end_of_a_job_during_a_look_is_not_missed(
     losses.look(
         connection
     )  # as the next fetch does: the last jobs may have ended after the last look
-    assert losses.count == 300
+    assert losses.ran_twice() == {"J": 300}
 
 
 def look_from_elsewhere(losses: LostLeases, url: str) -> None:
@@ -269,7 +302,7 @@ def test_a_failure_that_finds_no_lease_adds_nothing_and_is_counted(
     take_away(connection)
     settle_failure(settler(child, connection.url, parked), unit, decision)
     losses.look(connection)
-    assert (unit.lost, losses.count, told(child)) == (True, 1, [(TWICE, "J 1")])
+    assert (unit.lost, losses.ran_twice(), told(child)) == (True, {"J": 1}, [(TWICE, "J 1")])
     assert child.fetcher.in_flight() == []
     assert (redis.zcard("retry"), redis.zcard("dead"), redis.llen(LIST)) == (0, 0, 1)
 
@@ -290,7 +323,7 @@ def test_a_failure_settled_although_its_reply_was_lost_is_no_loss(
         assert proxy.cuts == times
         assert len(parked) == times - 1
         assert not settling.again()
-    assert (unit.lost, losses.count, told(child)) == (False, 0, [])
+    assert (unit.lost, losses.ran_twice(), told(child)) == (False, {}, [])
     assert redis.zcard("retry") + redis.zcard("dead") == 1
     assert child.fetcher.in_flight() == []
 
@@ -311,7 +344,7 @@ def test_a_refused_retry_leaves_no_doubt(
     redis.delete("retry")
     take_away(connection)
     assert not settling.again()
-    assert (unit.lost, losses.count, redis.zcard("retry")) == (True, 1, 0)
+    assert (unit.lost, losses.ran_twice(), redis.zcard("retry")) == (True, {"J": 1}, 0)
 
 
 def test_a_job_that_has_not_begun_does_not_begin_once_its_lease_is_lost(
@@ -326,7 +359,7 @@ def test_a_job_that_has_not_begun_does_not_begin_once_its_lease_is_lost(
     for unit in child.fetcher.in_flight():
         unit.taken -= 60
     assert jid(take(child)) == "4"
-    assert losses.count == 0
+    assert losses.ran_twice() == {}
     assert sorted(map(jid, child.fetcher.in_flight())) == ["1", "4"]
 
 

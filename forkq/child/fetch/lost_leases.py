@@ -8,6 +8,7 @@ reply.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ...runtime.log import LogOnce
@@ -15,7 +16,10 @@ from ...store.connection import RedisConnection, ResponseError
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
 from ...wire.printable import class_and_jid
+from ...wire.times import now
 from .fetcher import Fetcher
+
+_TOLD_FOR = 86_400  # seconds
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -31,19 +35,33 @@ class LostLeases:
     def __init__(
         self, identity: str, keys: Keys, fetcher: Fetcher, log: FilteringBoundLogger
     ) -> None:
-        self._key = keys.lost(identity)
+        self._identity = identity
+        self._keys = keys
         self._fetcher = fetcher
         self._log = log
         self._lock = threading.Lock()
         self._running: dict[int, str] = {}  # what is lost and has not ended: sequence -> job
-        self._ran_twice: set[int] = set()
+        self._counted: set[int] = set()
+        self._ran_twice: Counter[str] = Counter()
+        self._untold: dict[str, float] = {}  # jid -> when that was noticed
         self._log_once = LogOnce(log)
         fetcher.report_lost(look=self.look, on_lost=self._failed)
 
-    @property
-    def count(self) -> int:
-        """How many jobs ran here although another child had been given them."""
-        return len(self._ran_twice)
+    def ran_twice(self) -> dict[str, int]:
+        """By class, how many jobs ran here although another child had been given them."""
+        with self._lock:
+            return dict(self._ran_twice)
+
+    def tell(self, connection: RedisConnection) -> None:
+        """Writes a note for each of these jobs, for ``forkq find``. The heartbeat's thread calls
+        it. Raises ConnectionLost or RedisError; the next call writes what is left."""
+        with self._lock:
+            untold = list(self._untold.items())
+        for jid, at in untold:
+            note = f"{self._identity} {at:.3f}"
+            connection.call("SET", self._keys.ran_twice_of(jid), note, "EX", _TOLD_FOR)
+            with self._lock:
+                self._untold.pop(jid)
 
     def look(self, connection: RedisConnection) -> None:
         """Takes the note, if there is one, and counts the lost jobs that have ended. Raises
@@ -58,11 +76,11 @@ class LostLeases:
                 self._count(sequence, job)
 
     def _take_note(self, connection: RedisConnection) -> None:
-        note: dict[bytes, bytes] = connection.call("HGETALL", self._key)
+        note: dict[bytes, bytes] = connection.call("HGETALL", self._keys.lost(self._identity))
         ours = {int(field): job for field, job in note.items() if field.isdigit()}
         known = [n for n in sorted(ours) if self._take(n, ours[n].decode("utf-8", "replace"))]
         if known:
-            connection.call("HDEL", self._key, *known)
+            connection.call("HDEL", self._keys.lost(self._identity), *known)
 
     def _take(self, sequence: int, job: str) -> bool:
         """Deals with one lost lease. False if it is unknown here: the fetch that took it is still
@@ -86,7 +104,10 @@ class LostLeases:
     def _count(self, sequence: int, job: str) -> None:
         with self._lock:
             self._running.pop(sequence, None)
-            if sequence in self._ran_twice:
+            if sequence in self._counted:
                 return
-            self._ran_twice.add(sequence)
+            self._counted.add(sequence)
+            name, _, jid = job.rpartition(" ")
+            self._ran_twice[name] += 1
+            self._untold[jid] = now()
         self._log.warning("ran twice", job=job)

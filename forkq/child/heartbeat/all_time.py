@@ -20,8 +20,10 @@ _MOST_REASONS: Final = 100
 
 def groups(keys: Keys, before: Totals, after: Totals) -> tuple[list[str], list[Any]]:
     """The keys and arguments of what has grown from ``before`` to ``after``."""
+    twice = _grown(before.ran_twice, after.ran_twice)
     every = (
         (keys.totals("jobs"), _MOST_CLASSES, _grown(before.classes, after.classes), _class_fields),
+        (keys.totals("jobs"), _MOST_CLASSES, twice, _twice_fields),
         (keys.totals("queues"), MOST_QUEUES, _grown(before.queues, after.queues), _queue_fields),
         (keys.totals("children"), _MOST_REASONS, _grown(before.ended, after.ended), _end_fields),
     )
@@ -55,6 +57,10 @@ def _queue_fields(row: Row) -> Iterator[tuple[str, int]]:
     yield "n", sum(buckets)
     yield "ms", milliseconds
     yield from _bucket_fields(buckets)
+
+
+def _twice_fields(row: Row) -> Iterator[tuple[str, int]]:
+    yield "twice", row[0]
 
 
 def _end_fields(row: Row) -> Iterator[tuple[str, int]]:

@@ -142,30 +142,36 @@ class JobCounter(JobObserver):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The counts of a whole child since its fork. ``ran_twice``: see fetch/lost_leases.py.
-    ``ended``: how children before it have ended."""
+    """The counts of a whole child since its fork. ``ran_twice``, by class: see
+    fetch/lost_leases.py. ``ended``: how children before it have ended."""
 
     processed: int = 0
     failed: int = 0
-    ran_twice: int = 0
+    ran_twice: Mapping[str, Row] = field(default_factory=dict)
     classes: Mapping[str, Row] = field(default_factory=dict)
     queues: Mapping[str, Row] = field(default_factory=dict)
     ended: Mapping[str, Row] = field(default_factory=dict)
 
 
 def total(
-    tallies: Iterable[Tally], ran_twice: int = 0, ended: Mapping[str, int] | None = None
+    tallies: Iterable[Tally],
+    ran_twice: Mapping[str, int] | None = None,
+    ended: Mapping[str, int] | None = None,
 ) -> Totals:
     """The sum of ``tallies``, while their processors add to them."""
     every = list(tallies)
     return Totals(
         sum(tally.processed for tally in every),
         sum(tally.failed for tally in every),
-        ran_twice,
+        _rows(ran_twice),
         _sums(tally.classes for tally in every),
         _sums(tally.queues for tally in every),
-        {how: (count,) for how, count in (ended or {}).items()},
+        _rows(ended),
     )
+
+
+def _rows(counts: Mapping[str, int] | None) -> dict[str, Row]:
+    return {name: (count,) for name, count in (counts or {}).items()}
 
 
 def _sums(parts: Iterable[Mapping[str, Any]]) -> dict[str, Row]:

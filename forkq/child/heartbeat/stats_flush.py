@@ -118,8 +118,8 @@ class StatsFlusher:
             if more:
                 yield self._keys.stat(name), more, _NO_TTL
                 yield self._keys.stat_of_day(name, today), more, HISTORY_TTL
-        if after.ran_twice > known.ran_twice:
-            yield self._keys.ran_twice, after.ran_twice - known.ran_twice, _NO_TTL
+        if more := _sum(after.ran_twice) - _sum(known.ran_twice):
+            yield self._keys.ran_twice, more, _NO_TTL
 
     def _more(self, after: Totals, name: str) -> Row:
         return tuple(map(sub, after.classes[name], self._flushed.classes.get(name, _NOTHING)))
@@ -136,6 +136,10 @@ class StatsFlusher:
                 "counts dropped: a key holds something else; delete or rename it",
                 key=key.decode("utf-8", "replace"),
             )
+
+
+def _sum(rows: Mapping[str, Row]) -> int:
+    return sum(count for (count,) in rows.values())
 
 
 def _news(rows: Mapping[str, Row], known: Mapping[str, Row]) -> dict[str, Row]:

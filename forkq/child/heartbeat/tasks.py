@@ -163,6 +163,22 @@ class FindLostLeases(OptionalTask):
         return _NEVER
 
 
+class TellRanTwice(OptionalTask):
+    """Writes which jobs ran here although another child had been given them. ``tell`` costs no
+    command if there are none."""
+
+    def __init__(self, tell: Callable[[RedisConnection], None], log: FilteringBoundLogger) -> None:
+        super().__init__("jobs that ran twice are not noted", log)
+        self._tell = tell
+
+    def run(self, connection: RedisConnection, now: Snapshot) -> float:
+        self._tell(connection)
+        return NEXT_BEAT
+
+    def finish(self, connection: RedisConnection, now: Snapshot) -> None:
+        self.attend(connection, now)
+
+
 class TakeOrder(HeartbeatTask):
     """Takes one order of a web UI with each beat, and measures the round trip by that."""
 
