@@ -16,7 +16,10 @@ _BELONGS: Final = tuple(
     (re.compile(pattern, re.DOTALL), kind)
     for pattern, kind in (
         (r"forkq:cron:runs:", "list"),
-        (r"forkq:cron:(origin|claim):|forkq:(place|host|task|web:message|ran_twice):", "string"),
+        (
+            r"forkq:cron:(origin|claim):|forkq:(place|host|task|web:message|ran_twice|went_back):",
+            "string",
+        ),
         (r"forkq:(flushed|lost|totals):", "hash"),
         (r"forkq:undo:[0-9a-f]+:\d+$", "list"),
         (r"forkq:undo:", "hash"),

@@ -215,7 +215,8 @@ class Keys:
         return f"{self.prefix}forkq:totals:{what}"
 
     def flushed(self, identity: str) -> str:
-        """Hash, expiring after a day: the counts of that child that the counters include."""
+        """Hash, expiring after a day: the counts of that child that the counters include,
+        and how many beats it has counted."""
         return f"{self.prefix}forkq:flushed:{identity}"
 
     def lost(self, identity: str) -> str:
@@ -229,6 +230,11 @@ class Keys:
         (wire/parameters.py). A child writes those of its app once it has booted, and again when
         Redis has lost data. It does not expire: dead jobs are shown long after the last boot."""
         return f"{self.prefix}forkq:parameters"
+
+    def went_back(self, tree: str) -> str:
+        """String, expiring after five minutes: a child of that tree (host and pid of its master)
+        has logged that Redis went back in time (child/heartbeat/beat_count.py)."""
+        return f"{self.prefix}forkq:went_back:{tree}"
 
     def host(self, view: str) -> str:
         """String, expiring: it exists while a clock watches the processes of that host or

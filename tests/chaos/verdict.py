@@ -27,6 +27,7 @@ FORBIDDEN = frozenset(
     {
         "a processor died; replaced",
         "ran twice",
+        "redis went back in time: what it had confirmed is gone",
         "lease lost: others were given the job",
         "cannot boot; giving up",
         "the leader's handlers cannot be called",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 
 import pytest
@@ -14,11 +15,13 @@ from tests.process.shared import (
     events,
     json_log,
     push,
+    wait_events,
 )
 from tests.support.server import Server
 from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
+BACK = "redis went back in time: what it had confirmed is gone"
 SOON = 5.0  # well before the next beat that would come anyway
 
 
@@ -59,6 +62,39 @@ def said(redis: Redis) -> set[bytes]:
     wanted = [key for name in found for key in (name, f"forkq:place:{name}")]
     wanted.append("forkq:parameters")
     return {key.encode() for key in wanted if redis.exists(key)}
+
+
+def test_a_restored_backup_is_told_once_by_the_tree(tree: StartTree, journal: Journal) -> None:
+    server = Server(tcp=True, aof=True).start()
+    try:
+        args = ["-w", "2", "-c", "1", "--log-format", "json"]
+        forkq = tree(server, app=APP, args=args, env=journal.env)
+        wait_until(lambda: beats(server) == [1, 1], what="the first beats")
+        data, backup = server.folder / "appendonlydir", server.folder / "backup"
+        shutil.copytree(data, backup)
+        while min(beats(server)) < 3:
+            more = sum(beats(server)) + 1
+            server.cli("CLIENT", "KILL", "TYPE", "normal")  # on a new connection a child beats
+            wait_until(lambda more=more: sum(beats(server)) >= more, what="a beat")  # type: ignore[misc]
+        server.kill()
+        shutil.rmtree(data)
+        backup.rename(data)
+        server.start()
+        [line] = wait_events(forkq, BACK)
+        assert line["level"] == "error"
+        wait_until(lambda: min(beats(server)) >= 2, what="both children again")
+        journal.wait("end", [push(server, "Hold", 1)])
+        assert len(events(forkq, BACK)) == 1
+        assert forkq.stop() == 0
+    finally:
+        server.close()
+
+
+def beats(server: Server) -> list[int]:
+    """How many beats each child has counted."""
+    redis = server.client()
+    notes = redis.keys("forkq:flushed:*")
+    return [int(redis.hget(note, "beats") or 0) for note in notes]
 
 
 def test_connections_that_are_ended_for_idleness_are_no_outage(

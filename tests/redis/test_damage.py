@@ -43,6 +43,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "cron_claim": ("child",),
     "histogram": ("Good", "21-9:59"), "marks": ("20261121",), "deploy_lock": ("v1",),
     "task": ("7ff3cf34efff6d76635f23dd",), "ran_twice_of": ("7ff3cf34efff6d76635f23dd",),
+    "went_back": ("host:1",),
     "web_message": ("0123456789abcdef",),
     "undo": ("0123456789abcdef",), "undo_list": ("0123456789abcdef", "0"),
 }  # fmt: skip

@@ -95,7 +95,7 @@ def test_counters_metrics_and_histograms_stand_as_sidekiq_8_writes_them(
     assert number(redis, "stat:processed") == number(redis, "stat:processed:2026-03-09") == 7
     assert number(redis, "stat:failed") == number(redis, "stat:failed:2026-03-09") == 3
     assert number(redis, "forkq:stat:ran_twice") == 2
-    assert fields(redis, NOTE) == {"number": 1, "processed": 7, "failed": 3}
+    assert fields(redis, NOTE) == {"number": 1, "processed": 7, "failed": 3, "beats": 1}
     lives: dict[str, Any] = {key.decode(): redis.ttl(key) for key in redis.scan_iter()}
     wanted = {
         MINUTE: HOURS_8, TENS: DAYS_3, "h|Slow::Job-9-12:4": HOURS_8, NOTE: 86_400,
@@ -274,7 +274,7 @@ def test_a_note_that_was_lost_is_renewed_and_nothing_counts_twice(
     redis.delete(NOTE)
     child.stats_flusher.renew()
     child.flush()
-    assert fields(redis, NOTE) == {"number": 2, "processed": 1, "failed": 0}
+    assert fields(redis, NOTE) == {"number": 2, "processed": 1, "failed": 0, "beats": 1}
     assert number(redis, "stat:processed") == 1
 
 

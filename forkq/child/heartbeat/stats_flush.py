@@ -17,12 +17,12 @@ from ...wire.histogram import BOUNDS
 from ...wire.keys import Keys
 from ...wire.times import now
 from .all_time import groups
+from .beat_count import NOTE_TTL, BeatCount
 from .stats import Row, Totals
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-_NOTE_TTL: Final = 86_400
 _MINUTES_TTL: Final = 8 * 3600  # of a minute's hash, and of a histogram
 _TENS_TTL: Final = 3 * 86_400
 # A script of more classes would block the server for other clients too long.
@@ -48,6 +48,7 @@ class StatsFlusher:
         self, identity: str, keys: Keys, log: FilteringBoundLogger, clock: Callable[[], float] = now
     ) -> None:
         self._note = keys.flushed(identity)
+        self._beat_count = BeatCount(self._note, keys, log)
         self._keys = keys
         self._clock = clock
         self._flushed = Totals()
@@ -64,7 +65,7 @@ class StatsFlusher:
     def flush(self, connection: RedisConnection, totals: Totals) -> None:
         """Adds what is in ``totals`` and not in Redis yet. Raises ConnectionLost or RedisError; the
         next call continues where this one stopped."""
-        if not connection.call("EXPIRE", self._note, _NOTE_TTL):
+        if not self._beat_count.count(connection):
             self.renew()
         while (flush := self._pending or self._next(totals)) is not None:
             self._pending = flush
@@ -89,7 +90,7 @@ class StatsFlusher:
     def _compose(self, after: Totals, classes: list[str]) -> Flush:
         moment = datetime.fromtimestamp(self._clock(), timezone.utc)
         keys = [self._note]
-        arguments: list[Any] = [self._number, _NOTE_TTL, after.processed, after.failed]
+        arguments: list[Any] = [self._number, NOTE_TTL, after.processed, after.failed]
         counters = list(self._counters(after, day(moment)))
         keys += [key for key, _, _ in counters]
         arguments += [len(counters), *(part for _, *parts in counters for part in parts)]
