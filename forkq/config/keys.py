@@ -92,7 +92,7 @@ KEYS: Final[Mapping[str, Key]] = {
     ),
     "forkq.solo_children": Key(
         "How many jobs of a capsule that may have killed a process run side by side, each alone in "
-        "a child of its own ([isolation](operating.md#jobs-that-kill-their-process)); 0 is one for "
+        "a child of its own ([isolation](jobs.md#jobs-that-kill-their-process)); 0 is one for "
         "each processor, at most 25. While memory is short, fewer do."
     ),
     "forkq.silent_after": Key(
