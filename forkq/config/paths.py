@@ -29,8 +29,7 @@ def default_state_dir(environ: Mapping[str, str], cwd: Path, tag: str) -> Path:
     ours = _first_of(environ.get("STATE_DIRECTORY", ""))
     if ours is not None:
         return ours
-    home = Path(environ.get("HOME") or Path.home())
-    base = _absolute(environ.get("XDG_STATE_HOME", "")) or home / ".local" / "state"
+    base = _absolute(environ.get("XDG_STATE_HOME", "")) or _home(environ) / ".local" / "state"
     return base / "forkq" / _stem(cwd, tag)
 
 
@@ -39,6 +38,18 @@ def beside(pidfile: Path, suffix: str) -> Path:
     if pidfile.suffix == ".pid":
         return pidfile.with_suffix(suffix)
     return pidfile.with_name(pidfile.name + suffix)
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    """The user's home folder; ``/`` for a number that is no user of this machine, as container
+    runtimes set HOME for it. Every command comes here, and only the embedded server looks inside:
+    it says what to set if it may not write there."""
+    if home := environ.get("HOME"):
+        return Path(home)
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
 
 
 def _runtime_dir(environ: Mapping[str, str]) -> Path:

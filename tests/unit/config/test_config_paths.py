@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 import re
 from pathlib import Path
 
@@ -57,6 +58,21 @@ class TestPaths:
         config = loaded(None, XDG_RUNTIME_DIR="/no/such/folder", HOME="/home/me")
         assert config.pidfile.parent == Path(folder)
         assert config.state_dir.parent == Path("/home/me/.local/state/forkq")
+
+    def test_a_user_without_home_and_passwd_entry_has_the_home_that_containers_give(
+        self, loaded: Loader, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As under Kubernetes' runAsUser or `docker run --user 54321`. Only the embedded server
+        ever looks into the folder, and it says what to set if it cannot make it."""
+
+        def no_entry(uid: int) -> None:
+            raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+        monkeypatch.delenv("HOME", raising=False)
+        monkeypatch.setattr(pwd, "getpwuid", no_entry)
+        config = loaded(None)
+        assert config.state_dir.parent == Path("/.local/state/forkq")
+        assert loaded(None, XDG_STATE_HOME="/state").state_dir.parent == Path("/state/forkq")
 
     def test_relative_paths_start_at_the_working_directory(
         self, loaded: Loader, tmp_path: Path
