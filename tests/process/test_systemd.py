@@ -294,6 +294,16 @@ def test_a_reload_that_was_rolled_back_fails_and_says_why(
     assert running.show("Result") == "success"
 
 
+def test_a_stop_during_a_reload_succeeds(running: Unit) -> None:
+    """systemd ends the command of the reload together with the master; neither is a failure."""
+    running.ask("reload", "--no-block")
+    wait_until(lambda: running.show("SubState") == "reload", what="the reload's command")
+    running.ask("stop")
+    assert running.show("Result") == "success"
+    assert running.show("ActiveState") == "inactive"
+    assert running.processes() == {}
+
+
 def test_a_master_that_hangs_is_replaced_and_its_jobs_run_again(running: Unit) -> None:
     """The watchdog aborts a stopped master; the jobs that ran are not lost."""
     push(running, 2, 4)
