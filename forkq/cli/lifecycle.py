@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ import click
 import psutil
 
 from ..config.config import Config
-from ..config.load import pidfile_despite_errors
+from ..config.load import config_despite_errors
 from ..config.recycling import size_text
 from ..doctor.finding import listed
 from ..errors import ConfigError, ForkqError, NotRunning
@@ -21,7 +22,7 @@ from ..master.pidfile import lives, running_master
 from ..wire.printable import last_line
 from .options import configuration, finds_master, json_option
 from .output import as_json, echo, table
-from .tree_status import fresh_status, is_alive, read_status
+from .tree_status import fresh_status, is_alive, pidfile_of_unit, read_status
 
 _POLL: Final = 0.02
 _TITLES: Final = (
@@ -104,27 +105,35 @@ def status(wants_json: bool, ready: bool, alive: bool, **flags: Any) -> int:
 
 
 def _configuration(**flags: Any) -> Config:
-    """The configuration; if it is wrong, one of the pidfile alone, which is enough to find the
-    master. Raises ConfigError if no pidfile is found without it."""
+    """The configuration; if it is wrong, what of it is enough to find the master. Raises
+    ConfigError if no pidfile is found without it."""
     try:
-        return configuration(**flags)
+        return _found_by_unit(configuration(**flags))
     except ConfigError as error:
-        pidfile = _pidfile_despite(error, flags)
-        if not _is_pidfile_given(flags) and not pidfile.exists():
+        config = _found_by_unit(_config_despite(error, flags))
+        if not _is_pidfile_given(flags) and not os.path.lexists(config.pidfile):
             raise
         first, *others = str(error).splitlines()
         more = f" (and {len(others)} more)" if others else ""
-        echo(f"forkq: {first}{more}; going by the pidfile {pidfile} alone", err=True)
-        return Config(pidfile=pidfile, state_dir=Path.cwd())
+        echo(f"forkq: {first}{more}; going by the pidfile {config.pidfile} alone", err=True)
+        return config
+
+
+def _found_by_unit(config: Config) -> Config:
+    """The same with the pidfile of the unit that runs it: only units know systemd's folders."""
+    if "forkq.pidfile" in config.origins or os.path.lexists(config.pidfile):
+        return config
+    pidfile = pidfile_of_unit(config.source, config.tag, os.environ)
+    return config if pidfile is None else replace(config, pidfile=pidfile)
 
 
 def _is_pidfile_given(flags: Mapping[str, Any]) -> bool:
     return bool(flags.get("pidfile") or os.environ.get("FORKQ_PIDFILE"))
 
 
-def _pidfile_despite(wrong: ConfigError, flags: Mapping[str, Any]) -> Path:
+def _config_despite(wrong: ConfigError, flags: Mapping[str, Any]) -> Config:
     try:
-        return pidfile_despite_errors(flags, os.environ, Path.cwd())
+        return config_despite_errors(flags, os.environ, Path.cwd())
     except ConfigError:
         raise ConfigError(f"{wrong}; --pidfile finds the master without it") from None
 

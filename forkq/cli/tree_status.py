@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
+from ..config.paths import IN_RUNTIME_DIRECTORY, STATUS_SUFFIX, beside
 from ..config.private_files import read_trusted
+from ..errors import ConfigError
 
 # Seconds that the children have to report. One whose job holds the interpreter's lock does not.
 _LIMIT: Final = 0.5
@@ -49,6 +52,28 @@ def fresh_status(file: Path, master: psutil.Process) -> dict[str, Any] | None:
         time.sleep(_POLL)
         found = read_status(file, master)
     return found
+
+
+def pidfile_of_unit(source: Path | None, tag: str, environ: Mapping[str, str]) -> Path | None:
+    """The pidfile of the one tree with this file and tag that a unit of systemd runs; None if there
+    is none, or more than one. Its RUNTIME_DIRECTORY is unknown outside of the unit: any folder of
+    /run, or, of a user's unit, of XDG_RUNTIME_DIR."""
+    if source is None:
+        return None
+    folders = {Path("/run"), Path(environ.get("XDG_RUNTIME_DIR") or "/run")}
+    pidfiles = [file for folder in folders for file in folder.glob(f"*/{IN_RUNTIME_DIRECTORY}")]
+    theirs = str(source.resolve()), tag
+    found = [pidfile for pidfile in pidfiles if _source_and_tag(pidfile) == theirs]
+    return found[0] if len(found) == 1 else None
+
+
+def _source_and_tag(pidfile: Path) -> tuple[str, str]:
+    """What the master behind ``pidfile`` was started with, if this user may know that."""
+    try:
+        found = json.loads(read_trusted(beside(pidfile, STATUS_SUFFIX)))
+    except (FileNotFoundError, ConfigError):
+        return "", ""
+    return found.get("source", ""), found["tag"]
 
 
 def is_alive(found: dict[str, Any]) -> bool:

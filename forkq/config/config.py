@@ -24,7 +24,7 @@ from .capsule import DEFAULT_NAME, Capsule, check_name, parse_queue, weigh
 from .cron_tables import ROWS
 from .limit_tables import TABLES as RULES
 from .limit_tables import check_queue
-from .paths import beside
+from .paths import STATUS_SUFFIX, beside
 from .recycling import KEYS as RECYCLING
 from .recycling import Recycling
 from .schema import Each, Table, keys_of
@@ -150,7 +150,7 @@ class Config:
     @property
     def status_file(self) -> Path:
         """Where the master writes its state, for ``forkq status``."""
-        return beside(self.pidfile, ".status.json")
+        return beside(self.pidfile, STATUS_SUFFIX)
 
     def of_shard(self, name: str) -> Config:
         """The same with the address of that shard; "" is itself. Raises ConfigError."""

@@ -70,20 +70,28 @@ def _document(
     return source, folder, read_file(source, _named_by(named)) if source else {}
 
 
-def pidfile_despite_errors(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Path:
-    """Where the pidfile is, by what is right in a wrong configuration: the commands that look after
-    a running tree need no more. Raises ConfigError if no flag or variable names it and the file
-    cannot be read."""
-    given = read_options(PLAIN_TABLES["forkq"], "forkq", flags, environ, Problems())
-    folder, document = cwd, {}
-    if "pidfile" not in given:
+def config_despite_errors(
+    flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path
+) -> Config:
+    """The pidfile, the tag and the file of a wrong configuration, by what is right in it: the
+    commands that look after a running tree need no more. Raises ConfigError if no flag or variable
+    names the pidfile and the file cannot be read."""
+    options = read_options(PLAIN_TABLES["forkq"], "forkq", flags, environ, Problems())
+    folder, source, document = cwd, None, {}
+    if "pidfile" not in options:
         named = flags.get("config")
         source, folder = find_file(named, environ, cwd)
         document = read_what_is_right(source, _named_by(named)) if source else {}
     settings, _ = _folded(None, document, flags, environ)
-    right = table_of(settings, "forkq").items()
-    values = {key: one.value for key, one in right if isinstance(one, Setting) and not one.hint}
-    return _pidfile(values, environ, folder)
+    right = table_of(settings, "forkq")
+    values = {
+        key: one.value
+        for key, one in right.items()
+        if isinstance(one, Setting) and not one.hint and key in ("pidfile", "tag")
+    }
+    values["pidfile"] = _pidfile(values, environ, folder)
+    given = dict(origins({"forkq": right}))
+    return Config(**values, state_dir=folder, source=source, origins=given)
 
 
 def _named_by(path: Path | str | None) -> str:

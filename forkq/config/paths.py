@@ -12,7 +12,10 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
+IN_RUNTIME_DIRECTORY: Final = "forkq.pid"  # the pidfile's name in systemd's RuntimeDirectory=
+STATUS_SUFFIX: Final = ".status.json"  # of the status file beside the pidfile
 _LONGEST_NAME = 64  # characters of a tag or folder in a file name; the digest makes it unique
 
 
@@ -20,7 +23,7 @@ def default_pidfile(environ: Mapping[str, str], cwd: Path, tag: str) -> Path:
     """Inside systemd's RuntimeDirectory= when there is one, else per directory and tag."""
     ours = _first_of(environ.get("RUNTIME_DIRECTORY", ""))
     if ours is not None:
-        return ours / "forkq.pid"
+        return ours / IN_RUNTIME_DIRECTORY
     return _runtime_dir(environ) / f"{_stem(cwd, tag)}.pid"
 
 

@@ -37,6 +37,7 @@ class StatusFile:
         self._log_once = LogOnce(log)
         self._constants = {
             "tag": config.tag,
+            "source": str(config.source.resolve()) if config.source else "",
             "timeout": config.timeout,
             "silent_after": config.silent_after,
             "pid": os.getpid(),

@@ -244,10 +244,16 @@ class TestOneStart:
         assert started.number("NRestarts") == 0
 
     def test_the_commands_reach_the_master_of_the_unit(self, started: Unit) -> None:
-        """`forkq status`, `push` and `quiet` with the unit's pidfile, as the README says."""
+        """`forkq status` and `quiet` with the unit's file, as its user and as root, and with its
+        pidfile, as the README says."""
         as_forkq = ["setpriv", "--reuid=forkq", "--regid=forkq", "--clear-groups", "forkq"]
         pidfile = ["--pidfile", "/run/forkq/forkq.pid"]
-        assert "default.0" in started.box.run(*as_forkq, "status", *pidfile).stdout
+        file = ["-C", "/etc/forkq/forkq.toml"]
+        for command in ([*as_forkq, "status", *pidfile], [*as_forkq, "status", *file]):
+            assert "default.0" in started.box.run(*command).stdout
+        assert "default.0" in started.box.run("forkq", "status", *file).stdout
+        other = started.box.run("forkq", "status", *file, "--tag", "other", check=False)
+        assert other.returncode == 4
         started.box.run(*as_forkq, "quiet", *pidfile)
         wait_until(
             lambda: "quiet" in started.show("StatusText"), every=ASK_EVERY, what="a quiet master"

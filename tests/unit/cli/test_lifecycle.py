@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ from click.testing import CliRunner
 
 from forkq.cli import lifecycle
 from forkq.cli.lifecycle import quiet, status, stop
+from forkq.config.load import load
 from forkq.errors import ConfigError, NotRunning
+from forkq.master.status_file import StatusFile
+from tests.support.recorded_log import RecordedLog
 
 MISSING = "default.1: ended with exit code 3, ImportError: no module named shop; retry in 8 s"
 
@@ -75,3 +79,60 @@ def test_a_typo_in_the_file_does_not_hide_the_pidfile(
         assert "forkq.timout: unknown key" in result.output
         assert isinstance(result.exception, NotRunning)
         assert str(tmp_path / "run.pid") in str(result.exception)
+
+
+class TestATreeOfAUnit:
+    """systemd tells the unit alone where its pidfile is; the status file says whose it is."""
+
+    @pytest.fixture(autouse=True)
+    def runtime(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """Where a user's units have their folders."""
+        runtime = tmp_path / "run"
+        runtime.mkdir(0o700)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+        for name in ("FORKQ_PIDFILE", "FORKQ_CONFIG", "RUNTIME_DIRECTORY"):
+            monkeypatch.delenv(name, raising=False)
+        return runtime
+
+    def unit(self, runtime: Path, name: str, source: Path, tag: str = "") -> Path:
+        """What the master of a unit leaves in its folder."""
+        pidfile = runtime / name / "forkq.pid"
+        pidfile.parent.mkdir(0o700)
+        pidfile.touch()
+        settings = load(None, {"pidfile": str(pidfile), "config": str(source)}, {}, runtime)
+        settings = replace(settings, tag=tag)
+        StatusFile(settings, RecordedLog()).write("running", [], ready=True, missing=[])
+        return pidfile
+
+    def test_its_file_and_its_tag_find_it(self, runtime: Path, tmp_path: Path) -> None:
+        ours, theirs = tmp_path / "forkq.toml", tmp_path / "other.toml"
+        for file in (ours, theirs):
+            file.write_text("[forkq]\ntimeout = 7")
+        pidfile = self.unit(runtime, "forkq", ours)
+        mail = self.unit(runtime, "forkq-mail", ours, tag="mail")
+        self.unit(runtime, "other", theirs)
+        assert lifecycle._configuration().pidfile == pidfile  # found from the working directory
+        assert lifecycle._configuration(config="./forkq.toml").pidfile == pidfile
+        assert lifecycle._configuration(tag="mail").pidfile == mail
+        assert lifecycle._configuration(tag="x").pidfile.parent == runtime / "forkq"
+        assert lifecycle._configuration(tag="x").pidfile != pidfile
+        self.unit(runtime, "twin", ours)
+        assert lifecycle._configuration().pidfile not in (pidfile, runtime / "twin/forkq.pid")
+
+    def test_a_file_that_only_the_unit_can_read_in_full_finds_it(
+        self, runtime: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Its EnvironmentFile= has the secret, which no shell has."""
+        file = tmp_path / "forkq.toml"
+        file.write_text("")
+        pidfile = self.unit(runtime, "forkq", file)
+        file.write_text('[redis]\nurl = "${OF_THE_UNIT}"')
+        assert lifecycle._configuration().pidfile == pidfile
+        assert f"going by the pidfile {pidfile} alone" in capsys.readouterr().err
+
+    def test_a_folder_of_another_user_is_no_obstacle(self, runtime: Path, tmp_path: Path) -> None:
+        (tmp_path / "forkq.toml").write_text("")
+        pidfile = self.unit(runtime, "forkq", tmp_path / "forkq.toml")
+        pidfile.with_suffix(".status.json").chmod(0o666)
+        assert lifecycle._configuration().pidfile != pidfile

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forkq.config.load import load, pidfile_despite_errors
+from forkq.config.load import config_despite_errors, load
 from forkq.errors import ConfigError
 
 BROKEN = [
@@ -22,7 +22,7 @@ BROKEN = [
 def found(cwd: Path, **environ: str) -> Path:
     with pytest.raises(ConfigError):
         load(None, {}, environ, cwd)
-    return pidfile_despite_errors({}, environ, cwd)
+    return config_despite_errors({}, environ, cwd).pidfile
 
 
 @pytest.mark.parametrize("text", BROKEN)
@@ -44,8 +44,8 @@ def test_the_environments_table_counts(tmp_path: Path) -> None:
 
 
 def test_a_flag_or_a_variable_needs_no_file(tmp_path: Path) -> None:
-    given = pidfile_despite_errors({"config": "no.toml", "pidfile": "three"}, {}, tmp_path)
-    assert given == tmp_path / "three"
+    given = config_despite_errors({"config": "no.toml", "pidfile": "three"}, {}, tmp_path)
+    assert given.pidfile == tmp_path / "three"
     assert found(tmp_path, FORKQ_PIDFILE="four", FORKQ_CONFIG="no.toml") == tmp_path / "four"
     with pytest.raises(ConfigError, match="no such file"):
-        pidfile_despite_errors({"config": "no.toml"}, {}, tmp_path)
+        config_despite_errors({"config": "no.toml"}, {}, tmp_path)
