@@ -55,7 +55,7 @@ def await_configuration(record: MasterRecord, flags: Mapping[str, Any]) -> Confi
         try:
             return _configuration(record, flags)
         except ConfigError as error:
-            if signal.sigpending() & {signal.SIGTERM, signal.SIGINT}:
+            if signal.sigpending() & {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}:
                 raise
             if not said:
                 said = True

@@ -288,6 +288,7 @@ class Master:
 
 _ACTIONS: Final[dict[int, Callable[[Master], None]]] = {
     signal.SIGTERM: Master._stop,
+    signal.SIGQUIT: Master._stop,
     signal.SIGINT: Master._interrupt,
     signal.SIGTSTP: Master._go_quiet,
     signal.SIGTTIN: lambda master: master._children.dump_stacks(),

@@ -10,6 +10,7 @@ from typing import Final
 HANDLED: Final = (
     signal.SIGTERM,
     signal.SIGINT,
+    signal.SIGQUIT,
     signal.SIGTSTP,
     signal.SIGTTIN,
     signal.SIGUSR1,

@@ -24,6 +24,7 @@ from .unblocked_output import unblocked
 # them, and sends its orders by pipe.
 _MASTER_SIGNALS: Final = (
     signal.SIGINT,
+    signal.SIGQUIT,
     signal.SIGTSTP,
     signal.SIGTTIN,
     signal.SIGTTOU,

@@ -72,6 +72,23 @@ def test_int_stops_and_a_second_one_changes_nothing(
     forkq.assert_gone(deadline=0.2)
 
 
+def test_quit_stops_as_term_does(
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
+) -> None:
+    """Images say STOPSIGNAL SIGQUIT. Without a handler the kernel would keep it from PID 1 of a
+    container; elsewhere it would end the master at once, and at a terminal the children, too."""
+    forkq = tree(redis_server, app=APP, args=["-c", "1"], env=journal.env)
+    door = journal.path.with_name("open")
+    jid = push(redis_server, "Gate", str(door))
+    journal.wait("begin", [jid])
+    os.killpg(forkq.pid, signal.SIGQUIT)  # as the terminal does
+    forkq.wait_log("waiting for running jobs")
+    door.touch()
+    assert forkq.wait() == 0
+    assert journal.jids("end") == {jid}
+    forkq.assert_gone(deadline=0.2)
+
+
 def test_a_third_int_kills_at_once_and_the_leases_stay(
     redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
