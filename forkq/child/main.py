@@ -296,10 +296,11 @@ class Child:
         """Sends a Beat to the master and sets the process title: when the state has changed, and
         often enough for the master to know that this loop runs."""
         managers, retiring = self._managers, self._state == "retiring"
+        begun = self._parts.limits.last_begun()
         busy = sum(one.unfinished if retiring else one.busy for one in managers)
         counts, redis_at = self._parts.manager.counts(), self._heartbeat.redis_at
         lost = self._heartbeat.redis_lost
-        beat = Beat(busy, self._state, *counts, redis_at, self._asked_at, lost)
+        beat = Beat(busy, self._state, *counts, redis_at, self._asked_at, lost, begun)
         if beat == self._last_beat and time.monotonic() < self._next_beat:
             return
         if not send(self._assignment.report, beat):
@@ -315,7 +316,7 @@ class Child:
             busy = sum(manager.busy for manager in self._managers)
             reason = "jobs ignored the stop" if busy else "processors did not end"
             self._log.error(f"{reason}; leaving the rest to the rescue", jobs=busy)
-            send(self._assignment.report, Exiting())
+            send(self._assignment.report, Exiting(self._leases))
             return LEASES_LEFT
         returned = [parts.fetcher.give_back() for parts in self._all_parts]
         self._report_state()  # if the last flush fails, the master adds these counts
@@ -326,5 +327,10 @@ class Child:
             for heartbeat, gone in zip(heartbeats, returned, strict=True)
         ]
         call_handlers("exit", self._log)
-        send(self._assignment.report, Exiting())
+        send(self._assignment.report, Exiting(self._leases))
         return CLEAN if all(returned) and all(flushed) else LEASES_LEFT
+
+    @property
+    def _leases(self) -> int:
+        """How many leases Redis has of this child, as far as it knows."""
+        return sum(parts.fetcher.leases for parts in self._all_parts)

@@ -86,6 +86,10 @@ class TimeLimits:
         master."""
         return [0] if self._table is None else self._table.begins()
 
+    def last_begun(self) -> int:
+        """The highest sequence number of a lease whose job has begun; 0 if none has."""
+        return 0 if self._table is None else self._table.last_begun()
+
     # Called by processors
 
     def begin(self, region: InterruptRegion, run: JobRun, job: Payload) -> None:

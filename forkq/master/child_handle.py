@@ -65,9 +65,11 @@ class ChildHandle:
     ``cut_off_for``: for how many seconds Redis has answered others, but not this child; 0 if
     that is no matter (redis_contact.py). ``fail_overdue``: it is removed because of its jobs
     that are beyond their ``deadlines``. ``part_of_limits``: its own limits are this part of
-    those of the configuration. ``reports``: it knows the order Report; ``reported_at``, when the
-    last one was given that it has obeyed (fresh_counts.py). ``carries``: the counts of its slot
-    (``Slot.ended``) that it sends; they go back to the slot if it dies before it is ready.
+    those of the configuration. ``begun``: which lease it had begun last at its last ``Beat``;
+    ``leases``: how many it could not return, if it has told. ``reports``: it knows the order
+    Report; ``reported_at``, when the last one was given that it has obeyed (fresh_counts.py).
+    ``carries``: the counts of its slot (``Slot.ended``) that it sends; they go back to the slot if
+    it dies before it is ready.
     """
 
     slot: Slot
@@ -90,6 +92,8 @@ class ChildHandle:
     killed: bool = False
     rescued: bool = False
     exited_cleanly: bool = False
+    begun: int = 0
+    leases: int | None = None
     pipe_closed_at: float | None = None
     stop_ordered_at: float | None = None
     stacks_requested_at: float | None = None
@@ -148,7 +152,7 @@ class ChildHandle:
         elif isinstance(fact, Unbootable):
             self.reason, self.was_ready = fact.reason, False
         elif isinstance(fact, Exiting):
-            self.exited_cleanly = True
+            self.exited_cleanly, self.leases = True, fact.leases
         elif isinstance(fact, Serves):
             self.told_queues += (fact.queue,)
             self.told_shard = fact.shard
@@ -160,6 +164,7 @@ class ChildHandle:
             self.state = fact.state
             self.busy, self.processed, self.failed = fact.busy, fact.processed, fact.failed
             self.redis_at, self.redis_lost = fact.redis_at, fact.redis_lost
+            self.begun = fact.begun
             self.reported_at = fact.asked_at
 
     def left_nothing(self, code: int) -> bool:
@@ -194,6 +199,12 @@ class ChildHandle:
             return {}
         found = deadlines.overdue(self.deadlines, time.monotonic())
         return {job.sequence: TimeLimit(_overdue_message(job)) for job in found}
+
+    @property
+    def running(self) -> int:
+        """How many jobs it runs at least. A job that holds the interpreter's lock keeps the child
+        from telling that it is ``busy``; which lease was begun last is known all the same."""
+        return max(self.busy, int((self.last_begun or 0) > self.begun))
 
     @property
     def last_begun(self) -> int | None:

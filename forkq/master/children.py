@@ -154,7 +154,8 @@ class Children:
             counts, begun = (child.processed, child.failed), child.last_begun
             report = partial(self._rescue_ended, child)
             what = (child.identity, child.queues, crash, *counts, failed, begun, report)
-            dead = DeadChild(*what, child.shard)
+            leases = child.running if child.leases is None else child.leases
+            dead = DeadChild(*what, child.shard, leases)
             self._rescue.add(dead)
             if child.runs_suspects:
                 alone = DeadChild(solo_identity(child.identity), child.queues, crash)
@@ -201,6 +202,11 @@ class Children:
     def busy(self) -> int:
         """How many jobs run now."""
         return sum(child.busy for child in self)
+
+    @property
+    def running(self) -> int:
+        """As ``busy``, with a job that keeps its child from telling."""
+        return sum(child.running for child in self)
 
     @property
     def all_ready(self) -> bool:
@@ -254,9 +260,9 @@ class Children:
         status = ExitStatus(code, rss, uptime, oom, child.crash_stack())
         child.how = status.text
         left_nothing = child.left_nothing(code)
-        if not left_nothing:
+        if not left_nothing and child.was_ready:  # before that it takes no job
             by_itself = not child.exited_cleanly and not child.frozen
-            is_crash = child.was_ready and by_itself and not child.on_trial
+            is_crash = by_itself and not child.on_trial
             self.rescue(child, status.crash if is_crash else None)
         if was_in_slot := child.slot.child is child:
             child.slot.record_death(child, status.text)

@@ -154,8 +154,12 @@ class Master:
         if self._embedded is not None:
             self._log.info("stopping the embedded server, last of all")
             self._embedded.stop()
-        if self._rescue.due is not None:
-            self._log.warning("jobs stay leased in redis; the next start gives them back")
+        if self._rescue.due is not None and (leases := self._rescue.leases):
+            self._log.warning(
+                "jobs stay leased in redis; the next start gives them back", jobs=leases
+            )
+        elif self._rescue.due is not None:
+            self._log.warning("redis did not take the last counts; no job is known to stay leased")
         self._status_file.remove()
         self._pidfile.release()
         self._log.info("stopped", exit_code=self._exit_code)

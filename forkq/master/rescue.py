@@ -55,7 +55,8 @@ class DeadChild:
     record. ``processed`` and ``failed`` are the last counts that it reported to the master.
     ``errors``: why the jobs of some leases, by sequence number, have failed. ``last_begun``: the
     highest sequence number of a lease whose job had begun; None if that is unknown. ``report`` is
-    called when its jobs have gone back. ``shard``: where they are, if there are shards."""
+    called when its jobs have gone back. ``shard``: where they are, if there are shards. ``leases``:
+    how many it has at least, as far as the master knows."""
 
     identity: str
     queues: tuple[str, ...]
@@ -66,6 +67,7 @@ class DeadChild:
     last_begun: int | None = None
     report: Callable[[Recovered], None] = field(default=lambda recovered: None, compare=False)
     shard: str = ""
+    leases: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -102,6 +104,11 @@ class Rescue:
         """When ``advance`` has something to do (monotonic); None if no rescue is open."""
         earliest = min((each.due for each in self._open), default=None)
         return None if earliest is None else max(earliest, self._connect_at)
+
+    @property
+    def leases(self) -> int:
+        """How many leases the open rescues are to return, as far as the master knows."""
+        return sum(each.child.leases for each in self._open)
 
     def holds(self, identity: str) -> bool:
         """Whether the rescue of this child is still open."""

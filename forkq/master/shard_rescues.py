@@ -27,6 +27,10 @@ class ShardRescues(Rescue):
         moments = (rescue.due for rescue in self._order)
         return min((moment for moment in moments if moment is not None), default=None)
 
+    @property
+    def leases(self) -> int:
+        return sum(rescue.leases for rescue in self._order)
+
     def holds(self, identity: str) -> bool:
         return any(rescue.holds(identity) for rescue in self._order)
 

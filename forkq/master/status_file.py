@@ -105,7 +105,7 @@ def _described(child: ChildHandle) -> dict[str, Any]:
         "pid": child.pid,
         "identity": child.identity,
         "state": _state(child),
-        "busy": child.busy,
+        "busy": child.busy if child.silent_since is None else child.running,
         "concurrency": capsule.concurrency if capsule else 0,
         "queues": list(child.queues),
         "processed": child.processed,

@@ -120,8 +120,8 @@ class StopSequence:
         left = max(0.0, self._deadline - time.monotonic())
         self._log.info(
             "waiting for running jobs",
-            jobs=self._children.busy,
-            children=[child.name for child in self._children if child.busy],
+            jobs=self._children.running,
+            children=[child.name for child in self._children if child.running],
             at_most=round(left, 1),
             **self._hint,
         )
@@ -133,7 +133,7 @@ class StopSequence:
         answered = all(child.state == "stopping" for child in self._children)
         if not answered and now < min(self._answers_due, self._deadline):
             return Phase.ANSWERS
-        if self._children.busy:
+        if self._children.running:
             self._log_waiting()
         return self._await_jobs()
 
@@ -153,9 +153,10 @@ class StopSequence:
     def _remove(self) -> None:
         """No crash record: a job that ignores the stop is no crash."""
         if self._children.by_pid:
-            problem = "jobs ignore the stop" if self._children.busy else "children do not end"
+            jobs = self._children.running
+            problem = "jobs ignore the stop" if jobs else "children do not end"
             states = {child.name: child.state for child in self._children}
-            self._log.warning(f"{problem}; freezing", children=states, jobs=self._children.busy)
+            self._log.warning(f"{problem}; freezing", children=states, jobs=jobs)
         self._rescue.limit_waits(self._deadline + _KILL_AFTER)
         for child in self._children:
             self._removals.freeze(child, None, self._deadline + _KILL_AFTER)

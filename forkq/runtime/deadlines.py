@@ -46,6 +46,7 @@ class DeadlineTable:
         half = processors + _SPARE
         places = 2 * half
         words = places * _WORD
+        self._begun = slice(half, places)
         os.ftruncate(file, places * _PLACE)
         whole = memoryview(mmap.mmap(file, places * _PLACE))
         self._deadlines = whole[:words].cast("d")
@@ -64,6 +65,10 @@ class DeadlineTable:
             self._told[-1] = 0
             return [0]
         return cast("MutableSequence[int]", self._sequences[place : place + 1])
+
+    def last_begun(self) -> int:
+        """The highest sequence number of a lease whose job has begun; 0 if none has."""
+        return max(self._sequences[self._begun])
 
     def note(self, deadline: float, sequence: int) -> int:
         """A job begins. Returns its place, -1 if there is none left."""

@@ -75,14 +75,18 @@ class Unbootable(msgspec.Struct, frozen=True, tag=True):
 
 
 class Exiting(msgspec.Struct, frozen=True, tag=True):
-    """Fact: the child ends in good order. An exit code does not prove that: any job can exit."""
+    """Fact: the child ends in good order. An exit code does not prove that: any job can exit.
+    ``leases``: how many Redis did not take back, as far as the child knows."""
+
+    leases: int = 0
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):
     """Fact: the child's state and counts. Sent when they have changed, at most once in each turn of
     the main loop; else as a sign of life, every ``Config.beat_every`` seconds. ``redis_at``: when
     Redis last answered its heartbeat, or the clock (monotonic); 0 if it never has. ``asked_at``: of
-    the last Report that it has obeyed. ``redis_lost``: whether it has lost Redis."""
+    the last Report that it has obeyed. ``redis_lost``: whether it has lost Redis. ``begun``: the
+    highest sequence number of a lease whose job had begun before ``busy`` was counted."""
 
     busy: int
     state: State
@@ -91,6 +95,7 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     redis_at: float = 0.0
     asked_at: float = 0.0
     redis_lost: bool = False
+    begun: int = 0
 
 
 class LeaseHeld(msgspec.Struct, frozen=True, tag=True):

@@ -115,6 +115,16 @@ def test_children_that_die_at_import(
     forkq.assert_gone()
 
 
+def test_a_child_that_never_booted_leaves_nothing_to_rescue(tree: StartTree) -> None:
+    """It has taken no job. Without Redis each of its ends would be told a second late, with the
+    number of a later attempt, and the last line would be about jobs that stay leased."""
+    args = ["-r", "no_such_module", *JSON]
+    forkq = tree("redis://127.0.0.1:1/0", app="", args=args, ready=False)
+    assert forkq.wait(deadline=60) == 3
+    assert [line["attempt"] for line in events(forkq, "child cannot boot")] == [1, 2, 3]
+    assert "leased" not in forkq.log_text()
+
+
 def test_a_startup_handler_that_fails_is_a_child_that_cannot_boot(
     redis_server: Server, tree: StartTree
 ) -> None:

@@ -240,11 +240,38 @@ def test_a_stop_while_redis_hangs_is_in_time(
     own_server.resume()
     redis.ping()  # what the tree has sent before is done by the next command
     if leased(redis):
-        assert "jobs stay leased in redis; the next start gives them back" in forkq.log_text()
+        told = "jobs stay leased in redis; the next start gives them back"
+        [line] = [line for line in forkq.log_text().splitlines() if told in line]
+        assert line.endswith(f"jobs={len(leased(redis))}")
     assert sorted([*waiting(redis), *leased(redis)]) == sorted(jids)
     begun = len(journal.lines("begin"))
     forkq.start()
     wait_until(lambda: len(journal.lines("begin")) == begun + 2, what="both jobs again")
+
+
+def test_a_job_that_keeps_its_child_from_telling_is_counted(
+    redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """It holds the interpreter's lock, so the child can report neither it nor the stop."""
+    forkq = tree(redis_server, app=APP, args=["-c", "3", "-t", "0"], env=journal.env)
+    journal.wait("begin", [push(redis_server, "Quick", 0)])
+    journal.wait("begin", [push(redis_server, "Hold", 60)])
+    assert forkq.stop() == 0
+    forkq.wait_log("jobs ignore the stop; freezing.* jobs=1")
+
+
+def test_a_stop_without_jobs_says_of_none_that_it_stays(
+    own_server: Server, tree: StartTree
+) -> None:
+    """Redis is away, so the children cannot say goodbye; but they had nothing leased."""
+    forkq = tree(own_server, app="import forkq", args=["-w", "2", "-t", "0.5"])
+    redis = own_server.client()
+    wait_until(lambda: redis.scard("processes") == 2, what="both records")
+    own_server.pause()
+    forkq.stop()
+    own_server.resume()
+    assert "jobs stay leased" not in forkq.log_text()
+    forkq.wait_log("redis did not take the last counts; no job is known to stay leased")
 
 
 def test_a_killing_child_during_the_stop_changes_nothing(

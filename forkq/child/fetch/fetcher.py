@@ -212,6 +212,12 @@ class Fetcher:
         self.late_jobs.end()
         return self._leases.give_back()
 
+    @property
+    def leases(self) -> int:
+        """How many leases this child has, as far as it knows: after an error a fetch may have
+        brought more."""
+        return len(self._in_flight.known())
+
     # What a processor does
 
     def _take_in_turn(self, holdings: Holdings) -> UnitOfWork | None:
