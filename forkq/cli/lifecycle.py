@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from ..master.pidfile import lives, running_master
 from ..wire.printable import last_line
 from .options import configuration, finds_master, json_option
 from .output import as_json, echo, table
-from .tree_status import fresh_status, is_alive, pidfile_of_unit, read_status
+from .tree_status import beat_age, fresh_status, is_alive, pidfile_of_unit, read_status
 
 _POLL: Final = 0.02
 _TITLES: Final = (
@@ -74,7 +75,7 @@ def stop(**flags: Any) -> int:
     config = _configuration(**flags)
     master = _master(config)
     tree = _tree(master)
-    timeout = float((read_status(config.status_file, master) or {}).get("timeout", config.timeout))
+    timeout = float((read_status(config, master) or {}).get("timeout", config.timeout))
     _send(master, signal.SIGTERM)
     if not _until(lambda: not any(lives(p) for p in tree), timeout + _BEYOND):
         left = ", ".join(str(p.pid) for p in tree if lives(p))
@@ -95,13 +96,22 @@ def status(wants_json: bool, ready: bool, alive: bool, **flags: Any) -> int:
     """
     config = _configuration(**flags)
     master = _master(config)
-    found = (read_status if ready or alive else fresh_status)(config.status_file, master)
+    found = (read_status if ready or alive else fresh_status)(config, master)
+    if found is None and alive and (age := beat_age(config.pidfile)) < inf:
+        found = {"pid": master.pid, "beat_age": age, "silent_after": config.silent_after}
     if found is None:
-        raise NotRunning(f"the master is just starting: {config.status_file} is not there yet")
+        raise NotRunning(_unwritten(config))
     if ready or alive:
         return _checked(found, ready=ready)
     echo(as_json(found) if wants_json else _shown(found))
     return 0
+
+
+def _unwritten(config: Config) -> str:
+    file = config.status_file
+    if beat_age(config.pidfile) == inf:
+        return f"the master is just starting: {file} is not there yet"
+    return f"the master runs, but cannot write {file}: is the disk full? Its log says why"
 
 
 def _configuration(**flags: Any) -> Config:
@@ -183,11 +193,19 @@ def _checked(found: dict[str, Any], *, ready: bool) -> int:
 
 
 def _all_idle(config: Config, master: psutil.Process) -> bool:
-    found = read_status(config.status_file, master)
+    found = _followed(config, master)
     if found is None:
         return True  # the tree has ended meanwhile
     children = [child for child in found["children"] if child["concurrency"]]
     return all(child["state"] != "running" and not child["busy"] for child in children)
+
+
+def _followed(config: Config, master: psutil.Process) -> dict[str, Any] | None:
+    """As ``read_status``, for a command that waits. Raises ForkqError if the master cannot tell."""
+    found = read_status(config, master)
+    if found is not None and found["outdated"]:
+        raise ForkqError(f"cannot follow it: {_outdated(found)}")
+    return found
 
 
 def _await_restart(config: Config, master: psutil.Process, asked_at: float) -> None:
@@ -196,7 +214,7 @@ def _await_restart(config: Config, master: psutil.Process, asked_at: float) -> N
     outcome: dict[str, Any] = {}
 
     def is_over() -> bool:
-        found = read_status(config.status_file, master) or {}
+        found = _followed(config, master) or {}
         outcome.update(found.get("restart", {}))
         over = outcome.get("state") in ("done", "rolled back")
         outcome["over"] = over and outcome["begun_at"] >= asked_at
@@ -243,6 +261,14 @@ def _outage(found: dict[str, Any]) -> list[str]:
     return [f"redis: lost by {these}; they try again"]
 
 
+def _outdated(found: dict[str, Any]) -> str:
+    """What a status is worth that the master could not replace."""
+    return (
+        f"the status is {found['outdated']:.0f} s old: the master cannot write it; is the disk "
+        "full? Its log says why"
+    )
+
+
 def _last_restart(found: dict[str, Any]) -> list[str]:
     """A line about a restart that goes on, or was rolled back."""
     last = found.get("restart", {})
@@ -255,6 +281,7 @@ def _last_restart(found: dict[str, Any]) -> list[str]:
 def _shown(found: dict[str, Any]) -> str:
     tag = f" [{found['tag']}]" if found["tag"] else ""
     head = [f"master {found['pid']}{tag}: {found['state']}"]
+    head += [f"outdated: {_outdated(found)}"] if found["outdated"] else []
     head += [f"missing: {reason}" for reason in _missing(found)]
     head += [*_outage(found), *_last_restart(found)]
     rows = [

@@ -38,7 +38,7 @@ def _children(config: Config) -> list[dict[str, Any]]:
 
     try:
         master = running_master(config.pidfile)
-        status = None if master is None else fresh_status(config.status_file, master)
+        status = None if master is None else fresh_status(config, master)
     except (ForkqError, OSError):
         return []
     children = [] if status is None else status["children"]

@@ -1,18 +1,17 @@
-"""Finds a master that hangs or was stopped: it writes its time into the status file no more.
+"""Finds a master that hangs or was stopped: it writes its time to the pidfile no more.
 
 Its children go on meanwhile, but one that dies is not replaced, and nothing else would tell.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..config.config import Config
-from ..config.private_files import read_trusted
+from ..config.private_files import life_shown, read_trusted
 from ..errors import ForkqError
 from ..runtime.liveness import STOPPED, kernel_state
 
@@ -25,14 +24,14 @@ class MasterWatch:
     and once when it is back."""
 
     def __init__(self, config: Config, log: FilteringBoundLogger) -> None:
-        self._path = config.status_file
+        self._pidfile = config.pidfile
         self._limit = config.silent_after
         self._log = log
         self._silent_since: float | None = None
         self._checked_at = time.monotonic()
 
     def check(self) -> None:
-        """Reads when the master has last written its time."""
+        """Reads when the master has last shown that it lives."""
         now = time.monotonic()
         # This clock was stopped, perhaps with its master: that gets time to write.
         was_stopped = now - self._checked_at > self._limit
@@ -50,10 +49,9 @@ class MasterWatch:
 
     def _last_beat(self) -> float | None:
         """Monotonic; None if the file is not this master's, or cannot be read."""
-        with suppress(OSError, ForkqError, ValueError, KeyError, TypeError):
-            found = json.loads(read_trusted(self._path))
-            if found["pid"] == os.getppid():
-                return float(found["beat_at"])
+        with suppress(OSError, ForkqError, ValueError):
+            if int(read_trusted(self._pidfile)) == os.getppid():
+                return life_shown(self._pidfile)
         return None
 
     def _log_silence(self, seconds: int) -> None:

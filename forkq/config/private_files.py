@@ -11,6 +11,7 @@ import errno
 import os
 import pwd
 import stat
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from .paths import is_guessable
 
 _SAFELY: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _WRITABLE_BY_OTHERS: Final = 0o022
+_BLOCK: Final = 512  # bytes: the unit of st_blocks
 _REMEDY: Final = "remove it, run this as its owner, or name another place with --pidfile"
 
 
@@ -96,6 +98,34 @@ def replace_own(path: Path, content: bytes) -> None:
         with suppress(OSError):
             fresh.unlink()
         raise
+
+
+def overwrite_own(path: Path, content: bytes) -> bool:
+    """Writes ``content`` into the blocks that the file at ``path`` has: on a full disk, too. A
+    reader may see half of it. Returns whether it fits. Raises OSError or ConfigError."""
+    with os.fdopen(open_own(path, os.O_WRONLY, 0), "wb", buffering=0) as file:
+        found = os.fstat(file.fileno())
+        fits = len(content) <= found.st_blocks * _BLOCK
+        if fits:
+            file.write(content.ljust(found.st_size))
+        return fits
+
+
+def show_life(path: Path) -> None:
+    """Writes the time (monotonic) where the file at ``path`` has the time of its last change, which
+    needs no space. Nothing tells of a failure but the age of the last time."""
+    now = time.monotonic_ns()
+    with suppress(OSError):
+        os.utime(path, ns=(now, now), follow_symlinks=False)
+
+
+def life_shown(path: Path) -> float | None:
+    """When ``show_life`` was last called for this file (monotonic); None if it never was."""
+    try:
+        at = path.lstat().st_mtime_ns
+    except OSError:
+        return None
+    return at / 1e9 if at <= time.monotonic_ns() else None
 
 
 def _open(path: Path, flags: int, mode: int) -> int:

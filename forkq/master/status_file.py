@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from ..config.config import Config
-from ..config.private_files import replace_own
+from ..config.private_files import overwrite_own, replace_own, show_life
+from ..errors import ConfigError
 from ..runtime.log import LogOnce
 from ..wire.times import now
 from .child_handle import ChildHandle
@@ -27,12 +29,14 @@ class StatusFile:
     """Written when the state has changed, with a pause between two writes.
 
     It is also written every ``config.beat_every`` seconds when nothing has changed, with the time:
-    that proves that the master's loop goes on. A file that cannot be written (its folder was
-    removed, the disk is full) is logged once, and the master goes on without it.
+    that proves that the master's loop goes on. So does the time of the pidfile, which needs no
+    space. A file that cannot be replaced (the disk is full) is written in place, if its content
+    fits; the failure is logged once, and the master goes on.
     """
 
     def __init__(self, config: Config, log: FilteringBoundLogger) -> None:
         self._path = config.status_file
+        self._pidfile = config.pidfile
         self._beat_every = config.beat_every
         self._log_once = LogOnce(log)
         self._constants = {
@@ -85,12 +89,17 @@ class StatusFile:
             self._replace(content, handles, at)
 
     def _replace(self, content: dict[str, Any], children: list[ChildHandle], at: float) -> None:
-        stamped = {**self._constants, **_stamped(content, children, at)}
+        show_life(self._pidfile)
+        stamped = msgspec.json.encode({**self._constants, **_stamped(content, children, at)})
         try:
-            replace_own(self._path, msgspec.json.encode(stamped))
+            replace_own(self._path, stamped)
         except OSError as error:
             self._log_once.warning("write", "cannot write the status file", error=str(error))
+            with suppress(OSError, ConfigError):
+                if overwrite_own(self._path, stamped):
+                    self._written = content
         else:
+            self._log_once.over("write")
             self._written = content
 
     def remove(self) -> None:

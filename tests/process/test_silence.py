@@ -230,6 +230,48 @@ def test_status_checks_that_the_masters_loop_goes_on(
     assert forkq.stop() == 0
 
 
+def test_a_status_file_that_was_never_written_is_no_silence(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """The disk is full, say: the master shows that it lives all the same, to the probe and to the
+    clock, and no longer once it has stopped."""
+    forkq = start_tree(tree, redis_server, journal, ["--pidfile", "../run/p.pid"])
+    assert forkq.stop() == 0
+    (forkq.runtime / ".p.status.json.new" / "full").mkdir(parents=True)
+    forkq.start()
+    wait_events(forkq, "ready", 2)
+    wait_events(forkq, "cannot write the status file")
+    pidfile = ["--pidfile", str(forkq.runtime / "p.pid")]
+    pass_time(2 * LIMIT)
+    check = forkq.run("status", "--alive", *pidfile)
+    assert (check.returncode, check.stdout, check.stderr) == (0, "", "")
+    for shown in (["--ready"], []):
+        told = forkq.run("status", *shown, *pidfile)
+        assert (told.returncode, "cannot write" in told.stderr) == (4, True)
+    assert "the master is silent" not in forkq.log_text()
+    forkq.signal(signal.SIGSTOP)
+    wait_events(forkq, "the master is silent; its children go on, but none that dies is replaced")
+    assert forkq.run("status", "--alive", *pidfile).returncode == 1
+    forkq.signal(signal.SIGCONT)
+    assert forkq.stop() == 0
+
+
+def test_a_status_file_that_cannot_be_replaced_is_written_in_place(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """What the disk has given to the file, it keeps."""
+    forkq = start_tree(tree, redis_server, journal, ["--pidfile", "../run/p.pid"])
+    (forkq.runtime / ".p.status.json.new" / "full").mkdir(parents=True)
+    wait_events(forkq, "cannot write the status file")
+    pidfile = ["--pidfile", str(forkq.runtime / "p.pid")]
+    assert forkq.run("restart", "--wait", *pidfile).returncode == 0
+    assert forkq.run("status", "--ready", *pidfile).returncode == 0
+    assert forkq.run("quiet", "--wait", *pidfile).returncode == 0
+    assert "not ready: quiet" in forkq.run("status", "--ready", *pidfile).stderr
+    assert "outdated" not in forkq.run("status", *pidfile).stdout
+    assert forkq.stop() == 0
+
+
 def test_the_status_file_of_a_killed_master_is_not_shown_for_the_next_one(
     redis: Redis, redis_server: Server, tree: StartTree
 ) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
 from forkq.cli import lifecycle
 from forkq.cli.lifecycle import quiet, status, stop
+from forkq.cli.tree_status import beat_age, read_status
 from forkq.config.load import load
-from forkq.errors import ConfigError, NotRunning
+from forkq.config.private_files import show_life
+from forkq.errors import ConfigError, ForkqError, NotRunning
 from forkq.master.status_file import StatusFile
 from tests.support.recorded_log import RecordedLog
 
@@ -28,7 +33,7 @@ def found(**more: Any) -> dict[str, Any]:
     }  # fmt: skip
     return {
         "pid": 11, "tag": "shop", "state": "running", "ready": True, "beat_age": 0.1,
-        "silent_after": 30.0, "children": [child], **more,
+        "outdated": 0.0,        "silent_after": 30.0, "children": [child], **more,
     }  # fmt: skip
 
 
@@ -44,6 +49,30 @@ def test_the_children_are_a_table() -> None:
     child = found()["children"][0]
     unmeasured = found(children=[{**child, "memory": None}])
     assert lifecycle._shown(unmeasured).splitlines()[-1].split()[-4:-2] == ["-", "-"]
+
+
+def test_a_status_that_could_not_be_written_is_called_outdated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The master's loop goes on, so it is alive; what waits for a change has to give up."""
+    pidfile = tmp_path / "forkq.pid"
+    settings = load(None, {"pidfile": str(pidfile)}, {"FORKQ_SILENT_AFTER": "1"}, tmp_path)
+    StatusFile(settings, RecordedLog()).write("running", [], ready=True, missing=[])
+    old = json.loads(settings.status_file.read_bytes())
+    settings.status_file.write_text(json.dumps({**old, "beat_at": old["beat_at"] - 60}))
+    settings.status_file.chmod(0o600)
+    this = psutil.Process()
+    assert (read_status(settings, this) or {})["state"] == "silent"
+    pidfile.touch()
+    assert beat_age(pidfile) == inf
+    show_life(pidfile)
+    status = read_status(settings, this)
+    assert status is not None
+    assert status["state"] == "running"
+    assert lifecycle._checked(status, ready=False) == 0
+    assert "outdated: the status is 60 s old" in lifecycle._shown(status)
+    with pytest.raises(ForkqError, match="cannot follow it: the status is 60 s old"):
+        lifecycle._all_idle(settings, this)
 
 
 def test_lost_redis_is_said() -> None:

@@ -11,7 +11,13 @@ import pytest
 
 from forkq import default_client
 from forkq.config.load import load
-from forkq.config.private_files import make_folder, open_trusted, read_trusted, replace_own
+from forkq.config.private_files import (
+    make_folder,
+    open_trusted,
+    overwrite_own,
+    read_trusted,
+    replace_own,
+)
 from forkq.errors import ConfigError
 from forkq.master.pidfile import Pidfile, running_master
 
@@ -194,3 +200,16 @@ def test_the_runtime_dir_of_another_user_is_ignored(tmp_path: Path) -> None:
     os.chown(folder, STRANGER, STRANGER)
     pidfile = load(None, {}, {"XDG_RUNTIME_DIR": str(folder)}, tmp_path).pidfile
     assert pidfile.parent != folder / "forkq"
+
+
+def test_a_file_is_written_in_place_if_the_content_fits(tmp_path: Path) -> None:
+    """On a full disk a longer one would be cut off."""
+    file = tmp_path / "file"
+    replace_own(file, b"123456789")
+    inode = file.stat().st_ino
+    assert overwrite_own(file, b"12345")
+    assert file.read_bytes() == b"12345    "
+    room = file.stat().st_blocks * 512
+    assert not overwrite_own(file, b"x" * (room + 1))
+    assert file.read_bytes() == b"12345    "
+    assert file.stat().st_ino == inode
