@@ -9,7 +9,7 @@ from ..limits.patterns import matches_any
 from ..store.process_info import UNREADABLE, process_info
 from .query import ask, ask_leniently, keys, server_now, texts
 
-_FIELDS: Final = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us", "cpu")
+_FIELDS: Final = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us", "cpu", "refused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,8 @@ class Process:
     microseconds. ``version`` is that of forkq or Sidekiq. Its last heartbeat was ``silent_for``
     seconds ago. ``capsules`` are the names of its capsules; ``master`` is the pid of its master, 0
     for a process of Sidekiq. ``cpu`` is the processor time that it used until its last heartbeat,
-    100 for one processor; None if it does not say.
+    100 for one processor; None if it does not say. ``refused``: what Redis refuses to it, and the
+    remedy; "" if nothing.
     """
 
     identity: str
@@ -43,6 +44,7 @@ class Process:
     capsules: tuple[str, ...] = ()
     master: int = 0
     cpu: float | None = None
+    refused: str = ""
 
     def serves(self, queue: str) -> bool:
         """Whether it fetches from that queue, by name or by a pattern."""
@@ -76,7 +78,7 @@ def identities() -> list[str]:
 def _process(identity: str, record: Any, moment: float = 0.0) -> Process | None:
     """The record of one process; None if it is missing or cannot be read."""
     try:
-        raw, concurrency, busy, beat, quiet, rss, rtt, cpu = record
+        raw, concurrency, busy, beat, quiet, rss, rtt, cpu, refused = record
         info = process_info(raw)
         return Process(
             identity=identity,
@@ -97,6 +99,7 @@ def _process(identity: str, record: Any, moment: float = 0.0) -> Process | None:
             capsules=tuple(info.capsules),
             master=info.master,
             cpu=None if cpu is None else float(cpu),
+            refused=str(refused or b"", "utf-8", "replace"),
         )
     except UNREADABLE:
         return None

@@ -156,7 +156,7 @@ class Builder:
 
         def snapshot() -> Snapshot:
             totals = manager.tally(lost_leases.ran_twice(), self._assignment.ended)
-            return Snapshot(fetcher.in_flight(), totals, self._is_quiet())
+            return Snapshot(fetcher.in_flight(), totals, self._is_quiet(), self._outage.refused)
 
         def retry_parked() -> bool:
             fetcher.flush()
@@ -166,7 +166,7 @@ class Builder:
             self._connection(),
             self._make_tasks(fetcher, lost_leases),
             self._outage,
-            Outage(self._log, "redis takes no heartbeat", "redis takes heartbeats again"),
+            self._outage.refusal("redis takes no heartbeat", "redis takes heartbeats again"),
             self._log,
             snapshot=snapshot,
             retry_parked=retry_parked,

@@ -300,7 +300,9 @@ class Child:
         busy = sum(one.unfinished if retiring else one.busy for one in managers)
         counts, redis_at = self._parts.manager.counts(), self._heartbeat.redis_at
         lost = self._heartbeat.redis_lost
-        beat = Beat(busy, self._state, *counts, redis_at, self._asked_at, lost, begun)
+        refused, gets_jobs = self._heartbeat.refused, self._heartbeat.gets_jobs
+        asked_at = self._asked_at
+        beat = Beat(busy, self._state, *counts, redis_at, asked_at, lost, begun, refused, gets_jobs)
         if beat == self._last_beat and time.monotonic() < self._next_beat:
             return
         if not send(self._assignment.report, beat):

@@ -185,7 +185,8 @@ def _checked(found: dict[str, Any], *, ready: bool) -> int:
     elif ready and not found["ready"]:
         children = {child["name"]: child["state"] for child in found["children"]}
         states = [f"{name} {state}" for name, state in children.items()]
-        reason = f"is not ready: {found['state']} ({', '.join([*states, *_missing(found)])})"
+        why = [*states, *_missing(found), *_refusals(found)]
+        reason = f"is not ready: {found['state']} ({', '.join(why)})"
     else:
         return 0
     echo(f"forkq: the master {found['pid']} {reason}", err=True)
@@ -252,13 +253,23 @@ def _memory(child: dict[str, Any]) -> list[str]:
 
 
 def _outage(found: dict[str, Any]) -> list[str]:
-    """A line if children have lost Redis."""
+    """A line if children have lost Redis, and one for each refusal."""
     children = [child for child in found["children"] if child["concurrency"]]
     lost = [child["name"] for child in children if child.get("redis_lost", False)]
-    if not lost:
-        return []
-    these = f"{len(lost)} of {len(children)} children ({listed(lost)})"
-    return [f"redis: lost by {these}; they try again"]
+    lines = [f"{refused} ({listed(names)})" for refused, names in _refusals(found).items()]
+    if lost:
+        these = f"{len(lost)} of {len(children)} children ({listed(lost)})"
+        lines.insert(0, f"redis: lost by {these}; they try again")
+    return lines
+
+
+def _refusals(found: dict[str, Any]) -> dict[str, list[str]]:
+    """What Redis refuses, in words, and to which children."""
+    refusals: dict[str, list[str]] = {}
+    for child in found["children"]:
+        if refused := child.get("refused"):
+            refusals.setdefault(refused, []).append(child["name"])
+    return refusals
 
 
 def _outdated(found: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import click
 from ..api import Process, ProcessSet, WorkSet
 from ..config.recycling import size_text
 from ..default_client import use
-from ..wire.printable import shown_name
+from ..wire.printable import printable, shown_name
 from .job_group import ListFirst
 from .options import configuration, finds_redis, json_option
 from .output import as_json, as_json_line, duration, echo, echo_table, facts, plural, relative_time
@@ -146,3 +146,5 @@ def _facts(process: Process) -> Iterator[tuple[str, str]]:
     yield "started", relative_time(process.started_at)
     yield "round trip", f"{process.rtt_us / 1000:.1f} ms"
     yield "version", shown_name(process.version)
+    if process.refused:
+        yield "refused", printable(process.refused)

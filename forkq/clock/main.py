@@ -83,7 +83,8 @@ class Clock:
         self._term_fd = term_fd
         self._log = log.logger()
         self._log_once = LogOnce(self._log)
-        self._outage = Outage(self._log).part(
+        self._redis = Outage(self._log)
+        self._outage = self._redis.part(
             "redis refuses the clock's commands", "redis accepts the clock's commands again"
         )
         self._next_sweep = 0.0
@@ -115,7 +116,7 @@ class Clock:
         self._services = RunningServices(keys, connection, service, self._log)
         self._enqueuer = CronEnqueuer(keys, connection, self._services, self._log)
         self._cron_task = ScheduledTask(
-            "periodic jobs", self._enqueuer, (keys.cron, keys.cron_paused), self._log
+            "periodic jobs", self._enqueuer, (keys.cron, keys.cron_paused), self._redis
         )
         watch = SuspectWatch(keys, connection, config.capsules_here, self._report_suspects)
         self._suspects = ScheduledTask("suspects", watch, (keys.suspected,), self._log)
@@ -127,7 +128,7 @@ class Clock:
 
     def _mover_task(self, name: str, key: str) -> ScheduledTask:
         mover = DueJobMover(self._keys, self._connection, (key,), self._log_damaged_queues)
-        return ScheduledTask(name, mover, (key,), self._log)
+        return ScheduledTask(name, mover, (key,), self._redis)
 
     def _log_damaged_queues(self, queues: Sequence[str]) -> None:
         """Logs each queue once; its jobs are tried again every minute."""
@@ -261,7 +262,9 @@ class Clock:
     def _beat(self) -> None:
         """Sends the master a beat when one is due, and looks for the master's own."""
         if time.monotonic() >= self._next_beat:
-            send(self._assignment.report, Beat(0, "running", 0, 0, self._redis_at))
+            redis_lost, refused = self._redis.is_on, self._redis.refused
+            beat = Beat(0, "running", 0, 0, self._redis_at, redis_lost=redis_lost, refused=refused)
+            send(self._assignment.report, beat)
             self._next_beat = time.monotonic() + self._beat_every
             self._master_watch.check()
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from ..store.connection import ConnectionLost, RedisError, refused
 from ..store.outage import Backoff, Outage
 from ..wire.times import now
 from .tracking import ChangedKeys
-
-if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
 
 # All in seconds. A server may report thousands of changes a second; the clock reads only so often.
 _SHORTEST_INTERVAL: Final = 0.01
@@ -41,12 +38,11 @@ class ScheduledTask:
     value that the code cannot handle, must neither delay other tasks nor end the clock.
     """
 
-    def __init__(
-        self, name: str, work: Work, keys: tuple[str, ...], log: FilteringBoundLogger
-    ) -> None:
+    def __init__(self, name: str, work: Work, keys: tuple[str, ...], outage: Outage) -> None:
         self._work = work
         self._keys = keys
-        self._failure = Outage(log, f"{name} are delayed by an error", f"{name} are on time again")
+        failed, mended = f"{name} are delayed by an error", f"{name} are on time again"
+        self._failure = outage.refusal(failed, mended)
         self._backoff = Backoff()
         self._stale = True
         self._next_load = 0.0

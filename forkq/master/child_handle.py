@@ -61,7 +61,8 @@ class ChildHandle:
     ``drain_by``, when the jobs of a child that retires are interrupted; ``memory_due``, when
     the master looks at its memory next; ``measured_at``, when it did last, with
     ``measuring_took`` processor seconds; ``redis_at``, when Redis last answered it.
-    ``redis_lost``: it has lost Redis, as far as it has noticed.
+    ``redis_lost``: it has lost Redis, as far as it has noticed; ``refused``: what Redis refuses
+    to it, in words; ``gets_jobs``: that does not stop its jobs.
     ``cut_off_for``: for how many seconds Redis has answered others, but not this child; 0 if
     that is no matter (redis_contact.py). ``fail_overdue``: it is removed because of its jobs
     that are beyond their ``deadlines``. ``part_of_limits``: its own limits are this part of
@@ -111,6 +112,8 @@ class ChildHandle:
     ready_at: float = 0.0
     redis_at: float = 0.0
     redis_lost: bool = False
+    refused: str = ""
+    gets_jobs: bool = True
     reports: bool = False
     reported_at: float = 0.0
     cut_off_for: float = 0.0
@@ -164,7 +167,7 @@ class ChildHandle:
             self.state = fact.state
             self.busy, self.processed, self.failed = fact.busy, fact.processed, fact.failed
             self.redis_at, self.redis_lost = fact.redis_at, fact.redis_lost
-            self.begun = fact.begun
+            self.begun, self.refused, self.gets_jobs = fact.begun, fact.refused, fact.gets_jobs
             self.reported_at = fact.asked_at
 
     def left_nothing(self, code: int) -> bool:

@@ -199,6 +199,16 @@ class Children:
         return [child.name for child in self if child.silent_since is not None]
 
     @property
+    def refused(self) -> str:
+        """What Redis refuses to one of them, in words; "" if nothing to any."""
+        return next((child.refused for child in self if child.refused), "")
+
+    @property
+    def get_jobs(self) -> bool:
+        """Whether Redis refuses its jobs to none of them."""
+        return all(child.gets_jobs for child in self)
+
+    @property
     def busy(self) -> int:
         """How many jobs run now."""
         return sum(child.busy for child in self)

@@ -263,8 +263,8 @@ class Master:
 
     def _is_ready(self) -> bool:
         """Whether every slot has a child that takes jobs, as far as the master knows."""
-        stopping = self._quiet or self._stop_sequence.begun
-        return not stopping and self._children.all_ready and not self._children.silent
+        stopping, children = self._quiet or self._stop_sequence.begun, self._children
+        return not stopping and children.all_ready and not children.silent and children.get_jobs
 
     def _state(self) -> str:
         if self._stop_sequence.begun:
@@ -278,6 +278,8 @@ class Master:
     def _note(self) -> str:
         if (state := self._state()) == "degraded":
             return f" (degraded: {', '.join(self._children.degraded)} cannot boot)"
+        if state == "running" and (refused := self._children.refused):
+            return f" ({refused})"
         return "" if state == "running" else f" ({state})"
 
     def _descriptors(self) -> list[int]:

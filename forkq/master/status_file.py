@@ -121,6 +121,7 @@ def _described(child: ChildHandle) -> dict[str, Any]:
         "failed": child.failed,
         "respawns": child.slot.respawns,
         "redis_lost": child.redis_lost,
+        "refused": child.refused,
     }
 
 

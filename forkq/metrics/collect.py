@@ -25,7 +25,7 @@ _CHUNK: Final = 500
 _JOBS_AT_ONCE: Final = 50
 # Queues with series of their own, those with the most jobs; all others count together.
 MOST_QUEUES: Final = 500
-_RECORD: Final = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us")
+_RECORD: Final = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us", "refused")
 # Every second of Sidekiq's bounds: with all 26 buckets a class would have twice as many series.
 _EVERY: Final = 2
 RUN_BOUNDS: Final = BOUNDS[::_EVERY]
@@ -218,7 +218,7 @@ class Collector:
                 continue  # it has expired, or another program has written it
 
     def _add_child(self, record: Sequence[bytes | None]) -> None:
-        raw, concurrency, busy, beat, quiet, rss, rtt = record
+        raw, concurrency, busy, beat, quiet, rss, rtt, refused = record
         info = process_info(raw)
         if quiet != b"true":
             self._served.update(info.all_queues)
@@ -229,6 +229,7 @@ class Collector:
         add, raise_to = self.samples.add, self.samples.raise_to
         add("forkq_children", 1, *where)
         add("forkq_children_quiet", int(quiet == b"true"), *where)
+        add("forkq_children_refused", int(bool(refused)), *where)
         add("forkq_processors", number(concurrency), *where)
         add("forkq_processors_busy", number(busy), *where)
         add("forkq_children_memory_bytes", number(rss) * 1024, *where)

@@ -64,6 +64,9 @@ FAMILIES: Final = (
     Family("forkq_leader_info", "gauge", "The host of the leader", ("host",)),
     Family("forkq_children", "gauge", "Children with a heartbeat", _OF_CHILDREN),
     Family("forkq_children_quiet", "gauge", "Children that fetch no more", _OF_CHILDREN),
+    Family(
+        "forkq_children_refused", "gauge", "Children to which Redis refuses something", _OF_CHILDREN
+    ),
     Family("forkq_processors", "gauge", "Processors of the children", _OF_CHILDREN),
     Family("forkq_processors_busy", "gauge", "Processors that run a job", _OF_CHILDREN),
     Family("forkq_children_memory_bytes", "gauge", "Resident memory of children", _OF_CHILDREN),

@@ -86,7 +86,8 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     the main loop; else as a sign of life, every ``Config.beat_every`` seconds. ``redis_at``: when
     Redis last answered its heartbeat, or the clock (monotonic); 0 if it never has. ``asked_at``: of
     the last Report that it has obeyed. ``redis_lost``: whether it has lost Redis. ``begun``: the
-    highest sequence number of a lease whose job had begun before ``busy`` was counted."""
+    highest sequence number of a lease whose job had begun before ``busy`` was counted. ``refused``:
+    what Redis refuses to it, in words; ``gets_jobs``: that does not stop its jobs."""
 
     busy: int
     state: State
@@ -96,6 +97,8 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     asked_at: float = 0.0
     redis_lost: bool = False
     begun: int = 0
+    refused: str = ""
+    gets_jobs: bool = True
 
 
 class LeaseHeld(msgspec.Struct, frozen=True, tag=True):

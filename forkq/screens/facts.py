@@ -43,7 +43,8 @@ class SlowFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The cluster as of ``at`` (epoch seconds)."""
+    """The cluster as of ``at`` (epoch seconds). ``replica_of``: where the master is, if this Redis
+    is a replica."""
 
     at: float
     stats: api.Stats
@@ -52,6 +53,7 @@ class Facts:
     has_leader: bool
     memory: Memory
     slow: SlowFacts
+    replica_of: str = ""
 
     @property
     def threads(self) -> int:
@@ -125,19 +127,31 @@ def _ask(slow: SlowFacts) -> Facts:
         has_leader=cron.has_leader(),
         memory=_memory(),
         slow=slow,
+        replica_of=_replica_of(),
     )
+
+
+def _replica_of() -> str:
+    found = _info("replication")
+    is_replica = found.get("role") == "slave"
+    return f"{found.get('master_host')}:{found.get('master_port')}" if is_replica else ""
 
 
 def _memory() -> Memory:
     """Of zeros if the user's rights do not allow INFO."""
-    [reply] = ask_leniently(("INFO", "memory"))
-    text = reply if isinstance(reply, str) else bytes(reply or b"").decode("utf-8", "replace")
-    found = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    found = _info("memory")
     return Memory(
         used=int(found.get("used_memory", 0)),
         most=int(found.get("maxmemory", 0)),
         policy=found.get("maxmemory_policy", ""),
     )
+
+
+def _info(section: str) -> dict[str, str]:
+    """Empty if the user's rights do not allow INFO."""
+    [reply] = ask_leniently(("INFO", section))
+    text = reply if isinstance(reply, str) else bytes(reply or b"").decode("utf-8", "replace")
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
 
 def drains_in(samples: list[tuple[float, int]]) -> tuple[float, float | None] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from ..api import QueueState
 from ..limits.patterns import matches_any
 from ..store.damage import about
+from ..wire.printable import printable
 from .facts import Facts
 from .queue_acts import path_of
 from .texts import length, name, plural
@@ -47,6 +49,11 @@ def _redis(facts: Facts) -> Iterator[Problem]:
     memory = facts.memory
     if memory.share >= _FULL:
         yield Problem(f"Redis is {memory.share:.0%} full ({memory.policy})")
+    if facts.replica_of:
+        yield Problem(
+            f"Redis is a replica of {facts.replica_of}, which takes no writes: give the address of "
+            "the master"
+        )
 
 
 def _damage(facts: Facts) -> Iterator[Problem]:
@@ -64,6 +71,9 @@ def _processes(facts: Facts) -> Iterator[Problem]:
         if process.silent_for > _SILENT:
             who = f"process {process.pid} on {name(process.hostname)}"
             yield Problem(f"{who} is silent for {length(process.silent_for)}", "/busy")
+    refused = Counter(process.refused for process in facts.processes if process.refused)
+    for why, count in refused.items():
+        yield Problem(f"{printable(why)} ({plural(count, 'process', 'processes')})", "/busy")
     if not facts.has_leader and any(process.master for process in facts.processes):
         yield Problem("no clock leads: nothing scheduled or retried becomes due", "/busy")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .connection import ConnectionLost, RedisConnection
 from .redis_py import exceptions
+from .refusals import in_words, refuses, stops_jobs
 from .sentinel import LOOK_EVERY, MasterLost
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
+_LOGIN_REFUSED = "redis is there, and refuses the login"
+_LONGEST = 300  # characters of ``why``: it is sent through a pipe
 _MOST_DOUBLINGS = 16  # 2.0 ** 1024 is an error
 # Seconds. If a connection ends after it was idle for so long, that is no outage: redis.conf has a
 # `timeout` for idle clients.
@@ -24,7 +27,7 @@ _IDLE = 1.0
 
 class Outage:
     """Shared by all parts of a process that talk to Redis. ``lost`` and ``back`` are its two log
-    events."""
+    events. ``why`` it is on, in words: what Redis said, and the remedy."""
 
     def __init__(
         self, log: FilteringBoundLogger, lost: str = "redis lost", back: str = "redis is back"
@@ -34,6 +37,20 @@ class Outage:
         self._back = back
         self._lock = threading.Lock()
         self._since: float | None = None
+        self._refusals: list[Outage] = []
+        self._is_login_refused = self._stops_jobs = False
+        self.why = ""
+
+    @property
+    def refused(self) -> str:
+        """What Redis refuses to this process, or to a part of it, and the remedy; "" if nothing."""
+        found = [self] if self._is_login_refused else self._refusals
+        return next((f"{one._lost}: {one.why}" for one in found if one.is_on), "")
+
+    @property
+    def gets_jobs(self) -> bool:
+        """False if what Redis refuses keeps this process from its jobs, until a person acts."""
+        return not any(one._stops_jobs for one in (self, *self._refusals))
 
     @property
     def is_on(self) -> bool:
@@ -41,12 +58,17 @@ class Outage:
         return self._since is not None
 
     def begin(self, error: BaseException) -> None:
-        """A part of the process has lost Redis. Only the first call of an outage logs it."""
+        """A part of the process has lost Redis. Only the first call of an outage logs it, and the
+        first one that found the server there, which refuses the login."""
         with self._lock:
-            if self._since is not None:
+            is_login_refused = refuses(error)
+            if self._since is not None and self._is_login_refused >= is_login_refused:
                 return
-            self._since = time.monotonic()
-        self._log.error(self._lost, error=str(error) or type(error).__name__)
+            event = self._lost if self._since is None else _LOGIN_REFUSED
+            self.why = " ".join(in_words(error).split())[:_LONGEST]
+            self._is_login_refused, self._stops_jobs = is_login_refused, stops_jobs(error)
+            self._since = self._since or time.monotonic()
+        self._log.error(event, error=str(error) or type(error).__name__)
 
     def end(self) -> None:
         """A part of the process has had a reply. Ends the outage, if there is one."""
@@ -54,12 +76,18 @@ class Outage:
             return
         with self._lock:
             since, self._since = self._since, None
+            self._is_login_refused = self._stops_jobs = False
         if since is not None:
             self._log.info(self._back, downtime=round(time.monotonic() - since, 1))
 
+    def refusal(self, refused: str, accepted: str) -> Outage:
+        """That Redis refuses something to one part of this process, with two log events for it."""
+        self._refusals.append(Outage(self._log, refused, accepted))
+        return self._refusals[-1]
+
     def part(self, refused: str, accepted: str) -> Reach:
         """The access of one part of this process, with two log events of its own for refusals."""
-        return Reach(self, Outage(self._log, refused, accepted))
+        return Reach(self, self.refusal(refused, accepted))
 
 
 class Reach:

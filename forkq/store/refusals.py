@@ -51,6 +51,7 @@ _REMEDY: Final[dict[type[ServerRefused], str]] = {
     TooFewReplicas: "connect the replicas that min-replicas-to-write asks for, or lower it",
     CannotSave: "it cannot write its snapshot to disk: see the log of Redis",
 }
+_STOPS_JOBS: Final = (ServerReadOnly, NotPermitted, WrongPassword, TooFewReplicas, CannotSave)
 # What says that no server listens at the address: at a port, at a Unix socket, or no such host.
 _NO_SERVER: Final = (ConnectionRefusedError, FileNotFoundError, socket.gaierror)
 _START_IT: Final = (
@@ -66,13 +67,24 @@ def failure(error: Exception, url: str, outcome: str = "") -> ServerUnavailable:
     shown, said = redacted_url(url), str(error).rstrip(".")
     kind = _kind(error)
     if kind is not None:
-        remedy = f"; {_REMEDY[kind]}" if kind in _REMEDY else ""
-        return kind(f"Redis at {shown} refuses: {said}{remedy}{rest}")
+        return kind(f"Redis at {shown} refuses: {in_words(error)}{rest}")
     if refuses(error):
         said += "; Redis and forkq do not agree on TLS: see the options ssl_... in docs/redis.md"
     elif any(isinstance(cause, _NO_SERVER) for cause in _causes(error)):
         said += f"; {_START_IT}"
     return ServerUnavailable(f"Redis at {shown}: {said}{rest}")
+
+
+def in_words(error: BaseException) -> str:
+    """What the server said when it refused something, and the remedy, if one is known."""
+    said, kind = str(error).rstrip("."), _kind(error)
+    return f"{said}; {_REMEDY[kind]}" if kind in _REMEDY else said
+
+
+def stops_jobs(error: BaseException) -> bool:
+    """Whether no job can run before a person has acted. A full server goes on giving jobs out, and
+    a damaged key concerns one queue."""
+    return _kind(error) in _STOPS_JOBS
 
 
 def refuses(error: BaseException) -> bool:
@@ -85,7 +97,7 @@ def refuses(error: BaseException) -> bool:
     return any(_breaks_tls(cause) for cause in _causes(error))
 
 
-def _kind(error: Exception) -> type[ServerRefused] | None:
+def _kind(error: BaseException) -> type[ServerRefused] | None:
     for theirs, ours in _BY_CLASS:
         if isinstance(error, theirs):
             return ours

@@ -6,6 +6,7 @@ test_outage.py has a server that is stopped, frozen or full, and connections tha
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
@@ -24,10 +25,12 @@ from tests.process.shared import (
     measured,
     pass_time,
     push_many,
+    title,
     wait_events,
     wait_settled,
 )
 from tests.redis.proxy import Proxy
+from tests.redis.scrape import samples
 from tests.support.server import Server
 from tests.support.tree import StartTree
 from tests.support.waiting import wait_until, within
@@ -180,3 +183,76 @@ def test_a_silent_partition_is_noticed_by_who_waits(
     journal.wait("end", jids)
     assert len(events(forkq, LOST)) == 2
     assert forkq.stop() == 0
+
+
+def lose_a_right(server: Server) -> None:
+    server.cli("ACL", "SETUSER", "least", "-evalsha")
+
+
+def change_the_password(server: Server) -> None:
+    server.cli("ACL", "SETUSER", "least", "resetpass", ">other")
+    server.cli("CLIENT", "KILL", "USER", "least")
+
+
+def become_a_replica(server: Server) -> None:
+    server.cli("REPLICAOF", "127.0.0.1", 1)
+
+
+def mend(server: Server) -> None:
+    server.cli("REPLICAOF", "NO", "ONE")
+    server.cli("ACL", "SETUSER", "least", "resetpass", ">x", "+evalsha")
+
+
+@pytest.mark.parametrize(
+    ("refuse", "said"),
+    [
+        (lose_a_right, "docs/redis.md of forkq lists the rights that it needs"),
+        (become_a_replica, "it is a replica: give the address of the master"),
+        (change_the_password, "the URL needs the right password"),
+    ],
+)
+def test_what_redis_refuses_to_a_running_tree_is_told_with_the_remedy(
+    own_server: Server,
+    tree: StartTree,
+    journal: Journal,
+    refuse: Callable[[Server], None],
+    said: str,
+) -> None:
+    """By status, its JSON and the master's title; a tree that gets no jobs is not ready. It is over
+    when Redis permits it again."""
+    own_server.cli("ACL", "SETUSER", "least", "on", ">x", "~*", "&*", "+@all")
+    url = own_server.url.replace("redis://", "redis://least:x@")
+    forkq = tree(url, app=APP, args=["-c", "2"], env=journal.env)
+    assert forkq.run("status", "--ready").returncode == 0
+    refuse(own_server)
+    pushed = push_many(own_server, "Quick", [[0]]) if refuse is not become_a_replica else []
+    wait_until(lambda: said in forkq.run("status").stdout, what="the refusal in forkq status")
+    [child] = [one for one in forkq.status()["children"] if one["name"] == "default.0"]
+    assert said in child["refused"]
+    wait_until(lambda: said in title(psutil.Process(forkq.pid)), what="the master's title")
+    check = forkq.run("status", "--ready")
+    assert (check.returncode, said in check.stderr) == (1, True)
+    mend(own_server)
+    wait_until(lambda: said not in forkq.run("status").stdout, what="the end of the refusal")
+    wait_until(lambda: forkq.run("status", "--ready").returncode == 0, what="readiness")
+    journal.wait("end", pushed)
+    assert forkq.stop() == 0
+
+
+def test_records_and_metrics_tell_of_a_refusal(
+    own_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """As long as the child may write its record."""
+    own_server.cli("ACL", "SETUSER", "least", "on", ">x", "~*", "&*", "+@all")
+    url = own_server.url.replace("redis://", "redis://least:x@")
+    forkq = tree(url, app=APP, args=["-c", "2"], env=journal.env)
+    lose_a_right(own_server)
+
+    def told() -> bool:
+        found = forkq.run("processes", "--json", "--redis", own_server.url).stdout
+        return "lists the rights that it needs" in json.loads(found)["refused"]
+
+    wait_until(told, every=0.2, what="the child's record")
+    found = samples(own_server.url)
+    [refused] = [value for (name, _), value in found.items() if name == "forkq_children_refused"]
+    assert refused == 1

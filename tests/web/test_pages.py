@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 import forkq
 from forkq import default_client
+from tests.support.waiting import wait_until
 from tests.web.shared import act, client_of, confirm
 
 
@@ -94,6 +95,17 @@ class TestProblems:
     def test_a_silent_process(self, web: TestClient, redis: Redis) -> None:
         beat(redis, "mail", beat=time.time() - 45)
         assert "process 77 on web-1 is silent for " in web.get("/queues").text
+
+    def test_what_redis_refuses(
+        self, web: TestClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        beat(redis, "mail", refused="redis gives no jobs: no permission")
+        assert "redis gives no jobs: no permission (1 process)" in web.get("/queues").text
+        monkeypatch.setattr("forkq.screens.facts._replica_of", lambda: "10.0.0.7:6379")
+        wait_until(
+            lambda: "a replica of 10.0.0.7:6379, which takes no" in web.get("/queues").text,
+            what="the role of the server",
+        )
 
     def test_a_class_that_fails_more_than_it_did(self, web: TestClient, redis: Redis) -> None:
         now = datetime.now(timezone.utc)

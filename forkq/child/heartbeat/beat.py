@@ -66,6 +66,16 @@ class Heartbeat:
         """Whether a part of this process has lost Redis, and none has had an answer since."""
         return self._outage.is_on
 
+    @property
+    def refused(self) -> str:
+        """What Redis refuses to this process now, in words; "" if nothing."""
+        return self._outage.refused
+
+    @property
+    def gets_jobs(self) -> bool:
+        """False if what Redis refuses keeps this process from its jobs."""
+        return self._outage.gets_jobs
+
     def start(self) -> None:
         """Starts the thread; it waits for ``open``. Raises RuntimeError if the system has no thread
         left."""

@@ -59,11 +59,17 @@ class Record:
         self._digests: dict[int, str] = {}  # digests of large payloads, by sequence number
 
     def write(
-        self, connection: RedisConnection, units: list[UnitOfWork], round_trip: int, *, quiet: bool
+        self,
+        connection: RedisConnection,
+        units: list[UnitOfWork],
+        round_trip: int,
+        *,
+        quiet: bool,
+        refused: str = "",
     ) -> Written:
         """Writes the record, and adds what Redis has lost besides. Raises ConnectionLost, or
         RedisError if Redis refuses even the record."""
-        state, looks = self._state(units, round_trip, quiet), self._looks(units)
+        state, looks = self._state(units, round_trip, quiet, refused), self._looks(units)
         replies = connection.pipeline([*state, *self._work(units), *looks])
         seen = [replies.pop() for _ in looks][::-1]
         if isinstance(replies[0], OutOfMemory):  # a sweep must not take a living process for dead
@@ -108,7 +114,9 @@ class Record:
             PROCESS_RECORD, keys, (RECORD_TTL, _PROCESS_REF_TTL, self._process_ref, *fields)
         )
 
-    def _state(self, units: list[UnitOfWork], round_trip: int, quiet: bool) -> list[Command]:
+    def _state(
+        self, units: list[UnitOfWork], round_trip: int, quiet: bool, refused: str
+    ) -> list[Command]:
         key = self._keys.process(self._identity)
         fields = {
             "info": msgspec.json.encode(self._info),
@@ -119,6 +127,7 @@ class Record:
             "quiet": "true" if quiet else "false",
             "rss": resident(),
             "cpu": self._cpu.percent(),
+            "refused": refused,
         }
         # Redis may have lost it. Without it, a clock takes a child that cannot beat for dead.
         reference = (

@@ -37,6 +37,7 @@ class Snapshot(NamedTuple):
     units: list[UnitOfWork]
     totals: Totals
     quiet: bool
+    refused: str = ""
 
     @property
     def busy(self) -> int:
@@ -131,7 +132,11 @@ class WriteRecord(HeartbeatTask):
 
     def run(self, connection: RedisConnection, now: Snapshot) -> float:
         written = self._record.write(
-            connection, now.units, self._round_trip.microseconds, quiet=now.quiet
+            connection,
+            now.units,
+            self._round_trip.microseconds,
+            quiet=now.quiet,
+            refused=now.refused,
         )
         if written.fresh or self._in_doubt:
             if self._was_written:

@@ -11,6 +11,7 @@ from redis.exceptions import ReadOnlyError, ResponseError
 from forkq.clock import task as module
 from forkq.clock.task import ScheduledTask
 from forkq.clock.tracking import ChangedKeys
+from forkq.store.outage import Outage
 from tests.support.recorded_log import RecordedLog
 
 
@@ -64,7 +65,7 @@ def log() -> RecordedLog:
 
 @pytest.fixture
 def task(work: Work, log: RecordedLog) -> ScheduledTask:
-    return ScheduledTask("reports", work, ("a", "b"), log)
+    return ScheduledTask("reports", work, ("a", "b"), Outage(log))
 
 
 CHANGED = ChangedKeys(frozenset([b"b"]))
