@@ -93,6 +93,13 @@ class ProcessSet:
         return _order("TTIN", identities)
 
 
+def untaken(identities: Sequence[str]) -> list[str]:
+    """Those of these processes that have not taken their orders yet, or never did: ask before
+    orders are forgotten."""
+    left = ask(*(("EXISTS", keys().signals(identity)) for identity in identities))
+    return [identity for identity, is_left in zip(identities, left, strict=True) if is_left]
+
+
 def _order(signal: str, identities: Sequence[str]) -> int:
     """Leaves the order for those of the processes that live, as Sidekiq's web UI does."""
     found = [keys().signals(process.identity) for process in living(list(identities))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any, Final
@@ -9,8 +10,10 @@ from typing import Any, Final
 import click
 
 from ..api import Process, ProcessSet, WorkSet
+from ..api.process_set import untaken
 from ..config.recycling import size_text
 from ..default_client import use
+from ..doctor.finding import listed
 from ..wire.printable import printable, shown_name
 from .job_group import ListFirst
 from .options import configuration, finds_redis, json_option
@@ -18,6 +21,10 @@ from .output import as_json, as_json_line, duration, echo, echo_table, facts, pl
 from .question import confirmed
 
 _TITLES: Final = ("HOST", "PID", "TREE", "BUSY", "RSS", "HEARTBEAT", "STATE", "QUEUES")
+# Seconds: three heartbeats of forkq and of Sidekiq, and less than an order lives.
+_ANSWER_LIMIT: Final = 30.0
+_POLL: Final = 0.1
+_NO_ANSWER: Final = "is it stopped, or cut off from Redis? The order is soon forgotten"
 _NONE: Final = "no process runs jobs on this Redis"
 _names = click.argument("names", nargs=-1, required=True, metavar="PROCESS...")
 
@@ -27,7 +34,8 @@ def processes() -> None:
     """Processes that run jobs, on all hosts.
 
     PROCESS is an identity (--json shows it), HOST:PID, or HOST for all of a host. They take an
-    order with their next heartbeat, within some seconds. The tree of this host: `forkq status`.
+    order with their next heartbeat, within some seconds; the command waits for that. The tree of
+    this host: `forkq status`.
     """
 
 
@@ -94,9 +102,19 @@ def stacks(names: tuple[str, ...], **flags: Any) -> int:
 
 
 def _order(names: Iterable[str], order: Callable[..., int], done: str) -> int:
-    sent = order(*(process.identity for process in _chosen(names)))
+    """Gives an order, and waits until each process has taken it, or for three heartbeats."""
+    chosen = {process.identity: process for process in _chosen(names)}
+    sent = order(*chosen)
     echo(f"{_counted(sent)} {done}, with the next heartbeat")
-    return 0 if sent else 1
+    deadline = time.monotonic() + _ANSWER_LIMIT
+    while (left := untaken(list(chosen))) and time.monotonic() < deadline:
+        time.sleep(_POLL)
+    if left:
+        silent = listed([shown_name(_names_of(chosen[name])[1]) for name in left])
+        echo(f"forkq: no answer from {silent} in {_ANSWER_LIMIT:g} s: {_NO_ANSWER}", err=True)
+    elif sent:
+        echo("the order is taken")
+    return 0 if sent and not left else 1
 
 
 def _counted(count: int) -> str:

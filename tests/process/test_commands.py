@@ -356,3 +356,19 @@ def test_the_recipe_finds_rows_whose_job_is_gone(
     database.close()
     assert found == {1: "running", 2: "lost", 3: "done"}
     assert forkq.stop() == 0
+
+
+def test_an_order_to_a_process_waits_for_the_answer(
+    redis_server: Server, redis: Redis, tree: StartTree
+) -> None:
+    """Eight orders before it do not keep it from the process."""
+    forkq = tree(redis_server, app="import forkq", args=["-c", "1"])
+    identity: Any = wait_until(lambda: redis.smembers("processes"), what="the record").pop()
+    redis.lpush(identity + b"-signals", *["TTIN"] * 8)
+    done = forkq.run("processes", "quiet", identity.decode(), "--redis", redis_server.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("the order is taken\n")
+    wait_until(lambda: redis.hget(identity, "quiet") == b"true", what="a quiet child")
+    assert not redis.exists(identity + b"-signals")
+    assert len(re.findall("signal from the web UI.*TTIN", forkq.log_text())) == 1
+    assert forkq.stop() == 0

@@ -245,14 +245,16 @@ def test_quiet_is_recorded_and_an_order_is_passed_on_once(child: FakeChild, redi
     assert child.orders == ["TERM"]
 
 
-def test_orders_are_taken_oldest_first_one_with_each_beat(child: FakeChild, redis: Redis) -> None:
-    """As Sidekiq takes what its web UI has pushed on the left: first quiet, then stop."""
-    redis.lpush(SIGNALS, "TSTP")
-    redis.lpush(SIGNALS, "TERM")
+def test_all_orders_are_taken_at_once_the_strongest_first(child: FakeChild, redis: Redis) -> None:
+    """An order lives for a minute: one behind eight others would be forgotten. Each kind counts
+    once, and what is no order at all is not passed on thousands of times."""
+    for order in (*["TTIN"] * 8, "TSTP", *map(str, range(500)), "TERM", "TSTP"):
+        redis.lpush(SIGNALS, order)
     child.beat()
-    assert child.orders == ["TSTP"]
+    assert child.orders == ["TERM", "TSTP", "TTIN", "0"]
+    assert not redis.exists(SIGNALS)
     child.beat()
-    assert child.orders == ["TSTP", "TERM"]
+    assert child.orders == ["TERM", "TSTP", "TTIN", "0"]
 
 
 def test_a_child_that_was_removed_from_the_list_is_listed_again_with_the_next_beat(
@@ -506,15 +508,15 @@ def test_a_slow_redis_is_told_once_after_five_beats(
     child: FakeChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the figures, and how busy the processors were."""
-    take = Record.next_order
+    take = Record.take_orders
 
-    def slowly(self: Record, connection: RedisConnection) -> str | None:
+    def slowly(self: Record, connection: RedisConnection) -> list[str]:
         connection.call("BLPOP", "nothing", 0.06)  # the server takes its time to answer
         return take(self, connection)
 
     child.performs()
     assert child.beat()
-    monkeypatch.setattr(Record, "next_order", slowly)
+    monkeypatch.setattr(Record, "take_orders", slowly)
     assert all(child.beat() for _ in range(7))
     [(level, event, values)] = child.log.lines
     assert (level, values["busy"]) == ("warning", 1)

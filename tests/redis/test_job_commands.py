@@ -391,7 +391,7 @@ def beat(redis: Redis) -> None:
     redis.expire(WHO, 600)
 
 
-def test_processes_take_orders(redis: Redis, shell: Shell) -> None:
+def test_processes_take_orders(redis: Redis, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (shell("processes"), shell.out) == (0, "no process runs jobs on this Redis\n")
     beat(redis)
     assert shell("processes") == 0
@@ -401,10 +401,12 @@ def test_processes_take_orders(redis: Redis, shell: Shell) -> None:
     assert row.split()[7] == "40MB"
     assert (shell("processes --json"), json.loads(shell.out)["pid"]) == (0, 17)
     assert (shell("processes show web1:17"), f"identity    {WHO}" in shell.out) == (0, True)
-    assert shell("processes quiet web1") == 0
+    monkeypatch.setattr("forkq.cli.processes._ANSWER_LIMIT", 0.2)
+    assert shell("processes quiet web1") == 1  # there is no process behind the record
     assert shell.out == "1 process told to go quiet, with the next heartbeat\n"
-    assert (shell("processes stop web1"), shell("processes stop web1 --yes")) == (2, 0)
-    assert shell("processes stacks", WHO) == 0
+    assert "no answer from web1:17 in 0.2 s" in shell.err
+    assert (shell("processes stop web1"), shell("processes stop web1 --yes")) == (2, 1)
+    assert shell("processes stacks", WHO) == 1
     assert redis.lrange(f"{WHO}-signals", 0, -1) == [b"TTIN", b"TERM", b"TSTP"]
     assert shell("processes stop gone --yes") == 1
     assert "no living process is called gone" in shell.err

@@ -32,6 +32,8 @@ _PROCESS_REF_TTL: Final = 86_400
 # Of a larger payload, only the short fields are sent with each beat. In bytes.
 _LARGEST_SHOWN: Final = 64 << 10
 _LARGEST_FIELD: Final = 1024
+_STRONGEST_FIRST: Final = ("TERM", "TSTP", "TTIN")
+_MOST_ORDERS: Final = 10_000
 # The script that adds the names that were not found.
 _ADDING: Final = {"SMISMEMBER": SET_ADD, "ZMSCORE": QUEUES_IN_FLIGHT}
 # Sidekiq's Busy page shows each version that is not its own, so the name of forkq is part of it.
@@ -85,10 +87,13 @@ class Record:
         refusals = (reply for reply in replies if isinstance(reply, RedisError))
         return Written(bool(replies[0]), next(refusals, None))  # fields were added
 
-    def next_order(self, connection: RedisConnection) -> str | None:
-        """Takes the oldest of the orders that web UIs have pushed, if there is any."""
-        order = connection.call("RPOP", self._keys.signals(self._identity))
-        return None if order is None else str(order, "utf-8", "replace")
+    def take_orders(self, connection: RedisConnection) -> list[str]:
+        """Takes the orders that web UIs and commands have pushed: each kind once, the strongest
+        first, since it may be urgent. Of others, which any program may push, one."""
+        found = connection.call("RPOP", self._keys.signals(self._identity), _MOST_ORDERS) or ()
+        names = {str(order, "utf-8", "replace") for order in found}
+        unknown = sorted(names.difference(_STRONGEST_FIRST))
+        return [*filter(names.__contains__, _STRONGEST_FIRST), *unknown[:1]]
 
     def remove(self, connection: RedisConnection) -> None:
         """Removes it: this child is gone."""

@@ -185,7 +185,8 @@ class TellRanTwice(OptionalTask):
 
 
 class TakeOrder(HeartbeatTask):
-    """Takes one order of a web UI with each beat, and measures the round trip by that."""
+    """Takes the orders of web UIs and commands with each beat, and measures the round trip by
+    that."""
 
     def __init__(
         self, record: Record, round_trip: RoundTrip, on_order: Callable[[str], None]
@@ -196,8 +197,8 @@ class TakeOrder(HeartbeatTask):
         self._on_order = on_order
 
     def run(self, connection: RedisConnection, now: Snapshot) -> float:
-        order = self._round_trip.measure(lambda: self._record.next_order(connection), now.busy)
-        if order is not None:
+        found = self._round_trip.measure(lambda: self._record.take_orders(connection), now.busy)
+        for order in found:
             self._on_order(order)
         return NEXT_BEAT
 
