@@ -30,6 +30,7 @@ from ..runtime.exit_codes import OUT_OF_MEMORY
 from ..wire.lease import UnitOfWork
 from ..wire.marks import failure_in, is_suspect
 from ..wire.payload import Payload, loads
+from ..wire.printable import keep_texts
 from ..wire.times import now
 from .failure.retry import Bury, Complain, Decision, Drop, Retry, decide
 from .failure.settle import Settler, Unread
@@ -201,7 +202,11 @@ class Processor:
         error: BaseException | None = None
         try:
             self.region.enter(run.time_limit)
-            self._run(run, job)
+            try:
+                self._run(run, job)
+            except BaseException as raised:  # noqa: BLE001 - as below
+                error = raised
+                keep_texts(raised)
         except BaseException as raised:  # noqa: BLE001 - SystemExit must not end a processor
             error = raised
         try:

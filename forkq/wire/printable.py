@@ -9,13 +9,21 @@ from __future__ import annotations
 import re
 import signal
 import traceback
-from typing import Final
+from collections.abc import Iterator
+from contextlib import suppress
+from types import NoneType, WrapperDescriptorType
+from typing import Any, Final, NamedTuple
 
-from ..errors import MalformedPayload, Shutdown
+from ..errors import ForkqError, MalformedPayload, Shutdown
 from .payload import loads
 
 # How many characters of a name (a job's, a queue's, a jid) forkq shows.
 NAME_LIMIT: Final = 200
+# Where an error of the app has its texts, once it was asked for them.
+_KEPT: Final = "__forkq_texts__"
+_LONGEST_KEPT: Final = 100_000
+_LONGEST_CHAIN: Final = 10
+_PLAIN: Final = frozenset({str, int, float, bool, bytes, NoneType})
 _ELLIPSIS: Final = "…"
 # Where a SyntaxError is; the line of a frame goes on with the name of a function.
 _PLACE: Final = re.compile(r'\bFile "(.*)", (line \d+)$')
@@ -53,6 +61,8 @@ def class_and_jid(payload: bytes) -> str:
 
 def message(error: BaseException, limit: int) -> str:
     """The message of ``error``, in at most ``limit`` characters that UTF-8 can carry."""
+    if (kept := _kept(error)) is not None:
+        return kept.message[:limit]
     try:
         return str(error)[:limit].encode("utf-8", "replace").decode()
     except Shutdown:
@@ -91,6 +101,8 @@ def last_line(reason: str) -> str:
 def traceback_of(error: BaseException) -> str:
     """The traceback of ``error``. Python's formatter fails on some errors (a SyntaxError of bytes,
     notes that raise): for those it is the frames and the class alone."""
+    if (kept := _kept(error)) is not None:
+        return kept.traceback
     try:
         return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
     except Shutdown:
@@ -110,3 +122,59 @@ def signal_name(number: object) -> str:
         return signal.Signals(number).name  # type: ignore[arg-type]
     except (ValueError, TypeError):
         return f"signal {number}"
+
+
+def keep_texts(error: BaseException) -> None:
+    """Asks an error of the app for its texts, if code of the app makes them, and keeps them: called
+    while the time limit of the job holds. Whoever settles or logs the failure asks no more."""
+    with suppress(Exception):  # the app's own code: whoever needs the texts asks again
+        if all(map(_is_plain, _chain(error))):
+            return
+        text = message(error, _LONGEST_KEPT)
+        _attributes(error)[_KEPT] = _Texts(text, _traceback_with(error, text))
+
+
+class _Texts(NamedTuple):
+    message: str
+    traceback: str
+
+
+def _kept(error: BaseException) -> _Texts | None:
+    found = _attributes(error).get(_KEPT)
+    return found if isinstance(found, _Texts) else None
+
+
+def _attributes(error: BaseException) -> dict[str, Any]:
+    """Without the app's own ways to get and to set attributes."""
+    found: dict[str, Any] = object.__getattribute__(error, "__dict__")
+    return found
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and the first of those that it came from."""
+    for _ in range(_LONGEST_CHAIN):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _is_plain(error: BaseException) -> bool:
+    """Whether no code of the app makes its text."""
+    if type(error).__module__ == ForkqError.__module__:
+        return True
+    is_builtin = isinstance(type(error).__str__, WrapperDescriptorType)
+    return is_builtin and all(type(argument) in _PLAIN for argument in error.args)
+
+
+def _traceback_with(error: BaseException, text: str) -> str:
+    """The traceback of an error whose message is known."""
+    if isinstance(error, SyntaxError) or hasattr(error, "exceptions"):  # these have more to show
+        return traceback_of(error)
+    told = Exception(text)
+    told.__cause__, told.__context__ = error.__cause__, error.__context__
+    told.__suppress_context__ = error.__suppress_context__
+    if notes := _attributes(error).get("__notes__"):
+        _attributes(told)["__notes__"] = notes
+    shown = traceback.TracebackException(type(error), told, error.__traceback__)
+    return "".join(shown.format()).rstrip()

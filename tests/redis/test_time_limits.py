@@ -24,6 +24,7 @@ from forkq.store.recovery import Recovery
 from forkq.store.steps import carry_out
 from forkq.wire.keys import Keys
 from forkq.wire.payload import dumps
+from forkq.wire.printable import traceback_of
 from tests.process.shared import payloads
 from tests.redis.in_process_child import IDENTITY, InProcessChild
 from tests.support.server import Server
@@ -104,6 +105,43 @@ def test_a_job_over_its_limit_fails_by_its_own_rules(redis: Redis, child: InProc
     wait_counts(child, (1, 1))
     (line,) = wait_until(lambda: lines(child, "failed"), what="the line")
     assert (line["class"], line["jid"]) == ("Spin", "spin")
+
+
+@pytest.mark.parametrize(
+    ("timeout", "told"), [(60, "at last"), (0.2, "(its message cannot be read: TimeLimit)")]
+)
+def test_an_error_is_asked_for_its_text_once_and_within_the_limit(
+    redis: Redis, child: InProcessChild, timeout: float, told: str
+) -> None:
+    """Its text is code of the app: it may ask a database. The error stays what it was."""
+    asked = []
+
+    class Slow(Exception):
+        def __str__(self) -> str:
+            asked.append(self)
+            while timeout < 1 and self.__cause__ is not None:
+                time.sleep(0.01)
+            return "at last"
+
+    @forkq.job(name="Slowly", timeout=timeout)
+    def slowly() -> None:
+        raise Slow from ValueError(Slow())
+
+    push(redis, "Slowly")
+    settle(child, redis)
+    (job,) = payloads(redis, "retry")
+    assert (job["error_class"].rpartition(".")[2], job["error_message"]) == ("Slow", told)
+    (line,) = wait_until(lambda: lines(child, "failed"), what="the line")
+    assert line["error"] == told
+    own = [error for error in asked if error.__cause__ is not None]
+    assert len(own) == 1
+    if timeout > 1:
+        assert len(asked) == 2  # and the cause, for the traceback
+        shown = traceback_of(line["exc_info"])
+        assert shown.endswith("Slow: at last")
+        assert "The above exception was the direct cause" in shown
+        assert "ValueError: at last" in shown
+        assert len(asked) == 2
 
 
 def test_the_payload_says_more_than_the_definition_and_that_more_than_the_capsule(
