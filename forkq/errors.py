@@ -7,11 +7,27 @@ correct their own mistakes.
 from __future__ import annotations
 
 import difflib
+import errno
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 _LONGEST_SHOWN: Final = 100
+# What a full disk, a full table or a busy file system answers. The same call may succeed later.
+_PASSING: Final = frozenset(
+    {
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOLCK,
+        errno.ENOMEM,
+        errno.ENOSPC,
+        errno.ESTALE,
+    }
+)
 
 
 class ForkqError(Exception):
@@ -34,6 +50,13 @@ class CannotBoot(ForkqError):
     """The children could not start: a broken app, or a server that forkq cannot work with."""
 
     exit_code = 3
+
+
+class CannotStartYet(ForkqError):
+    """Time may mend what keeps ``start`` from going on: a full disk, too many open files, a service
+    that the app needs. A service manager should start forkq again."""
+
+    exit_code = 8
 
 
 class NotRunning(ForkqError):
@@ -154,17 +177,26 @@ class TimeLimit(BaseException):
 
 def caused_by_shutdown(error: BaseException) -> bool:
     """Whether ``error`` is the shutdown, or was raised because of it."""
+    return any(isinstance(link, Shutdown) for link in led_to(error))
+
+
+def led_to(error: BaseException) -> Iterator[BaseException]:
+    """``error`` and, after it, what it was raised from or while handling, each once."""
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
     while pending:
         link = pending.pop()
         if link is None or id(link) in seen:
             continue
-        if isinstance(link, Shutdown):
-            return True
+        yield link
         seen.add(id(link))
-        pending += [link.__cause__, link.__context__]
-    return False
+        pending += [link.__context__, link.__cause__]
+
+
+def file_error(text: str, error: OSError) -> ForkqError:
+    """The error to raise for one of the system: CannotStartYet if the system lacks something just
+    now, else ConfigError, because the path is wrong."""
+    return (CannotStartYet if error.errno in _PASSING else ConfigError)(text)
 
 
 def shown(value: object) -> str:

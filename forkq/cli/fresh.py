@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from setproctitle import setproctitle
 
 from ..config.config import Config, LogSettings
-from ..errors import CannotBoot, ConfigError, ForkqError
+from ..errors import CannotBoot, CannotStartYet, ConfigError, ForkqError
 from ..master.embedded_redis import EmbeddedRedis
 from ..master.handover import CanaryRecord, MasterRecord, check_fixed, check_format
 from ..master.spawn import run_canary
@@ -48,13 +48,13 @@ def start_canary(record: CanaryRecord, flags: Mapping[str, Any]) -> NoReturn:
 
 def await_configuration(record: MasterRecord, flags: Mapping[str, Any]) -> Config:
     """The configuration of the master's next program. The canary has read the same file; if it was
-    made wrong since, the children work on, and this waits until it is right. Raises ConfigError
-    when the master is told to stop meanwhile: then each child stops by itself."""
+    made wrong since, or cannot be read just now, the children work on, and this waits. Raises its
+    error when the master is told to stop meanwhile: then each child stops by itself."""
     said = False
     while True:
         try:
             return _configuration(record, flags)
-        except ConfigError as error:
+        except (ConfigError, CannotStartYet) as error:
             if signal.sigpending() & {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}:
                 raise
             if not said:
@@ -63,7 +63,7 @@ def await_configuration(record: MasterRecord, flags: Mapping[str, Any]) -> Confi
             time.sleep(_RETRY_PAUSE)
 
 
-def _log_wrong_configuration(error: ConfigError) -> None:
+def _log_wrong_configuration(error: ForkqError) -> None:
     """With the default settings of the log: those of the file are wrong."""
     default = LogSettings()
     log.configure(default.level, default.format)

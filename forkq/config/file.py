@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import ConfigError
+from ..errors import ConfigError, file_error
 from .settings import overlaid
 
 if sys.version_info >= (3, 11):
@@ -40,7 +40,8 @@ def find_file(
 
 
 def read_file(file: Path, named_by: str) -> dict[str, Any]:
-    """The document of ``file``, which -C or FORKQ_CONFIG may have named. ConfigError: unusable."""
+    """The document of ``file``, which -C or FORKQ_CONFIG may have named. Raises ConfigError, or
+    CannotStartYet if the system lacks what it takes to read a file."""
     return _parsed(file, _content(file, named_by))
 
 
@@ -71,7 +72,7 @@ def _content(file: Path, named_by: str) -> bytes:
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such file ({named_by} names it)") from None
     except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
+        raise file_error(f"{file}: cannot be read: {error.strerror}", error) from error
 
 
 def _upwards(start: Path) -> Iterator[Path]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from ..config.private_files import check_private, replace_own
-from ..errors import ConfigError, ServerUnavailable
+from ..errors import CannotStartYet, ConfigError, ServerUnavailable, file_error
 from ..store.connection import ConnectionLost, RedisConnection, RedisError
 from .pidfile import lives
 
@@ -67,7 +67,7 @@ class EmbeddedRedis:
     def start(self) -> None:
         """Finds the running server or starts one. Returns when it answers.
 
-        Raises ConfigError or ServerUnavailable, saying what to do.
+        Raises ConfigError, CannotStartYet or ServerUnavailable, saying what to do.
         """
         if len(os.fsencode(self._socket)) > _LONGEST_SOCKET:
             raise ConfigError(
@@ -78,9 +78,10 @@ class EmbeddedRedis:
             self._start()
         except OSError as error:
             self.stop()
-            raise ConfigError(
+            raise file_error(
                 f"cannot start the embedded server: {error.filename or self._folder}: "
-                f"{error.strerror}; name another folder with [forkq] state_dir, or make room"
+                f"{error.strerror}; name another folder with [forkq] state_dir, or make room",
+                error,
             ) from None
 
     def _start(self) -> None:
@@ -128,7 +129,9 @@ class EmbeddedRedis:
                 self._folder.mkdir(mode=0o700, parents=True)
             check_private(self._folder, remedy)
         except OSError as error:
-            raise ConfigError(f"cannot make {self._folder}: {error.strerror}; {remedy}") from None
+            raise file_error(
+                f"cannot make {self._folder}: {error.strerror}; {remedy}", error
+            ) from None
 
     def _launch(self) -> psutil.Process:
         settings = {**_SETTINGS, "dir": str(self._folder), "unixsocket": str(self._socket)}
@@ -146,7 +149,7 @@ class EmbeddedRedis:
         deadline = time.monotonic() + _START_LIMIT
         while self._answering_pid() != process.pid:
             if not lives(process) or time.monotonic() > deadline:
-                raise ServerUnavailable(
+                raise CannotStartYet(
                     f"the embedded server does not start; see {self._folder / 'server.log'}"
                 )
             time.sleep(_START_POLL)

@@ -15,7 +15,7 @@ from typing import Final
 import psutil
 
 from ..config.private_files import make_folder, open_own, open_trusted
-from ..errors import AlreadyRunning, ConfigError, ForkqError
+from ..errors import AlreadyRunning, ForkqError, file_error
 
 TITLE: Final = "forkq master"
 # What the command line of a master has that has set no title yet: a path, or `-m` of Python.
@@ -30,15 +30,17 @@ class Pidfile:
         self._fd = -1
 
     def acquire(self) -> None:
-        """Takes the file. Raises AlreadyRunning with the pid of the master that has it."""
+        """Takes the file. Raises AlreadyRunning with the pid of the master that has it. Raises
+        ConfigError, or CannotStartYet if the system lacks space, descriptors or locks just now."""
         try:
             make_folder(self.path.parent)
             self._fd = self._open_locked()
             self._write()
         except OSError as error:
-            raise ConfigError(
+            raise file_error(
                 f"cannot write the pidfile {self.path}: {error.strerror}; "
-                "name another one with --pidfile"
+                "name another one with --pidfile, or make room",
+                error,
             ) from None
 
     def adopt(self, fd: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterator
 from typing import Final
 
 from ..errors import (
@@ -17,6 +16,7 @@ from ..errors import (
     TooFewReplicas,
     WrongPassword,
     WrongType,
+    led_to,
 )
 from ..wire.redis_url import redacted_url
 from .redis_py import exceptions
@@ -70,7 +70,7 @@ def failure(error: Exception, url: str, outcome: str = "") -> ServerUnavailable:
         return kind(f"Redis at {shown} refuses: {in_words(error)}{rest}")
     if refuses(error):
         said += "; Redis and forkq do not agree on TLS: see the options ssl_... in docs/redis.md"
-    elif any(isinstance(cause, _NO_SERVER) for cause in _causes(error)):
+    elif any(isinstance(cause, _NO_SERVER) for cause in led_to(error)):
         said += f"; {_START_IT}"
     return ServerUnavailable(f"Redis at {shown}: {said}{rest}")
 
@@ -94,7 +94,7 @@ def refuses(error: BaseException) -> bool:
     """
     if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
         return True
-    return any(_breaks_tls(cause) for cause in _causes(error))
+    return any(_breaks_tls(cause) for cause in led_to(error))
 
 
 def _kind(error: BaseException) -> type[ServerRefused] | None:
@@ -104,14 +104,6 @@ def _kind(error: BaseException) -> type[ServerRefused] | None:
     if isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError):
         return None
     return _BY_WORD.get(str(error).partition(" ")[0], ServerRefused)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _breaks_tls(cause: BaseException) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from forkq.config.private_files import (
     read_trusted,
     replace_own,
 )
-from forkq.errors import ConfigError
+from forkq.errors import ConfigError, ForkqError
 from forkq.master.pidfile import Pidfile, running_master
 
 STRANGER = 65534
@@ -98,6 +99,37 @@ def test_a_trap_in_the_pidfiles_place_is_refused(shared: Path, victim: Path, tra
         running_master(path)
     assert victim.read_text() == "precious"
     assert not victim.with_name("nowhere").exists()
+
+
+@pytest.mark.parametrize("call", ["open", "write"])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, 8),
+        (errno.EDQUOT, 8),
+        (errno.EMFILE, 8),
+        (errno.ENFILE, 8),
+        (errno.EAGAIN, 8),
+        (errno.EIO, 8),
+        (errno.EROFS, 2),
+        (errno.EFBIG, 2),
+    ],
+)
+def test_a_system_that_lacks_something_is_no_wrong_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, code: int
+) -> None:
+    """A service manager starts forkq again after exit code 8, but not after 2."""
+
+    def refuse(*arguments: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    path = tmp_path / "forkq.pid"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, refuse)
+        with pytest.raises(ForkqError, match="cannot write the pidfile") as failure:
+            Pidfile(path).acquire()
+    assert failure.value.exit_code == code
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("trap", TRAPS_OF_ANOTHER_USER)
