@@ -36,6 +36,7 @@ from ..runtime.pipe import (
     Report,
     RunSuspects,
     State,
+    end_of,
     make_unbootable,
     send,
 )
@@ -58,6 +59,8 @@ _LAST_FLUSH_LIMIT: Final = 1.0
 _GRACE: Final = 4.0
 # How many jobs the line about the stop names.
 _MOST_JOBS: Final = 10
+# Bytes of why Redis is lost, for the status.
+_LONGEST_REASON: Final = 300
 
 
 def main(config: Config, assignment: Assignment) -> int:
@@ -299,7 +302,7 @@ class Child:
         begun = self._parts.limits.last_begun()
         busy = sum(one.unfinished if retiring else one.busy for one in managers)
         counts, redis_at = self._parts.manager.counts(), self._heartbeat.redis_at
-        lost = self._heartbeat.redis_lost
+        lost = end_of(self._heartbeat.redis_lost, _LONGEST_REASON)
         refused, gets_jobs = self._heartbeat.refused, self._heartbeat.gets_jobs
         asked_at = self._asked_at
         beat = Beat(busy, self._state, *counts, redis_at, asked_at, lost, begun, refused, gets_jobs)

@@ -239,7 +239,7 @@ def _until(condition: Callable[[], bool], limit: float | None) -> bool:
 
 
 def _missing(found: dict[str, Any]) -> list[str]:
-    """Which children a degraded tree does not have, and why."""
+    """Which children the tree does not have, and why."""
     missing: list[str] = found.get("missing", [])
     return missing
 
@@ -256,10 +256,14 @@ def _outage(found: dict[str, Any]) -> list[str]:
     """A line if children have lost Redis, and one for each refusal."""
     children = [child for child in found["children"] if child["concurrency"]]
     lost = [child["name"] for child in children if child.get("redis_lost", False)]
-    lines = [f"{refused} ({listed(names)})" for refused, names in _refusals(found).items()]
+    refusals = _refusals(found)
+    lines = [f"{refused} ({listed(names)})" for refused, names in refusals.items()]
     if lost:
         these = f"{len(lost)} of {len(children)} children ({listed(lost)})"
-        lines.insert(0, f"redis: lost by {these}; they try again")
+        reasons = (child.get("redis_lost_because", "") for child in children)
+        reason = "" if refusals else next(filter(None, reasons), "")
+        because = f" ({reason})" if reason else ""
+        lines.insert(0, f"redis: lost by {these}; they try again{because}")
     return lines
 
 

@@ -135,8 +135,9 @@ def _check_servers(config: Config, logger: FilteringBoundLogger) -> None:
 
 
 def _check_server(config: Config, seen: SeenServers, logger: FilteringBoundLogger) -> None:
-    """Logs what the server lacks. One that is away is no error: the children wait for it. One that
-    is too old, refuses forkq, or is that of another shard, is an error here, before the fork."""
+    """Logs what the server lacks. One that is away, or refuses the login or TLS, is no error: the
+    children wait for it, as they do when that comes later. One that is too old, gives too few
+    rights, or is that of another shard, is an error here, before the fork."""
     settings, shown = config.redis, redacted_url(config.redis.url)
     check_files(settings.url)
     connection = RedisConnection(
@@ -148,7 +149,8 @@ def _check_server(config: Config, seen: SeenServers, logger: FilteringBoundLogge
         check_rights(connection, Keys(settings.prefix))
     except ConnectionLost as error:
         if refuses(error):
-            raise failure(error, settings.url) from None
+            logger.error("redis refuses; waiting for it", error=str(failure(error, settings.url)))
+            return
         hint = _hint(config)
         logger.error(
             "redis cannot be reached; waiting for it", url=shown, error=str(error), hint=hint

@@ -61,8 +61,8 @@ class ChildHandle:
     ``drain_by``, when the jobs of a child that retires are interrupted; ``memory_due``, when
     the master looks at its memory next; ``measured_at``, when it did last, with
     ``measuring_took`` processor seconds; ``redis_at``, when Redis last answered it.
-    ``redis_lost``: it has lost Redis, as far as it has noticed; ``refused``: what Redis refuses
-    to it, in words; ``gets_jobs``: that does not stop its jobs.
+    ``redis_lost``: why it has lost Redis, as far as it has noticed, "" if it has not;
+    ``refused``: what Redis refuses to it, in words; ``gets_jobs``: that does not stop its jobs.
     ``cut_off_for``: for how many seconds Redis has answered others, but not this child; 0 if
     that is no matter (redis_contact.py). ``fail_overdue``: it is removed because of its jobs
     that are beyond their ``deadlines``. ``part_of_limits``: its own limits are this part of
@@ -111,7 +111,7 @@ class ChildHandle:
     fail_overdue: bool = False
     ready_at: float = 0.0
     redis_at: float = 0.0
-    redis_lost: bool = False
+    redis_lost: str = ""
     refused: str = ""
     gets_jobs: bool = True
     reports: bool = False

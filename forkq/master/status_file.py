@@ -120,7 +120,8 @@ def _described(child: ChildHandle) -> dict[str, Any]:
         "processed": child.processed,
         "failed": child.failed,
         "respawns": child.slot.respawns,
-        "redis_lost": child.redis_lost,
+        "redis_lost": bool(child.redis_lost),
+        "redis_lost_because": child.redis_lost,
         "refused": child.refused,
     }
 

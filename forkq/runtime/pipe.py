@@ -85,9 +85,9 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     """Fact: the child's state and counts. Sent when they have changed, at most once in each turn of
     the main loop; else as a sign of life, every ``Config.beat_every`` seconds. ``redis_at``: when
     Redis last answered its heartbeat, or the clock (monotonic); 0 if it never has. ``asked_at``: of
-    the last Report that it has obeyed. ``redis_lost``: whether it has lost Redis. ``begun``: the
-    highest sequence number of a lease whose job had begun before ``busy`` was counted. ``refused``:
-    what Redis refuses to it, in words; ``gets_jobs``: that does not stop its jobs."""
+    the last Report that it has obeyed. ``redis_lost``: why it has lost Redis, if it has. ``begun``:
+    the highest sequence number of a lease whose job had begun before ``busy`` was counted.
+    ``refused``: what Redis refuses to it, in words; ``gets_jobs``: that does not stop its jobs."""
 
     busy: int
     state: State
@@ -95,7 +95,7 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     failed: int
     redis_at: float = 0.0
     asked_at: float = 0.0
-    redis_lost: bool = False
+    redis_lost: str = ""
     begun: int = 0
     refused: str = ""
     gets_jobs: bool = True
@@ -138,10 +138,12 @@ def send(fd: int, message: Order | Fact) -> bool:
 
 def make_unbootable(reason: str) -> Unbootable:
     """An Unbootable that fits the pipe: only the end of a long reason is kept, as valid UTF-8."""
-    text = reason.encode("utf-8", "backslashreplace")[
-        -_REASON_LIMIT:
-    ]  # the error itself is at the end
-    return Unbootable(text.decode("utf-8", "ignore"))
+    return Unbootable(end_of(reason, _REASON_LIMIT))  # the error itself is at the end
+
+
+def end_of(text: str, limit: int) -> str:
+    """The last ``limit`` bytes of ``text`` at most, as valid UTF-8."""
+    return text.encode("utf-8", "backslashreplace")[-limit:].decode("utf-8", "ignore")
 
 
 class Reader(Generic[Message]):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
-_LOGIN_REFUSED = "redis is there, and refuses the login"
+_LOGIN_REFUSED = "redis refuses; trying again"
 _LONGEST = 300  # characters of ``why``: it is sent through a pipe
 _MOST_DOUBLINGS = 16  # 2.0 ** 1024 is an error
 # Seconds. If a connection ends after it was idle for so long, that is no outage: redis.conf has a
@@ -27,7 +27,9 @@ _IDLE = 1.0
 
 class Outage:
     """Shared by all parts of a process that talk to Redis. ``lost`` and ``back`` are its two log
-    events. ``why`` it is on, in words: what Redis said, and the remedy."""
+    events. A third one tells that the server is there, but refuses the login or TLS: that ends when
+    a person changes a password or a certificate, here or there. ``why`` it is on, in words: what
+    Redis said, and the remedy."""
 
     def __init__(
         self, log: FilteringBoundLogger, lost: str = "redis lost", back: str = "redis is back"
@@ -53,6 +55,11 @@ class Outage:
         return not any(one._stops_jobs for one in (self, *self._refusals))
 
     @property
+    def reason(self) -> str:
+        """Why Redis was lost, or refuses now; "" if it is not lost."""
+        return self.why if self.is_on else ""
+
+    @property
     def is_on(self) -> bool:
         """Whether Redis is lost now."""
         return self._since is not None
@@ -64,10 +71,10 @@ class Outage:
             is_login_refused = refuses(error)
             if self._since is not None and self._is_login_refused >= is_login_refused:
                 return
-            event = self._lost if self._since is None else _LOGIN_REFUSED
             self.why = " ".join(in_words(error).split())[:_LONGEST]
             self._is_login_refused, self._stops_jobs = is_login_refused, stops_jobs(error)
             self._since = self._since or time.monotonic()
+        event = _LOGIN_REFUSED if is_login_refused else self._lost
         self._log.error(event, error=str(error) or type(error).__name__)
 
     def end(self) -> None:

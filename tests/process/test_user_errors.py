@@ -3,6 +3,7 @@ exit code: never with a traceback, and nothing is left running."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 
@@ -10,8 +11,9 @@ import pytest
 from redis import Redis
 
 from tests.process.shared import APP, Journal, push, wait_settled
-from tests.support.server import Server
+from tests.support.server import Server, client_of
 from tests.support.tree import FORKQ, ForkqTree, StartTree
+from tests.support.waiting import wait_until
 
 PASSWORD = "sesame-opens"
 
@@ -125,21 +127,44 @@ def test_a_mistake_in_the_environment(shell: ForkqTree) -> None:
 
 
 @pytest.mark.parametrize("given", ["", ":wrong-guess-1@"])
-def test_a_wrong_or_missing_password_is_an_error_at_once(
+def test_a_wrong_or_missing_password_is_told_and_the_tree_waits(
     tree: StartTree, locked_server: Server, given: str
 ) -> None:
-    """Waiting would not help. Exit code 6; the password itself is not shown."""
+    """As a tree that runs does: a password may be changed just now. A command ends with exit code
+    6. The password itself is not shown."""
     address = f"redis://{given}127.0.0.1:{locked_server.port}/0"
-    forkq = tree(address, app="import forkq", ready=False)
-    assert forkq.wait() == 6
+    forkq = tree(address, app="import forkq")
+    wait_until(
+        lambda: re.search("redis: lost by .*[Pp]assword|auth", forkq.run("status").stdout),
+        what="the status",
+    )
     pushed = forkq.run("push", "Job", "1", "--redis", address)
     assert pushed.returncode == 6
+    assert forkq.stop() == 0
+    assert forkq.log_text().count("redis refuses; waiting for it") == 1
+    assert "redis lost" not in forkq.log_text()
     for text in (forkq.log_text(), pushed.stderr):
         assert "Traceback" not in text
         assert "guess" not in text
         assert f"127.0.0.1:{locked_server.port}" in text
         assert "password" in text.lower() or "auth" in text.lower()
     forkq.assert_gone()
+
+
+def test_a_master_that_starts_while_the_password_is_changed_waits(
+    tree: StartTree, own_server: Server, journal: Journal
+) -> None:
+    """As after a kill of the master in that moment."""
+    own_server.cli("CONFIG", "SET", "requirepass", PASSWORD)
+    forkq = tree(own_server, app=APP, env=journal.env)
+    forkq.wait_log("redis refuses; waiting for it")
+    admin = client_of(own_server.url.replace("redis://", f"redis://:{PASSWORD}@"))
+    admin.config_set("requirepass", "")
+    admin.close()
+    jid = push(own_server, "Quick", 0)
+    journal.wait("end", [jid])
+    assert "redis: lost" not in forkq.run("status").stdout
+    assert forkq.stop() == 0
 
 
 def test_an_unreachable_redis_is_named_without_its_password(tree: StartTree) -> None:

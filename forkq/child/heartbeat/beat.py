@@ -62,9 +62,9 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     @property
-    def redis_lost(self) -> bool:
-        """Whether a part of this process has lost Redis, and none has had an answer since."""
-        return self._outage.is_on
+    def redis_lost(self) -> str:
+        """Why a part of this process has lost Redis; "" if one has had an answer since."""
+        return self._outage.reason
 
     @property
     def refused(self) -> str:

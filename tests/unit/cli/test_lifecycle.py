@@ -81,6 +81,9 @@ def test_lost_redis_is_said() -> None:
     both = [{**child, "redis_lost": True}, {**child, "redis_lost": False}, clock]
     _, redis, *_ = lifecycle._shown(found(children=both)).splitlines()
     assert redis == "redis: lost by 1 of 2 children (default.0); they try again"
+    both[0]["redis_lost_because"] = "invalid password"
+    _, redis, *_ = lifecycle._shown(found(children=both)).splitlines()
+    assert redis.endswith("(default.0); they try again (invalid password)")
 
 
 def test_a_degraded_tree_shows_which_child_is_missing_and_why(

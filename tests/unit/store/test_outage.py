@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from redis.exceptions import AuthenticationError
+
 from forkq.store.outage import Backoff, Outage
 from tests.support.recorded_log import RecordedLog
 
@@ -30,6 +32,21 @@ def test_an_error_without_a_message_is_logged_by_its_class() -> None:
     lines = RecordedLog()
     Outage(lines).begin(TimeoutError())
     assert lines.lines == [("error", "redis lost", {"error": "TimeoutError"})]
+
+
+def test_a_refused_login_is_told_as_such_once_also_when_the_server_was_away_before() -> None:
+    """A refusal by the server is never told as an outage."""
+    lines = RecordedLog()
+    outage = Outage(lines)
+    wrong = AuthenticationError("invalid username-password pair")
+    for error in (ConnectionError("refused"), wrong, wrong, ConnectionError("refused")):
+        outage.begin(error)
+    assert lines.events() == ["redis lost", "redis refuses; trying again"]
+    assert outage.reason == "invalid username-password pair"
+    outage.end()
+    assert outage.reason == ""
+    outage.begin(wrong)
+    assert lines.events()[2:] == ["redis is back", "redis refuses; trying again"]
 
 
 def test_pauses_grow_from_one_second_to_ten_with_jitter() -> None:
