@@ -21,7 +21,7 @@ from ..errors import ForkqError
 from ..process_state import announce_stopping, set_leader_until
 from ..runtime import log
 from ..runtime.app_frames import app_traceback
-from ..runtime.app_loader import load_app
+from ..runtime.app_loader import is_lasting, load_app
 from ..runtime.assignment import Assignment, install_signals
 from ..runtime.exit_codes import CANNOT_BOOT, CLEAN, LEASES_LEFT
 from ..runtime.pipe import (
@@ -74,10 +74,11 @@ def main(config: Config, assignment: Assignment) -> int:
         watch.start()
         child = _boot(config, assignment, term_fd, watch.orders)
     except ForkqError as error:
-        send(assignment.report, make_unbootable(str(error)))
+        send(assignment.report, make_unbootable(str(error), lasting=is_lasting(error)))
         return CANNOT_BOOT
     except BaseException as error:  # noqa: BLE001 - the app may raise anything, SystemExit too
-        send(assignment.report, make_unbootable(app_traceback(error)))
+        reason = app_traceback(error)
+        send(assignment.report, make_unbootable(reason, lasting=is_lasting(error)))
         return CANNOT_BOOT
     watch.end()
     return child.run(quiet=watch.quiet)

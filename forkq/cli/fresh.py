@@ -8,12 +8,12 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from setproctitle import setproctitle
 
 from ..config.config import Config, LogSettings
-from ..errors import CannotBoot, CannotStartYet, ConfigError, ForkqError
+from ..errors import CannotStartYet, ConfigError, ForkqError
 from ..master.embedded_redis import EmbeddedRedis
 from ..master.handover import CanaryRecord, MasterRecord, check_fixed, check_format
 from ..master.spawn import run_canary
@@ -24,9 +24,6 @@ from ..runtime.pipe import make_unbootable, send
 from ..wire.redis_url import EMBEDDED
 from .options import configuration
 from .preload import preload
-
-if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
 
 _RETRY_PAUSE: Final = 1.0
 
@@ -69,16 +66,6 @@ def _log_wrong_configuration(error: ForkqError) -> None:
     log.configure(default.level, default.format)
     log.bind(pid=os.getpid())
     log.logger().error("the configuration is wrong now; waiting", error=str(error))
-
-
-def preload_if_possible(config: Config, logger: FilteringBoundLogger) -> Config:
-    """Preloads the app. If that fails, each child imports it: the master has children to keep."""
-    try:
-        preload(config)
-    except CannotBoot as error:
-        logger.error("the preload failed; each child imports the app itself", error=str(error))
-        return replace(config, preload=False)
-    return config
 
 
 def _configuration(record: CanaryRecord | MasterRecord, flags: Mapping[str, Any]) -> Config:

@@ -35,9 +35,9 @@ from ..store.server_check import check_files
 from ..wire.keys import Keys
 from ..wire.redis_url import EMBEDDED, redacted_url
 from .development import code_watch, development_options, for_development
-from .fresh import await_configuration, preload_if_possible, start_canary
+from .fresh import await_configuration, start_canary
 from .options import configuration, runs_tree
-from .preload import preload
+from .preload import preload_if_possible
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -97,11 +97,10 @@ def _assemble(
         embedded.start()
         config = replace(config, redis=replace(config.redis, url=embedded.url))
     try:
-        if record is not None:
-            config = preload_if_possible(config, logger)
-        else:
+        if record is None:
             _check_servers(config, logger)
-            sockets = preload(config)
+        config, sockets = preload_if_possible(config, logger, must_run=record is not None)
+        if record is None:
             _log_findings(at_start_of_host(config, sockets), logger)
     except BaseException:
         if embedded is not None:

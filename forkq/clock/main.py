@@ -21,6 +21,7 @@ from ..config.config import Config
 from ..cron.service import service_name
 from ..errors import ForkqError
 from ..runtime import log
+from ..runtime.app_loader import is_lasting
 from ..runtime.assignment import Assignment, install_signals
 from ..runtime.exit_codes import CANNOT_BOOT, CLEAN
 from ..runtime.log import LogOnce
@@ -69,7 +70,7 @@ def main(config: Config, assignment: Assignment) -> int:
     try:
         clock = Clock(config, assignment, term_fd)
     except ForkqError as error:
-        send(assignment.report, make_unbootable(str(error)))
+        send(assignment.report, make_unbootable(str(error), lasting=is_lasting(error)))
         return CANNOT_BOOT
     return clock.run()
 

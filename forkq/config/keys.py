@@ -63,8 +63,9 @@ KEYS: Final[Mapping[str, Key]] = {
         ("FORKQ_PRELOAD",),
     ),
     "forkq.boot_timeout": Key(
-        "Seconds that a child may take to import the app and run its startup handlers; 0 is no "
-        "limit.",
+        "Seconds that a child may take to import the app and run its startup handlers, and for "
+        "which a new tree tries again when they fail ([a failed boot](signals.md#a-failed-boot)); "
+        "0 is no limit.",
         ("FORKQ_BOOT_TIMEOUT",),
     ),
     "forkq.workers": Key(

@@ -47,8 +47,9 @@ def _overdue_message(job: Overdue) -> str:
 class ChildHandle:
     """One child process. Its pid cannot be reused before ``Children.reap`` has reaped it.
 
-    ``reason``: why it cannot boot. ``how`` it ended. ``told_queues``: those that it serves, on
-    ``told_shard``, if they may be others than its slot's. ``rescued``: ``Rescue`` returns its
+    ``reason``: why it cannot boot; ``lasting``: the next one could not either. ``how`` it ended.
+    ``told_queues``: those that it serves, on ``told_shard``, if they may be others than its
+    slot's. ``rescued``: ``Rescue`` returns its
     leases. ``on_trial``: it tries new code, so its death says nothing of its jobs. ``crash_file``:
     where faulthandler writes; ``deadlines``: where it notes those of its jobs (deadlines.py).
     ``in_progress``: its jobs at its death, once the rescue has found them.
@@ -83,6 +84,7 @@ class ChildHandle:
     state: State = "booting"
     was_ready: bool = False
     reason: str = ""
+    lasting: bool = False
     how: str = ""
     told_queues: tuple[str, ...] = ()
     told_shard: str = ""
@@ -153,7 +155,7 @@ class ChildHandle:
             self.was_ready, self.state, self.ready_at = True, "running", time.monotonic()
             self.reports = fact.reports
         elif isinstance(fact, Unbootable):
-            self.reason, self.was_ready = fact.reason, False
+            self.reason, self.lasting, self.was_ready = fact.reason, fact.lasting, False
         elif isinstance(fact, Exiting):
             self.exited_cleanly, self.leases = True, fact.leases
         elif isinstance(fact, Serves):

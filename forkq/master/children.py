@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -31,7 +32,6 @@ from .spawn import Spawner
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-_BOOT_ATTEMPTS: Final = 3
 _FORK_PAUSE: Final = 1.0  # seconds until the next try when no process or descriptor is left
 _RESCUE_WAIT: Final = 1.0  # seconds that the line about a death waits for the rescue
 
@@ -55,6 +55,7 @@ class Children:
         self.were_ready = False
         self._rescued: set[str] = set()
         self._never_gives_up = config.reload
+        self._boot_until = time.monotonic() + (config.boot_timeout or math.inf)
         self._own_descriptors = own_descriptors
         self._death_log = DeathLog(log)
         self._oom = OomKills()
@@ -229,23 +230,33 @@ class Children:
         return min((slot.due for slot in self.slots if slot.child is None), default=None)
 
     @property
-    def degraded(self) -> list[str]:
-        """The slots that stay empty in a tree that was ready: no child boots or can be forked."""
-        return [slot.name for slot in self._all_slots() if self.were_ready and slot.missing]
+    def unfilled(self) -> list[str]:
+        """The slots that stay empty although the master has tried: no child boots or is forked."""
+        return [slot.name for slot in self._all_slots() if slot.missing]
 
     @property
     def missing(self) -> list[str]:
-        """Why each of the ``degraded`` slots is empty, one line each."""
-        return [slot.missing for slot in self._all_slots() if self.were_ready and slot.missing]
+        """Why slots have no ready child although the master has tried, one line each."""
+        return [slot.missing for slot in self._all_slots() if slot.missing]
 
     @property
     def boot_failure(self) -> dict[str, Any] | None:
-        """Which child has failed all its attempts to boot, and why. None if there is none, or if
-        the tree was ready before: such a tree goes on with the children that it has."""
+        """Which child cannot boot, and why: one that could not at the next try either, or that has
+        failed until ``boot_timeout``. None if there is none, or if the tree was ready before: such
+        a tree goes on with the children that it has."""
+        if self._goes_on():
+            return None
+        is_late = time.monotonic() >= self._boot_until
         for slot in self.slots:
-            if slot.boot_failures >= _BOOT_ATTEMPTS and not self._goes_on():
+            if slot.boot_failures and slot.child is None and (slot.lasting or is_late):
                 return {"child": slot.name, "attempts": slot.boot_failures, "reason": slot.error}
         return None
+
+    @property
+    def cannot_ever_boot(self) -> bool:
+        """Whether a child has failed to boot in a way that only a change of the app or of the
+        configuration can mend."""
+        return any(slot.lasting for slot in self.slots)
 
     def _goes_on(self) -> bool:
         """Whether a child that cannot boot leaves the tree running."""

@@ -51,14 +51,14 @@ class ExitStatus:
 @dataclass(frozen=True, slots=True)
 class Death:
     """One child that the master has reaped. ``orderly``: it ended as it was told to.
-    ``replaced``: its slot is empty, so another child follows it. ``tree_was_ready``: all slots
-    had been filled with ready children before. ``at``: when it was reaped (monotonic)."""
+    ``replaced``: its slot is empty, so another child follows it. ``goes_on``: the tree does, even
+    if no child boots any more. ``at``: when it was reaped (monotonic)."""
 
     child: ChildHandle
     status: ExitStatus
     orderly: bool
     replaced: bool
-    tree_was_ready: bool
+    goes_on: bool
     at: float = field(default_factory=time.monotonic)
 
     @property
@@ -115,11 +115,13 @@ class DeathLog:
             log.warning("frozen child killed from outside; its jobs go back", child=child.name)
         elif child.exited_cleanly:
             log.warning("child ended, redis did not take its jobs or counts", child=child.name)
-        elif death.replaced and death.tree_was_ready and not child.was_ready:
+        elif death.replaced and death.goes_on and not child.was_ready:
             self._failed_boot(child)
         elif child.reason:
             attempt, reason = child.slot.boot_failures, self._reason(child.reason)
-            log.error("child cannot boot", child=child.name, attempt=attempt, reason=reason)
+            over = child.lasting or not death.replaced
+            event = "child cannot boot" if over else "child cannot boot; trying again"
+            log.error(event, child=child.name, attempt=attempt, reason=reason)
         else:
             log.error("child died", child=child.name, pid=child.pid, **_certificate(death))
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from setproctitle import setproctitle
 
 from ..config.config import Config
-from ..runtime.exit_codes import CANNOT_BOOT, CLEAN
+from ..runtime.exit_codes import CANNOT_BOOT, CANNOT_BOOT_YET, CLEAN
 from ..runtime.log import report_dropped_lines
 from ..runtime.pipe import Quiet
 from .children import Children
@@ -127,8 +127,10 @@ class Master:
         if self._stop_sequence.begun:
             return
         if self._children.boot_failure is not None:
+            self._children.log_deaths(wait=0.0)  # the traceback first
             self._log.error("cannot boot; giving up", **self._children.boot_failure)
-            self._exit_code = CANNOT_BOOT
+            lasting = self._children.cannot_ever_boot
+            self._exit_code = CANNOT_BOOT if lasting else CANNOT_BOOT_YET
             self._stop()
             return
         self._supervision.check(quiet=self._quiet)
@@ -271,13 +273,13 @@ class Master:
             return "stopping"
         if self._quiet:
             return "quiet"
-        if self._children.degraded:
+        if self._children.were_ready and self._children.unfilled:
             return "degraded"
         return "running" if self._was_announced else "booting"
 
     def _note(self) -> str:
-        if (state := self._state()) == "degraded":
-            return f" (degraded: {', '.join(self._children.degraded)} cannot boot)"
+        if (state := self._state()) in ("degraded", "booting") and self._children.unfilled:
+            return f" ({state}: {', '.join(self._children.unfilled)} cannot boot)"
         if state == "running" and (refused := self._children.refused):
             return f" ({refused})"
         return "" if state == "running" else f" ({state})"

@@ -25,6 +25,8 @@ _LONGEST_PAUSE: Final = 10.0
 # After a crash of a child that was ready. Each job kills one such child at most, and with a long
 # pause a few of those jobs would keep all others waiting.
 _LONGEST_AFTER_CRASH: Final = 1.0
+# After a failed boot: what the app waits for, such as a database, takes seconds to come.
+_FIRST_AFTER_BOOT: Final = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +35,8 @@ class Slot:
 
     ``capsule`` is None for the clock of the shard ``clock_of`` ("": of the only Redis).
     ``solo``: the child runs one suspect at a time. ``due``
-    (monotonic) is when the empty slot may be filled. ``reason``: why the last child did not boot.
+    (monotonic) is when the empty slot may be filled. ``reason``: why the last child did not boot;
+    ``lasting``: the next one could not either.
     ``fork_error``: why the system refused the last fork; "" if it did not. ``ended``: how children
     of this slot have ended or were replaced (``counted_as``); the next child adds it to the totals
     in Redis, but the clock adds nothing.
@@ -50,6 +53,7 @@ class Slot:
     respawns: int = 0
     due: float = 0.0
     reason: str = ""
+    lasting: bool = False
     ended: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -88,6 +92,7 @@ class Slot:
         """Empties the slot, and computes when it may be filled again."""
         self.child = None
         self.reason = child.reason or f"it died with {how} before it was ready"
+        self.lasting = child.lasting
         lived = time.monotonic() - child.born
         if child.was_ready:
             self.boot_failures = 0
@@ -97,13 +102,15 @@ class Slot:
             self.boot_failures += not child.exited_cleanly  # else it was told to end
             self.early_deaths += 1
         self.respawns += 1
-        longest = _LONGEST_AFTER_CRASH if child.was_ready else _LONGEST_PAUSE
-        self.due = time.monotonic() + self._pause(longest)
+        self.due = time.monotonic() + self._pause(was_ready=child.was_ready)
 
-    def _pause(self, longest: float = _LONGEST_PAUSE) -> float:
-        """Zero after a long life; after short lives a growing pause."""
+    def _pause(self, *, was_ready: bool) -> float:
+        """Zero after a long life; after failed boots and short lives a growing pause."""
+        if self.boot_failures:
+            return growing_pause(self.boot_failures - 1, _FIRST_AFTER_BOOT, _LONGEST_PAUSE)
         if self.early_deaths == 0:
             return 0.0
+        longest = _LONGEST_AFTER_CRASH if was_ready else _LONGEST_PAUSE
         return growing_pause(self.early_deaths - 1, _FIRST_PAUSE, longest)
 
 

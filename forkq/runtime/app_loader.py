@@ -9,8 +9,14 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
-from ..errors import CannotBoot, ForkqError
+from ..errors import CannotBoot, ForkqError, ServerUnavailable, led_to
+
+# They say that the code or the configuration is wrong.
+_MISTAKES: Final = (ImportError, SyntaxError, NameError, ForkqError)
+# They say that something is away or short, whatever was raised because of it.
+_PASSING: Final = (OSError, MemoryError, ServerUnavailable)
 
 
 def load_app(targets: Iterable[str]) -> None:
@@ -28,6 +34,16 @@ def load_app(targets: Iterable[str]) -> None:
         module = _load(target, name)
         if attribute and not hasattr(module, attribute):
             raise CannotBoot(f"cannot load the app {target!r}: {name} has no {attribute!r}")
+
+
+def is_lasting(error: BaseException) -> bool:
+    """Whether a boot that failed with ``error`` fails again until somebody changes the app or the
+    configuration. In doubt it does not: to give up a host costs more than to try again."""
+    chain = list(led_to(error))
+    if any(isinstance(link, _PASSING) for link in chain):
+        return False
+    raised = next((link for link in chain if not isinstance(link, CannotBoot)), error)
+    return isinstance(raised, _MISTAKES)
 
 
 def _load(target: str, name: str) -> ModuleType:

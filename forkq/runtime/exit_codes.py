@@ -6,6 +6,8 @@ from typing import Final
 
 CLEAN: Final = 0
 CANNOT_BOOT: Final = 3
+# The children could not boot in ``boot_timeout``, but may some time: a service manager tries again.
+CANNOT_BOOT_YET: Final = 8
 # The child ended in good order, but Redis refused its leases or its last counts: the master or a
 # sweep must return them.
 LEASES_LEFT: Final = 75

@@ -69,9 +69,10 @@ class Serves(msgspec.Struct, frozen=True, tag=True):
 
 
 class Unbootable(msgspec.Struct, frozen=True, tag=True):
-    """Fact: the child cannot boot, and why."""
+    """Fact: the child cannot boot, and why. ``lasting``: the next one could not either."""
 
     reason: str
+    lasting: bool = False
 
 
 class Exiting(msgspec.Struct, frozen=True, tag=True):
@@ -136,9 +137,9 @@ def send(fd: int, message: Order | Fact) -> bool:
     return True
 
 
-def make_unbootable(reason: str) -> Unbootable:
+def make_unbootable(reason: str, *, lasting: bool = False) -> Unbootable:
     """An Unbootable that fits the pipe: only the end of a long reason is kept, as valid UTF-8."""
-    return Unbootable(end_of(reason, _REASON_LIMIT))  # the error itself is at the end
+    return Unbootable(end_of(reason, _REASON_LIMIT), lasting)  # the error itself is at the end
 
 
 def end_of(text: str, limit: int) -> str:

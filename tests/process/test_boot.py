@@ -1,10 +1,11 @@
-"""Children that cannot boot: a clear message, exit code 3, never a busy loop. And preloading."""
+"""Children that cannot boot: a clear message, an exit code, never a busy loop. And preloading."""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
+import socket
 import time
 from contextlib import suppress
 
@@ -12,13 +13,43 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.process.shared import APP, Journal, events, push, title, wait_events, workers
+from tests.process.shared import (
+    APP,
+    Journal,
+    events,
+    push,
+    title,
+    wait_events,
+    wait_settled,
+    workers,
+)
 from tests.support.server import Server
 from tests.support.tree import StartTree
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
 JSON = ["--log-format", "json"]
+FAILURE = "child cannot boot; trying again"
 PRELOAD = {"FORKQ_PRELOAD": "true"}
+# An app that needs a database.
+CONNECT = """
+import os, socket
+import forkq
+
+@forkq.job(name="Touch")
+def touch(): pass
+
+def connect():
+    socket.create_connection(("127.0.0.1", int(os.environ["DATABASE"])), 2).close()
+"""
+# When it connects: it fails to boot in three ways.
+ENDS = {
+    "startup": "forkq.on('startup')(connect)\n",
+    "import": "connect()\n",
+    "import-error": (
+        "try:\n    connect()\n"
+        "except OSError as error:\n    raise ImportError('no driver') from error\n"
+    ),
+}
 
 
 @pytest.mark.parametrize("preload", [False, True])
@@ -47,50 +78,62 @@ def test_an_app_that_does_not_exist(
 
 @pytest.mark.parametrize("preload", [False, True])
 @pytest.mark.parametrize(
-    ("source", "named"),
+    ("source", "named", "code"),
     [
-        ("raise RuntimeError('the config is missing')", "the config is missing"),
-        ("def broken(:\n    pass\n", "SyntaxError"),
-        ("import sys; sys.exit('not today')", "not today"),
-        ("import sys; sys.exit(0)", "SystemExit"),
-        ("import no_such_dependency", "no_such_dependency"),
+        ("raise RuntimeError('the config is missing')", "the config is missing", 8),
+        ("def broken(:\n    pass\n", "SyntaxError", 3),
+        ("import sys; sys.exit('not today')", "not today", 8),
+        ("import sys; sys.exit(0)", "SystemExit", 8),
+        ("import no_such_dependency", "no_such_dependency", 3),
         (
             "import forkq\n@forkq.job(quueue='x')\ndef odd() -> None: ...\n",
             "quueue",
+            3,
         ),
     ],
     ids=["error", "syntax", "exit", "clean-exit", "dependency", "option"],
 )
 def test_an_app_that_fails_at_import(
-    redis_server: Server, tree: StartTree, source: str, named: str, preload: bool
+    redis_server: Server, tree: StartTree, source: str, named: str, code: int, preload: bool
 ) -> None:
-    """Exit code 3. The message names the exception and the app, preloaded or not."""
+    """Exit code 3, at once, for what only another app can mend; 8, after boot_timeout, for all
+    else. The message names the exception and the app, preloaded or not."""
     env = PRELOAD if preload else {}
-    forkq = tree(redis_server, app=source, args=JSON, env=env, ready=False)
-    assert forkq.wait(deadline=60) == 3
+    config = f"[forkq]\nboot_timeout = {_attempt_limit()}\n" if code == 8 else None
+    forkq = tree(redis_server, app=source, config=config, args=JSON, env=env, ready=False)
+    assert forkq.wait(deadline=60) == code
     assert named in forkq.log_text()
     assert re.search(r"the app '?jobs|/jobs\.py", forkq.log_text())
     forkq.assert_gone()
 
 
-def test_children_that_cannot_boot_are_tried_three_times_with_pauses(
+def _attempt_limit() -> float:
+    """Seconds for boot_timeout: enough for one attempt beside a load, and for no pause of 10 s."""
+    return round(within(4.0), 1)
+
+
+def test_children_that_cannot_boot_are_tried_until_boot_timeout_with_pauses(
     redis_server: Server, tree: StartTree
 ) -> None:
-    """Then the master gives up and logs why. That takes some seconds, because of the pauses."""
-    app = "import os\nos.write(2, b'trying\\n')\nraise RuntimeError('the config is missing')\n"
-    forkq = tree(redis_server, app=app, args=[*JSON, "-w", "1"], ready=False)
-    assert forkq.wait(deadline=60) == 3
-    assert forkq.log_text().count("trying") == 3
+    """Then the master gives up and logs why, with an exit code that systemd restarts."""
+    app = "import os\nos.write(2, b'now\\n')\nraise RuntimeError('the config is missing')\n"
+    config = f"[forkq]\nboot_timeout = {_attempt_limit()}\n"
+    begun = time.monotonic()
+    forkq = tree(redis_server, app=app, config=config, args=[*JSON, "-w", "1"], ready=False)
+    assert forkq.wait(deadline=60) == 8
+    assert time.monotonic() - begun >= 4.0
+    attempts = forkq.log_text().count("now\n")
+    assert attempts >= 2
     (line,) = events(forkq, "cannot boot; giving up")
     assert line["child"] == "default.0"
-    assert line["attempts"] == 3
+    assert line["attempts"] == attempts
     assert line["reason"] == "RuntimeError: the config is missing"
-    first, *others = events(forkq, "child cannot boot")
+    first, *others = events(forkq, FAILURE)
     assert first["reason"].startswith(
         f'Traceback (most recent call last):\n  File "{forkq.cwd}/jobs'
     )
     assert "importlib" not in first["reason"]
-    assert [other["reason"] for other in others] == [line["reason"]] * 2
+    assert [other["reason"] for other in others] == [line["reason"]] * (attempts - 1)
 
 
 @pytest.mark.parametrize(
@@ -105,11 +148,12 @@ def test_children_that_cannot_boot_are_tried_three_times_with_pauses(
 def test_children_that_die_at_import(
     redis_server: Server, tree: StartTree, deed: str, how: str
 ) -> None:
-    """They cannot report a reason. The master logs how they died, and gives up, too."""
-    app = f"import os\nos.write(2, b'trying\\n')\n{deed}\n"
-    forkq = tree(redis_server, app=app, args=JSON, ready=False)
-    assert forkq.wait(deadline=60) == 3
-    assert forkq.log_text().count("trying") == 3
+    """They cannot report a reason. The master logs how they died, and gives up in the end."""
+    app = f"import os\nos.write(2, b'now\\n')\n{deed}\n"
+    config = f"[forkq]\nboot_timeout = {_attempt_limit()}\n"
+    forkq = tree(redis_server, app=app, config=config, args=JSON, ready=False)
+    assert forkq.wait(deadline=60) == 8
+    assert forkq.log_text().count("now\n") >= 2
     (line,) = events(forkq, "cannot boot; giving up")
     assert how in line["reason"]
     forkq.assert_gone()
@@ -121,25 +165,48 @@ def test_a_child_that_never_booted_leaves_nothing_to_rescue(tree: StartTree) -> 
     args = ["-r", "no_such_module", *JSON]
     forkq = tree("redis://127.0.0.1:1/0", app="", args=args, ready=False)
     assert forkq.wait(deadline=60) == 3
-    assert [line["attempt"] for line in events(forkq, "child cannot boot")] == [1, 2, 3]
+    assert [line["attempt"] for line in events(forkq, "child cannot boot")] == [1]
     assert "leased" not in forkq.log_text()
 
 
-def test_a_startup_handler_that_fails_is_a_child_that_cannot_boot(
+@pytest.mark.parametrize("preload", [False, True])
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_tree_that_starts_before_its_database_waits_for_it(
+    redis_server: Server, redis: Redis, tree: StartTree, end: str, preload: bool
+) -> None:
+    """As a host that boots before its database. A refused connection is no wrong app."""
+    with socket.socket() as database:
+        database.bind(("127.0.0.1", 0))
+        env = {"DATABASE": str(database.getsockname()[1])}
+        env |= PRELOAD if preload else {}
+        args = ["-w", "1", *JSON]
+        forkq = tree(redis_server, app=CONNECT + end, args=args, env=env, ready=False)
+        wait_events(forkq, FAILURE)
+        what = "ImportError: no driver" if "ImportError" in end else "ConnectionRefusedError"
+        wait_until(
+            lambda: f"default.0 cannot boot: {what}" in "".join(forkq.status().get("missing", [])),
+            what="the status",
+        )
+        assert "booting: default.0 cannot boot" in title(psutil.Process(forkq.pid))
+        assert len(events(forkq, FAILURE)) < 10
+        database.listen()
+        forkq.wait_ready()
+    push(redis_server, "Touch")
+    wait_settled(redis)
+    wait_until(lambda: forkq.status()["missing"] == [], what="the status of a tree that is ready")
+    assert forkq.stop() == 0
+    assert events(forkq, "child is ready again")
+
+
+def test_a_startup_handler_that_names_what_is_not_there_ends_the_tree_at_once(
     redis_server: Server, tree: StartTree
 ) -> None:
-    """Without it the child would run jobs that lack what the handler sets up."""
-    app = """
-        import forkq
-
-        @forkq.on("startup")
-        def connect():
-            raise OSError("no database")
-    """
+    app = "import forkq\n@forkq.on('startup')\ndef connect():\n    import no_such_driver\n"
     forkq = tree(redis_server, app=app, args=JSON, ready=False)
     assert forkq.wait(deadline=60) == 3
     (line,) = events(forkq, "cannot boot; giving up")
-    assert "no database" in line["reason"]
+    assert line["attempts"] == 1
+    assert "no_such_driver" in line["reason"]
 
 
 def test_a_preloaded_app_is_imported_once_for_all_children(

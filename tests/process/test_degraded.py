@@ -109,7 +109,7 @@ def test_a_tree_that_was_ready_goes_on_when_a_child_cannot_boot(
     idle.kill()
     wait_until(lambda: len(_tries(here)) >= 3 + 5, what="five tries")
     gaps = [later - earlier for earlier, later in pairwise(_tries(here)[3:])]
-    assert all(gap >= least for gap, least in zip(gaps, (0.1, 0.2, 0.4, 0.8), strict=False))
+    assert all(gap >= least for gap, least in zip(gaps, (0.5, 1.0, 2.0, 4.0), strict=False))
     assert forkq.alive
     wait_until(lambda: forkq.status()["state"] == "degraded", what="the state")
     (missing,) = forkq.status()["missing"]
@@ -176,8 +176,10 @@ def test_a_child_short_of_threads_fetches_nothing(
         "threading.Thread.start = scarce\n"
     )
     jids = push_many(redis_server, "Nap", [[5]] * 5)
-    forkq = tree(redis_server, app=app, args=["-c", "5", *JSON], env=journal.env, ready=False)
-    assert forkq.wait(deadline=60) == 3
+    config = f"[forkq]\nboot_timeout = {within(3.0):g}\n"
+    args = ["-c", "5", *JSON]
+    forkq = tree(redis_server, app=app, config=config, args=args, env=journal.env, ready=False)
+    assert forkq.wait(deadline=60) == 8
     (line,) = events(forkq, "cannot boot; giving up")
     assert "the system gives no more threads" in line["reason"]
     assert not events(forkq, "ready")
@@ -190,14 +192,14 @@ def test_a_child_short_of_threads_fetches_nothing(
 def test_the_child_that_hangs_in_its_boot_is_named_with_its_stack(
     redis_server: Server, tree: StartTree
 ) -> None:
-    """After the time limit the master kills it, and counts a failed boot."""
+    """After the time limit the master kills it, and ends: systemd starts it again."""
     app = HANG.replace('(Path(__file__).parent / "hang").exists()', "True")
     timeout = round(within(0.5), 1)  # the app must be on its way by then
     config = f"[forkq]\nboot_timeout = {timeout:g}\n"
     forkq = tree(redis_server, config=config, app=app, ready=False, args=JSON)
-    assert forkq.wait(deadline=90) == 3
+    assert forkq.wait(deadline=90) == 8
     killed = events(forkq, "a child hangs in its boot; killing it")
-    assert [line["child"] for line in killed] == ["default.0"] * 3
+    assert [line["child"] for line in killed] == ["default.0"]
     assert any("in hang" in line["stack"] for line in events(forkq, "stack"))
     (line,) = events(forkq, "cannot boot; giving up")
     assert f"not ready after {timeout:g} s ([forkq] boot_timeout)" in line["reason"]

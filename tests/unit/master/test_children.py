@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -224,17 +224,17 @@ def test_a_system_without_a_process_left_is_logged_once(tree: Tree) -> None:
         tree.children.slots[0].due = 0.0
         tree.children.fill_slots()
     assert tree.log.events().count("cannot fork; trying again") == 1
-    assert tree.children.degraded == ["default.0"]
+    assert tree.children.unfilled == ["default.0"]
     assert tree.children.missing == [f"default.0 cannot be forked: {refusal}"]
     assert tree.children.boot_failure is None
     tree.fork_error = None
     tree.children.slots[0].due = 0.0
     tree.boot()
-    assert tree.children.degraded == tree.children.missing == []
+    assert tree.children.unfilled == tree.children.missing == []
 
 
 def test_what_is_missing_is_named_with_the_error_alone(tree: Tree) -> None:
-    """The log has the traceback. A tree that was never ready is not degraded: it ends."""
+    """The log has the traceback. Also in a tree that was never ready."""
     child = tree.boot()
     slot = child.slot
     os.kill(child.pid, signal.SIGKILL)
@@ -250,14 +250,42 @@ def test_what_is_missing_is_named_with_the_error_alone(tree: Tree) -> None:
     tree.reap(second)
     assert tree.children.missing == ["default.0 cannot boot: OSError: no database"]
     tree.children.were_ready = False
-    assert tree.children.missing == []
+    assert tree.children.missing == ["default.0 cannot boot: OSError: no database"]
 
 
-def test_the_pause_between_tries_never_grows_beyond_its_ceiling(tree: Tree) -> None:
-    """It can be computed after any number of tries."""
+def test_a_tree_that_was_never_ready_ends_after_boot_timeout_or_a_lasting_failure(
+    tree: Tree,
+) -> None:
+    children = tree.children
+
+    def failure() -> dict[str, Any] | None:
+        return children.boot_failure
+
+    slot = children.slots[0]
+    slot.boot_failures, slot.reason = 5, "OSError: no database"
+    assert failure() is None
+    slot.lasting = True
+    assert failure() == {"child": slot.name, "attempts": 5, "reason": slot.reason}
+    assert children.cannot_ever_boot is True
+    slot.lasting = False
+    children._boot_until = time.monotonic()
+    assert failure() is not None
+    assert not any(one.lasting for one in children.slots)
+    children.fill(slot)
+    assert failure() is None, "an attempt that is under way may be the one"
+    children.were_ready, slot.child = True, None
+    assert failure() is None
+
+
+def test_the_pauses_between_tries_grow_from_a_second_to_ten(tree: Tree) -> None:
+    """They can be computed after any number of tries."""
     slot = tree.children.slots[0]
-    slot.early_deaths = 5000
-    assert 5.0 <= slot._pause() <= 10.0
+    for failures, longest in ((1, 1.0), (2, 2.0), (3, 4.0), (5, 10.0), (5000, 10.0)):
+        slot.boot_failures = failures
+        assert longest / 2 <= slot._pause(was_ready=False) <= longest
+    slot.boot_failures, slot.early_deaths = 0, 5000
+    assert 5.0 <= slot._pause(was_ready=False) <= 10.0
+    assert slot._pause(was_ready=True) <= 1.0
 
 
 def test_a_child_has_its_time_for_its_stacks_also_beneath_a_master_that_came_late(
