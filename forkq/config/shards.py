@@ -120,7 +120,7 @@ def _refuse_embedded(default: Shard, place: _Place) -> None:
 
 def _refuse_same_server(shard: Shard, others: Iterable[Shard], place: _Place) -> None:
     for other in others:
-        if _server(other.url) == _server(shard.url):
+        if server_of(other.url) == server_of(shard.url):
             raise place.error(
                 "url",
                 f"{redacted_url(shard.url)} is the server of the shard {other.name} too; each "
@@ -128,8 +128,10 @@ def _refuse_same_server(shard: Shard, others: Iterable[Shard], place: _Place) ->
             )
 
 
-def _server(url: str) -> tuple[str, str, int]:
-    """What tells two servers apart: neither the user nor any option but the database."""
+def server_of(url: str) -> tuple[str, str, int]:
+    """What tells two servers apart: neither user nor password, nor any option but the database."""
+    if url == EMBEDDED:
+        return EMBEDDED, "", 0
     parts, sentinel = split_url(url), sentinel_url(url)
     hosts = parts.netloc.rpartition("@")[2].lower().removesuffix(":6379")
     place = parts.path if parts.scheme == "unix" else hosts

@@ -18,6 +18,7 @@ import msgspec
 
 from .. import __version__
 from ..config.config import Config
+from ..config.shards import server_of
 from ..errors import ConfigError
 
 _VARIABLE: Final = "_FORKQ_RECORD"
@@ -75,15 +76,15 @@ _decoder: Final = msgspec.msgpack.Decoder(CanaryRecord | MasterRecord)
 
 def fixed(config: Config) -> Fixed:
     """Digests of the values that no rolling restart can change: by them the tree is found, and its
-    jobs. A URL may have a password in it."""
+    jobs. Of a URL only what names the server and its database: a password changes now and then."""
     values = {
         "[forkq] pidfile": str(config.pidfile),
         "[forkq] state_dir": str(config.state_dir),
-        "[redis] url": config.redis.url,
+        "[redis] url": repr(server_of(config.redis.url)),
         "[redis] prefix": config.redis.prefix,
     }
     for shard in config.shards[1:]:
-        values[f"[[redis.shards]] {shard.name}"] = shard.url
+        values[f"[[redis.shards]] {shard.name}"] = repr(server_of(shard.url))
     return {key: sha256(value.encode()).hexdigest() for key, value in values.items()}
 
 

@@ -15,9 +15,10 @@ import pytest
 from redis import Redis
 
 from forkq.client import Client
-from forkq.config.capsule import MOST_SOLO
+from tests.process.shared import APP as JOBS
 from tests.process.shared import (
     Journal,
+    events,
     measured,
     payloads,
     push,
@@ -31,7 +32,7 @@ from tests.process.shared import (
     zombies,
 )
 from tests.support.server import Server
-from tests.support.tree import ForkqTree
+from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until, within
 
 # `helper` is imported by the app: with preload, only a fresh interpreter sees a change of it.
@@ -219,6 +220,35 @@ def test_a_wrong_configuration_is_refused_and_the_old_tree_goes_on(
     wait_until(lambda: forkq.children() == old, what="the old children alone")
     journal.wait("one", [push(redis_server, "Work", 0)])
     assert forkq.stop() == 0
+
+
+def test_user_and_password_in_the_url_may_change(
+    own_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """The new login first, then a rolling restart, then the end of the old login. Another server or
+    another database is refused: its jobs are others."""
+    at = own_server.url.removeprefix("redis://")
+    everything = ("~*", "&*", "+@all")
+    own_server.cli("ACL", "SETUSER", "ann", "on", ">first", *everything)
+    config = '[redis]\nurl = "redis://{}@{}"\n'
+    config_at_first = config.format("ann:first", at)
+    forkq = tree(None, app=JOBS, config=config_at_first, args=JSON, env=journal.env)
+    file = forkq.cwd / "forkq.toml"
+    file.write_text(config.format("ann:first", at.replace("/0", "/1")))
+    code, said = restart(forkq)
+    assert (code, "[redis] url has changed" in said) == (1, True)
+    own_server.cli("ACL", "SETUSER", "bob", "on", ">second", *everything)
+    file.write_text(config.format("bob:second", at))
+    assert restart(forkq)[0] == 0
+    own_server.cli("ACL", "DELUSER", "ann")  # ends its connections
+    jid = push(own_server, "Nap", 1)
+    journal.wait("begin", [jid])
+    workers(forkq)[0].kill()
+    wait_events(forkq, "jobs rescued")  # by the master's own connection
+    journal.wait("end", [jid])
+    assert forkq.stop() == 0
+    assert not events(forkq, "redis refuses; trying again")
+    assert "second" not in forkq.log_text()
 
 
 @with_preload_slow
