@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .limits.rules import Rulebook
     from .store.connection import RedisConnection
     from .store.transport import Write
+    from .wire.password_source import PasswordSource
 
 BATCH: Final = 1000
 
@@ -64,7 +65,8 @@ class Client:
     """Pushes jobs to one Redis. Thread-safe, and safe to use on both sides of a fork.
 
     Job classes push with the one of ``default_client.py``. It pushes no payload of more than
-    ``max_payload_size`` bytes of JSON, or of more than ``max_nesting`` levels.
+    ``max_payload_size`` bytes of JSON, or of more than ``max_nesting`` levels. A password that the
+    URL does not have is read from ``password_source`` at each connect.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Client:
         max_payload_size: int = MAX_SIZE,
         max_nesting: int = MAX_NESTING,
         rules: Rulebook | None = None,
+        password_source: PasswordSource | None = None,
     ) -> None:
         if url == EMBEDDED:
             raise ConfigError('for the embedded server call forkq.configure("embedded")')
@@ -89,7 +92,11 @@ class Client:
         self.pushed_to: Callable[[Iterable[str]], None] | None = None
         self._max_size, self._max_nesting = max_payload_size, max_nesting
         self._transport = Transport(
-            checked_url(url), size=pool, timeout=timeout, connect_timeout=connect_timeout
+            checked_url(url),
+            size=pool,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            password_source=password_source,
         )
 
     @property

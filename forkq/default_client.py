@@ -70,6 +70,7 @@ def use(
         max_payload_size=config.max_payload_size,
         max_nesting=config.max_nesting,
         rules=config.rules,
+        password_source=settings.password_source,
     )
     _default = client
     return client
@@ -180,8 +181,12 @@ def _warn_of_unserved_queues(client: Client, config: Config) -> None:
     from .store.unserved_queues import UnservedQueues  # noqa: PLC0415 - see the module's docstring
 
     names = config.queue_names if _has_capsules(config) else ()
-    places = {shard.name: shard.url for shard in config.shards} or {"": address(config)}
-    checks = {name: UnservedQueues(url, client.keys, names) for name, url in places.items()}
+    places = {shard.name: (shard.url, shard.password_source) for shard in config.shards}
+    places = places or {"": (address(config), config.redis.password_source)}
+    checks = {
+        name: UnservedQueues(url, client.keys, names, source)
+        for name, (url, source) in places.items()
+    }
     client.pushed_to = checks[""] if not config.shards else partial(_check_queues, config, checks)
 
 

@@ -106,7 +106,8 @@ class NotPermitted(ServerRefused):
 
 
 class WrongPassword(ServerRefused):
-    """Redis refused the login: the URL has no password, or a wrong one, or a wrong user."""
+    """Redis refused the login: there is no password, or a wrong one, or a wrong user. Or the
+    password cannot be read from ``password_file`` or ``password_command``."""
 
 
 class WrongType(ServerRefused):

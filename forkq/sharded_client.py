@@ -47,7 +47,9 @@ class ShardedClient(Client):
         self.shards = tuple(shards)
         self._shard = shard
         self._transports = {
-            one.name: self._transport if one.name == shard else self._transport.at(one.url)
+            one.name: self._transport
+            if one.name == shard
+            else self._transport.at(one.url, one.password_source)
             for one in shards
         }
 

@@ -20,6 +20,7 @@ from ..store.dead_set import DeadSet
 from ..store.outage import Outage
 from ..store.pool import RedisPool
 from ..wire.keys import Keys
+from ..wire.password_source import PasswordSource
 from .cron.claim import Claim
 from .cron.of_shard import of_shard
 from .cron.outcome import CronOutcomes
@@ -215,6 +216,7 @@ class _HowToConnect(TypedDict):
     url: str
     timeout: float
     connect_timeout: float
+    password_source: PasswordSource | None
 
 
 def _how_to_connect(config: Config) -> _HowToConnect:
@@ -223,4 +225,5 @@ def _how_to_connect(config: Config) -> _HowToConnect:
         "url": default_client.address(config),
         "timeout": config.redis.timeout,
         "connect_timeout": config.redis.connect_timeout,
+        "password_source": config.redis.password_source,
     }

@@ -68,7 +68,13 @@ class _Clients:
             connect = min(_TIMEOUT, settings.connect_timeout)
             self._url, self._client = (
                 url,
-                Client(url, prefix=settings.prefix, timeout=timeout, connect_timeout=connect),
+                Client(
+                    url,
+                    prefix=settings.prefix,
+                    timeout=timeout,
+                    connect_timeout=connect,
+                    password_source=settings.password_source,
+                ),
             )
         return self._client
 

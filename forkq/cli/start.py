@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from setproctitle import setproctitle
 
-from ..config.config import Config
+from ..config.config import Config, RedisSettings
 from ..config.limit_tables import warnings
-from ..config.shards import place_of_url
+from ..config.shards import Shard, place_of_url
 from ..doctor.examination import at_start_of_host, at_start_of_server
 from ..doctor.finding import Finding
 from ..doctor.server import SeenServers
@@ -116,13 +116,18 @@ def _assemble(
 
 
 def _rescue(config: Config, recovery: Recovery, logger: FilteringBoundLogger) -> Rescue:
-    def of(url: str) -> Rescue:
-        connection = RedisConnection(url, timeout=TIMEOUT, connect_timeout=TIMEOUT)
+    def of(server: RedisSettings | Shard) -> Rescue:
+        connection = RedisConnection(
+            server.url,
+            timeout=TIMEOUT,
+            connect_timeout=TIMEOUT,
+            password_source=server.password_source,
+        )
         return Rescue(connection, recovery, logger)
 
     if not config.shards:
-        return of(config.redis.url)
-    return ShardRescues({shard.name: of(shard.url) for shard in config.shards})
+        return of(config.redis)
+    return ShardRescues({shard.name: of(shard) for shard in config.shards})
 
 
 def _check_servers(config: Config, logger: FilteringBoundLogger) -> None:
@@ -140,7 +145,10 @@ def _check_server(config: Config, seen: SeenServers, logger: FilteringBoundLogge
     settings, shown = config.redis, redacted_url(config.redis.url)
     check_files(settings.url)
     connection = RedisConnection(
-        settings.url, timeout=TIMEOUT, connect_timeout=settings.connect_timeout
+        settings.url,
+        timeout=TIMEOUT,
+        connect_timeout=settings.connect_timeout,
+        password_source=settings.password_source,
     )
     try:
         connection.connect()

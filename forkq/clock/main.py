@@ -100,6 +100,7 @@ class Clock:
             default_client.address(config),
             timeout=config.redis.timeout,
             connect_timeout=config.redis.connect_timeout,
+            password_source=config.redis.password_source,
         )
         self._backoff = reconnect_backoff(self._connection)
         self._build_parts(config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..store.connection import RedisConnection
+from ..wire.password_source import PasswordSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,20 @@ class TrackingConnection(RedisConnection):
     """Once ``track`` was called, no invalidation is lost, also if it arrives among the replies to
     other commands."""
 
-    def __init__(self, url: str, *, timeout: float = 5.0, connect_timeout: float = 2.0) -> None:
-        super().__init__(url, timeout=timeout, connect_timeout=connect_timeout)
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 5.0,
+        connect_timeout: float = 2.0,
+        password_source: PasswordSource | None = None,
+    ) -> None:
+        super().__init__(
+            url,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            password_source=password_source,
+        )
         self._changed: set[bytes] = set()
         self._all_changed = False
         self.on_change(self._note)

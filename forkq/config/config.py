@@ -18,12 +18,14 @@ from msgspec import Meta
 from ..cron.entry import Entry
 from ..errors import ConfigError
 from ..limits.rules import Rulebook
+from ..wire.password_source import PasswordSource
 from ..wire.payload import DEEPEST, LARGEST, MAX_NESTING, MAX_SIZE
 from ..wire.redis_url import checked_url
 from .capsule import DEFAULT_NAME, Capsule, check_name, parse_queue, weigh
 from .cron_tables import ROWS
 from .limit_tables import TABLES as RULES
 from .limit_tables import check_queue
+from .password_keys import PASSWORD_KEYS
 from .paths import STATUS_SUFFIX, beside
 from .recycling import KEYS as RECYCLING
 from .recycling import Recycling
@@ -50,9 +52,11 @@ _LONGEST_BEAT = 10.0  # seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisSettings:
-    """``[redis]``: where the jobs are. Times in seconds; ``repr`` leaves the URL out."""
+    """``[redis]``: where the jobs are. Times in seconds; ``repr`` leaves the URL out.
+    ``password_source``: of ``password_file`` or ``password_command``."""
 
     url: Annotated[str, checked_url] = field(default="redis://localhost:6379/0", repr=False)
+    password_source: PasswordSource | None = None
     prefix: str = ""
     pool: Annotated[int, Meta(ge=1, le=1000)] = 10
     connect_timeout: NetworkSeconds = 2.0
@@ -160,7 +164,8 @@ class Config:
         if found is None:
             names = ", ".join(shard.name for shard in self.shards) or "none"
             raise ConfigError(f'there is no shard "{name}" in [[redis.shards]]; there is {names}')
-        return replace(self, shard=name, redis=replace(self.redis, url=found.url))
+        server = replace(self.redis, url=found.url, password_source=found.password_source)
+        return replace(self, shard=name, redis=server)
 
     def origin(self, key: str) -> Origin:
         """Where the value of ``key`` was given, such as "redis.url"."""
@@ -182,9 +187,14 @@ _NOT_OF_FORKQ: Final = (
     "foreground", "origins", "shards", "shard"
 )  # fmt: skip
 _FORKQ: Final[Table] = {**keys_of(Config, without=_NOT_OF_FORKQ), **RECYCLING}
+_REDIS: Final[Table] = {
+    "url": keys_of(RedisSettings)["url"],
+    **PASSWORD_KEYS,
+    **keys_of(RedisSettings, without=("url", "password_source")),
+}
 PLAIN_TABLES: Final[Mapping[str, Table]] = {
     "forkq": _FORKQ,
-    "redis": keys_of(RedisSettings),
+    "redis": _REDIS,
     "log": keys_of(LogSettings),
     "web": keys_of(WebTable),
 }

@@ -10,11 +10,13 @@ from typing import Any
 from ..cron.entry import Entry
 from ..limits.rate_text import rate_text
 from ..limits.rules import Rules
+from ..wire.password_source import PasswordSource
 from ..wire.redis_url import redacted_url
 from .capsule import INHERITED
 from .config import PLAIN_TABLES, Config
 from .cron_tables import ROWS
 from .limit_tables import FIELDS
+from .password_keys import COMMAND, FILE, PASSWORD_KEYS
 from .recycling import KEYS as RECYCLING
 from .schema import KeyPath, shown_path
 from .settings import DEFAULT, Origin
@@ -39,12 +41,14 @@ def effective(config: Config) -> Iterator[Effective]:
 def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
     owners = {"forkq": config, "redis": config.redis, "log": config.log, "web": config.web}
     for name, keys in PLAIN_TABLES.items():
-        own = [key for key in keys if key not in RECYCLING]
+        own = [key for key in keys if key not in RECYCLING and key not in PASSWORD_KEYS]
         yield from (((name, key), _shown(key, getattr(owners[name], key))) for key in own)
     yield from ((("forkq", key), config.recycling.shown(key)) for key in RECYCLING)
+    yield from _password(("redis",), config.redis.password_source)
     for number, shard in enumerate(config.shards[1:]):
         for key in ("name", "url", "queues"):
             yield ("redis", "shards", number, key), getattr(shard, key)
+        yield from _password(("redis", "shards", number), shard.password_source)
     for capsule in config.own_capsules:
         yield ("capsules", capsule.name, "queues"), capsule.listed_queues
         yield ("capsules", capsule.name, "concurrency"), capsule.concurrency
@@ -62,6 +66,13 @@ def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
 def _shown(key: str, value: object) -> object:
     """A hash of a password is not shown: a weak password can be guessed from it."""
     return "(not shown)" if key == "password_hash" and value else value
+
+
+def _password(path: KeyPath, source: PasswordSource | None) -> Iterator[tuple[KeyPath, object]]:
+    """Of a command the program alone: an argument may be a secret."""
+    yield (*path, FILE), source.file if source else None
+    program = source.command[0] if source and source.command else None
+    yield (*path, COMMAND), f"{program} (arguments not shown)" if program else None
 
 
 def _row(entry: Entry) -> dict[str, object]:

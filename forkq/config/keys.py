@@ -144,6 +144,15 @@ KEYS: Final[Mapping[str, Key]] = {
         "starts and stops itself.",
         ("FORKQ_REDIS", "REDIS_URL"), "--redis",
     ),
+    "redis.password_file": Key(
+        "A file with the password of Redis, read at each connect ([a new password](redis.md#a-new-"
+        "password)); a relative path starts at the folder of forkq.toml.",
+        ("FORKQ_REDIS_PASSWORD_FILE",), default="none",
+    ),
+    "redis.password_command": Key(
+        "A command that prints the password of Redis, run at each connect, without a shell.",
+        ("FORKQ_REDIS_PASSWORD_COMMAND",), default="none",
+    ),
     "redis.prefix": Key("Put before every key; with a prefix Sidekiq does not see the data."),
     "redis.pool": Key("The most connections that the client of one process opens."),
     "redis.connect_timeout": Key("Seconds to wait for a connection."),
@@ -153,6 +162,10 @@ KEYS: Final[Mapping[str, Key]] = {
         default="required",
     ),
     "redis.shards[N].url": Key("Its address, of the same forms as `url`.", default="required"),
+    "redis.shards[N].password_file": Key("As `password_file`, for this server.", default="none"),
+    "redis.shards[N].password_command": Key(
+        "As `password_command`, for this server.", default="none"
+    ),
     "redis.shards[N].queues": Key(
         "The queues and patterns whose jobs are pushed there; the first shard that has a queue "
         "counts, and `url` has all others.",

@@ -30,11 +30,12 @@ from .cron_tables import ROWS, entry_of
 from .file import find_file, read_file, read_what_is_right
 from .flags import misspelt_variables, read_options
 from .limit_tables import check_blocking, rulebook
+from .password_keys import PASSWORD_KEYS, password_source
 from .paths import default_pidfile, default_state_dir
 from .recycling import KEYS as RECYCLING
 from .recycling import Recycling
-from .settings import Problems, Setting, Settings, mapped, origins, overlaid, table_of
-from .shards import DEFAULT_SHARD, check_blocking_on, shards_of, spread
+from .settings import Origin, Problems, Setting, Settings, mapped, origins, overlaid, table_of
+from .shards import DEFAULT_SHARD, Shard, check_blocking_on, shards_of, spread
 from .shards import ROWS as SHARDS
 from .web_table import WebTable
 
@@ -218,8 +219,9 @@ def _build(
     check_time_limits(capsules, given)
     check_blocking(rules, capsules, given)
     rows = values["redis"].pop("shards", ())
-    redis = RedisSettings(**values["redis"])
-    shards = shards_of(redis.url, rows, given)
+    redis = _redis(values["redis"], given, folder)
+    default = Shard(DEFAULT_SHARD, redis.url, password_source=redis.password_source)
+    shards = shards_of(default, rows, given, folder)
     check_blocking_on(shards, rules, given)
     config = Config(
         **forkq,
@@ -238,6 +240,13 @@ def _build(
     )
     _check_silence(config)
     return config
+
+
+def _redis(table: dict[str, Any], given: Mapping[str, Origin], folder: Path) -> RedisSettings:
+    url = table.get("url", RedisSettings().url)
+    source = password_source(table, url, given, "redis", folder)
+    rest = {key: value for key, value in table.items() if key not in PASSWORD_KEYS}
+    return RedisSettings(**rest, password_source=source)
 
 
 def _check_silence(config: Config) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
@@ -16,6 +17,7 @@ from msgspec import Meta
 from ..errors import ConfigError
 from ..limits.patterns import is_pattern, matches_any
 from ..limits.rules import Rulebook
+from ..wire.password_source import PasswordSource
 from ..wire.redis_url import (
     EMBEDDED,
     checked_url,
@@ -26,6 +28,7 @@ from ..wire.redis_url import (
 )
 from .capsule import Capsule
 from .limit_tables import check_queue
+from .password_keys import PASSWORD_KEYS, password_source
 from .schema import Rows, shown_path
 from .settings import Origin
 
@@ -43,6 +46,7 @@ class Shard:
     name: str
     url: str = field(repr=False)
     queues: tuple[str, ...] = ()
+    password_source: PasswordSource | None = None
 
 
 def _checked_name(name: str) -> str:
@@ -71,6 +75,7 @@ _QUEUES: Final = Meta(description="a list of queues and patterns")
 _ROW: Final[dict[str, object]] = {
     "name": Annotated[str, Meta(description="a name"), _checked_name],
     "url": Annotated[str, Meta(description="the address of a server"), _checked_url],
+    **PASSWORD_KEYS,
     "queues": Annotated[tuple[str, ...], _QUEUES, _checked_queues],
 }
 
@@ -83,20 +88,26 @@ ROWS: Final = Rows(_ROW, required=("name", "url", "queues"), name=_name)
 
 
 def shards_of(
-    url: str, rows: Sequence[Mapping[str, Any]], given: Mapping[str, Origin]
+    default: Shard, rows: Sequence[Mapping[str, Any]], given: Mapping[str, Origin], folder: Path
 ) -> tuple[Shard, ...]:
-    """The default shard at ``url`` and those of ``rows``; none without rows, or if a flag names the
-    one server that is meant. Raises ConfigError for shards that exclude each other."""
+    """The default shard and those of ``rows``; none without rows, or if a flag names the one server
+    that is meant. Relative paths start at ``folder``. Raises ConfigError for shards that exclude
+    each other."""
     of_url = given.get("redis.url")
     if not rows or (of_url is not None and of_url.kind == "flag"):
         return ()
-    shards = (Shard(DEFAULT_SHARD, url), *(Shard(**row) for row in rows))
+    shards = (default, *(_shard(row, n, given, folder) for n, row in enumerate(rows)))
     for number, shard in enumerate(shards[1:]):
         place, before = _Place(given, number), shards[: number + 1]
         _refuse_embedded(shards[0], place)
         _refuse_same_server(shard, before, place)
         _refuse_same_queues(shard, before, place)
     return shards
+
+
+def _shard(row: Mapping[str, Any], number: int, given: Mapping[str, Origin], folder: Path) -> Shard:
+    source = password_source(row, row["url"], given, f"redis.shards[{number}]", folder)
+    return Shard(row["name"], row["url"], row["queues"], source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,10 @@ def _connect(config: Config) -> Server:
     url, settings = address(config), config.redis
     check_files(url)
     connection = RedisConnection(
-        url, timeout=settings.timeout, connect_timeout=settings.connect_timeout
+        url,
+        timeout=settings.timeout,
+        connect_timeout=settings.connect_timeout,
+        password_source=settings.password_source,
     )
     try:
         connection.connect()

@@ -49,7 +49,9 @@ def clock(server: Server) -> Finding:
 
 def rights(server: Server) -> Finding:
     """Whether the user of the URL may do all that forkq does."""
-    connection = RedisConnection(server.connection.url)  # it is closed within a transaction
+    first = server.connection
+    # One of its own: it is closed within a transaction.
+    connection = RedisConnection(first.url, password_source=first.password_source)
     connection.connect()
     missing = missing_rights(connection, server.keys)
     if missing is None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ..wire.password_source import PasswordSource
 from ..wire.redis_url import redacted_url
 from .readable import readable
 from .redis_py import Command as Command  # noqa: PLC0414 - for callers
@@ -56,10 +57,12 @@ class RedisConnection:
         *,
         timeout: float = 5.0,
         connect_timeout: float = 2.0,
+        password_source: PasswordSource | None = None,
     ) -> None:
         self.url = url
+        self.password_source = password_source
         self._timeout = timeout
-        self._connector = make_connector(url, timeout, connect_timeout)
+        self._connector = make_connector(url, timeout, connect_timeout, password_source)
         self._connection: RawConnection | None = None
         self._pid = 0  # of the process that has opened it
         self._unread = self._reports = 0  # replies to come; changes that the server has reported

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Final, TypeAlias
 
 from ..errors import ServerUnavailable
+from ..wire.password_source import PasswordSource
 from .connection import RedisConnection, RedisError, refused
 from .pool import RedisPool
 from .refusals import failure
@@ -65,9 +66,23 @@ def _jids(writes: Iterable[Write]) -> tuple[str, ...]:
 class Delivery:
     """Sends commands on pooled connections. A push is never sent twice unless it was refused."""
 
-    def __init__(self, url: str, *, size: int, timeout: float, connect_timeout: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        size: int,
+        timeout: float,
+        connect_timeout: float,
+        password_source: PasswordSource | None = None,
+    ) -> None:
         self._url = url
-        self._pool = RedisPool(url, size=size, timeout=timeout, connect_timeout=connect_timeout)
+        self._pool = RedisPool(
+            url,
+            size=size,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            password_source=password_source,
+        )
 
     def push(self, batches: Iterator[Sequence[Write]], total: int) -> None:
         """Sends the batches of ``total`` jobs, several at a time. Stops at the first that fails,

@@ -56,7 +56,7 @@ class Outage:
 
     @property
     def reason(self) -> str:
-        """Why Redis was lost, or refuses now; "" if it is not lost."""
+        """What the last failure was; "" if Redis is not lost."""
         return self.why if self.is_on else ""
 
     @property
@@ -69,9 +69,9 @@ class Outage:
         first one that found the server there, which refuses the login."""
         with self._lock:
             is_login_refused = refuses(error)
+            self.why = " ".join(in_words(error).split())[:_LONGEST]
             if self._since is not None and self._is_login_refused >= is_login_refused:
                 return
-            self.why = " ".join(in_words(error).split())[:_LONGEST]
             self._is_login_refused, self._stops_jobs = is_login_refused, stops_jobs(error)
             self._since = self._since or time.monotonic()
         event = _LOGIN_REFUSED if is_login_refused else self._lost

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ..wire.password_source import PasswordSource
 from .connection import RedisConnection
 
 
@@ -14,9 +15,20 @@ class RedisPool:
 
     A child that was forked meanwhile makes its own and leaves the parent's sockets alone."""
 
-    def __init__(self, url: str, *, size: int, timeout: float, connect_timeout: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        size: int,
+        timeout: float,
+        connect_timeout: float,
+        password_source: PasswordSource | None = None,
+    ) -> None:
         self._make: Callable[[], RedisConnection] = lambda: RedisConnection(
-            url, timeout=timeout, connect_timeout=connect_timeout
+            url,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            password_source=password_source,
         )
         self._idle: deque[RedisConnection] = deque(maxlen=size)
 

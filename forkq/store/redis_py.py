@@ -30,7 +30,9 @@ from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
 from ..errors import ConfigError
+from ..wire.password_source import PasswordSource
 from ..wire.redis_url import redacted_url
+from .password import PasswordUnreadable, read_password
 from .readable import input_check
 
 Command: TypeAlias = "tuple[Any, ...]"
@@ -178,12 +180,50 @@ class RawConnection:
         return exceptions.ConnectionError(str(error))
 
 
+class NoPassword(exceptions.AuthenticationError):
+    """The password cannot be read from its source."""
+
+
+class _Credentials:
+    """What redis-py asks for user and password at each connect, if they stand in no URL.
+    ``limit``: seconds that a command may take."""
+
+    def __init__(self, source: PasswordSource, user: str | None, limit: float) -> None:
+        self.limit = limit
+        self._source = source
+        self._user = user or "default"
+
+    def get_credentials(self) -> tuple[str, str]:
+        """User and password. Raises NoPassword."""
+        try:
+            return self._user, read_password(self._source, self.limit)
+        except PasswordUnreadable as error:
+            raise NoPassword(str(error)) from None
+
+    def add_source(self, error: BaseException) -> None:
+        """Says in a refusal of the login where the password was read."""
+        if isinstance(error, exceptions.AuthenticationError) and not isinstance(error, NoPassword):
+            error.args = (f"{error} (user {self._user}, password of {self._source})",)
+
+
 class Connector:
     """Opens connections to the server at ``url``. Raises ConfigError if that is no Redis URL."""
 
-    def __init__(self, url: str, timeout: float, connect_timeout: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        timeout: float,
+        connect_timeout: float,
+        password_source: PasswordSource | None = None,
+    ) -> None:
         self._timeout = timeout
         self._pool = _pool(url, timeout, connect_timeout)
+        self._credentials: _Credentials | None = None
+        if password_source is not None:
+            options = self._pool.connection_kwargs
+            user = options.pop("username", None)
+            self._credentials = _Credentials(password_source, user, connect_timeout)
+            options["credential_provider"] = self._credentials
 
     def connect(self) -> RawConnection:
         """A new connection, logged in. Raises ConnectionLost or RedisError."""
@@ -195,12 +235,16 @@ class Connector:
         except BaseException as error:
             connection.disconnect()
             _drop_arguments(error)
+            if self._credentials is not None:
+                self._credentials.add_source(error)
             raise
 
     def set_timeout(self, seconds: float) -> None:
         """No read, and no step of a connect, waits for longer on the connections to come."""
         self._timeout = seconds
         self._pool.connection_kwargs.update(socket_timeout=seconds, socket_connect_timeout=seconds)
+        if self._credentials is not None:
+            self._credentials.limit = seconds
 
 
 def _as_error(parse: Callable[[str], Exception], said: str) -> Exception:

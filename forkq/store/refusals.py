@@ -19,7 +19,7 @@ from ..errors import (
     led_to,
 )
 from ..wire.redis_url import redacted_url
-from .redis_py import exceptions
+from .redis_py import NoPassword, exceptions
 
 RIGHTS: Final = "docs/redis.md of forkq lists the rights that it needs"
 
@@ -46,7 +46,8 @@ _REMEDY: Final[dict[type[ServerRefused], str]] = {
     ServerFull: "raise maxmemory, let jobs run, or delete some (Redis still allows that)",
     ServerReadOnly: "it is a replica: give the address of the master",
     NotPermitted: RIGHTS,
-    WrongPassword: "the URL needs the right password (redis://:PASSWORD@HOST) and user, if any",
+    WrongPassword: "give the right password, and user if any, in the URL "
+    "(redis://USER:PASSWORD@HOST), or the password by password_file or password_command",
     WrongType: "a key holds another type than forkq keeps there: check it with TYPE, and rename it",
     TooFewReplicas: "connect the replicas that min-replicas-to-write asks for, or lower it",
     CannotSave: "it cannot write its snapshot to disk: see the log of Redis",
@@ -65,6 +66,8 @@ def failure(error: Exception, url: str, outcome: str = "") -> ServerUnavailable:
     ServerUnavailable. ``outcome`` says which jobs of a push are in Redis."""
     rest = f"; {outcome}" if outcome else ""
     shown, said = redacted_url(url), str(error).rstrip(".")
+    if isinstance(error, NoPassword):
+        return WrongPassword(f"no password for Redis at {shown}: {said}{rest}")
     kind = _kind(error)
     if kind is not None:
         return kind(f"Redis at {shown} refuses: {in_words(error)}{rest}")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
+from ..wire.password_source import PasswordSource
 from ..wire.redis_url import SentinelUrl, sentinel_url
 from .readable import readable
 from .redis_py import Command, Connector, Packed, RawConnection, exceptions
@@ -46,9 +47,15 @@ class SentinelConnector:
     """Opens connections to the master. It has the methods of ``Connector``."""
 
     def __init__(
-        self, url: str, parts: SentinelUrl, timeout: float, connect_timeout: float
+        self,
+        url: str,
+        parts: SentinelUrl,
+        timeout: float,
+        connect_timeout: float,
+        password_source: PasswordSource | None = None,
     ) -> None:
         self._parts = parts
+        self._password_source = password_source
         self._timeout = timeout
         self._connect_timeout = connect_timeout
         self._watch = MasterWatch.of(url, parts)
@@ -79,7 +86,8 @@ class SentinelConnector:
     def _connect_to(self, address: Address) -> RawConnection:
         step = min(_MASTER_STEP, self._timeout)
         url = self._parts.master_url(*address)
-        raw = Connector(url, step, min(step, self._connect_timeout)).connect()
+        connect_step = min(step, self._connect_timeout)
+        raw = Connector(url, step, connect_step, self._password_source).connect()
         try:
             _check_role(raw, address)
             raw.set_timeout(self._timeout)
@@ -240,13 +248,14 @@ class MasterWatch:
 
 
 def make_connector(
-    url: str, timeout: float, connect_timeout: float
+    url: str, timeout: float, connect_timeout: float, password_source: PasswordSource | None
 ) -> Connector | SentinelConnector:
-    """Opens connections to ``url``, or to the master that its Sentinels name."""
+    """Opens connections to ``url``, or to the master that its Sentinels name. Their own login is in
+    the URL."""
     parts = sentinel_url(url)
     if parts is None:
-        return Connector(url, timeout, connect_timeout)
-    return SentinelConnector(url, parts, timeout, connect_timeout)
+        return Connector(url, timeout, connect_timeout, password_source)
+    return SentinelConnector(url, parts, timeout, connect_timeout, password_source)
 
 
 def _connector(url: str) -> Connector:

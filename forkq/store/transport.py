@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from ..wire.password_source import PasswordSource
     from .connection import RedisConnection
     from .delivery import Delivery
 
@@ -70,8 +71,17 @@ def is_diverted() -> bool:
 class Transport:
     """One server, and how to reach it. Thread-safe."""
 
-    def __init__(self, url: str, *, size: int, timeout: float, connect_timeout: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        size: int,
+        timeout: float,
+        connect_timeout: float,
+        password_source: PasswordSource | None = None,
+    ) -> None:
         self._url = url
+        self._password_source = password_source
         self._size = size
         self._timeout = timeout
         self._connect_timeout = connect_timeout
@@ -88,10 +98,14 @@ class Transport:
         with self._channel().connection() as connection:
             yield connection
 
-    def at(self, url: str) -> Transport:
-        """Another server, reached in the same way."""
+    def at(self, url: str, password_source: PasswordSource | None) -> Transport:
+        """Another server, reached in the same way, with a password of its own."""
         return Transport(
-            url, size=self._size, timeout=self._timeout, connect_timeout=self._connect_timeout
+            url,
+            size=self._size,
+            timeout=self._timeout,
+            connect_timeout=self._connect_timeout,
+            password_source=password_source,
         )
 
     def close(self) -> None:
@@ -114,6 +128,7 @@ class Transport:
                         size=self._size,
                         timeout=self._timeout,
                         connect_timeout=self._connect_timeout,
+                        password_source=self._password_source,
                     )
         return self._delivery
 

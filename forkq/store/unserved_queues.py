@@ -20,6 +20,7 @@ from typing import Final
 
 from ..limits.patterns import matches_any
 from ..wire.keys import Keys
+from ..wire.password_source import PasswordSource
 from ..wire.printable import shown_name
 from .connection import RedisConnection
 from .process_info import live_queues
@@ -32,8 +33,15 @@ _THREAD: Final = "forkq-unserved-queues"
 class UnservedQueues:
     """``declared``: the queues and patterns that the configuration has. Any thread may call it."""
 
-    def __init__(self, url: str, keys: Keys, declared: Collection[str]) -> None:
+    def __init__(
+        self,
+        url: str,
+        keys: Keys,
+        declared: Collection[str],
+        password_source: PasswordSource | None = None,
+    ) -> None:
         self._url = url
+        self._password_source = password_source
         self._keys = keys
         self._declared = declared
         self._seen: set[str] = set()
@@ -60,7 +68,12 @@ class UnservedQueues:
                     logging.getLogger("forkq").warning(_warning(name, served))
 
     def _live(self) -> set[str]:
-        connection = RedisConnection(self._url, timeout=_TIMEOUT, connect_timeout=_TIMEOUT)
+        connection = RedisConnection(
+            self._url,
+            timeout=_TIMEOUT,
+            connect_timeout=_TIMEOUT,
+            password_source=self._password_source,
+        )
         with closing(connection):
             connection.connect()
             return live_queues(connection, self._keys)

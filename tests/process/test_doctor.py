@@ -130,7 +130,7 @@ def test_a_wrong_password_and_a_hung_server_fail(folder: ForkqTree, own_server: 
     own_server.cli("CONFIG", "SET", "requirepass", "right")
     refused = findings(doctor(folder, own_server.url, "--json"))["redis"]
     assert refused["level"] == "fail"
-    assert "redis://:PASSWORD@HOST" in refused["what"]
+    assert "redis://USER:PASSWORD@HOST" in refused["what"]
     own_server.pause()
     (folder.cwd / "forkq.toml").write_text("[redis]\ntimeout = 0.5\n")
     hung = doctor(folder, own_server.url, "--json")

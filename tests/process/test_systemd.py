@@ -433,7 +433,7 @@ def test_a_wrong_password_is_told_and_waited_for(unit: Unit) -> None:
     refused = CONFIG.replace('"embedded"', '"redis://:wrong@127.0.0.1:6399/0"')
     unit.box.write("/etc/forkq/forkq.toml", refused)
     unit.ask("start")
-    wait_logged(unit, "the URL needs the right password")
+    wait_logged(unit, "give the right password")
     assert unit.show("ActiveState") == "active"
     unit.ask("stop")
     unit.box.run("systemctl", "stop", "redis-with-password")

@@ -185,8 +185,8 @@ def _no_password(server: Server) -> str:
         (_replica, forkq.ServerReadOnly, "address of the master"),
         (_too_few, forkq.TooFewReplicas, "min-replicas-to-write"),
         (_wrong_type, forkq.WrongType, "TYPE"),
-        (_wrong_password, forkq.WrongPassword, "the URL needs the right password"),
-        (_no_password, forkq.WrongPassword, "the URL needs the right password"),
+        (_wrong_password, forkq.WrongPassword, "give the right password"),
+        (_no_password, forkq.WrongPassword, "give the right password"),
     ],
 )
 def test_each_refusal_of_a_push_is_an_error_of_its_own_with_the_remedy(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,15 +11,17 @@ from forkq.client import Client
 from forkq.errors import ServerRefused, ServerUnavailable, WrongPassword
 from forkq.store.connection import ConnectionLost, RedisConnection, ResponseError
 from forkq.store.outage import ended_idle
+from forkq.store.redis_py import exceptions
 from forkq.store.refusals import failure, refuses
 from forkq.store.rights import check_rights
 from forkq.store.sentinel import MasterLost, MasterWatch, UnknownMaster
 from forkq.store.server_check import check_usable, server_info
 from forkq.wire.keys import Keys
+from forkq.wire.password_source import PasswordSource
 from tests.redis.proxy import Proxy
 from tests.support.documents import redis_rights
 from tests.support.sentinels import Sentinel
-from tests.support.server import Server
+from tests.support.server import Server, client_of
 from tests.support.waiting import wait_until
 
 # The first of three: a port on which nothing listens.
@@ -120,6 +123,34 @@ def test_a_server_that_is_no_sentinel_is_told(own_server: Server) -> None:
     error = refusal(url_of(place(own_server)))
     assert not isinstance(error, ConnectionLost)
     assert f"the Sentinel {place(own_server)}: " in str(error)
+
+
+def test_the_password_of_the_master_may_come_from_a_file(
+    own_server: Server, tmp_path: Path
+) -> None:
+    """It is read at each connect. The Sentinels do not get it."""
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    own_server.cli("CONFIG", "SET", "requirepass", "first")
+    sentinel = Sentinel(own_server, more=("sentinel auth-pass main first",)).start()
+    connection = RedisConnection(url_of(place(sentinel)), password_source=PasswordSource(file))
+    try:
+        connection.connect()
+        admin = client_of(own_server.url.replace("//", "//:first@"))
+        admin.config_set("requirepass", "second")
+        admin.close()
+        assert connection.call("PING") == b"PONG", "a connection that is logged in stays"
+        connection.close()
+        with pytest.raises(exceptions.AuthenticationError) as caught:
+            connection.connect()
+        assert f"password of password_file {file}" in str(caught.value)
+        assert "first" not in str(failure(caught.value, connection.url))
+        file.write_text("second\n")
+        connection.connect()
+        assert connection.call("PING") == b"PONG"
+    finally:
+        connection.close()
+        sentinel.close()
 
 
 def test_sentinels_have_a_login_of_their_own(own_server: Server) -> None:

@@ -17,6 +17,7 @@ from forkq.config.shards import ROWS as SHARDS
 from forkq.config.shards import Shard
 from forkq.config.web_table import WebTable
 from forkq.cron.entry import Entry
+from forkq.wire.password_source import PasswordSource
 from tests.support.config_files import Failer, Loader
 
 
@@ -74,7 +75,8 @@ class TestEveryKey:
         max_age = 3600
         drain_timeout = 90
         [redis]
-        url = "rediss://u:p@db:6380/4"
+        url = "rediss://u@db:6380/4"
+        password_file = "/run/secrets/redis"
         prefix = "shop:"
         pool = 20
         connect_timeout = 0.5
@@ -83,6 +85,7 @@ class TestEveryKey:
         name = "exports"
         url = "redis://db2"
         queues = "exports"
+        password_command = "vault read 'a secret'"
         [log]
         level = "error"
         format = "json"
@@ -158,8 +161,8 @@ class TestEveryKey:
             ),
             state_dir=Path("/srv/state"),
             redis=RedisSettings(
-                url="rediss://u:p@db:6380/4", prefix="shop:", pool=20, connect_timeout=0.5,
-                timeout=1.0,
+                url="rediss://u@db:6380/4", prefix="shop:", pool=20, connect_timeout=0.5,
+                timeout=1.0, password_source=PasswordSource(Path("/run/secrets/redis")),
             ),
             log=LogSettings(level="error", format="json", takeover=True),
             web=WebTable(
@@ -178,8 +181,14 @@ class TestEveryKey:
                 ),
             ),
             shards=(
-                Shard("default", "rediss://u:p@db:6380/4"),
-                Shard("exports", "redis://db2", ("exports",)),
+                Shard(
+                    "default", "rediss://u@db:6380/4",
+                    password_source=PasswordSource(Path("/run/secrets/redis")),
+                ),
+                Shard(
+                    "exports", "redis://db2", ("exports",),
+                    PasswordSource(command=("vault", "read", "a secret")),
+                ),
             ),
             shard="default",
             source=tmp_path / "forkq.toml",
@@ -293,7 +302,8 @@ class TestUnknownKeys:
         (line,) = problems("[redis]\npol = 5")
         assert line == (
             "FILE: redis.pol: unknown key, the nearest valid one is redis.pool "
-            "(valid here: url, prefix, pool, connect_timeout, timeout, shards)"
+            "(valid here: url, password_file, password_command, prefix, pool, connect_timeout, "
+            "timeout, shards)"
         )
 
     @pytest.mark.parametrize(

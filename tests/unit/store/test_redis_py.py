@@ -12,13 +12,15 @@ import struct
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import hiredis
 import pytest
 import redis
 
-from forkq.store.redis_py import Connector, RawConnection, exceptions
+from forkq.store.redis_py import Connector, NoPassword, RawConnection, exceptions
+from forkq.wire.password_source import PasswordSource
 from tests.support.waiting import wait_until
 
 HELLO: Final = b"%1\r\n$5\r\nproto\r\n:3\r\n"
@@ -156,6 +158,25 @@ def test_connect_sends_user_password_and_database_of_the_url(server: ScriptedSer
     [hello, select] = server.commands
     assert hello == [b"HELLO", b"3", b"AUTH", b"ann", b"secret"]
     assert select == [b"SELECT", b"7"]
+
+
+def test_connect_asks_the_source_of_the_password_each_time(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    """The user is that of the URL, or Redis's own."""
+    file = tmp_path / "password"
+    ann = Connector(server.url.replace("redis://", "redis://ann@"), 20, 20, PasswordSource(file))
+    default = Connector(server.url, 20, 20, PasswordSource(file))
+    for connector, user, password in ((ann, b"ann", "first"), (ann, b"ann", "second")):
+        file.write_text(password)
+        connector.connect().close()
+        assert server.commands[-1] == [b"HELLO", b"3", b"AUTH", user, password.encode()]
+    default.connect().close()
+    assert server.commands[-1] == [b"HELLO", b"3", b"AUTH", b"default", b"second"]
+    file.unlink()
+    with pytest.raises(NoPassword, match=f"password_file {file}: No such file"):
+        ann.connect()
+    assert len(server.commands) == 3
 
 
 def test_connect_tries_once(connector: Connector, server: ScriptedServer) -> None:
