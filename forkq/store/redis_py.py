@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import encodings.idna  # noqa: F401 - else getaddrinfo imports it late (transport._before_fork)
 import inspect
+import os
 import socket
 import struct
 import sys
@@ -265,7 +266,8 @@ def _drop_arguments(error: BaseException) -> None:
 
 def _leave_timeouts_to_the_kernel(sock: socket.socket, timeout: float) -> None:
     """Python keeps a socket's time-out by a poll() before every read and write; the kernel keeps it
-    for nothing. Plain sockets only: TLS reads more than once for one record."""
+    for nothing, for a descriptor that blocks. Plain sockets only: TLS reads more than once for one
+    record."""
     if sys.platform != "linux" or type(sock) is not socket.socket:
         return
     whole, part = divmod(timeout, 1)
@@ -273,6 +275,8 @@ def _leave_timeouts_to_the_kernel(sock: socket.socket, timeout: float) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
     sock.settimeout(None)
+    if not os.get_blocking(sock.fileno()):  # gevent and eventlet have put their class in its place
+        sock.settimeout(timeout)
 
 
 def _keepalive_options() -> dict[int, int]:
