@@ -12,7 +12,7 @@ from ..wire.redis_url import redacted_url
 from .readable import readable
 from .redis_py import Command as Command  # noqa: PLC0414 - for callers
 from .redis_py import OnChange, Packed, RawConnection, exceptions
-from .redis_py import pack_command as pack_command  # noqa: PLC0414 - as above
+from .redis_py import pack as pack  # noqa: PLC0414 - as above
 from .scripts import Call as Call  # noqa: PLC0414 - as above
 from .scripts import Script
 from .sentinel import SentinelConnector, make_connector

@@ -22,8 +22,8 @@ from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final, TypeAlias
 
+import hiredis
 from hiredis import PushNotification, Reader
-from hiredis import pack_command as pack_command  # noqa: PLC0414 - for the modules of this folder
 from redis import exceptions as exceptions  # noqa: PLC0414 - for the other modules of this folder
 from redis.backoff import NoBackoff
 from redis.connection import AbstractConnection, ConnectionPool
@@ -37,7 +37,7 @@ from .password import PasswordUnreadable, read_password
 from .readable import input_check
 
 Command: TypeAlias = "tuple[Any, ...]"
-Packed: TypeAlias = bytes  # a command that ``pack_command`` has made ready to be sent
+Packed: TypeAlias = bytes  # commands that ``pack`` has made ready to be sent
 # Is called with the keys that changed; None: all of them.
 OnChange: TypeAlias = "Callable[[list[bytes] | None], None]"
 
@@ -58,6 +58,8 @@ _ANONYMOUS: Final[dict[str, Any]] = (
 )
 _READ_SIZE: Final = 65_536  # bytes; a longer reply takes several reads
 _MORE: Final = object()  # stands for a reply that has not arrived in full
+_TEXTS: Final = frozenset({bytes, str})
+_NUMBERS: Final = frozenset({int, float})
 _ARGUMENTS: Final = ", with args beginning with:"
 _OPTIONS: Final[dict[str, Any]] = {
     "protocol": 3,
@@ -69,6 +71,24 @@ _OPTIONS: Final[dict[str, Any]] = {
     "max_connections": 2**31,
     **_ANONYMOUS,
 }
+
+
+def pack(commands: Iterable[Command | Packed]) -> Packed:
+    """The commands, ready to be sent.
+
+    hiredis is handed texts alone. For a number it asks Python for the text, and Python calls signal
+    handlers then. If one raises, hiredis 3.5.0 goes on with a null pointer.
+    """
+    parts: list[Packed] = []
+    for each in commands:
+        if isinstance(each, bytes):
+            parts.append(each)
+        elif _TEXTS.issuperset(map(type, each)):
+            parts.append(hiredis.pack_command(each))
+        else:
+            texts: Command = tuple([repr(x) if type(x) in _NUMBERS else x for x in each])
+            parts.append(hiredis.pack_command(texts))
+    return b"".join(parts)
 
 
 class RawConnection:
@@ -108,7 +128,7 @@ class RawConnection:
 
     def send(self, commands: Iterable[Command | Packed]) -> None:
         """Writes the commands, and reads nothing."""
-        packed = b"".join([c if isinstance(c, bytes) else pack_command(c) for c in commands])
+        packed = pack(commands)
         try:
             self.socket.sendall(packed)
         except OSError as error:
@@ -248,6 +268,14 @@ class Connector:
             self._credentials.limit = seconds
 
 
+class _Packer:
+    """Makes the commands with which redis-py logs in; its own hands numbers to hiredis."""
+
+    def pack(self, *command: Any) -> list[Packed]:
+        """One command, as the parts that redis-py sends."""
+        return [pack([command])]
+
+
 def _as_error(parse: Callable[[str], Exception], said: str) -> Exception:
     """The error that the server has replied, of redis-py's class for it."""
     try:
@@ -287,6 +315,7 @@ def _keepalive_options() -> dict[int, int]:
 
 def _pool(url: str, timeout: float, connect_timeout: float) -> ConnectionPool:
     options = {**_OPTIONS, "socket_timeout": timeout, "socket_connect_timeout": connect_timeout}
+    options["command_packer"] = _Packer()
     if not url.startswith("unix:"):
         options |= {"socket_keepalive": True, "socket_keepalive_options": _keepalive_options()}
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 
-from ...store.connection import RedisConnection, pack_command
+from ...store.connection import RedisConnection, pack
 from .fetch_request import FetchKind, FetchRequest
 from .queue_selector import QueueSelector
 
@@ -60,7 +60,7 @@ class WakeUp:
         offer = self._selector.offer()
         self._request = FetchRequest(first, want, want, 0.0, (), (), offer, None)
         [command] = self._request.commands(self._kind)
-        self.packed = pack_command(command)
+        self.packed = pack([command])
 
     def take(self, first: int, want: int) -> FetchRequest | None:
         """That fetch, to be sent now. None if no report woke this child, or if it is not the right

@@ -226,6 +226,33 @@ def test_send_writes_all_and_reads_nothing(
     assert [connection.read(), connection.read()] == [b"one", b"two"]
 
 
+def test_hiredis_is_handed_no_numbers(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """hiredis 3.5.0 ends the process if a signal handler raises while it packs one. redis-py hands
+    it the 3 of HELLO, and the database."""
+    handed: list[tuple[object, ...]] = []
+    pack: Any = hiredis.pack_command
+
+    def note(command: tuple[object, ...]) -> Any:
+        handed.append(command)
+        return pack(command)
+
+    monkeypatch.setattr(hiredis, "pack_command", note)
+    server.replies = [HELLO, b"+OK\r\n"]
+    connection = Connector(server.url.replace("/0", "/7"), 20, 20).connect()
+    connection.send([("SET", "k", b"\xff", 1, 0.5), (b"GET", "é")])
+    connection.close()
+    assert [command[0] for command in handed] == ["HELLO", "SELECT", "SET", b"GET"]
+    assert {type(each) for command in handed for each in command} == {bytes, str}
+
+
+@pytest.mark.parametrize("bad", [None, True, [1]])
+def test_what_is_no_text_and_no_number_is_refused(connection: RawConnection, bad: object) -> None:
+    with pytest.raises(TypeError, match="must be str, int, float or bytes"):
+        connection.send([("SET", "k", 1, bad)])
+
+
 def test_send_checks_no_health(connection: RawConnection, server: ScriptedServer) -> None:
     """It would send a PING, and read its reply."""
     assert ask(connection, server, b":1\r\n") == 1
