@@ -60,7 +60,7 @@ def every(
     def register(target: Target) -> Target:
         spec = _spec_of(target)
         entry = _entry(spec, name, expression, args, queue, policy)
-        registry.add_periodic(PeriodicSpec(entry.name, entry, spec.where, target))
+        registry.add_periodic(PeriodicSpec(entry.name, entry, spec, target))
         return target
 
     return register
@@ -201,6 +201,6 @@ def _refuse_doubles(entries: Iterable[Entry], config: Config) -> None:
         known = registry.periodic.get(entry.name)
         if known is not None:
             raise InvalidSchedule(
-                f"two periodic jobs are named {entry.name!r}: in the code on {known.where} and in "
-                f"{config.source}; give one of them another name"
+                f"two periodic jobs are named {entry.name!r}: in the code on {known.job.shown} "
+                f"and in {config.source}; give one of them another name"
             )

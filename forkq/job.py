@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, ParamSpec, TypeVar, overload
 
 from . import registry
@@ -20,7 +22,7 @@ from .push import (
     Pusher,
     SetOptions,
 )
-from .registry import JobSpec
+from .registry import JobSpec, Place
 from .wire.validation import validate
 
 if TYPE_CHECKING:
@@ -175,6 +177,7 @@ def job(
             arity=parameters.arity,
             module=function.__module__,
             parameters=parameters.names,
+            place=_place_of_function(function),
         )
         registry.add(spec)
         return FunctionJob(function, spec)
@@ -209,6 +212,7 @@ def _spec_of_class(cls: type[Job], name: str, parameters: Parameters) -> JobSpec
         arity=parameters.arity,
         module=cls.__module__,
         parameters=parameters.names,
+        place=_place_of_class(cls),
     )
 
 
@@ -256,6 +260,27 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 def _is_static(cls: type, attribute: str) -> bool:
     return isinstance(inspect.getattr_static(cls, attribute), staticmethod | classmethod)
+
+
+def _place_of_function(function: Callable[..., Any]) -> Place | None:
+    """Where ``function`` is written. None for one that is not written in Python."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return code and Place(code.co_filename, code.co_firstlineno, _run_of(function))
+
+
+def _place_of_class(cls: type) -> Place | None:
+    """Where ``cls`` is written: the line that its module executes now."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__") != cls.__module__:
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return Place(frame.f_code.co_filename, frame.f_lineno, _run_of(cls))
+
+
+def _run_of(thing: Any) -> object:
+    """The ``run`` of a place in the module of ``thing``."""
+    return getattr(sys.modules.get(thing.__module__), "__spec__", None)
 
 
 def _full_name(thing: Any) -> str:

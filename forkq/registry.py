@@ -37,10 +37,24 @@ KILL: Final = Verdict("KILL")
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """The line of a definition. ``run`` is the ``__spec__`` of its module: each run of the module's
+    code has one of its own, so a reload makes a new one."""
+
+    file: str
+    line: int
+    run: object
+
+    def is_beside(self, other: Place) -> bool:
+        """Whether both are in one run of one module. There the later one hides the earlier one."""
+        return self.run is other.run and self.file == other.file and self.line != other.line
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """One registered job. ``make`` takes a CurrentJob and returns the function to call with the
     arguments; ``options`` are the default keys of its payloads; ``where`` is the full name of its
-    definition, in ``module``; ``arity`` and ``parameters`` are ``arity`` and ``names``
+    definition, in ``module`` at ``place``; ``arity`` and ``parameters`` are ``arity`` and ``names``
     of ``push.Parameters``."""
 
     name: str
@@ -52,6 +66,17 @@ class JobSpec:
     arity: tuple[int, float] = (0, float("inf"))
     module: str = ""
     parameters: tuple[str, ...] = ()
+    place: Place | None = None
+
+    @property
+    def shown(self) -> str:
+        """The full name of the definition, and its line."""
+        return f"{self.where} ({self.place.file}:{self.place.line})" if self.place else self.where
+
+    def is_again(self, known: JobSpec) -> bool:
+        """Whether it is the same definition as ``known``, executed once more."""
+        beside = self.place and known.place and self.place.is_beside(known.place)
+        return self.where == known.where and not beside
 
     @property
     def is_secret(self) -> bool:
@@ -62,12 +87,11 @@ class JobSpec:
 @dataclass(frozen=True, slots=True)
 class PeriodicSpec:
     """One periodic job of the app: ``entry`` is its Entry (cron/entry.py, not imported here: it is
-    not light); ``where`` is the full name of its definition, ``target`` the decorated job class or
-    function."""
+    not light); ``job`` is what it pushes, ``target`` the decorated job class or function."""
 
     name: str
     entry: Any
-    where: str
+    job: JobSpec
     target: object
 
 
@@ -89,9 +113,9 @@ def add(spec: JobSpec) -> None:
     """Registers ``spec``. Two different definitions under one name are an error: the order of
     imports must not decide which one runs. A reloaded module replaces its own definition."""
     known = _jobs.get(spec.name)
-    if known is not None and known.where != spec.where:
+    if known is not None and not spec.is_again(known):
         raise ForkqError(
-            f"two jobs are named {spec.name!r}: {known.where} and {spec.where}; "
+            f"two jobs are named {spec.name!r}: {known.shown} and {spec.shown}; "
             "give one of them another name="
         )
     _jobs[spec.name] = spec
@@ -105,11 +129,11 @@ def add_periodic(spec: PeriodicSpec) -> None:
     """Registers ``spec``. Two different definitions under one name are an error, even on the same
     job. A reloaded module makes new job objects, and so replaces its own definition."""
     known = periodic.get(spec.name)
-    reloaded = known is None or (known.where == spec.where and known.target is not spec.target)
+    reloaded = known and spec.job.is_again(known.job) and known.target is not spec.target
     if known is not None and not reloaded and known.entry != spec.entry:
         raise InvalidSchedule(
-            f"two periodic jobs are named {spec.name!r}: on {known.where} and on {spec.where}; "
-            "give one of them another name="
+            f"two periodic jobs are named {spec.name!r}: on {known.job.shown} and on "
+            f"{spec.job.shown}; give one of them another name="
         )
     periodic[spec.name] = spec
 

@@ -97,13 +97,13 @@ class TestEvery:
         with pytest.raises(
             InvalidSchedule,
             match=r"two periodic jobs are named 'Report': on .*"
-            r"define.*Report and on .* another name=",
+            r"define.*Report \(.*\) and on .* another name=",
         ):
             forkq.every("0 2 * * *", args=["x"])(report)
 
     def test_the_same_name_on_two_jobs_is_refused_and_both_are_named(self) -> None:
         forkq.every("@daily", name="nightly", args=["x"])(define())
-        with pytest.raises(InvalidSchedule, match=r"define.*Report and on .*\.other"):
+        with pytest.raises(InvalidSchedule, match=r"define.*Report \(.*\) and on .*\.other \("):
 
             @forkq.every("@daily", name="nightly")
             @forkq.job
@@ -255,7 +255,9 @@ class TestPublished:
         self, configured: Callable[..., Config]
     ) -> None:
         forkq.every("@hourly", args=["x"])(define())
-        with pytest.raises(InvalidSchedule, match=r"code on .*define.*Report and in .*forkq\.toml"):
+        with pytest.raises(
+            InvalidSchedule, match=r"code on .*define.*Report \(.*:\d+\) and in .*forkq\.toml"
+        ):
             entries_by_origin(configured(self.ROW))
 
     def test_two_services_on_one_redis_have_origins_of_their_own(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -57,16 +61,156 @@ def test_a_reloaded_module_replaces_its_own_job() -> None:
     assert registry.lookup("Mail") is again
 
 
+SHADOWED = [
+    pytest.param(
+        """
+        @forkq.job
+        def send(): pass
+        @forkq.job(queue="other")
+        def send(): pass
+        """,
+        (2, 4),
+        id="functions",
+    ),
+    pytest.param(
+        """
+        @forkq.job(name="Send")
+        def send_mail(): pass
+        class Sender(forkq.Job, name="Send"):
+            def perform(self): pass
+        """,
+        (2, 4),
+        id="names",
+    ),
+    pytest.param(
+        """
+        class Send(forkq.Job):
+            def perform(self): pass
+        class Send(forkq.Job):
+            def perform(self): pass
+        """,
+        (2, 4),
+        id="classes",
+    ),
+    pytest.param(
+        """
+        class Base(forkq.Job):
+            def perform(self): pass
+        class Send(Base): pass
+        class Send(Base): pass
+        """,
+        (4, 5),
+        id="classes that inherit all",
+    ),
+    pytest.param(
+        """
+        @forkq.job
+        def send(): pass
+        class send(forkq.Job):
+            def perform(self): pass
+        """,
+        (2, 4),
+        id="a function and a class",
+    ),
+    pytest.param(
+        """
+        from functools import wraps
+        def logged(function):
+            @wraps(function)
+            def call(): return function()
+            return call
+        @forkq.job
+        @logged
+        def send(): pass
+        @forkq.job
+        @logged
+        def send(): pass
+        """,
+        (7, 10),
+        id="functions behind a decorator",
+    ),
+    pytest.param(
+        """
+        @forkq.every("@daily", name="nightly")
+        @forkq.job(name="A")
+        def send(): pass
+        @forkq.every("@hourly", name="nightly")
+        @forkq.job(name="B")
+        def send(): pass
+        """,
+        (2, 5),
+        id="periodic jobs",
+    ),
+]
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The file of a module ``mailing``, to be written and imported."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # two texts within one second
+    yield tmp_path / "mailing.py"
+    sys.modules.pop("mailing", None)
+
+
+@pytest.mark.parametrize(("text", "lines"), SHADOWED)
+def test_two_definitions_of_one_name_in_one_module_are_refused_with_their_lines(
+    module: Path, text: str, lines: tuple[int, int]
+) -> None:
+    """The second would take the jobs of the first."""
+    module.write_text("import forkq" + dedent(text))
+    with pytest.raises(ForkqError, match=r"two .*jobs are named .*another name=") as caught:
+        importlib.import_module("mailing")
+    for line in lines:
+        assert f"{module}:{line}" in str(caught.value)
+
+
+@pytest.mark.parametrize("again", [importlib.reload, lambda _: None], ids=["reload", "import"])
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "@forkq.job\ndef send(): pass\n",
+        "class send(forkq.Job):\n    def perform(self): pass\n",
+        "@forkq.every('@daily')\n@forkq.job\ndef send(): pass\n",
+    ],
+    ids=["function", "class", "periodic"],
+)
+def test_a_module_that_was_edited_may_be_loaded_again(
+    module: Path, definition: str, again: Callable[[ModuleType], object]
+) -> None:
+    module.write_text(f"import forkq\n{definition}")
+    before = importlib.import_module("mailing")
+    old = registry.lookup("mailing.send")
+    module.write_text(f"import forkq\n\n\n{definition}")
+    importlib.invalidate_caches()
+    if again(before) is None:
+        del sys.modules["mailing"]
+        importlib.import_module("mailing")
+    new = registry.lookup("mailing.send")
+    assert old.place is not None
+    assert new.place is not None
+    assert new.place.line == old.place.line + 2
+
+
+def test_a_definition_that_is_executed_twice_is_one() -> None:
+    """As in a function that makes a job, or a cell of a notebook."""
+    for _ in range(2):
+
+        @forkq.job(name="Again")
+        def again() -> None: ...
+
+
 def test_a_periodic_job_may_be_defined_again_only_by_a_reload() -> None:
     """A reload makes new objects of the same name and place; the same entry twice does no harm."""
     target, reloaded = object(), object()
-    registry.add_periodic(PeriodicSpec("nightly", 1, "app.A", target))
-    registry.add_periodic(PeriodicSpec("nightly", 1, "app.A", target))
-    registry.add_periodic(PeriodicSpec("nightly", 2, "app.A", reloaded))
+    one, two = spec("A", "app.A"), spec("B", "app.B")
+    registry.add_periodic(PeriodicSpec("nightly", 1, one, target))
+    registry.add_periodic(PeriodicSpec("nightly", 1, one, target))
+    registry.add_periodic(PeriodicSpec("nightly", 2, one, reloaded))
     assert registry.periodic["nightly"].entry == 2
-    for where, thing in (("app.A", reloaded), ("app.B", target)):
-        with pytest.raises(InvalidSchedule, match=rf"app\.A and on {where}"):
-            registry.add_periodic(PeriodicSpec("nightly", 3, where, thing))
+    for job, thing in ((one, reloaded), (two, target)):
+        with pytest.raises(InvalidSchedule, match=rf"app\.A and on {job.where}"):
+            registry.add_periodic(PeriodicSpec("nightly", 3, job, thing))
     assert registry.periodic["nightly"].entry == 2
 
 
