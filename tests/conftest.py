@@ -46,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     PYTHONUNBUFFERED, as for most users: with it, no test would see a line that a buffer has lost.
     """
     os.environ.pop("PYTHONUNBUFFERED", None)
+    # sentry_sdk imports eventlet where that is installed, and eventlet then warns that it is old.
+    os.environ["EVENTLET_TESTS"] = "1"
     if not hasattr(config, "workerinput"):
         for folder in (Path(forkq.__file__).parent, TESTS.parent / "examples", LEAN):
             compileall.compile_dir(folder, quiet=2)

@@ -21,8 +21,6 @@ from gevent import monkey, sleep, spawn
 monkey.patch_all()
 """
 EVENTLET = """
-import warnings
-warnings.simplefilter("ignore")  # eventlet says at each import that it is deprecated
 from eventlet import monkey_patch, sleep, spawn
 monkey_patch()
 """
