@@ -42,8 +42,9 @@ from ..runtime.pipe import (
 )
 from ..runtime.stack_dump import dump_stacks
 from ..runtime.unblocked_output import READER_LIMIT
+from ..runtime.unserved import unserved
 from ..wire.lease import UnitOfWork
-from ..wire.printable import class_and_jid
+from ..wire.printable import class_and_jid, shown_name
 from . import debugger
 from .alone import AloneRunner
 from .boot import BootWatch, start_threads
@@ -61,6 +62,8 @@ _GRACE: Final = 4.0
 _MOST_JOBS: Final = 10
 # Bytes of why Redis is lost, for the status.
 _LONGEST_REASON: Final = 300
+# How many jobs the line about queues names that no capsule serves.
+_MOST_QUEUES: Final = 10
 
 
 def main(config: Config, assignment: Assignment) -> int:
@@ -94,12 +97,26 @@ def _boot(config: Config, assignment: Assignment, term_fd: int, orders: Reader[O
     if not registry.names():
         log.logger().warning("the app has registered no job", app=list(config.app))
     assert assignment.capsule is not None
+    if assignment.number <= 1 and assignment.capsule.name == config.capsules[0].name:
+        _warn_of_unserved_queues(config)
     child = Child(config, assignment, assignment.capsule, term_fd, orders)
     for handler in registry.handlers("startup"):
         handler()
     log.respect_app(takeover=config.log.takeover)
     start_threads(child.start)
     return child
+
+
+def _warn_of_unserved_queues(config: Config) -> None:
+    """For the first child of a tree, and for the canary that tries new code (its number is 0)."""
+    found = [f"{shown_name(queue)!r} of {whose}" for queue, whose in unserved(config)]
+    if found:
+        log.logger().warning(
+            "no capsule of this tree works on these queues: jobs wait until another tree does",
+            queues=found[:_MOST_QUEUES],
+            more=len(found[_MOST_QUEUES:]),
+            served=config.queue_names,
+        )
 
 
 class Child:

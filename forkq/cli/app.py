@@ -1,16 +1,12 @@
-"""The import of the user's app by a command, and what it has registered."""
+"""The import of the user's app by a command."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from .. import registry
-from ..config.config import Config
 from ..errors import CannotBoot, ForkqError
-from ..limits.patterns import matches_any
 from ..runtime.app_loader import load_app
-from ..wire.payload import DEFAULT_QUEUE
 from ..wire.printable import traceback_of
 
 
@@ -33,14 +29,3 @@ def import_app(app: Sequence[str]) -> None:
     """Imports the app into this process. Raises CannotBoot."""
     with app_errors(app, "imported"):
         load_app(app)
-
-
-def queue_of(spec: registry.JobSpec) -> str:
-    """The queue that a job is pushed to if the push says nothing else."""
-    return str(spec.options.get("queue", DEFAULT_QUEUE))
-
-
-def unserved_jobs(config: Config) -> list[registry.JobSpec]:
-    """The app's jobs whose queue no capsule of the configuration serves."""
-    specs = [registry.lookup(name) for name in registry.names()]
-    return [spec for spec in specs if not matches_any(queue_of(spec), config.queue_names)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -18,11 +17,12 @@ from ..config.limit_tables import warnings
 from ..config.shards import Shard
 from ..cron.entry import Entry
 from ..cron.zones import zone_of
-from ..limits.patterns import is_pattern, matches_any
+from ..limits.patterns import is_pattern
 from ..limits.rate_text import rate_text
 from ..limits.rules import Rules
+from ..runtime.unserved import queue_of, unserved
 from ..wire.redis_url import redacted_url
-from .app import import_app, queue_of, unserved_jobs
+from .app import import_app
 from .options import app_options, configuration, json_option, runs_tree
 from .output import as_json, echo, facts, table
 from .queues import report_unserved_queue
@@ -43,28 +43,19 @@ def check(no_import: bool, **flags: Any) -> int:
     """Check the configuration, import the app, and show a summary with its jobs.
 
     Exit code 2 if the configuration is wrong, 3 if the app cannot be imported, 1 if no capsule
-    serves the queue of a job or of a periodic job of the file. A warning changes no exit code.
+    serves the queue of a job, of its retries or of a periodic job. A warning changes no exit code.
     """
     found = configuration(**flags)
     echo(_summary(found))
     for warning in warnings(found.rules, found.capsules):
         echo(f"warning: {found.source}: {warning}", err=True)
-    wrong = list(_unserved_entries(found))
     if found.app and not no_import:
         import_app(found.app)
         echo(_jobs())
-        wrong += [(queue_of(spec), f" of the job {spec.name!r}") for spec in unserved_jobs(found)]
+    wrong = unserved(found)
     for queue, whose in wrong:
-        report_unserved_queue(queue, found, whose)
+        report_unserved_queue(queue, found, f" of {whose}")
     return 1 if wrong else 0
-
-
-def _unserved_entries(config: Config) -> Iterator[tuple[str, str]]:
-    """The queues of periodic jobs that no capsule serves, and whose they are."""
-    for entry in config.cron:
-        queue = entry.job.get("queue")  # None: the job's own
-        if queue is not None and not matches_any(queue, config.queue_names):
-            yield queue, f" of the periodic job {entry.name!r}"
 
 
 def _jobs() -> str:

@@ -18,7 +18,7 @@ from forkq import default_client
 from forkq.api import cron
 from forkq.cron.entry import Entry
 from forkq.cron.history import line
-from tests.process.shared import push, wait_settled
+from tests.process.shared import push, wait_events, wait_settled
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT, ForkqTree, StartTree
 from tests.support.waiting import wait_until
@@ -235,6 +235,63 @@ def test_an_entry_of_an_app_that_does_not_run_sleeps_and_can_be_removed(
     )
     assert output(shell, "cron", "remove", "left") == "left is removed"
     assert redis.hkeys("forkq:cron") == [b"off"]
+
+
+MISTYPED_APP = """
+import forkq
+
+@forkq.every("@daily", name="nightly", queue="nihgtly")
+@forkq.job(name="Good", queue="mail")
+def good(): ...
+
+@forkq.job(name="Mistyped", queue="mial")
+def mistyped(): ...
+
+@forkq.job(name="Retried", queue="mail", retry_queue="lwo")
+def retried(): ...
+"""
+MISTYPED_FILE = """
+[capsules.default]
+queues = ["mail", "low"]
+workers = 2
+[capsules.other]
+queues = ["other"]
+[[cron]]
+job = "Good"
+cron = "@daily"
+queue = "malls"
+"""
+NO_CAPSULE = "no capsule of this tree works on these queues: jobs wait until another tree does"
+MISTYPED = [
+    "'malls' of the periodic job 'Good'",
+    "'mial' of the job 'Mistyped'",
+    "'lwo' of retries of the job 'Retried'",
+    "'nihgtly' of the periodic job 'nightly'",
+]
+
+
+def test_config_check_names_all_that_goes_to_a_queue_of_no_capsule(shell: ForkqTree) -> None:
+    (shell.cwd / "forkq.toml").write_text(f'[forkq]\napp = "jobs"\n{MISTYPED_FILE}')
+    (shell.cwd / "jobs.py").write_text(MISTYPED_APP)
+    result = shell.run("config", "check")
+    assert result.returncode == 1
+    lines = result.stderr.splitlines()
+    assert len(lines) == len(MISTYPED)
+    for told, named in zip(lines, MISTYPED, strict=True):
+        assert f"works on the queue {named}; mail or low or other?" in told
+
+
+@pytest.mark.parametrize("preload", [False, True])
+def test_the_start_warns_once_of_all_that_goes_to_a_queue_of_no_capsule(
+    redis_server: Server, tree: StartTree, preload: bool
+) -> None:
+    env = {"FORKQ_PRELOAD": "true"} if preload else {}
+    args = ["--log-format", "json"]
+    forkq = tree(redis_server, app=MISTYPED_APP, config=MISTYPED_FILE, args=args, env=env)
+    [told] = wait_events(forkq, NO_CAPSULE)
+    assert told["level"] == "warning"
+    assert told["queues"] == MISTYPED
+    assert told["served"] == ["mail", "low", "other"]
 
 
 def test_config_check_names_an_entry_on_a_queue_of_no_capsule(shell: ForkqTree) -> None:

@@ -1,0 +1,53 @@
+"""Which jobs of the app go to a queue that no capsule serves: most likely its name is misspelt.
+
+A child says so when it has loaded the app, ``forkq config check`` before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .. import registry
+from ..config.config import Config
+from ..limits.patterns import matches_any
+from ..wire.payload import DEFAULT_QUEUE
+
+
+class Unserved(NamedTuple):
+    """A queue that no capsule serves, and what goes there, as in "the job 'Mail'"."""
+
+    queue: str
+    whose: str
+
+
+def unserved(config: Config) -> list[Unserved]:
+    """The jobs of the app, as far as it is imported, and the periodic jobs of the file whose queue
+    no capsule serves."""
+    found = [*_of_file(config), *_of_jobs(), *_of_periodic_jobs()]
+    return [each for each in found if not matches_any(each.queue, config.queue_names)]
+
+
+def queue_of(spec: registry.JobSpec) -> str:
+    """The queue that a job is pushed to if the push says nothing else."""
+    return str(spec.options.get("queue", DEFAULT_QUEUE))
+
+
+def _of_file(config: Config) -> Iterator[Unserved]:
+    for entry in config.cron:
+        if "queue" in entry.job:  # else it is the job's own
+            yield Unserved(entry.job["queue"], f"the periodic job {entry.name!r}")
+
+
+def _of_jobs() -> Iterator[Unserved]:
+    for name in registry.names():
+        spec = registry.lookup(name)
+        yield Unserved(queue_of(spec), f"the job {name!r}")
+        if "retry_queue" in spec.options:
+            yield Unserved(str(spec.options["retry_queue"]), f"retries of the job {name!r}")
+
+
+def _of_periodic_jobs() -> Iterator[Unserved]:
+    for name, spec in registry.periodic.items():
+        if spec.entry.job["queue"] != queue_of(spec.job):
+            yield Unserved(spec.entry.job["queue"], f"the periodic job {name!r}")
