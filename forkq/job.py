@@ -177,7 +177,7 @@ def job(
             arity=parameters.arity,
             module=function.__module__,
             parameters=parameters.names,
-            place=_place_of_function(function),
+            place=place_of_function(function),
         )
         registry.add(spec)
         return FunctionJob(function, spec)
@@ -262,7 +262,7 @@ def _is_static(cls: type, attribute: str) -> bool:
     return isinstance(inspect.getattr_static(cls, attribute), staticmethod | classmethod)
 
 
-def _place_of_function(function: Callable[..., Any]) -> Place | None:
+def place_of_function(function: Callable[..., Any]) -> Place | None:
     """Where ``function`` is written. None for one that is not written in Python."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return code and Place(code.co_filename, code.co_firstlineno, _run_of(function))

@@ -17,6 +17,7 @@ from django.utils.json import normalize_json
 from ... import registry
 from ...current_job import CurrentJob
 from ...errors import Shutdown
+from ...job import place_of_function
 from .task_store import TaskStore
 
 
@@ -32,9 +33,10 @@ _tasks: dict[str, Task[Any, Any]] = {}
 
 def register(task: Task[Any, Any]) -> None:
     """A child runs this task from now on. Only registered tasks run: no name is imported."""
-    name = task.module_path
-    if name not in _tasks:
-        registry.add(registry.JobSpec(name, _runner(task), where=name, arity=(2, 2)))
+    name, known = task.module_path, _tasks.get(task.module_path)
+    if known is None or known.func is not task.func:
+        place = place_of_function(task.func)
+        registry.add(registry.JobSpec(name, _runner(task), where=name, arity=(2, 2), place=place))
         _tasks[name] = task
     if fail not in registry.death_handlers:
         registry.on_death(fail)

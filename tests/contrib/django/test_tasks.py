@@ -34,6 +34,7 @@ from django.tasks.exceptions import (
 from django.tasks.signals import task_enqueued, task_finished, task_started
 
 from forkq.client import transactions
+from forkq.errors import ForkqError
 from tests.contrib.django.run_here import run_waiting
 
 BACKEND = "forkq.contrib.django.tasks.ForkqBackend"
@@ -216,3 +217,20 @@ def test_a_wrong_option_is_refused(made: Any, options: dict[str, Any], problem: 
 
 def test_a_task_is_a_task(made: Any) -> None:
     assert isinstance(made(add), Task)
+
+
+def greet() -> None: ...
+
+
+def greet_all() -> None: ...
+
+
+def test_two_tasks_of_one_name_in_one_module_are_refused(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first would run for both."""
+    monkeypatch.setattr(greet_all, "__qualname__", "greet")
+    made(greet)
+    made(greet)
+    with pytest.raises(ForkqError, match=r"test_tasks\.py:\d+\) and .*test_tasks\.py:\d+\)"):
+        made(greet_all)
