@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 # Seconds for which a child's record lasts after a heartbeat: without one, its leases may be taken.
@@ -27,8 +28,9 @@ class UnitOfWork:
     """A fetched job. Its payload stays in the in-flight hash until the unit is settled.
 
     ``queue`` is the number of its queue in the fetch, from 1 as the scripts count. The owner and
-    ``sequence`` make the lease. ``taken`` (monotonic), ``thread`` and ``started`` (epoch seconds)
-    are set for the processor that performs the unit, and unset before that. ``lost``: another host
+    ``sequence`` make the lease. ``asked`` is when it was asked for (times.steady). ``taken``
+    (monotonic), ``thread`` and ``started`` (epoch seconds) are set for the processor that performs
+    the unit, and unset before that. ``lost``: another host
     took the lease, and gave the job back to its queue, because this host seemed lost. ``progress``
     is the latest report of the job. A large payload is left in Redis: ``payload`` is empty until
     the processor has read it, and ``left_bytes`` is its size.
@@ -44,6 +46,7 @@ class UnitOfWork:
     lost: bool = False
     progress: Progress | None = None
     left_bytes: int = 0
+    asked: float = inf
 
     def begin(self, thread: int, started: float) -> None:
         """Notes the thread that performs this unit, and since when."""

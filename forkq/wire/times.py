@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from ..errors import InvalidJob, shown
@@ -18,6 +20,10 @@ _MILLISECONDS_FLOOR = 1e11
 
 
 _BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", None)  # Linux only
+# Seconds of a clock that cannot be set, and that runs while the host is suspended.
+steady: Callable[[], float] = (
+    time.monotonic if _BOOT_TIME is None else partial(time.clock_gettime, _BOOT_TIME)
+)
 
 
 class _Reading(NamedTuple):
@@ -46,11 +52,6 @@ def now() -> float:
     reading = _pace.reading
     stamp = time.time() if reading is None else reading.stamp + (steady() - reading.at)
     return stamp + 1e-6 if stamp.is_integer() else stamp
-
-
-def steady() -> float:
-    """Seconds of a clock that cannot be set, and that runs while the host is suspended."""
-    return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
 
 
 def follow(stamp: float, at: float) -> None:

@@ -14,6 +14,7 @@ from redis import Redis
 from forkq import api
 from forkq.child.failure.retry import Bury, Retry
 from forkq.child.failure.settle import Settler
+from forkq.child.fetch import fetch_connection, fetcher, lease_exchange, wake_up
 from forkq.child.fetch.lost_leases import LostLeases
 from forkq.client import Client
 from forkq.limits.rules import Rules
@@ -24,6 +25,7 @@ from forkq.store.outage import Outage
 from forkq.store.pool import RedisPool
 from forkq.store.recovery import Recovery
 from forkq.store.steps import carry_out
+from forkq.wire import times
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
 from forkq.wire.times import now
@@ -347,8 +349,18 @@ def test_a_refused_retry_leaves_no_doubt(
     assert (unit.lost, losses.ran_twice(), redis.zcard("retry")) == (True, {"J": 1}, 0)
 
 
+def suspend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This host was suspended for a minute: monotonic time stood still."""
+    for module in (fetcher, fetch_connection, lease_exchange, wake_up):
+        monkeypatch.setattr(module, "steady", lambda: times.steady() + 60)
+
+
 def test_a_job_that_has_not_begun_does_not_begin_once_its_lease_is_lost(
-    child: ProcessorThreads, losses: LostLeases, connection: RedisConnection, redis: Redis
+    child: ProcessorThreads,
+    losses: LostLeases,
+    connection: RedisConnection,
+    redis: Redis,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """This host stood still, and another one has the jobs."""
     push(redis, "1", "2", "3")
@@ -356,11 +368,41 @@ def test_a_job_that_has_not_begun_does_not_begin_once_its_lease_is_lost(
     take_away(connection)
     redis.delete(LIST)
     push(redis, "4")
-    for unit in child.fetcher.in_flight():
-        unit.taken -= 60
+    suspend(monkeypatch)
     assert jid(take(child)) == "4"
     assert losses.ran_twice() == {}
     assert sorted(map(jid, child.fetcher.in_flight())) == ["1", "4"]
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_leases_in_doubt_are_compared_once_for_all(
+    child: ProcessorThreads,
+    losses: LostLeases,
+    redis: Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    at_once: bool,
+) -> None:
+    """Each time would cost a new connection."""
+    push(redis, "0", "1", "2")
+    assert jid(take(child)) == "0"
+    suspend(monkeypatch)
+    before = connections(redis)
+    threads = [threading.Thread(target=take, args=[child]) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+        if not at_once:
+            thread.join(20)
+    for thread in threads:
+        thread.join(20)
+    assert len(child.fetcher.in_flight()) == 3
+    assert not child.fetcher._in_flight.ready
+    assert connections(redis) == before + 1
+
+
+def connections(redis: Redis) -> int:
+    """How many the server has taken so far."""
+    found: Any = redis.info("stats")
+    return int(found["total_connections_received"])
 
 
 def jid(unit: UnitOfWork) -> str:

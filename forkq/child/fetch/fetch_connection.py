@@ -17,6 +17,7 @@ from ...store.connection import RedisConnection, ResponseError
 from ...store.server_time import ServerTime
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork, owner
+from ...wire.times import steady
 from .damaged_keys import DamagedKeys
 from .fetch_request import FetchKind, FetchReply, FetchRequest
 from .lease_returns import LeaseReturns
@@ -144,7 +145,7 @@ class FetchConnection:
             self.wake_up.forget()
         registers = self._tracked.missing(self._selector.wanting(offer)) if register else ()
         self._under_way = FetchRequest(
-            self._sequence, want, free, time.monotonic(), done, registers, offer, held
+            self._sequence, want, free, time.monotonic(), steady(), done, registers, offer, held
         )
         self._sequence += want
         self._transmit(self._under_way)

@@ -41,14 +41,16 @@ class FetchKind:
 @dataclass(slots=True)
 class FetchRequest:
     """A fetch: how many jobs it wants from sequence number ``first`` on, and how many of them at
-    most (``free``) if a rule is in force, when it was sent (monotonic), which units it
-    acknowledges, which keys it registers so that Redis says when they change, from which queues it
-    may take, and how many jobs of each queue stay in flight (None: not counted)."""
+    most (``free``) if a rule is in force, when it was sent (``sent_at`` is monotonic, ``asked`` is
+    times.steady), which units it acknowledges, which keys it registers so that Redis says when they
+    change, from which queues it may take, and how many jobs of each queue stay in flight (None: not
+    counted)."""
 
     first: int
     want: int
     free: int
     sent_at: float
+    asked: float
     done: Sequence[UnitOfWork]
     registers: Sequence[str]
     offer: QueueOffer
@@ -88,9 +90,9 @@ class FetchRequest:
     def units(self, queues: Sequence[int], payloads: Sequence[Any]) -> list[UnitOfWork]:
         """What it has leased: the script numbers the queues from 1. A large payload is its length
         here, and left in Redis."""
-        names, sent_at = self.offer.names, self.sent_at
+        names, sent_at, asked = self.offer.names, self.sent_at, self.asked
         return [
-            UnitOfWork(queue, names[queue - 1], sequence, payload, sent_at)
+            UnitOfWork(queue, names[queue - 1], sequence, payload, sent_at, asked=asked)
             for sequence, (queue, payload) in enumerate(
                 zip(queues, payloads, strict=True), self.first
             )

@@ -20,6 +20,7 @@ from ...config.capsule import Capsule
 from ...store.connection import ConnectionLost, RedisConnection
 from ...store.outage import Outage, ended_idle, reconnect_backoff
 from ...wire.lease import UnitOfWork
+from ...wire.times import steady
 from .fetch_connection import FetchConnection
 from .fetch_turn import FetchTurn, Holdings
 from .in_flight import InFlight
@@ -81,7 +82,8 @@ class Fetcher:
         in_flight = self._in_flight
         try:
             taken = time.monotonic()
-            if in_flight.oldest() < taken - _OLD_LEASE and not self._leases.doubt():
+            old = steady() - _OLD_LEASE
+            if in_flight.oldest_lease() < old and not self._leases.confirm(old):
                 return None
             unit = in_flight.next(holdings)
             if unit is None:

@@ -99,6 +99,13 @@ class InFlight:
         except IndexError:
             return inf
 
+    def oldest_lease(self) -> float:
+        """When the lease of the oldest ready unit was asked for (times.steady)."""
+        try:
+            return self.ready[0].asked
+        except IndexError:
+            return inf
+
     def take_surplus(self, processors: int) -> list[UnitOfWork]:
         """The ready units that no processor is free for, youngest first. They are in flight no
         more. ``surplus_returned`` follows; after an exception, ``known`` leaves them out."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from ...store.connection import ConnectionLost, RedisConnection, RedisError
 from ...store.outage import Outage
+from ...wire.times import steady
 from .ahead_watch import AheadWatch
 from .fetch_connection import FetchConnection
 from .fetch_turn import FetchTurn
@@ -70,6 +71,7 @@ class LeaseExchange:
         self._outage = outage.part("redis gives no jobs", "redis gives jobs again")
         self.lock = threading.RLock()  # an RLock knows its owner: see recover
         self._requeue_due = monotonic() + _REQUEUE_EVERY
+        self._compared_at = 0.0  # times.steady
         watch = AheadWatch(self, concurrency, connection, in_flight, supply, self.lookahead)
         self.late_jobs = LateJobs(watch.look)
 
@@ -85,15 +87,20 @@ class LeaseExchange:
         with self.lock:
             return not self._in_flight.ready and self._supply.begin_wait(seen)
 
-    def doubt(self) -> bool:
-        """Ready units may have lost their leases: those are dropped (lost_leases.py), and until
-        Redis has told which, none may begin. False if the child is quiet before that."""
-        self.must_reconcile = True
-        while not self.exchange():
+    def confirm(self, since: float) -> bool:
+        """Ready units may have lost their leases, unless all were compared ``since`` then
+        (times.steady). Those are dropped (lost_leases.py), and until Redis has told which, none may
+        begin. False if the child is quiet before that."""
+        while True:
+            with self.lock:  # else each processor that is in doubt would have them compared again
+                if self._compared_at >= since:
+                    return True
+                self.must_reconcile = True
+                if self.exchange():
+                    return True
             if self.quiet:
                 return False
             sleep(_DOUBT_PAUSE)
-        return True
 
     def go_on(self) -> None:
         """Between two jobs of any processor: reads the reply to the fetch under way, if it has
@@ -276,6 +283,7 @@ class LeaseExchange:
         A fetch with a lost reply may have leased jobs that are unknown here. They go back to the
         head of their queues. What is done is acknowledged first, so that it stays done.
         """
+        began = steady()
         # First: what another thread forgets from here on, the next exchange reconciles.
         must, self.must_reconcile = self.must_reconcile, False
         if must:
@@ -288,4 +296,5 @@ class LeaseExchange:
         complete = self._connection.requeue(keep())
         self._in_flight.surplus_returned()
         self.look_for_lost(self._connection.connection)
+        self._compared_at = began
         return complete

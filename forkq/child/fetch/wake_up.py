@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 
 from ...store.connection import RedisConnection, pack
+from ...wire.times import steady
 from .fetch_request import FetchKind, FetchRequest
 from .queue_selector import QueueSelector
 
@@ -58,7 +59,7 @@ class WakeUp:
         if self._selector.dynamic or self._selector.counts or not want:
             return
         offer = self._selector.offer()
-        self._request = FetchRequest(first, want, want, 0.0, (), (), offer, None)
+        self._request = FetchRequest(first, want, want, 0.0, 0.0, (), (), offer, None)
         [command] = self._request.commands(self._kind)
         self.packed = pack([command])
 
@@ -69,5 +70,5 @@ class WakeUp:
         if request is None or (request.first, request.want) != (first, want):
             return None
         self.forget()
-        request.sent_at = time.monotonic()
+        request.sent_at, request.asked = time.monotonic(), steady()
         return request
