@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -241,6 +242,30 @@ def test_the_child_owes_what_redis_has_not_confirmed(own_server: Server, gate: G
         wait_until(lambda: not child.fetcher.owes, what="its reply")
         assert client.hlen(INFLIGHT) == 1
         gate.open()
+
+
+def test_the_heartbeat_leaves_the_connection_to_a_processor_that_waits(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the order to go quiet and the moment in which that processor hears of it, two threads
+    would read from one connection."""
+    with ProcessorThreads(redis_server.url, concurrency=1) as child:
+        wait_until(lambda: is_waiting(child.fetcher), what="a processor that waits")
+        waker = child.fetcher._waker
+        with monkeypatch.context() as patched:
+            patched.setattr(child.fetcher, "_waker", SimpleNamespace(wake=lambda: None))
+            child.fetcher.quiet()
+        child.fetcher._leases.must_reconcile = True
+        before = clients(redis)
+        child.fetcher.flush()
+        assert clients(redis) == before  # to compare leases takes a new connection
+        waker.wake()
+
+
+def clients(redis: Redis) -> set[str]:
+    """The connections that the server has."""
+    found: Any = redis.client_list()
+    return {client["id"] for client in found}
 
 
 def test_a_child_that_waits_goes_quiet_at_once(redis: Redis, redis_server: Server) -> None:

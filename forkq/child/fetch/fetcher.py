@@ -203,7 +203,7 @@ class Fetcher:
     def flush(self) -> None:
         """Once quiet: acknowledges what Redis could not be told, and returns what was put back."""
         if self._leases.quiet and (self._in_flight.done or self._leases.must_reconcile):
-            self._leases.exchange()
+            self._leases.exchange_unless_waiting()
 
     def give_back(self) -> bool:
         """Acknowledges what is done and puts all else back to the head of its queue.

@@ -140,6 +140,12 @@ class LeaseExchange:
         self._outage.end()
         return True
 
+    def exchange_unless_waiting(self) -> None:
+        """As ``exchange``, for a thread that is no processor: one that waits has the connection."""
+        with self.lock:
+            if self._supply.state is not State.WAITING:
+                self.exchange()
+
     def give_back(self) -> bool:
         """Acknowledges what is done, and puts all other leases back to the head of their queues.
         False if Redis refused or a queue is damaged: the leases stay."""
