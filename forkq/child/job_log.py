@@ -15,6 +15,7 @@ from .. import registry
 from ..errors import MalformedPayload
 from ..logs import attempt_of
 from ..runtime.done_lines import DoneValues
+from ..runtime.log import LogOnce
 from ..runtime.log_console import SENTENCE, span
 from ..wire.lease import UnitOfWork
 from ..wire.payload import Payload, loads
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 _INTERRUPTED: Final = "interrupted by the stop; returned to the head of its queue"
+_NEEDS_NEWER: Final = (
+    "the job needs a newer forkq; it waits in the schedule, and a child that can run it gets it"
+)
 _LONGEST_ERROR: Final = 1000
 
 WriteDone: TypeAlias = Callable[[DoneValues], None]
@@ -45,6 +49,12 @@ class JobLog(JobObserver):
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         self._log = log
+        self._log_once = LogOnce(log)
+
+    def postponed(self, run: JobRun) -> None:
+        """One line for all such jobs: there may be many, and they come again."""
+        version = run.marks.get("v") if type(run.marks) is dict else None
+        self._log_once.warning("newer", _NEEDS_NEWER, **_values(run), v=version)
 
     def interrupted(self, run: JobRun) -> None:
         values = {**_values(run), "elapsed": round(run.elapsed, 3)}

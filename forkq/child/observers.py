@@ -28,6 +28,9 @@ class JobObserver:
         """``error`` ended the job, or its payload is malformed (``run.job`` is None). What was
         decided is settled."""
 
+    def postponed(self, run: JobRun) -> None:
+        """The job needs a newer forkq. It was not run, and waits in the schedule."""
+
     def interrupted(self, run: JobRun) -> None:
         """The stop cut the job short. Its lease stays until the stop returns it to its queue."""
 
@@ -51,6 +54,9 @@ class WakeMainThread(JobObserver):
     def interrupted(self, run: JobRun) -> None:
         self._waker.wake()
 
+    def postponed(self, run: JobRun) -> None:
+        self._waker.wake()
+
 
 class Observers:
     """For each event, the methods to call, in order. An observer that does not override an event
@@ -65,6 +71,7 @@ class Observers:
         self.failed: list[Callable[[JobRun, BaseException, Decision], None]] = _overridden(
             observers, "failed"
         )
+        self.postponed: list[Callable[[JobRun], None]] = _overridden(observers, "postponed")
         self.interrupted: list[Callable[[JobRun], None]] = _overridden(observers, "interrupted")
 
 

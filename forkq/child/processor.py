@@ -28,12 +28,12 @@ from ..registry import JobSpec
 from ..runtime.assignment import exit_job_fork, exit_process, is_job_fork
 from ..runtime.exit_codes import OUT_OF_MEMORY
 from ..wire.lease import UnitOfWork
-from ..wire.marks import failure_in, is_suspect
+from ..wire.marks import failure_in, is_suspect, needs_newer
 from ..wire.payload import Payload, loads
 from ..wire.printable import keep_texts
 from ..wire.times import now
-from .failure.retry import Bury, Complain, Decision, Drop, Retry, decide
-from .failure.settle import Settler, Unread
+from .failure.retry import Bury, Complain, Decision, Drop, Retry, decide, postpone
+from .failure.settle import MustRunAlone, NeedsNewer, NotRun, Settler, Unread
 from .fetch.fetch_turn import Holdings
 from .fetch.fetcher import Fetcher
 from .heartbeat.stats import JobCounter, Tally
@@ -51,10 +51,6 @@ _MOST_NAMES: Final = 1000
 
 class Interrupted(Exception):
     """The outcome of a job that the stop cut short. Its lease stays, and goes back to its queue."""
-
-
-class MustRunAlone(Exception):
-    """The outcome of a job that a child has fetched which runs other jobs, too."""
 
 
 class Processor:
@@ -136,12 +132,8 @@ class Processor:
                 run.settled = True  # the lease stays: the stop returns it to its queue
                 for interrupted in self._observers.interrupted:
                     interrupted(run)
-            elif isinstance(error, MustRunAlone):
-                run.settled = True
-                self._settler.isolate(unit)
-            elif isinstance(error, Unread):
-                run.settled = True
-                self._return(unit)
+            elif isinstance(error, NotRun):
+                self._put_elsewhere(run, error)
             else:
                 self._fail(run, error)
         except BaseException as error:
@@ -191,6 +183,8 @@ class Processor:
 
     def _verdict(self, run: JobRun, job: Payload) -> BaseException | None:
         """What the marks of a job say that is not to be performed here."""
+        if needs_newer(run.marks):
+            return NeedsNewer()
         if not self._solo and is_suspect(run.marks):
             return MustRunAlone()
         error = failure_in(run.marks)
@@ -266,14 +260,19 @@ class Processor:
             self._fail(run, Unsettled(f"forkq could not settle this job: {type(error).__name__}"))
         self._complain(error, "forkq failed while it processed a job")
 
-    def _return(self, unit: UnitOfWork) -> None:
-        """Redis does not give the payload: the lease goes back, or is gone. Elsewhere the job may
-        be read. It must not keep the processor of an ordinary child busy."""
-        if self._solo:
-            self._fetcher.put_back(unit)
+    def _put_elsewhere(self, run: JobRun, why: NotRun) -> None:
+        """The job is not performed here, and nothing of it counts."""
+        unit = run.unit
+        if isinstance(why, NeedsNewer):
+            self._settler.retry(unit, postpone(unit))
+            for postponed in self._observers.postponed:
+                postponed(run)
+        elif isinstance(why, Unread) and self._solo:
+            self._fetcher.put_back(unit)  # elsewhere, or later, it may be read
             time.sleep(_UNREAD_PAUSE)
         else:
             self._settler.isolate(unit)
+        run.settled = True
 
     def _out_of_memory(self, run: JobRun, error: MemoryError) -> None:
         """This process lacks the memory to read or to settle the job. A solo child has more left.

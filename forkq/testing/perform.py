@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
-from ..child.failure.retry import Bury, Decision, Drop, Retry
+from ..child.failure.retry import Bury, Decision, Drop, Postpone, Retry
 from ..child.job_log import JobLog
 from ..child.job_run import JobRun
 from ..child.observers import JobObserver
@@ -76,8 +76,9 @@ class _Run(JobObserver):
         return monotonic() - unit.taken
 
     def retry(self, unit: UnitOfWork, decision: Retry) -> None:
-        """The job waits for its retry."""
-        self._jobs.add(RecordedJob.of(decision.payload, decision.at, retrying=True))
+        """The job waits for its retry, or for a newer forkq."""
+        retrying = not isinstance(decision, Postpone)
+        self._jobs.add(RecordedJob.of(decision.payload, decision.at, retrying=retrying))
 
     def bury(self, unit: UnitOfWork, decision: Bury) -> None:
         """The dead set would have the job."""

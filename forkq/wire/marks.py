@@ -2,7 +2,8 @@
 
 ``suspect``: its process died while it was in progress, perhaps because of it; it runs alone from
 now on. ``failed``: it has failed in a process that could not settle it; the child that fetches it
-settles it and does not run it. ``crashes``: how its processes died.
+settles it and does not run it. ``crashes``: how its processes died. ``v``: the lowest version of
+this format that can run the job; plain jobs have none.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from .times import now, seconds
 KEY: Final = "forkq"
 SUSPECT: Final = "suspect"
 FAILED: Final = "failed"
+# What this forkq can run. It rises with each feature that an older child must not run without.
+VERSION: Final = 0
 # Seconds for which a crash counts.
 COUNTED_FOR: Final = 72 * 3600.0
 # In a crash record: a person has retried the job with all its attempts since.
@@ -36,6 +39,13 @@ def marks_of(job: Payload) -> dict[str, Any]:
 def is_suspect(marks: object) -> bool:
     """Whether the job must run alone."""
     return type(marks) is dict and marks.get(SUSPECT) is True
+
+
+def needs_newer(marks: object) -> bool:
+    """Whether only a newer forkq can run the job."""
+    if type(marks) is not dict or "v" not in marks:
+        return False
+    return type(marks["v"]) is not int or marks["v"] > VERSION
 
 
 def counted(crashes: list[Any]) -> int:

@@ -21,6 +21,7 @@ from forkq.child.heartbeat.stats import Totals
 from forkq.child.processor import Processor
 from forkq.errors import Shutdown
 from forkq.store.pool import RedisPool
+from forkq.wire import marks
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
 from forkq.wire.payload import dumps
@@ -132,6 +133,81 @@ def test_each_malformed_payload_is_buried_when_it_comes_alone(
             redis.lpush(LIST, bad)
             wait_until(partial(has_buried, number), what=f"the burial of {bad[:40]!r}")
         assert len(child.processors) == 1
+
+
+NEWER = "the job needs a newer forkq; it waits in the schedule, and a child that can run it gets it"
+
+
+@pytest.mark.parametrize(
+    "noted",
+    [
+        {"v": marks.VERSION + 1, "needs": {"unique": ["k", 60]}},
+        {"v": 10**30},
+        {"v": "1.5"},
+        {"v": None},
+        {"v": 9, "suspect": True},
+        {"v": 9, "failed": {"class": "forkq.errors.TimeLimit", "message": "60 s"}},
+    ],
+    ids=str,
+)
+def test_a_job_that_needs_a_newer_forkq_is_put_back_with_a_delay(
+    redis: Redis, redis_server: Server, noted: dict[str, Any]
+) -> None:
+    """During a rolling deploy, children that know the version run beside those that do not."""
+    ran = good()
+    newer = payload("Good", "newer", retry=3, forkq=noted)
+    redis.lpush(LIST, newer, payload("Good", "plain"))
+    with InProcessChild(redis_server.url, concurrency=1) as child:
+        settled(redis)
+        wait_until(lambda: child.manager.counts() == (1, 0), what="the plain job alone to count")
+        assert ran == [["plain"]]
+        found: Any = redis.zrange("schedule", 0, -1, withscores=True)
+        [(member, due)] = found
+        assert member == newer
+        assert 1 < due - time.time() < 120
+        redis.lpush(LIST, payload("Good", "another", forkq=noted))
+        wait_until(lambda: redis.zcard("schedule") == 2, what="the other one")
+    assert not redis.exists("retry", "dead")
+    [line] = [line for line in child.log.lines if line[1] == NEWER]
+    assert (line[0], line[2]["jid"], line[2]["v"]) == ("warning", "m1", noted["v"])
+
+
+def test_a_job_whose_version_is_known_is_run(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marks, "VERSION", 7)
+    ran = good()
+    for version in (0, 6, 7):
+        redis.lpush(LIST, payload("Good", version, forkq={"v": version}))
+    with InProcessChild(redis_server.url, concurrency=1):
+        settled(redis)
+    assert ran == [[0], [6], [7]]
+    assert not redis.exists("schedule", "retry", "dead")
+
+
+def test_a_job_that_needs_a_newer_forkq_comes_back_to_the_queue_that_had_it(
+    redis: Redis, redis_server: Server
+) -> None:
+    """As one that a person has moved."""
+    redis.lpush(LIST, dumps({"class": "Good", "args": [], "jid": "a", "forkq": {"v": 9}}))
+    redis.lpush(LIST, payload(jid="b", queue="other", forkq={"v": 9}))
+    with InProcessChild(redis_server.url, concurrency=1):
+        settled(redis)
+    assert [job["queue"] for job in entries(redis, "schedule")] == ["default", "default"]
+
+
+def test_a_job_that_needs_a_newer_forkq_keeps_its_lease_while_redis_refuses(
+    redis: Redis, redis_server: Server
+) -> None:
+    redis.set("schedule", "something else")
+    redis.lpush(LIST, payload(forkq={"v": 9}))
+    with InProcessChild(redis_server.url, concurrency=1) as child:
+        assert child.parked.wait(10)
+        assert redis.hlen(INFLIGHT) == 1
+        redis.delete("schedule")
+        assert not child.settler.again()
+        settled(redis)
+    assert redis.zcard("schedule") == 1
 
 
 HUGE = 10**400

@@ -27,6 +27,8 @@ from ...wire.times import now, seconds
 
 DEFAULT_RETRIES: Final = 25
 _MESSAGE_LIMIT: Final = 10_000
+# Seconds, spread so that many such jobs do not come back at once. A rolling deploy takes minutes.
+_POSTPONED_FOR: Final = (15.0, 45.0)
 # Any integer may stand in a payload, but the delay that comes of it has to fit a float.
 _TRIES_CEILING: Final = 10_000
 _WINDOW_CEILING: Final = 1e9
@@ -41,6 +43,11 @@ class Retry:
 
     at: float
     payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Postpone(Retry):
+    """It was not run, and has not failed: it waits in the schedule until ``at``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,14 @@ def decide(
     if verdict == KILL:
         return _give_up(job, unit, spec, error, complain)
     return _written(unit, job, lambda payload: Retry(now() + delay, payload), complain)
+
+
+def postpone(unit: UnitOfWork) -> Postpone:
+    """For a job that another child must run. It comes back to the queue that had it."""
+    job, payload = loads(unit.payload), unit.payload
+    if job.get("queue") != unit.queue_name:
+        payload = dumps({**job, "queue": unit.queue_name})
+    return Postpone(now() + random.uniform(*_POSTPONED_FOR), payload)
 
 
 def _after_crashes(

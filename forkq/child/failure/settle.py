@@ -24,14 +24,26 @@ from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
 from ...wire.payload import LARGEST
 from ..fetch.fetcher import Fetcher
-from .retry import Bury, Retry
+from .retry import Bury, Postpone, Retry
 
 # What hiredis says when a reply does not fit into the memory of this process.
 _NO_MEMORY: Final = "Out of memory"
 
 
-class Unread(Exception):
-    """The payload of a job could not be read; the job goes back to its queue."""
+class NotRun(Exception):
+    """The outcome of a job that is not performed in the child that has fetched it."""
+
+
+class MustRunAlone(NotRun):
+    """It may have killed a process, and this child runs other jobs, too."""
+
+
+class NeedsNewer(NotRun):
+    """Only a newer forkq can run it."""
+
+
+class Unread(NotRun):
+    """Redis did not give its payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,5 +203,6 @@ class Settler:
         if isinstance(decision, Isolate):
             lists = (inflight, keys.suspects(unit.queue_name), keys.suspected)
             return bool(connection.script(ISOLATE, lists, (name, unit.queue_name)))
+        later = keys.schedule if isinstance(decision, Postpone) else keys.retry
         arguments = (name, decision.at, decision.payload)
-        return bool(connection.script(RETRY, (inflight, keys.retry), arguments))
+        return bool(connection.script(RETRY, (inflight, later), arguments))
