@@ -121,7 +121,7 @@ class Clock:
             "periodic jobs", self._enqueuer, (keys.cron, keys.cron_paused), self._redis
         )
         watch = SuspectWatch(keys, connection, config.capsules_here, self._report_suspects)
-        self._suspects = ScheduledTask("suspects", watch, (keys.suspected,), self._log)
+        self._suspects = ScheduledTask("suspects", watch, (keys.suspected,), self._redis)
         self._tasks = (
             self._mover_task("scheduled jobs", keys.schedule),
             self._mover_task("retries", keys.retry),
@@ -264,7 +264,7 @@ class Clock:
     def _beat(self) -> None:
         """Sends the master a beat when one is due, and looks for the master's own."""
         if time.monotonic() >= self._next_beat:
-            redis_lost, refused = self._redis.is_on, self._redis.refused
+            redis_lost, refused = self._redis.reason, self._redis.refused
             beat = Beat(0, "running", 0, 0, self._redis_at, redis_lost=redis_lost, refused=refused)
             send(self._assignment.report, beat)
             self._next_beat = time.monotonic() + self._beat_every

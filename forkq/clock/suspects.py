@@ -4,10 +4,11 @@ can begin."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from ..config.capsule import Capsule
-from ..limits.patterns import decoded_names, matches_any
-from ..store.connection import RedisConnection
+from ..limits.patterns import decoded_names, is_pattern, matches_any
+from ..store.connection import DamagedKey, RedisConnection
 from ..store.scripts import SUSPECTS_FORGET
 from ..store.steps import checked
 from ..wire.keys import Keys
@@ -33,12 +34,20 @@ class SuspectWatch:
     def load(self, watch: bool) -> None:
         """Reads the set, and reports. With ``watch``, the server reports later changes."""
         caching = [("CLIENT", "CACHING", "YES")] if watch else []
-        replies = self._connection.pipeline([*caching, ("SMEMBERS", self._keys.suspected)])
-        queues = self._with_suspects(sorted(decoded_names(checked(replies)[-1])))
+        *_, reply = self._connection.pipeline([*caching, ("SMEMBERS", self._keys.suspected)])
+        names = (
+            self._served() if isinstance(reply, DamagedKey) else decoded_names(checked([reply])[0])
+        )
+        queues = self._with_suspects(sorted(names))
         found = tuple(c.name for c in self._capsules if _serves(c, queues))
         if found != self._reported:
             self._report(found)
             self._reported = found
+
+    def _served(self) -> set[str]:
+        """Where the set is damaged: all queues that the configuration names."""
+        names = (name for capsule in self._capsules for name in capsule.queue_names)
+        return {name for name in names if not is_pattern(name)}
 
     def next_due(self) -> float | None:
         """Never: there is something to do only when the set changes."""
@@ -54,7 +63,8 @@ class SuspectWatch:
         stale = [name for name, exists in zip(queues, replies, strict=True) if not exists]
         if stale:
             keys = (self._keys.suspected, *(self._keys.suspects(name) for name in stale))
-            self._connection.script(SUSPECTS_FORGET, keys, stale)
+            with suppress(DamagedKey):  # then nothing is to be removed
+                self._connection.script(SUSPECTS_FORGET, keys, stale)
         return [name for name in queues if name not in stale]
 
 

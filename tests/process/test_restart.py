@@ -15,6 +15,7 @@ import pytest
 from redis import Redis
 
 from forkq.client import Client
+from forkq.config.capsule import Capsule
 from tests.process.shared import APP as JOBS
 from tests.process.shared import (
     Journal,
@@ -568,19 +569,20 @@ Path("booted").touch()
 """
 
 
-def test_suspects_that_old_children_hold_run_after_a_restart_that_was_called_off(
+def test_suspects_that_wait_run_after_a_restart_that_was_called_off(
     release: Release, redis_server: Server, redis: Redis, journal: Journal
 ) -> None:
-    """The master's next program knows nothing of them, and the old children stay."""
+    """The solo children of the program before go on with what they have, and end then."""
     forkq, door = release.tree, release.tree.cwd / "open"
     client = Client(redis_server.url)
     suspect: dict[str, Any] = {"forkq": {"suspect": True}}
-    for _ in range(MOST_SOLO):
+    most = Capsule("default", workers=2).most_solo
+    for _ in range(most):
         client.push({"class": "Gate", "args": [str(door)], **suspect})
-    wait_until(lambda: len(journal.lines("begin")) == MOST_SOLO, what="the solo children at work")
+    wait_until(lambda: len(journal.lines("begin")) == most, what="the solo children at work")
     held = [client.push({"class": "Work", "args": [0], **suspect}) for _ in range(3)]
     client.close()
-    wait_until(lambda: not redis.llen("queue:default"), what="the others, held")
+    wait_until(lambda: not redis.llen("queue:default"), what="the others in the list of suspects")
     (forkq.cwd / "broken").touch()
     release.write("fails-later", top=FAILS_AFTER_THE_CANARY)
     assert restart(forkq)[0] == 1

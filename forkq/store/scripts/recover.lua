@@ -57,6 +57,7 @@ end
 local function isolate(queue, push, payload)
   local reply = pcall(push, KEYS[5 + 3 * queue], payload)
   if is_error(reply) then return requeue(queue, payload) end
+  name(queue, 3)
   name(queue, 5)
   return reply
 end
