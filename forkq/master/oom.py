@@ -1,6 +1,7 @@
-"""Whether the kernel killed a child because memory ran out: its control group counts such kills.
+"""Memory that runs out: which process the kernel kills then, and whether it has killed a child.
 
-The counter of a control group includes the groups below it. It is the line
+The kernel takes the process with the highest score: its share of the memory in thousandths, plus
+its ``oom_score_adj``. The counter of a control group includes the groups below it. It is the line
 ``oom_kill N`` of ``memory.events`` (version 2) or ``memory.oom_control`` (version 1).
 """
 
@@ -16,6 +17,14 @@ from ..runtime.control_group import OWN, ROOT, control_groups
 # Seconds. A large process takes a while to die. A kill that no death has claimed by then hit
 # another process, such as a job's own subprocess.
 _CLAIM_WITHIN: Final = 10.0
+# How far the oom_score_adj of a solo child, and of an ordinary one, is above the master's. The
+# kernel may kill a second process before the memory of the first one is free. Without this, that
+# could be the master, which is as large as an idle child.
+_SOLO: Final = 600
+_ORDINARY: Final = 200
+_HIGHEST: Final = 1000
+_NEVER: Final = -1000
+_ADJ: Final = Path("/proc/self/oom_score_adj")
 
 
 class OomKills:
@@ -55,6 +64,18 @@ class OomKills:
                 if key == "oom_kill":
                     return int(value)
         return 0
+
+
+def stand_before_master(*, solo: bool, file: Path = _ADJ) -> None:
+    """In a child: has the kernel kill it before the master and the clock, and a solo child before
+    the others. What a job starts inherits that. It adds to what a unit or a container has set, and
+    where that leaves no room for the whole steps, they are smaller. A master that is never killed
+    has children that count from 0: those must not be safe from it, too. It needs no right."""
+    with suppress(OSError, ValueError):  # not Linux, or a sandbox without /proc
+        own = int(file.read_text())
+        own = 0 if own == _NEVER else own
+        step = _SOLO if solo else _ORDINARY
+        file.write_text(str(own + min(_SOLO, _HIGHEST - own) * step // _SOLO))
 
 
 def _find_counter(own: Path = OWN, root: Path = ROOT) -> Path | None:

@@ -23,6 +23,7 @@ from ..runtime.pipe import Fact, Reader, Serves, facts, make_unbootable, send
 from ..wire import lease
 from .child_handle import ChildHandle
 from .handover import CanaryRecord, Fixed, become
+from .oom import stand_before_master
 from .signals import reset
 from .slot import Slot
 
@@ -110,6 +111,8 @@ class Spawner:
             for fd in closing:
                 os.close(fd)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            if assignment.capsule is not None:
+                stand_before_master(solo=assignment.solo)
             if not self._config.foreground:
                 with Path(os.devnull).open(encoding="utf-8") as null:
                     os.dup2(null.fileno(), 0)  # a job must not read what is typed at the terminal

@@ -101,6 +101,35 @@ def _flat(poison: tuple[str, list[Any]]) -> tuple[Any, ...]:
     return (poison[0], *poison[1])
 
 
+def oom_score_adj(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
+@pytest.mark.skipif(not Path("/proc/self/oom_score_adj").exists(), reason="Linux has it")
+def test_the_kernel_takes_a_solo_child_first_and_the_master_last(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """When memory runs out. A canary, which is started by exec, is a child as any other."""
+    forkq = tree(redis_server, app=APP, args=["-w", "2", "-c", "1"], env=journal.env)
+    wait_swept(redis, forkq)
+    own = oom_score_adj(forkq.pid)
+    room = min(600, 1000 - own)
+    assert own == oom_score_adj(os.getpid())
+    assert [oom_score_adj(clock.pid) for clock in forkq.children("forkq clock")] == [own]
+    ordinary = {oom_score_adj(child.pid) for child in workers(forkq)}
+    door = journal.path.with_name("open")
+    jid = push(redis_server, "Gate", str(door))
+    journal.wait("begin", [jid])
+    os.kill(journal.lines("begin")[0].pid, signal.SIGKILL)
+    wait_until(lambda: len(journal.runs()[jid]) == 2, what="the suspect's second run")
+    solo = {oom_score_adj(child.pid) for child in solo_children(forkq)}
+    door.touch()
+    wait_settled(redis)
+    assert forkq.run("restart", "--wait").returncode == 0
+    assert {oom_score_adj(child.pid) for child in workers(forkq)} == ordinary
+    assert (ordinary, solo) == ({own + room // 3}, {own + room})
+
+
 @pytest.fixture
 def memory_group() -> Iterator[Path]:
     """A control group below this process's own one, which limits memory."""
