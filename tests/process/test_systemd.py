@@ -13,18 +13,20 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import forkq
-from tests.support.server import find_server
+from tests.support.server import client_of, find_server
 from tests.support.systemd_box import Box, NoBox, Unit, obstacle
 from tests.support.waiting import wait_until, within
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 2  # seconds, in the configuration below
 WORKERS = 2
+ROUNDS = 20
 ASK_EVERY = 0.2  # seconds between two questions that start systemctl
 CONFIG = f"""
 [forkq]
@@ -139,10 +141,15 @@ def notes(unit: Unit) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
+def server_url(unit: Unit) -> str:
+    """The socket of the unit's embedded server, as it can be used from outside."""
+    url = unit.box.path(f"{runtime(unit)}/forkq.redis").read_text().strip()
+    return url.replace("unix://", f"unix://{unit.box.path('')}")
+
+
 def push(unit: Unit, count: int, seconds: float) -> None:
     """Push jobs 0 to count - 1 that take so many seconds, from outside, through the socket."""
-    url = unit.box.path(f"{runtime(unit)}/forkq.redis").read_text().strip()
-    client = forkq.Client(url=url.replace("unix://", f"unix://{unit.box.path('')}"))
+    client = forkq.Client(url=server_url(unit))
     for number in range(count):
         client.push({"class": "Note", "args": [number, seconds]})
 
@@ -378,6 +385,34 @@ def test_a_killed_child_is_replaced_and_the_unit_stays_active(running: Unit) -> 
     assert running.show("ActiveState") == "active"
     assert master(running) == pid
     assert running.number("NRestarts") == 0
+
+
+@pytest.mark.slow
+def test_a_job_that_takes_all_memory_costs_children_and_never_the_master(unit: Unit) -> None:
+    """20 rounds under MemoryMax=, each until the job is buried. Each run costs a child, and the
+    kernel may take others, too, before the memory of the first is free. While a child is left, it
+    takes neither the master nor the clock nor the server. The watchdog is the unit's own."""
+    config = CONFIG.replace(f"workers = {WORKERS}", "workers = 4")
+    unit.box.write("/etc/forkq/forkq.toml", config)
+    unit.drop_in(DROP_IN[:1])
+    unit.ask("start")
+    unit.box.run("systemctl", "set-property", "--runtime", unit.name, "MemoryMax=280M")
+    stay = set(unit.processes()) - children(unit)
+    client = forkq.Client(url=server_url(unit))
+    with closing(client_of(server_url(unit))) as redis:
+        for number in range(1, ROUNDS + 1):
+            client.push({"class": "Hog", "args": [400]})
+
+            def is_over(number: int = number) -> bool:
+                return bool(stay - set(unit.processes()) or redis.zcard("dead") >= number)
+
+            wait_until(is_over, deadline=60, what="the burial of the job")
+            gone = stay - set(unit.processes())
+            assert not gone, f"round {number}, {gone} of {stay}: {unit.log()[-5000:]}"
+    push(unit, 1, 0)
+    wait_until(lambda: ended(unit) == {0}, deadline=60, what="a job of the tree that lives on")
+    assert unit.number("NRestarts") == 0
+    assert "out of memory" in unit.log()
 
 
 def test_a_killed_master_comes_back_and_no_job_is_lost(running: Unit) -> None:

@@ -28,6 +28,16 @@ def note(number: int, seconds: float) -> None:
     write(f"end {number}")
 
 
+@forkq.job(name="Hog")
+def hog(megabytes: int) -> None:
+    """A job that takes so much memory, touches it, and keeps it for a moment."""
+    write("begin hog")
+    taken = bytearray(megabytes << 20)
+    for page in range(0, len(taken), 4096):
+        taken[page] = 1
+    time.sleep(5)
+
+
 # An import that takes its time: READY=1 has something to wait for.
 time.sleep(float(os.environ.get("IMPORT_SECONDS", "0.5")))
 write(f"boot {os.getpid()}")

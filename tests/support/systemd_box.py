@@ -143,9 +143,10 @@ class Unit:
         self._cgroup = self._cgroup or self.show("ControlGroup")
         if not self._cgroup:
             return {}
-        folder = self.box.path(f"/sys/fs/cgroup{self._cgroup}")
+        root = self.box.path("/sys/fs/cgroup")
+        root = root / "unified" if (root / "unified").exists() else root
         try:
-            pids = (folder / "cgroup.procs").read_text().split()
+            pids = (root / self._cgroup.lstrip("/") / "cgroup.procs").read_text().split()
         except OSError:  # the cgroup goes with its last process, also while it is read
             return {}
         return {int(pid): _title(int(pid)) for pid in pids}

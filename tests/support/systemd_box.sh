@@ -6,23 +6,26 @@
 # has no network but a loopback of its own. Prints systemd's pid (as seen from outside) when it is
 # up, lives until standard input ends, and then vanishes, processes, mounts and all.
 #
-# Needs root, overlayfs and a cgroup v2 hierarchy (with v1 beside it or alone). Resource limits hold
-# only where cgroup v2 owns the controllers. tests/support/systemd_box.py is the only caller.
+# Needs root, overlayfs and a cgroup v2 hierarchy (with v1 beside it or alone). Where v1 is beside it
+# the box has both, so that MemoryMax= holds. tests/support/systemd_box.py is the only caller.
 set -euo pipefail
 
-unified() { # where this machine has its cgroup v2 hierarchy
-  if [ -d /sys/fs/cgroup/unified ]; then echo /sys/fs/cgroup/unified; else echo /sys/fs/cgroup; fi
+hierarchies() { # the folders of the cgroup hierarchies that the box gets a part of
+  if [ -d /sys/fs/cgroup/unified ]; then
+    echo /sys/fs/cgroup/{unified,systemd,memory}
+  else
+    echo /sys/fs/cgroup
+  fi
 }
 
 outside() {
   work=$(mktemp -d /var/tmp/forkq-box.XXXXXX)
-  cgroup=$(unified)/${work##*/}
   trap cleanup EXIT
-  mkdir "$cgroup"
-  # In its own cgroup when the namespaces are made, so that this cgroup is the root seen inside. The
+  for hierarchy in $(hierarchies); do mkdir "$hierarchy/${work##*/}"; done
+  # In its own cgroups when the namespaces are made, so that these are the roots seen inside. The
   # death of this script kills unshare, and the death of unshare kills the box.
   (
-    echo "$BASHPID" >"$cgroup/cgroup.procs"
+    for hierarchy in $(hierarchies); do echo "$BASHPID" >"$hierarchy/${work##*/}/cgroup.procs"; done
     exec setpriv --pdeathsig KILL unshare --pid --fork --kill-child --mount --uts --ipc --net \
       --cgroup --propagation private bash "$0" --inside "$work" "$@"
   ) </dev/null >"$work/log" 2>&1 &
@@ -39,7 +42,7 @@ booted() { # prints the pid of systemd once it runs, fails after 30 s or when th
     init=$(tr -d ' ' <"/proc/$shell/task/$shell/children")
     if [ "$(cat "/proc/${init:-none}/comm" 2>/dev/null)" = systemd ]; then
       # unshare may not stay in what is the box's root cgroup: there, it would forbid controllers.
-      echo "$shell" >"$(unified)/cgroup.procs"
+      for hierarchy in $(hierarchies); do echo "$shell" >"$hierarchy/cgroup.procs"; done
       case $(nsenter -t "$init" -m -p systemctl is-system-running 2>/dev/null) in
         running | degraded) echo "$init"; return 0 ;;
       esac
@@ -54,8 +57,12 @@ cleanup() { # nothing in the box is worth an orderly shutdown
   [ -z "${shell:-}" ] || kill -KILL "$shell"
   wait "${shell:-}"
   for _ in {1..100}; do # the kernel is still emptying the pid namespace
-    find "$cgroup" -depth -type d -exec rmdir {} +
-    [ -d "$cgroup" ] || break
+    left=
+    for hierarchy in $(hierarchies); do
+      find "$hierarchy/${work##*/}" -depth -type d -exec rmdir {} +
+      [ ! -d "$hierarchy/${work##*/}" ] || left=yes
+    done
+    [ -n "$left" ] || break
     sleep 0.05
   done
   rm -rf "$work"
@@ -87,7 +94,7 @@ mount_kernel_files() {
   local root=$1 device
   mount -t proc proc "$root/proc"
   mount -t sysfs sysfs "$root/sys"
-  mount -t cgroup2 cgroup "$root/sys/fs/cgroup"
+  mount_cgroups "$root/sys/fs/cgroup"
   mount -t tmpfs -o mode=755 dev "$root/dev"
   for device in null zero full random urandom tty; do
     touch "$root/dev/$device"
@@ -99,6 +106,19 @@ mount_kernel_files() {
   ln -s pts/ptmx "$root/dev/ptmx"
   mount -t tmpfs -o mode=755 run "$root/run"
   mount -t tmpfs -o mode=1777 tmp "$root/tmp"
+}
+
+mount_cgroups() {
+  local root=$1
+  if [ -d /sys/fs/cgroup/unified ]; then
+    mount -t tmpfs -o mode=755 cgroup "$root"
+    mkdir "$root/unified" "$root/systemd" "$root/memory"
+    mount -t cgroup2 cgroup "$root/unified"
+    mount -t cgroup -o none,name=systemd cgroup "$root/systemd"
+    mount -t cgroup -o memory cgroup "$root/memory"
+  else
+    mount -t cgroup2 cgroup "$root"
+  fi
 }
 
 silence_services() { # what this machine starts at boot is no business of the box; the journal is
