@@ -23,7 +23,8 @@ class CurrentJob:
     It may be handed to the job's own threads, which have no current job themselves.
     """
 
-    __slots__ = ("_unit", "payload")
+    __slots__ = ("_unit", "log_minute", "payload")
+    log_minute: object  # runtime/job_lines.py sets it when the job logs: other jobs pay nothing
 
     def __init__(self, payload: Payload, unit: UnitOfWork | None = None) -> None:
         self.payload = payload

@@ -141,7 +141,7 @@ class Builder:
     def _make_manager(
         self, fetcher: Fetcher, settler: Settler, pool: RedisPool, limits: TimeLimits
     ) -> Manager:
-        job_log = make_job_log(self._log, done_writer())
+        job_log = make_job_log(self._log, done_writer(), self._config.log.done_every)
         observers: list[JobObserver] = [job_log, CronOutcomes(self._keys, pool, self._log)]
         solo, complain = self._assignment.solo, job_log.complain
         if solo:

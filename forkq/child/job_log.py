@@ -7,6 +7,7 @@ the formats for machines, and a sentence for the console.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from time import localtime, strftime, time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -37,10 +38,13 @@ _LONGEST_ERROR: Final = 1000
 WriteDone: TypeAlias = Callable[[DoneValues], None]
 
 
-def make_job_log(log: FilteringBoundLogger, write_done: WriteDone) -> JobLog:
-    """One for a child. The line that every job writes costs nothing when INFO is off."""
+def make_job_log(log: FilteringBoundLogger, write_done: WriteDone, done_every: int = 1) -> JobLog:
+    """One for a child. The line that every job writes costs nothing when INFO is off.
+    ``done_every``: each how many-th job of a class has that line; at DEBUG all have."""
     if log.is_enabled_for(logging.DEBUG):
         return DebugJobLog(log, write_done)
+    if done_every > 1 and log.is_enabled_for(logging.INFO):
+        return SampledJobLog(log, write_done, done_every)
     return VerboseJobLog(log, write_done) if log.is_enabled_for(logging.INFO) else JobLog(log)
 
 
@@ -106,6 +110,21 @@ class VerboseJobLog(JobLog):
         self._write_done(
             (time(), run.shown_class, run.jid, unit.queue_name, attempt, waited, run.elapsed)
         )
+
+
+class SampledJobLog(VerboseJobLog):
+    """Logs the first job of each class that is done, and then each ``every``-th."""
+
+    def __init__(self, log: FilteringBoundLogger, write_done: WriteDone, every: int) -> None:
+        super().__init__(log, write_done)
+        self._every = every
+        self._done: Counter[str] = Counter()
+
+    def done(self, run: JobRun) -> None:
+        number = self._done[run.counted_as]
+        self._done[run.counted_as] = number + 1
+        if number % self._every == 0:
+            super().done(run)
 
 
 class DebugJobLog(VerboseJobLog):

@@ -72,6 +72,7 @@ def main(config: Config, assignment: Assignment) -> int:
     setproctitle(f"forkq child {assignment.name} [booting]")
     log.bind(pid=os.getpid(), capsule=assignment.name)
     log.wait_for_reader(READER_LIMIT)
+    log.bound_job_lines(config.log.max_job_lines)
     watch = BootWatch(assignment, term_fd, log.logger())
     try:
         watch.start()

@@ -65,11 +65,14 @@ class RedisSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """``[log]``: the lowest level that is logged, the format, and whose logging counts."""
+    """``[log]``: the lowest level that is logged, the format, whose logging counts, and how much is
+    logged: lines of one run of a job in a minute (0: any number), and each how many-th ``done``."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "console", "json", "logfmt"] = "auto"
     takeover: bool = False
+    max_job_lines: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 1000
+    done_every: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

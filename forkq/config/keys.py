@@ -180,6 +180,13 @@ KEYS: Final[Mapping[str, Key]] = {
         "Whether forkq writes what the app logs even if the app has set up `logging` itself "
         "([logging](logging.md))."
     ),
+    "log.max_job_lines": Key(
+        "Lines that the app may log and print in one run of a job in a minute, before the rest is "
+        "only counted; 0 is no limit ([logging](logging.md#how-much-is-logged))."
+    ),
+    "log.done_every": Key(
+        "Of each class each child logs the first `done` line, and then each so many-th."
+    ),
     "web.listen": Key(
         "Where `forkq web` listens, `HOST:PORT`; beyond the loopback it needs an authentication.",
         ("FORKQ_WEB_LISTEN",), "--listen",

@@ -127,6 +127,7 @@ def exit_process(code: int) -> NoReturn:
 
 def _flush() -> None:
     """The app may have replaced standard output by an object that raises any exception."""
+    log.report_left_out_lines(at_end=True)
     log.flush()
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):

@@ -19,6 +19,7 @@ import structlog
 
 from . import app_logging
 from .done_lines import DoneLines, DoneValues
+from .job_lines import JobLines
 from .log_values import processors_for
 from .log_writer import LogWriter
 from .unblocked_output import UnblockedOutput
@@ -57,6 +58,17 @@ def bind(**values: Any) -> None:
 def logger() -> FilteringBoundLogger:
     """A logger with the process's values bound."""
     return cast("FilteringBoundLogger", _state.logger.bind(**_state.bound))
+
+
+def bound_job_lines(most: int) -> None:
+    """For a process that runs jobs: from now on the app may write so many lines a minute in one run
+    of a job. 0 is no bound."""
+    _state.job_lines.most = most
+
+
+def admits_print(*, urgent: bool, lines: int) -> bool:
+    """Whether the app may print so many lines now. ``urgent``: to standard error."""
+    return _state.job_lines.admit(urgent=urgent, lines=lines)
 
 
 def done_writer() -> Callable[[DoneValues], None]:
@@ -120,8 +132,18 @@ def flush() -> None:
 
 
 def report_dropped_lines() -> None:
-    """Reports the lines that were dropped while standard error was full."""
+    """Reports the lines that were dropped while standard error was full, and those that jobs were
+    not to write in a minute that is over."""
     _state.output.report_dropped_lines()
+    report_left_out_lines()
+
+
+def report_left_out_lines(*, at_end: bool = False) -> None:
+    """A line for each job that has logged more than it may. ``at_end``: this process ends."""
+    for values, count in _state.job_lines.take_overfull(at_end=at_end):
+        logger().warning(
+            "lines of a job left out", **values, lines=count, why="[log] max_job_lines"
+        )
 
 
 def _wrapped(end: object, processors: list[Any], level: int) -> Any:
@@ -141,6 +163,7 @@ class _State:
 
     def __init__(self) -> None:
         self.bound: dict[str, Any] = {}
+        self.job_lines = JobLines()
         self.level = 50
         self._encoding = "utf-8"
         self._as_text: Any = _wrapped(structlog.ReturnLogger(), [], 10)
@@ -160,7 +183,7 @@ class _State:
         self.writer = LogWriter(self.output, self._done_lines.line, self._encoding)
         end = _Writer(self.writer)
         self.logger = _wrapped(end, processors, self.level)
-        self._all_levels = _wrapped(end, processors, 10)
+        self._all_levels = _wrapped(end, [self.job_lines.gate, *processors], 10)
 
     def app_logger(self) -> Any:
         """For lines of the app, whose own configuration says which levels it logs."""
@@ -180,6 +203,7 @@ _state = _State()
 
 def _after_fork() -> None:
     _state.writer.reset()
+    _state.job_lines.forget()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TextIO
 
+from . import log
 from .unblocked_output import READER_LIMIT, UnblockedOutput
 
 _STDOUT, _STDERR = 1, 2
@@ -64,7 +65,8 @@ class _Output(io.BufferedIOBase):
         return self._fd
 
     def write(self, data: bytes, /) -> int:  # type: ignore[override]
-        self._lines.write(bytes(data))
+        if log.admits_print(urgent=self._fd == _STDERR, lines=data.count(b"\n")):
+            self._lines.write(bytes(data))
         return len(data)
 
     def _drop_notice(self, count: int) -> bytes:

@@ -18,6 +18,7 @@ from tests.process.shared import (
     APP,
     Journal,
     events,
+    json_log,
     pass_time,
     push,
     push_many,
@@ -212,3 +213,55 @@ def test_each_line_is_written_once_with_its_job_also_beside_forks_and_at_the_sto
     assert line["retry_in"] > 0
     frames = [text for text in line["exception"].splitlines() if text.startswith("  File ")]
     assert [frame.rpartition(" ")[2] for frame in frames] == ["around", "fails"]
+
+
+TALKATIVE = """
+    import logging, forkq
+
+    log = logging.getLogger("app")
+
+    @forkq.job(name="Talk", retry=False)
+    def talk(lines):
+        for number in range(lines):
+            log.info("line %d", number)
+            print("printed", number)
+        log.error("what matters")
+        raise ValueError("the end")
+
+    @forkq.job(name="Quiet")
+    def quiet():
+        pass
+"""
+
+
+def test_a_job_that_logs_in_a_loop_is_cut_short_and_told(
+    redis: Redis, redis_server: Server, tree: StartTree
+) -> None:
+    """The lines that matter, its own and forkq's, are there. What is left out is told when the
+    child ends, if not before."""
+    config = '[log]\nformat = "json"\nmax_job_lines = 100\n'
+    forkq = tree(redis_server, app=TALKATIVE, config=config)
+    jid = push(redis_server, "Talk", 5000)
+    push(redis_server, "Quiet")
+    wait_settled(redis)
+    assert forkq.stop() == 0
+    lines = [line for line in json_log(forkq) if line.get("jid") == jid]
+    assert sum(line["event"].startswith("line ") for line in lines) == 50
+    assert forkq.log_text().count("printed ") == 50
+    assert [line["event"] for line in lines if line["level"] != "info"] == [
+        "what matters", "failed", "lines of a job left out"
+    ]  # fmt: skip
+    assert lines[-1]["lines"] == 2 * 5000 - 100
+    assert len(events(forkq, "done")) == 1
+
+
+def test_done_lines_can_be_sampled(redis: Redis, redis_server: Server, tree: StartTree) -> None:
+    """The first of each class, and then each tenth; failures are all told."""
+    config = '[log]\nformat = "json"\ndone_every = 10\n'
+    forkq = tree(redis_server, app=TALKATIVE, config=config)
+    push_many(redis_server, "Quiet", [[]] * 35)
+    push_many(redis_server, "Talk", [[0]] * 5)
+    wait_settled(redis)
+    assert forkq.stop() == 0
+    assert len(events(forkq, "done")) == 4
+    assert len(events(forkq, "failed")) == 5

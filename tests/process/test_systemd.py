@@ -364,6 +364,20 @@ def test_a_longer_boot_needs_no_other_unit(unit: Unit) -> None:
     assert unit.number("NRestarts") == 0
 
 
+def test_the_journal_keeps_every_line(running: Unit) -> None:
+    """A burst that journald would cut, with its limit lowered so that the test is short. The last
+    line is the one about a failure."""
+    limit = "[Journal]\nRateLimitIntervalSec=60\nRateLimitBurst=10\n"
+    running.box.write("/etc/systemd/journald.conf.d/test.conf", limit)
+    running.box.run("systemctl", "restart", "systemd-journald")
+    before = running.log().count("event=done")  # of other tests
+    push(running, 500, 0)
+    wait_until(lambda: len(ended(running)) == 500, deadline=60, what="all jobs")
+    forkq.Client(url=server_url(running)).push({"class": "NoSuchJob", "args": [], "retry": False})
+    wait_logged(running, "NoSuchJob")
+    assert running.log().count("event=done") - before == 500
+
+
 def test_an_idle_unit_stops_at_once(running: Unit) -> None:
     """It waits for no time-out when no job runs, even with the embedded server to stop."""
     begin = time.monotonic()

@@ -90,6 +90,8 @@ class TestEveryKey:
         level = "error"
         format = "json"
         takeover = true
+        max_job_lines = 0
+        done_every = 100
         [web]
         listen = "[::1]:80"
         password_hash = "scrypt:1:2:3:c2FsdA==:aGFzaA=="
@@ -164,7 +166,9 @@ class TestEveryKey:
                 url="rediss://u@db:6380/4", prefix="shop:", pool=20, connect_timeout=0.5,
                 timeout=1.0, password_source=PasswordSource(Path("/run/secrets/redis")),
             ),
-            log=LogSettings(level="error", format="json", takeover=True),
+            log=LogSettings(
+                level="error", format="json", takeover=True, max_job_lines=0, done_every=100,
+            ),
             web=WebTable(
                 listen="[::1]:80", password_hash="scrypt:1:2:3:c2FsdA==:aGFzaA==",
                 user_header="X-User", authenticate="app.web:who", authorize="app.web:may",
@@ -266,6 +270,8 @@ class TestEveryKey:
             ("web.password_hash", '"secret"', "what `forkq web hash-password` prints"),
             ("web.authorize", '"app"', '"module:function"'),
             ("web.user_header", '"A B"', "the name of a header"),
+            ("log.max_job_lines", "-1", "a whole number from 0 to 1000000000, found"),
+            ("log.done_every", "0", "a whole number from 1 to 1000000000, found"),
             ("log.takeover", '"no"', 'true or false, found the string "no"'),
             ("capsules.a.queues", "5", "a list of queues, each"),
             ("capsules.a.queues", '[["a", 1, 2]]', "a list of queues, each"),
@@ -333,7 +339,8 @@ class TestUnknownKeys:
 
     def test_a_key_like_no_other_lists_the_valid_ones(self, problems: Failer) -> None:
         (line,) = problems("[log]\nzzz = 1")
-        assert line == "FILE: log.zzz: unknown key (valid here: level, format, takeover)"
+        valid = "level, format, takeover, max_job_lines, done_every"
+        assert line == f"FILE: log.zzz: unknown key (valid here: {valid})"
 
     def test_a_key_that_needs_quotes_is_shown_with_them(self, problems: Failer) -> None:
         (line,) = problems('[log]\n"a.b" = 1')

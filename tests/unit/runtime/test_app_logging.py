@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import collections
+import contextvars
 import io
+import itertools
 import json
 import logging
 import logging.config
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +19,7 @@ import structlog
 
 from forkq.current_job import begin, end
 from forkq.logs import JobFilter, add_job
-from forkq.runtime import log
+from forkq.runtime import job_lines, log
 
 JOB = {"class": "Mail", "jid": "7ff3cf34efff6d76635f23dd", "queue": "low", "retry_count": 1}
 BOUND = {"class": "Mail", "jid": "7ff3cf34efff6d76635f23dd", "queue": "low", "attempt": 3}
@@ -189,3 +193,108 @@ def test_the_filter_and_the_processor_leave_what_is_there() -> None:
     assert JobFilter().filter(record)
     assert (record.queue, record.job_class, record.attempt) == ("mine", "Mail", 3)  # type: ignore[attr-defined]
     assert add_job(None, "info", {"jid": "mine"})["jid"] == "mine"
+
+
+@pytest.fixture
+def minutes(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that the bound of lines sees; a test moves it."""
+    times = [1000.0]
+    monkeypatch.setattr(job_lines, "monotonic", lambda: times[0])
+    return times
+
+
+def logged(text: list[str]) -> list[tuple[str, str, int]]:
+    """The level and event of lines that follow each other, and how many there are."""
+    found = [(line["level"], line["event"]) for line in map(json.loads, text)]
+    return [(*line, len(list(same))) for line, same in itertools.groupby(found)]
+
+
+LEFT_OUT = "lines of a job left out"
+
+
+def test_what_a_job_logs_in_a_minute_is_bound_and_the_rest_is_counted(
+    err: Any, minutes: list[float]
+) -> None:
+    """Lines of WARNING and above have a bound of their own. The next minute begins anew."""
+    started()
+    loaded()
+    log.bound_job_lines(3)
+    app = logging.getLogger("app")
+    for _ in range(5):
+        app.info("plain")
+        structlog.get_logger().info("by structlog")
+        app.warning("urgent")
+    written = collections.Counter(json.loads(line)["event"] for line in err())
+    assert written == {"plain": 2, "by structlog": 1, "urgent": 3}
+    log.report_dropped_lines()
+    assert err() == [], "the minute goes on"
+    minutes[0] += 62
+    app.info("plain")
+    log.report_dropped_lines()
+    log.report_dropped_lines()
+    plain, told = map(json.loads, err())
+    assert plain["event"] == "plain"
+    assert told == {**told, **BOUND, "level": "warning", "event": LEFT_OUT, "lines": 9}
+
+
+def test_each_job_has_a_bound_of_its_own_in_all_its_threads(err: Any, minutes: list[float]) -> None:
+    started()
+    loaded()
+    log.bound_job_lines(3)
+    for jid in ("first", "second"):
+        begin({**JOB, "jid": jid})
+        for _ in range(4):
+            contextvars.copy_context().run(logging.getLogger("app").info, "plain")
+    end()
+    assert logged(err()) == [("info", "plain", 6)]
+    log.report_left_out_lines(at_end=True)
+    told = [json.loads(line) for line in err()]
+    assert [(line["jid"], line["lines"]) for line in told] == [("first", 1), ("second", 1)]
+
+
+def test_outside_of_a_job_and_without_a_bound_every_line_is_written(err: Any) -> None:
+    started()
+    loaded()
+    for _ in range(2000):
+        logging.getLogger("app").info("plain")
+    log.bound_job_lines(3)
+    end()
+    for _ in range(5):
+        logging.getLogger("app").info("plain")
+    log.report_left_out_lines(at_end=True)
+    assert logged(err()) == [("info", "plain", 2005)]
+
+
+def test_no_line_of_forkq_is_left_out(err: Any, minutes: list[float]) -> None:
+    started()
+    loaded()
+    log.bound_job_lines(1)
+    for _ in range(3):
+        log.logger().info("ours")
+        log.logger().warning("failed")
+    assert len(err()) == 6
+
+
+def test_a_fork_tells_only_what_itself_has_left_out(err: Any, minutes: list[float]) -> None:
+    started()
+    loaded()
+    log.bound_job_lines(1)
+    for _ in range(3):
+        logging.getLogger("app").info("plain")
+    pid = os.fork()
+    if pid == 0:
+        log.report_left_out_lines(at_end=True)
+        log.flush()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert logged(err()) == [("info", "plain", 1)]
+    log.report_left_out_lines(at_end=True)
+    assert logged(err()) == [("warning", LEFT_OUT, 1)]
+
+
+def test_printed_lines_count_too(minutes: list[float]) -> None:
+    log.bound_job_lines(10)
+    begin(dict(JOB))
+    admitted = [log.admits_print(urgent=False, lines=4) for _ in range(5)]
+    assert admitted == [True, True, True, False, False]
+    assert log.admits_print(urgent=True, lines=1)
