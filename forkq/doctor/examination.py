@@ -20,7 +20,7 @@ from ..wire.redis_url import EMBEDDED
 from .app import app, preload
 from .backlog import classes, queues
 from .finding import Finding, examine, unchecked
-from .host import memory, open_files, processes
+from .host import max_memory, memory, open_files, processes
 from .journal import journal
 from .network import clock, latency, rights
 from .probe import AppReport, import_app, resident
@@ -46,6 +46,8 @@ _OF_SERVER: Final[dict[str, _Check]] = {
     "huge-pages": huge_pages,
     "overcommit": overcommit,
 }
+
+_NO_PROC: Final = "this system does not tell the memory of a process (no /proc)"
 
 
 def all_findings(config: Config, unit: Path | None, grace: float | None) -> Iterator[Finding]:
@@ -96,6 +98,7 @@ def _of_host(
     yield examine("open-files", partial(open_files, config))
     yield examine("processes", partial(processes, config))
     yield examine("memory", partial(_memory, config, report))
+    yield examine("max-memory", partial(_max_memory, config))
     yield examine("systemd", partial(systemd, config, unit, os.environ))
     yield examine("kubernetes", partial(kubernetes, config, grace, os.environ))
 
@@ -103,9 +106,14 @@ def _of_host(
 def _memory(config: Config, report: AppReport | None) -> Finding:
     bare = resident()
     if bare is None:
-        return unchecked("memory", "this system does not tell the memory of a process (no /proc)")
+        return unchecked("memory", _NO_PROC)
     with_app = report and report.resident
     return memory(config, bare, with_app or bare)
+
+
+def _max_memory(config: Config) -> Finding:
+    bare = resident()
+    return unchecked("max-memory", _NO_PROC) if bare is None else max_memory(config, bare)
 
 
 def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> Iterator[Finding]:

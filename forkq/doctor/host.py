@@ -11,6 +11,7 @@ import psutil
 
 from ..config.capsule import Capsule
 from ..config.config import Config
+from ..config.recycling import Recycling
 from . import cgroup
 from .finding import Finding, mib
 
@@ -73,6 +74,28 @@ def memory(config: Config, bare: int, app: int, limit: int | None = None) -> Fin
     if needed > _LITTLE_ROOM * limit:
         return Finding("warn", "memory", what, "this leaves little for the jobs", remedy)
     return Finding("ok", "memory", what)
+
+
+def max_memory(config: Config, bare: int, limit: int | None = None) -> Finding:
+    """What forkq.toml allows the children to grow to, against the limit of the control group or the
+    host. Children without a limit of their own are not counted."""
+    limit, whose = (limit, "of the control group") if limit is not None else _most_memory()
+    allowed = sum(
+        capsule.workers * _most_of_child(capsule.recycling) for capsule in config.capsules
+    )
+    if not allowed:
+        return Finding("ok", "max-memory", "no child has a limit of its own (max_memory)")
+    allowed += 2 * bare
+    what = f"the tree may grow to {mib(allowed)}, the limit {whose} is {mib(limit)}"
+    if allowed > limit:
+        why = "the kernel would kill children, or all of the container, before forkq replaces one"
+        remedy = "lower workers, max_memory or hard_max_memory, or raise the limit"
+        return Finding("warn", "max-memory", what, why, remedy)
+    return Finding("ok", "max-memory", what)
+
+
+def _most_of_child(limits: Recycling) -> int:
+    return limits.hard_max_memory or limits.max_memory
 
 
 def _files_of_forkq(config: Config) -> int:

@@ -20,9 +20,9 @@ from tests.support.server import Server
 from tests.support.tree import FORKQ, ForkqTree, StartTree
 
 CHECKS = [
-    "open-files", "processes", "memory", "systemd", "kubernetes", "journal", "app", "preload",
-    "redis", "version", "eviction", "persistence", "redis-memory", "latency", "clock", "rights",
-    "timeout", "huge-pages", "overcommit", "clients", "buffers", "queues", "classes",
+    "open-files", "processes", "memory", "max-memory", "systemd", "kubernetes", "journal", "app",
+    "preload", "redis", "version", "eviction", "persistence", "redis-memory", "latency", "clock",
+    "rights", "timeout", "huge-pages", "overcommit", "clients", "buffers", "queues", "classes",
 ]  # fmt: skip
 APP = """
 import forkq
@@ -225,6 +225,18 @@ def test_the_start_logs_what_is_not_ok(own_server: Server, tree: StartTree) -> N
     assert warned["eviction"]["event"] == policy
     assert warned["persistence"]["level"] == "warning"
     assert warned["persistence"]["remedy"] == "set appendonly yes"
+    assert running.stop() == 0
+
+
+def test_the_start_warns_of_children_that_may_take_more_than_there_is(
+    own_server: Server, tree: StartTree
+) -> None:
+    config = '[forkq]\nmax_memory = "100TB"\nworkers = 2\n'
+    running = tree(own_server, app=APP, config=config, args=["--log-format", "json"])
+    [told] = [line for line in json_log(running) if line.get("check") == "max-memory"]
+    assert told["level"] == "warning"
+    assert "may grow to" in told["event"]
+    assert "max_memory" in told["remedy"]
     assert running.stop() == 0
 
 

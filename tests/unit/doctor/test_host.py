@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import os
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from forkq.config.capsule import Capsule
+from forkq.config.recycling import Recycling
 from forkq.doctor.cgroup import lowest_limit
-from forkq.doctor.host import memory, open_files, processes
+from forkq.doctor.host import max_memory, memory, open_files, processes
 from tests.unit.doctor.shared import config
 
 MIB = 1 << 20
@@ -50,6 +52,28 @@ def test_a_preloaded_app_counts_once() -> None:
     found = memory(preloading, bare=20 * MIB, app=100 * MIB, limit=600 * MIB)
     assert found.level == "ok"
     assert "170 MiB" in found.what
+
+
+@pytest.mark.parametrize(
+    ("limits", "limit", "level"),
+    [
+        (Recycling(max_memory=100 * MIB), 700, "ok"),
+        (Recycling(max_memory=100 * MIB), 600, "warn"),
+        (Recycling(max_memory=50 * MIB, hard_max_memory=100 * MIB), 600, "warn"),
+        (Recycling(), 1, "ok"),
+    ],
+    ids=["room", "no room", "hard", "no limits"],
+)
+def test_the_limit_of_memory_against_what_children_may_take(
+    limits: Recycling, limit: int, level: str
+) -> None:
+    """Four children and two, the master and the clock. The higher limit of a child counts."""
+    capsules = tuple(replace(capsule, recycling=limits) for capsule in BIG.capsules)
+    found = max_memory(config(capsules=capsules), bare=20 * MIB, limit=limit * MIB)
+    assert (found.check, found.level) == ("max-memory", level)
+    if level == "warn":
+        assert "640 MiB" in found.what
+        assert "max_memory" in found.remedy
 
 
 def test_the_real_limits_of_this_process_can_be_read() -> None:
