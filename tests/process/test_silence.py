@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import subprocess
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from redis import Redis
 
@@ -22,9 +27,10 @@ from tests.process.shared import (
     workers,
 )
 from tests.support.server import Server
-from tests.support.tree import ForkqTree, StartTree
+from tests.support.tree import CHECKOUT, ForkqTree, StartTree
 from tests.support.waiting import wait_until, within
 
+PROBE = CHECKOUT / "bin" / "forkq-probe"
 # Beside a load any process may stand still for a second.
 LIMIT = round(min(within(1.0), 3.0), 1)
 
@@ -270,6 +276,65 @@ def test_a_status_file_that_cannot_be_replaced_is_written_in_place(
     assert "not ready: quiet" in forkq.run("status", "--ready", *pidfile).stderr
     assert "outdated" not in forkq.run("status", *pidfile).stdout
     assert forkq.stop() == 0
+def test_a_probe_that_costs_little_finds_the_same(
+    redis: Redis, redis_server: Server, tree: StartTree
+) -> None:
+    """`forkq-probe`, a shell's: before, after and during the life of a tree, and if its master
+    hangs. It allows a minute, which the test lets pass by the time of the file."""
+    app = "import os, time\nwhile not os.path.exists('open'):\n    time.sleep(0.01)\nimport forkq\n"
+    forkq = tree(redis_server, app=app, ready=False)
+    wait_until(lambda: "children" in forkq.status(), what="a status file")
+    (pidfile,) = forkq.runtime.glob("**/*.pid")
+    status = pidfile.with_suffix(".status.json")
+    assert probed(pidfile, "alive") == (0, "")
+    assert probed(pidfile, "ready") == (1, f"forkq-probe: not ready: {status} has the states\n")
+    (forkq.cwd / "open").touch()
+    forkq.wait_ready()
+    assert probed(pidfile, "ready") == probed(pidfile, "alive") == (0, "")
+    forkq.signal(signal.SIGSTOP)
+    wait_until(lambda: psutil.Process(forkq.pid).status() == "stopped", what="a stopped master")
+    for path in (pidfile, status):
+        os.utime(path, (time.time() - 61, time.time() - 61 - (path == pidfile)))
+    for check in ("alive", "ready"):
+        code, reason = probed(pidfile, check)
+        assert (code, "silent for a minute" in reason) == (1, True)
+    forkq.signal(signal.SIGCONT)
+    wait_until(lambda: probed(pidfile, "alive")[0] == 0, what="a check that passes")
+    forkq.process.kill()
+    forkq.wait()
+    os.utime(pidfile, (time.time(), time.time() + 1))  # as that of the next master
+    assert "just starting" in probed(pidfile, "ready")[1]
+    pidfile.unlink()
+    assert "no forkq runs here" in probed(pidfile, "alive")[1]
+
+
+def probed(pidfile: Path, check: str) -> tuple[int, str]:
+    """The exit code and the reason of `forkq-probe`."""
+    environment = {"PATH": os.environ["PATH"], "FORKQ_PIDFILE": str(pidfile)}
+    return run_probe(environment, check)
+
+
+def run_probe(environment: dict[str, str], *args: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [PROBE, *args], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("args", [[], ["live"], ["alive", "x"]])
+def test_a_probe_that_is_called_wrongly_says_how(args: list[str]) -> None:
+    code, reason = run_probe({"PATH": os.environ["PATH"], "RUNTIME_DIRECTORY": "/x"}, *args)
+    assert (code, "usage: forkq-probe ready|alive" in reason) == (2, True)
+
+
+def test_a_probe_needs_to_know_where_the_pidfile_is(tmp_path: Path) -> None:
+    """As in a unit: the first of the folders is the one of the pidfile."""
+    path = {"PATH": os.environ["PATH"]}
+    code, reason = run_probe(path, "alive")
+    assert (code, "set FORKQ_PIDFILE or RUNTIME_DIRECTORY" in reason) == (2, True)
+    code, reason = run_probe({**path, "RUNTIME_DIRECTORY": f"{tmp_path}:/y"}, "alive")
+    assert (code, f"there is no {tmp_path}/forkq.pid" in reason) == (1, True)
 
 
 def test_the_status_file_of_a_killed_master_is_not_shown_for_the_next_one(
