@@ -276,6 +276,8 @@ def test_a_status_file_that_cannot_be_replaced_is_written_in_place(
     assert "not ready: quiet" in forkq.run("status", "--ready", *pidfile).stderr
     assert "outdated" not in forkq.run("status", *pidfile).stdout
     assert forkq.stop() == 0
+
+
 def test_a_probe_that_costs_little_finds_the_same(
     redis: Redis, redis_server: Server, tree: StartTree
 ) -> None:
