@@ -106,13 +106,11 @@ class DueJobMover:
 
 
 def _moves(batch: Sequence[Any], at: float) -> tuple[list[str], list[Any]]:
-    """The queues that the jobs of a batch go to, and due_jobs.lua's arguments for the moves. What
-    the script did not return whole comes first, the highest rank before the others."""
+    """The queues that the jobs of a batch go to, and due_jobs.lua's arguments for the moves."""
     numbers: dict[str, int] = {}
-    large = [_unread(*member) for member in batch if type(member) is list]
-    whole = [_stamped(member, at) for member in batch if type(member) is bytes]
     moves: list[Any] = []
-    for move in (*reversed(large), *whole):
+    for member in batch:
+        move = _stamped(member, at) if type(member) is bytes else _unread(*member)
         number = 0 if move.queue is None else numbers.setdefault(move.queue, len(numbers) + 1)
         moves += (number, int(move.alone), move.rank, move.member, move.payload)
     return list(numbers), moves

@@ -5,8 +5,7 @@
 -- ARGV  [1] now, epoch seconds   [2] how many members to return at most   [3] and about how many bytes
 --       then per job: number of its queue (0 buries it), 1 if it must run alone, its rank ('' if it was
 --       returned whole), member, new payload. A member that was not returned whole is moved unchanged:
---       its beginning and its length stand in the place of the last two. Such jobs come first, the
---       highest rank before the others
+--       its beginning and its length stand in the place of the last two
 -- Returns when the first job is due that is not among those returned, epoch seconds ('' if there is
 -- none, now if the script did not look), then the queues that refused jobs, then the members that
 -- are due now, in order of time. Of a member above 256 KiB it returns rank, length and beginning.
@@ -42,17 +41,24 @@ local function add(queue, kind, payload)
   table.insert(batches[key], payload)
 end
 
-local function move(queue, is_suspect, rank, member, payload)
-  if rank ~= '' then
-    member = large_member(rank, member, payload)
-    payload = member
-    -- Where forkq writes it; in the arguments the same text only makes the job run alone.
-    is_suspect = member and member:sub(-TAIL):find('"suspect"%s*:%s*true')
+-- The members that were not returned whole, by their place in ARGV: found while all ranks are right.
+local function large_members()
+  local found = {}
+  for i = 4, #ARGV, 5 do
+    local rank, head, length = ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
+    if rank ~= '' then found[i] = large_member(rank, head, length) end
   end
+  return found
+end
+
+local function move(queue, is_suspect, member, payload)
   if not member or redis.call('ZREM', KEYS[1], member) == 0 then return end
   if queue == 0 then return bury(payload) end
   add(queue, is_suspect and ALONE or PLAIN, payload)
 end
+
+-- Where forkq writes the flag; in the arguments the same text only makes the job run alone.
+local function has_flag(member) return member and member:sub(-TAIL):find('"suspect"%s*:%s*true') end
 
 local function push(key, batch)
   if not is_refused('LPUSH', KEYS[key], unpack(batch)) then
@@ -62,8 +68,14 @@ local function push(key, batch)
   end
 end
 
+local large = large_members()
 for i = 4, #ARGV, 5 do
-  move(tonumber(ARGV[i]), ARGV[i + 1] == '1', ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+  local queue = tonumber(ARGV[i])
+  if ARGV[i + 2] ~= '' then
+    move(queue, has_flag(large[i]), large[i], large[i])
+  else
+    move(queue, ARGV[i + 1] == '1', ARGV[i + 3], ARGV[i + 4])
+  end
 end
 
 for key, batch in pairs(batches) do

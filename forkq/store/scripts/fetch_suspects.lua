@@ -12,7 +12,8 @@
 
 local index = KEYS[#KEYS]
 
-local function start_of(queue) return KEYS[2 * queue + 2]:sub(1, -9) end -- of the names of its keys
+-- With what the names of the queue's other keys begin.
+local function start_of(queue) return KEYS[2 * queue + 2]:sub(1, -9) end
 
 local function name_of(queue) return KEYS[2 * queue + 2]:match('{queue:(.*)}:inflight$') end
 

@@ -65,6 +65,7 @@ class TestEveryKey:
         dead_days = 2.5
         job_timeout = 30
         job_hard_timeout = 60.5
+        solo_children = 4
         silent_after = 12.5
         state_dir = "/srv/state"
         replace_silent_after = 20
@@ -149,6 +150,7 @@ class TestEveryKey:
             dead_days=2.5,
             job_timeout=30.0,
             job_hard_timeout=60.5,
+            solo_children=4,
             silent_after=12.5,
             replace_silent_after=20.0,
             kill_silent_after=13.5,
@@ -176,12 +178,12 @@ class TestEveryKey:
             ),
             capsules=(
                 Capsule(
-                    "default", (("critical", 5), ("low", 1)), 10, 2, 0.0, 60.5, recycling=limits,
-                    shard="default",
+                    "default", (("critical", 5), ("low", 1)), 10, 2, 0.0, 60.5, 4,
+                    recycling=limits, shard="default",
                 ),
                 Capsule(
-                    "serial@exports", (("exports", 0),), 5, 3, 30.0, 90.0, recycling=own_limits,
-                    shard="exports",
+                    "serial@exports", (("exports", 0),), 5, 3, 30.0, 90.0, 4,
+                    recycling=own_limits, shard="exports",
                 ),
             ),
             shards=(
