@@ -4,7 +4,6 @@ can begin."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from ..config.capsule import Capsule
 from ..limits.patterns import decoded_names, is_pattern, matches_any
@@ -33,12 +32,10 @@ class SuspectWatch:
 
     def load(self, watch: bool) -> None:
         """Reads the set, and reports. With ``watch``, the server reports later changes."""
-        caching = [("CLIENT", "CACHING", "YES")] if watch else []
-        *_, reply = self._connection.pipeline([*caching, ("SMEMBERS", self._keys.suspected)])
-        names = (
-            self._served() if isinstance(reply, DamagedKey) else decoded_names(checked([reply])[0])
-        )
-        queues = self._with_suspects(sorted(names))
+        queues, stale = self._read(watch)
+        while stale:
+            self._forget(stale)  # which ends the registration, and the server does not say so
+            queues, stale = self._read(watch)
         found = tuple(c.name for c in self._capsules if _serves(c, queues))
         if found != self._reported:
             self._report(found)
@@ -56,16 +53,22 @@ class SuspectWatch:
     def work(self) -> None:
         """Nothing: ``load`` does it all."""
 
-    def _with_suspects(self, queues: Sequence[str]) -> list[str]:
-        """Those that have a list. A list that was deleted by hand leaves its name behind."""
-        lists = [self._keys.suspects(name) for name in queues]
-        replies = checked(self._connection.pipeline([("EXISTS", key) for key in lists]))
-        stale = [name for name, exists in zip(queues, replies, strict=True) if not exists]
-        if stale:
-            keys = (self._keys.suspected, *(self._keys.suspects(name) for name in stale))
-            with suppress(DamagedKey):  # then nothing is to be removed
-                self._connection.script(SUSPECTS_FORGET, keys, stale)
-        return [name for name in queues if name not in stale]
+    def _read(self, watch: bool) -> tuple[list[str], list[str]]:
+        """The queues that have suspects, and those that are named without a list: it was deleted by
+        hand."""
+        caching = [("CLIENT", "CACHING", "YES")] if watch else []
+        *_, reply = self._connection.pipeline([*caching, ("SMEMBERS", self._keys.suspected)])
+        is_damaged = isinstance(reply, DamagedKey)
+        names = self._served() if is_damaged else decoded_names(checked([reply])[0])
+        lists = [("EXISTS", self._keys.suspects(name)) for name in sorted(names)]
+        there = checked(self._connection.pipeline(lists)) if lists else []
+        pairs = list(zip(sorted(names), there, strict=True))
+        stale = [name for name, exists in pairs if not exists and not is_damaged]
+        return [name for name, exists in pairs if exists], stale
+
+    def _forget(self, stale: Sequence[str]) -> None:
+        keys = (self._keys.suspected, *(self._keys.suspects(name) for name in stale))
+        self._connection.script(SUSPECTS_FORGET, keys, stale)
 
 
 def _serves(capsule: Capsule, queues: Sequence[str]) -> bool:

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from redis import Redis
 
 from forkq.client import Client
+from forkq.wire.times import now
 from tests.process.shared import (
     APP,
     Journal,
@@ -26,6 +28,7 @@ from tests.process.shared import (
     push_many,
     settled,
     solo_children,
+    suspects,
     wait_settled,
     wait_swept,
     waiting,
@@ -409,3 +412,110 @@ def test_a_solo_child_that_a_web_ui_made_quiet_is_replaced(
 
 def _text(name: Any) -> str:
     return str(name.decode())
+
+
+def test_a_suspect_of_a_paused_queue_waits_for_the_end_of_the_pause(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """It costs one idle solo child, and no fork after the other."""
+    forkq = tree(redis_server, app=APP, args=["-c", "4"], env=journal.env)
+    door = journal.path.with_name("open")
+    jids = push_many(redis_server, "Gate", [[str(door)]] * 3)
+    journal.wait("begin", jids)
+    redis.sadd("paused", "default")
+    wait_swept(redis, forkq)
+    workers(forkq)[0].kill()
+    [solo] = wait_until(lambda: solo_children(forkq), what="a solo child")
+    wait_until(lambda: sorted(suspects(redis)) == sorted(jids), what="the suspects")
+    assert leased(redis) == []
+    assert len(journal.lines("begin")) == len(jids)
+    door.touch()
+    redis.srem("paused", "default")
+    wait_settled(redis)
+    assert journal.jids("end") == set(jids)
+    assert solo.pid in {lines[-1].pid for lines in journal.runs().values()}
+    assert forkq.stop() == 0
+
+
+def test_a_suspect_that_waits_has_no_permit_of_its_queue(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """The only solo child runs the suspect of another queue. An innocent job runs meanwhile."""
+    config = "[forkq]\nsolo_children = 1\n[limits]\nbilling = 1\n"
+    options = ["-c", "4", "-q", "reports", "-q", "billing"]
+    forkq = tree(redis_server, app=APP, config=config, args=options, env=journal.env)
+    door = journal.path.with_name("open")
+    long = push_many(redis_server, "Gate", [[str(door)]], queue="reports")
+    waits = push_many(redis_server, "Gate", [[str(door)]], queue="billing")
+    journal.wait("begin", [*long, *waits])
+    wait_swept(redis, forkq)
+    workers(forkq)[0].kill()
+    wait_until(lambda: leased(redis, "reports") == long and _alone(forkq, journal), what="the one")
+    assert suspects(redis, "billing") == waits
+    innocent = push_many(redis_server, "Quick", [[0.01]], queue="billing")
+    journal.wait("end", innocent)
+    assert suspects(redis, "billing") == waits
+    door.touch()
+    for queue in ("reports", "billing"):
+        wait_until(lambda q=queue: settled(redis, q), what=f"the end of all in {queue}")  # type: ignore[misc]
+    assert journal.jids("end") == {*long, *waits, *innocent}
+    assert forkq.stop() == 0
+
+
+LISTENS = """
+import os, socket
+
+@forkq.on("startup")
+def listen():
+    global door
+    door = socket.socket()
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    door.bind(("127.0.0.1", int(os.environ["PORT"])))
+    door.listen()
+"""
+
+
+def test_where_no_solo_child_can_boot_an_ordinary_child_runs_suspects_one_at_a_time(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """The app listens on a fixed port. A suspect runs with nothing beside it, and the innocents of
+    its crash all end; one that kills this child alone is buried."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        env = {**journal.env, "PORT": str(free.getsockname()[1])}
+    app = APP.read_text() + LISTENS
+    forkq = tree(redis_server, app=app, args=["-c", "4"], env=env)
+    wait_swept(redis, forkq)
+    good = push_many(redis_server, "Quick", [[0.05]] * 12)
+    bad = push(redis_server, "Exit", 1)
+    good += push_many(redis_server, "Quick", [[0.05]] * 12)
+    wait_until(lambda: settled(redis) and redis.zcard("dead"), deadline=120, what="the end of all")
+    assert_only_poison_died(redis, journal, good, [bad])
+    assert "this child runs suspects, one at a time" in forkq.log_text()
+    assert forkq.stop() == 0
+
+
+@pytest.mark.slow  # the kernel kills five processes, one after the other
+def test_a_payload_that_kills_its_reader_is_buried_and_harms_no_neighbour(
+    memory_group: Path,
+    redis: Redis,
+    redis_server: Server,
+    tree: StartTree,
+    journal: Journal,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """15 MB of JSON take 350 MB as objects. They come from the schedule: the clock decodes none."""
+    (memory_group / "memory.limit_in_bytes").write_text(str(300 << 20))
+    enter = f'echo $$ > {memory_group}/cgroup.procs; exec "$@"'
+    monkeypatch.setattr(ForkqTree, "wrapper", ["sh", "-c", enter, "sh"])
+    forkq = tree(redis_server, app=APP, args=["-c", "3"], env=journal.env)
+    app = Client(redis_server.url)
+    brackets: list[Any] = [[] for _ in range(5_000_000)]
+    bad = app.push({"class": "Quick", "args": [brackets], "at": now() + 1})
+    good = app.push_bulk({"class": "Quick", "args": [[0.01]] * 20, "at": now() + 2})
+    app.close()
+    wait_until(lambda: redis.zcard("dead"), deadline=120, what=f"the burial in {forkq.log}")
+    journal.wait("end", good)
+    found: Any = redis.zrange("dead", 0, -1)
+    assert [f'"{bad}"'.encode() in payload for payload in found] == [True]
+    assert forkq.stop() == 0

@@ -27,7 +27,7 @@ from forkq.store.dead_set import DeadSet
 from forkq.store.outage import Outage
 from forkq.store.pool import RedisPool
 from forkq.wire.keys import Keys
-from forkq.wire.lease import UnitOfWork
+from forkq.wire.lease import UnitOfWork, solo_identity
 from tests.support.recorded_log import RecordedLog
 from tests.support.waiting import wait_until
 
@@ -132,20 +132,25 @@ class InProcessChild:
         job_timeout: float = 0.0,
         job_hard_timeout: float = 0.0,
         table: DeadlineTable | None = None,
+        solo: bool = False,
     ) -> None:
         self.log = RecordedLog()
         self.keys = Keys()
+        self._solo = solo
         capsule = Capsule("c", ((queue, 0),), concurrency)
         outage = Outage(self.log)
         pool = RedisPool(url, size=concurrency, timeout=5, connect_timeout=2)
         self.job_log = make_job_log(self.log, self._write_done)
         self._observers = (self.job_log, *observers)
         self._connection = RedisConnection(url)
-        fetches = FetchConnection(capsule, IDENTITY, self.keys, self._connection, self.log)
-        self.fetcher = Fetcher(capsule, fetches, outage)
+        identity = solo_identity(IDENTITY) if solo else IDENTITY
+        fetches = FetchConnection(
+            capsule, identity, self.keys, self._connection, self.log, solo=solo
+        )
+        self.fetcher = Fetcher(capsule, fetches, outage, solo=solo)
         self.parked = threading.Event()
         self.settler = Settler(
-            IDENTITY,
+            identity,
             self.keys,
             pool,
             self.fetcher,
@@ -170,6 +175,7 @@ class InProcessChild:
             self.job_log.complain,
             self.limits,
             tally,
+            solo=self._solo,
         )
         self.processors.append(processor)
         return processor

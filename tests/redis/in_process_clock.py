@@ -60,6 +60,11 @@ class InProcessClock:
         for end in self._ends:
             os.close(end)
 
+    def facts(self) -> list[Fact]:
+        """All that it has reported so far."""
+        self.received += self._facts.read()
+        return self.received
+
     @property
     def leads_until(self) -> float:
         """The time that it has reported last; 0 if none."""

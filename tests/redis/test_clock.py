@@ -15,14 +15,14 @@ from forkq.clock import due_jobs, leader, sweep, task
 from forkq.clock.cron import services
 from forkq.cron.entry import Entry
 from forkq.runtime.exit_codes import CLEAN
-from forkq.runtime.pipe import Exiting, LeaseHeld, Quiet, Ready
+from forkq.runtime.pipe import Exiting, LeaseHeld, Quiet, Ready, SuspectsWait
 from forkq.wire import times
 from tests.redis.in_process_clock import InProcessClock
 from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
-LEASE = "forkq:leader"
+LEASE, SUSPECTED = "forkq:leader", "forkq:suspects"
 
 
 def job(jid: str = "1", queue: str = "q") -> str:
@@ -341,3 +341,42 @@ def test_a_refused_note_delays_no_due_job(redis: Redis, redis_server: Server) ->
     redis.zadd("schedule", {job(): time.time()})
     with InProcessClock(redis_server.url):
         wait_arrived(redis, "1")
+
+
+# Suspects
+
+
+def told(clock: InProcessClock) -> list[tuple[str, ...]]:
+    """For which capsules the clock has told its master that suspects wait."""
+    facts = clock.facts()
+    return [fact.capsules for fact in facts if isinstance(fact, SuspectsWait)]
+
+
+def test_every_clock_tells_its_master_for_which_capsules_suspects_wait(
+    redis: Redis, redis_server: Server
+) -> None:
+    """A name without a list is removed; a queue of no capsule is no matter."""
+    redis.sadd(SUSPECTED, "default", "of another tree")
+    redis.lpush("{queue:of another tree}:suspects", "1")
+    with (
+        InProcessClock(redis_server.url) as leader,
+        InProcessClock(redis_server.url, nonce="ba9876543210") as other,
+    ):
+        wait_until(lambda: redis.smembers(SUSPECTED) == {b"of another tree"}, what="the stale name")
+        redis.lpush("{queue:default}:suspects", "1")
+        redis.sadd(SUSPECTED, "default")
+        for clock in (leader, other):
+            wait_until(lambda c=clock: told(c) == [("default",)], what="the fact")  # type: ignore[misc]
+        redis.delete("{queue:default}:suspects")
+        redis.srem(SUSPECTED, "default")
+        for clock in (leader, other):
+            wait_until(lambda c=clock: told(c) == [("default",), ()], what="its end")  # type: ignore[misc]
+
+
+def test_a_damaged_index_of_suspects_hides_no_queue_of_the_configuration(
+    redis: Redis, redis_server: Server
+) -> None:
+    redis.set(SUSPECTED, "no set")
+    redis.lpush("{queue:default}:suspects", "1")
+    with InProcessClock(redis_server.url) as clock:
+        wait_until(lambda: told(clock) == [("default",)], what="the fact")

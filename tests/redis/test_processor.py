@@ -15,7 +15,9 @@ from redis import Redis
 
 import forkq
 from forkq import middleware, registry
+from forkq.child import processor
 from forkq.child.cron.outcome import CronOutcomes
+from forkq.child.failure import settle
 from forkq.child.fetch import in_flight
 from forkq.child.heartbeat.stats import Totals
 from forkq.child.processor import Processor
@@ -805,3 +807,135 @@ def test_on_a_full_server_jobs_still_run_fail_and_die(own_server: Server) -> Non
     assert [found["jid"] for found in entries(redis, "retry")] == ["retried"]
     assert b"{nope" in redis.zrange("dead", 0, -1)
     assert redis.zcard("dead") == 2
+
+
+# Suspects, and payloads that a fetch leaves in Redis
+
+SUSPECTS, INDEX = "{queue:default}:suspects", "forkq:suspects"
+FLAG: dict[str, Any] = {"forkq": {"suspect": True}}
+LARGE = "x" * 300_000
+
+
+def waiting_alone(redis: Redis) -> list[bytes]:
+    found: Any = redis.lrange(SUSPECTS, 0, -1)
+    return list(found)
+
+
+def test_an_ordinary_child_moves_a_suspect_to_its_list_unrun(
+    redis: Redis, redis_server: Server
+) -> None:
+    ran = good()
+    for raw in (payload("Good", 1, **FLAG), payload("Good", 2), payload("Good", LARGE, **FLAG)):
+        redis.lpush(LIST, raw)
+    with InProcessChild(redis_server.url):
+        settled(redis)
+    assert ran == [[2]]
+    assert sorted(map(len, waiting_alone(redis))) == sorted(
+        len(payload("Good", arg, **FLAG)) for arg in (1, LARGE)
+    )
+    assert redis.smembers(INDEX) == {b"default"}
+
+
+def test_a_solo_child_runs_suspects_and_no_other_job(redis: Redis, redis_server: Server) -> None:
+    ran = good()
+    redis.lpush(LIST, payload("Good", "ordinary"))
+    redis.lpush(SUSPECTS, payload("Good", "first", **FLAG), payload("Good", LARGE, **FLAG))
+    redis.sadd(INDEX, "default")
+    with InProcessChild(redis_server.url, concurrency=1, solo=True):
+        wait_until(lambda: not redis.exists(SUSPECTS, INFLIGHT, INDEX), what="both suspects")
+    assert ran == [["first"], [LARGE]]
+    assert redis.llen(LIST) == 1
+
+
+def test_what_a_solo_child_leaves_goes_back_to_the_suspects(
+    redis: Redis, redis_server: Server
+) -> None:
+    begun = threading.Event()
+
+    @forkq.job(name="Good")
+    def job() -> None:
+        begun.set()
+        while True:
+            time.sleep(0.01)
+
+    redis.lpush(SUSPECTS, payload("Good", **FLAG))
+    with InProcessChild(redis_server.url, concurrency=1, solo=True) as child:
+        wait_until(begun.is_set, what="the job")
+        child.fetcher.quiet()
+        child.manager.interrupt()
+    assert waiting_alone(redis) == [payload("Good", **FLAG)]
+    assert (redis.smembers(INDEX), redis.exists(LIST)) == ({b"default"}, 0)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_large_payload_is_read_by_the_processor(
+    redis: Redis, redis_server: Server, fails: bool
+) -> None:
+    """A failure keeps its arguments."""
+    ran: list[int] = []
+
+    @forkq.job(name="Good")
+    def job(text: str) -> None:
+        ran.append(len(text))
+        if fails:
+            raise OSError("no")
+
+    redis.lpush(LIST, payload("Good", LARGE))
+    with InProcessChild(redis_server.url):
+        settled(redis)
+    assert ran == [300_000]
+    assert [len(found["args"][0]) for found in entries(redis, "retry")] == [300_000] * fails
+
+
+def test_a_payload_that_no_process_decodes_is_buried_unread(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "LARGEST", 299_999)
+    ran = good()
+    redis.lpush(LIST, payload("Good", LARGE))
+    with InProcessChild(redis_server.url):
+        settled(redis)
+    assert redis.zrange("dead", 0, -1) == [payload("Good", LARGE)]
+    assert ran == []
+
+
+@pytest.mark.parametrize("error", [MemoryError, settle.Unread])
+def test_a_job_that_cannot_be_read_is_left_to_a_solo_child(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def read(*_: object) -> NoReturn:
+        raise error("no")
+
+    monkeypatch.setattr(settle.Settler, "read", read)
+    ran = good()
+    redis.lpush(LIST, payload("Good", LARGE), payload("Good", 1))
+    with InProcessChild(redis_server.url) as child:
+        settled(redis)
+    child.log.lines.clear()  # which keep the error, and with it this child's connections
+    assert waiting_alone(redis) == [payload("Good", LARGE)]
+    assert ran == [[1]]
+    assert redis.zcard("dead") == redis.zcard("retry") == 0
+
+
+def test_a_solo_child_without_memory_for_its_job_ends(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which counts: three such deaths bury the job. The lease stays for the rescue."""
+    codes: list[int] = []
+
+    def end(code: int) -> NoReturn:
+        codes.append(code)
+        raise KeyboardInterrupt
+
+    def load(raw: bytes) -> NoReturn:
+        raise MemoryError
+
+    monkeypatch.setattr(processor, "exit_process", end)
+    monkeypatch.setattr(processor, "loads", load)
+    redis.lpush(SUSPECTS, payload("Good", **FLAG))
+    with InProcessChild(redis_server.url, concurrency=1, solo=True) as child:
+        wait_until(lambda: codes and child.manager.idle, what="its end")
+        assert redis.hlen(INFLIGHT) == 1
+        assert child.log.events()[0] == "no memory for a job that runs alone; this child ends"
+    child.log.lines.clear()  # as above
+    assert codes == [71]
