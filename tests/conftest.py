@@ -46,8 +46,10 @@ def pytest_configure(config: pytest.Config) -> None:
     PYTHONUNBUFFERED, as for most users: with it, no test would see a line that a buffer has lost.
     """
     os.environ.pop("PYTHONUNBUFFERED", None)
-    # sentry_sdk imports eventlet where that is installed, and eventlet then warns that it is old.
+    # sentry_sdk imports eventlet where that is installed. That warns of its age, here and in what
+    # the tests start, and then of each fork: only test_green_threads.py's programs may import it.
     os.environ["EVENTLET_TESTS"] = "1"
+    sys.modules["eventlet"] = None  # type: ignore[assignment]
     if not hasattr(config, "workerinput"):
         for folder in (Path(forkq.__file__).parent, TESTS.parent / "examples", LEAN):
             compileall.compile_dir(folder, quiet=2)

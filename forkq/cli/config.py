@@ -52,7 +52,7 @@ def check(no_import: bool, **flags: Any) -> int:
     if found.app and not no_import:
         import_app(found.app)
         echo(_jobs())
-    wrong = unserved(found)
+    wrong = unserved(found, app=not no_import)
     for queue, whose in wrong:
         report_unserved_queue(queue, found, f" of {whose}")
     return 1 if wrong else 0

@@ -256,12 +256,11 @@ def _outage(found: dict[str, Any]) -> list[str]:
     """A line if children have lost Redis, and one for each refusal."""
     children = [child for child in found["children"] if child["concurrency"]]
     lost = [child["name"] for child in children if child.get("redis_lost", False)]
-    refusals = _refusals(found)
-    lines = [f"{refused} ({listed(names)})" for refused, names in refusals.items()]
+    lines = [f"{refused} ({listed(names)})" for refused, names in _refusals(found).items()]
     if lost:
         these = f"{len(lost)} of {len(children)} children ({listed(lost)})"
         reasons = (child.get("redis_lost_because", "") for child in children)
-        reason = "" if refusals else next(filter(None, reasons), "")
+        reason = next(filter(None, reasons), "")
         because = f" ({reason})" if reason else ""
         lines.insert(0, f"redis: lost by {these}; they try again{because}")
     return lines

@@ -21,10 +21,12 @@ class Unserved(NamedTuple):
     whose: str
 
 
-def unserved(config: Config) -> list[Unserved]:
-    """The jobs of the app, as far as it is imported, and the periodic jobs of the file whose queue
-    no capsule serves."""
-    found = [*_of_file(config), *_of_jobs(), *_of_periodic_jobs()]
+def unserved(config: Config, *, app: bool = True) -> list[Unserved]:
+    """The periodic jobs of the file and, with ``app``, the jobs of the app, which is imported,
+    whose queue no capsule serves."""
+    found = [*_of_file(config)]
+    if app:
+        found += (*_of_jobs(), *_of_periodic_jobs())
     return [each for each in found if not matches_any(each.queue, config.queue_names)]
 
 

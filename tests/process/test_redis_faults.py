@@ -24,6 +24,7 @@ from tests.process.shared import (
     json_log,
     measured,
     pass_time,
+    push,
     push_many,
     title,
     wait_events,
@@ -208,7 +209,7 @@ def mend(server: Server) -> None:
     [
         (lose_a_right, "docs/redis.md of forkq lists the rights that it needs"),
         (become_a_replica, "it is a replica: give the address of the master"),
-        (change_the_password, "the URL needs the right password"),
+        (change_the_password, "give the right password"),
     ],
 )
 def test_what_redis_refuses_to_a_running_tree_is_told_with_the_remedy(
@@ -247,6 +248,7 @@ def test_records_and_metrics_tell_of_a_refusal(
     url = own_server.url.replace("redis://", "redis://least:x@")
     forkq = tree(url, app=APP, args=["-c", "2"], env=journal.env)
     lose_a_right(own_server)
+    push(own_server, "Quick", 0)
 
     def told() -> bool:
         found = forkq.run("processes", "--json", "--redis", own_server.url).stdout

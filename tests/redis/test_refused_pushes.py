@@ -158,7 +158,7 @@ def test_config_check_lists_the_jobs_and_fails_for_a_queue_that_no_capsule_serve
     assert "works on the queue 'mial' of the job 'Typo'; mail?" in found.stderr
     assert "of the job 'shop" not in found.stderr
     left_out = check("--no-import")
-    assert left_out.return_value == 0
+    assert left_out.return_value == 0, left_out.output
     assert "Typo" not in left_out.output
 
 
