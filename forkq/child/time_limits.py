@@ -82,9 +82,9 @@ class TimeLimits:
         )
 
     def begins(self) -> MutableSequence[int]:
-        """Where a processor notes the sequence number of the lease whose job it begins, for the
-        master."""
-        return [0] if self._table is None else self._table.begins()
+        """Where a processor notes, for the master, the sequence number of the lease whose job it
+        begins, and its thread."""
+        return [0, 0] if self._table is None else self._table.begins()
 
     def last_begun(self) -> int:
         """The highest sequence number of a lease whose job has begun; 0 if none has."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import re
 from typing import Final
 
 _LONGEST: Final = 65_536  # bytes that are read
 _LONGEST_STACK: Final = 2000  # characters
 _CRASHED_THREAD: Final = "Current thread"
+_THREAD_ID: Final = re.compile(r"Current thread 0x([0-9a-f]{1,16}) ")
 
 
 def enable(descriptor: int) -> None:
@@ -21,7 +23,16 @@ def enable(descriptor: int) -> None:
 
 def stack_in(descriptor: int) -> str:
     """The stack of the thread that crashed, innermost call first; "" if there is none."""
-    text = os.pread(descriptor, _LONGEST, 0).decode("utf-8", "replace")
-    _, _, rest = text.partition(_CRASHED_THREAD)
+    _, _, rest = _text(descriptor).partition(_CRASHED_THREAD)
     lines = rest.partition("\n\n")[0].splitlines()[1:]
     return "\n".join(line.strip() for line in lines)[:_LONGEST_STACK]
+
+
+def thread_in(descriptor: int) -> int | None:
+    """The thread that crashed, as ``threading.get_ident`` names it; None if none did."""
+    found = _THREAD_ID.search(_text(descriptor))
+    return None if found is None else int(found[1], 16)
+
+
+def _text(descriptor: int) -> str:
+    return os.pread(descriptor, _LONGEST, 0).decode("utf-8", "replace")

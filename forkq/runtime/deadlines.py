@@ -21,7 +21,7 @@ _PLACE: Final = 3 * _WORD + _LONGEST_TEXT  # bytes
 # A place that a dead processor has left is not used again.
 _SPARE: Final = 16
 # In the last place of a child that notes the begin of each job: in others it is 0 or 1.
-_NOTES_BEGINS: Final = 0xF0124
+_NOTES_BEGINS: Final = 0xF0125
 
 
 class Overdue(NamedTuple):
@@ -39,32 +39,34 @@ class DeadlineTable:
     with new code knows its number of processors. A place has a deadline (0: it is free), the
     sequence number of a lease, whether the child has logged the stack, and its end as text.
 
-    The second half of the places never has a deadline: a processor notes there which lease it has
-    begun last. A master with older code sees free places."""
+    The last two thirds of the places never have a deadline: each processor has two of them, and
+    notes there which lease it has begun last, and its thread. A master with older code sees free
+    places."""
 
     def __init__(self, file: int, processors: int) -> None:
-        half = processors + _SPARE
-        places = 2 * half
+        third = processors + _SPARE
+        places = 3 * third
         words = places * _WORD
-        self._begun = slice(half, places)
+        self._begun = slice(third, places, 2)
         os.ftruncate(file, places * _PLACE)
         whole = memoryview(mmap.mmap(file, places * _PLACE))
         self._deadlines = whole[:words].cast("d")
         self._sequences = whole[words : 2 * words].cast("Q")
         self._told = whole[2 * words : 3 * words].cast("Q")
         self._texts = whole[3 * words :]
-        self._free = deque(range(half))
-        self._unused = iter(range(half, places))
+        self._free = deque(range(third))
+        self._unused = iter(range(third, places, 2))
         self._told[-1] = _NOTES_BEGINS
 
     def begins(self) -> MutableSequence[int]:
-        """One number, for a processor: the sequence of the lease whose job it has begun last. If
-        there is no place left, the master takes each lease for one that has begun."""
+        """Two numbers, for a processor: the sequence of the lease whose job it has begun last, and
+        its thread's. If there is no place left, the master takes each lease for one that has
+        begun."""
         place = next(self._unused, None)
         if place is None:
             self._told[-1] = 0
-            return [0]
-        return cast("MutableSequence[int]", self._sequences[place : place + 1])
+            return [0, 0]
+        return cast("MutableSequence[int]", self._sequences[place : place + 2])
 
     def last_begun(self) -> int:
         """The highest sequence number of a lease whose job has begun; 0 if none has."""
@@ -116,12 +118,23 @@ def overdue(file: int, now: float) -> list[Overdue]:
 def last_begun(file: int) -> int | None:
     """The highest sequence number of a lease whose job the child has begun: it begins them in the
     order of these numbers. None if the child does not tell."""
+    return max((sequence for sequence, _ in _begins(file)), default=None)
+
+
+def begun_in(file: int, thread: int) -> int | None:
+    """The sequence number of the lease whose job was begun last in that thread; None if no
+    processor ran there."""
+    return next((sequence for sequence, place in _begins(file) if place == thread), None)
+
+
+def _begins(file: int) -> list[tuple[int, int]]:
+    """What the processors have noted of their begins; empty if the child does not tell."""
     places = _places(file)
     if not places or _word(file, (3 * places - 1) * _WORD) != _NOTES_BEGINS:
-        return None
-    half = places // 2
-    begun = os.pread(file, half * _WORD, (places + half) * _WORD)
-    return max(memoryview(begun).cast("Q"))
+        return []
+    third = places // 3
+    numbers = memoryview(os.pread(file, 2 * third * _WORD, (places + third) * _WORD)).cast("Q")
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def _deadlines(file: int) -> memoryview[float]:

@@ -103,7 +103,7 @@ class _NoTimeLimits:
 
     def begins(self) -> list[int]:
         """No master reads it."""
-        return [0]
+        return [0, 0]
 
     def begin(self, *_: object) -> None:
         """Notes nothing."""

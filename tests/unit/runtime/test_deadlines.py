@@ -11,6 +11,7 @@ from forkq.runtime import unnamed_file
 from forkq.runtime.deadlines import (
     DeadlineTable,
     Overdue,
+    begun_in,
     last_begun,
     next_deadline,
     overdue,
@@ -93,6 +94,16 @@ def test_the_master_reads_which_leases_have_begun(file: int) -> None:
     wait_until(lambda: os.waitpid(pid, os.WNOHANG)[0], what="the fork to end")
     assert last_begun(file) == 2**40
     assert next_deadline(file) is None
+
+
+def test_the_master_reads_which_job_a_thread_has_begun_last(file: int) -> None:
+    table = DeadlineTable(file, 2)
+    first, second = table.begins(), table.begins()
+    first[1], second[1] = 2**47 + 1, 2**47 + 2
+    first[0], second[0] = 8, 9
+    assert begun_in(file, 2**47 + 1) == 8
+    assert begun_in(file, 2**47 + 2) == 9
+    assert begun_in(file, 2**47 + 3) is None
 
 
 def test_it_is_unknown_if_a_processor_has_no_place(file: int) -> None:
