@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING
 from ..errors import CannotBoot
 from ..runtime.assignment import Assignment, exit_process
 from ..runtime.exit_codes import CLEAN
-from ..runtime.pipe import DumpStacks, Exiting, Order, Quiet, Reader, Stop, orders, send
+from ..runtime.pipe import (
+    DumpStacks,
+    Exiting,
+    HoldClasses,
+    Order,
+    Quiet,
+    Reader,
+    Stop,
+    orders,
+    send,
+)
 from ..runtime.stack_dump import dump_stacks
 from .fetch.waker import Waker
 
@@ -24,12 +34,14 @@ class BootWatch:
     """Listens to the master from the fork until ``end``. Until then the child has fetched nothing,
     so it may end at any line of the app's own code.
 
-    ``quiet``: the child must fetch nothing when it is ready.
+    ``quiet``: the child must fetch nothing when it is ready. ``held``: the classes whose jobs run
+    alone.
     """
 
     def __init__(self, assignment: Assignment, term_fd: int, log: FilteringBoundLogger) -> None:
         self.orders: Reader[Order] = Reader(assignment.control, orders)
         self.quiet = assignment.quiet
+        self.held: tuple[str, ...] = ()
         self._report = assignment.report
         self._term_fd = term_fd
         self._log = log
@@ -63,6 +75,8 @@ class BootWatch:
             self._exit()
         elif isinstance(order, Quiet):
             self.quiet = True
+        elif isinstance(order, HoldClasses):
+            self.held = order.names
         elif isinstance(order, DumpStacks):
             dump_stacks((), self._log)
 

@@ -47,6 +47,7 @@ from .heartbeat.tasks import (
     TellRanTwice,
     WriteRecord,
 )
+from .held_classes import ReleaseClasses
 from .job_log import make_job_log
 from .manager import Manager
 from .observers import JobObserver, WakeMainThread
@@ -71,7 +72,7 @@ class Builder:
     """Makes the parts of one child.
 
     ``on_order`` gets what a web UI asked of this child, in the heartbeat's thread; ``is_quiet``
-    tells whether the child fetches nothing more.
+    tells whether the child fetches nothing more; ``held`` are the classes whose jobs run alone.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Builder:
         *,
         on_order: Callable[[str], None],
         is_quiet: Callable[[], bool],
+        held: set[str],
     ) -> None:
         self._config = config
         self._assignment = assignment
@@ -90,6 +92,7 @@ class Builder:
         self._log = log
         self._on_order = on_order
         self._is_quiet = is_quiet
+        self._held = held
         self._identity = assignment.identity
         self._keys = Keys(config.redis.prefix)
         self._outage = Outage(log)
@@ -136,6 +139,7 @@ class Builder:
             dead_set,
             self._outage,
             on_parked=self._news.set,
+            held=self._held,
         )
 
     def _make_manager(
@@ -143,12 +147,14 @@ class Builder:
     ) -> Manager:
         job_log = make_job_log(self._log, done_writer(), self._config.log.done_every)
         observers: list[JobObserver] = [job_log, CronOutcomes(self._keys, pool, self._log)]
-        solo, complain = self._assignment.solo, job_log.complain
+        solo, complain, held = self._assignment.solo, job_log.complain, self._held
         if solo:
+            observers.append(ReleaseClasses(held, self._keys, pool, self._log))
             observers.append(WakeMainThread(limits.waker))
 
         def make_processor(name: str, tally: Tally) -> Processor:
-            return Processor(name, fetcher, settler, observers, complain, limits, tally, solo=solo)
+            parts = (fetcher, settler, observers, complain, limits, tally)
+            return Processor(name, *parts, solo=solo, held=held)
 
         return Manager(self._capsule.concurrency, fetcher, make_processor, self._log)
 

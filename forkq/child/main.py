@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterable
 from selectors import EVENT_READ, DefaultSelector
 from typing import Final
 
@@ -28,6 +29,7 @@ from ..runtime.pipe import (
     Beat,
     DumpStacks,
     Exiting,
+    HoldClasses,
     Lead,
     Order,
     Quiet,
@@ -85,6 +87,7 @@ def main(config: Config, assignment: Assignment) -> int:
         send(assignment.report, make_unbootable(reason, lasting=is_lasting(error)))
         return CANNOT_BOOT
     watch.end()
+    child.hold_classes(watch.held)
     return child.run(quiet=watch.quiet)
 
 
@@ -145,6 +148,7 @@ class Child:
         self._next_beat = 0.0
         self._asked_at = 0.0
         self._election = Election(self._log)
+        self._held: set[str] = set()
         parts = self._build(config, assignment)
         self._alone = AloneRunner(
             parts.fetcher, lambda: self._build(config, assignment.for_suspects), self._log
@@ -165,6 +169,7 @@ class Child:
             self._log,
             on_order=self._obey_web_ui,
             is_quiet=lambda: self._state != "running",
+            held=self._held,
         ).build()
 
     @property
@@ -187,6 +192,12 @@ class Child:
         log.begin_batching()
         self._heartbeat.start()
         self._parts.manager.start()
+
+    def hold_classes(self, names: Iterable[str]) -> None:
+        """From now on the jobs of these classes run alone. Processors read the set meanwhile."""
+        found = set(names)
+        self._held |= found
+        self._held &= found
 
     def run(self, *, quiet: bool) -> int:
         """Performs jobs until the master, a signal or the master's death ends it."""
@@ -242,6 +253,8 @@ class Child:
             self._asked_at = order.asked_at
         elif isinstance(order, RunSuspects):
             self._run_suspects(on=order.on)
+        elif isinstance(order, HoldClasses):
+            self.hold_classes(order.names)
         elif order.deadline is None:
             self._go_quiet("retiring")
         else:

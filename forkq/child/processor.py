@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from threading import get_ident
 from time import monotonic
 from typing import Any, Final
@@ -27,6 +28,7 @@ from ..process_state import stopping
 from ..registry import JobSpec
 from ..runtime.assignment import exit_job_fork, exit_process, is_job_fork
 from ..runtime.exit_codes import OUT_OF_MEMORY
+from ..store.held_classes import name_in
 from ..wire.lease import UnitOfWork
 from ..wire.marks import failure_in, is_suspect, needs_newer
 from ..wire.payload import Payload, loads
@@ -58,7 +60,8 @@ class Processor:
 
     ``observers`` are told of each job; the counts in ``tally`` come first. ``complain`` logs an
     error in the app's own handlers, or in forkq. ``limits`` are the time limits of jobs. ``solo``:
-    it runs suspects, which others move to the list of suspects.
+    it runs suspects, which others move to the list of suspects, with the jobs of the classes that
+    are ``held``.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Processor:
         tally: Tally | None = None,
         *,
         solo: bool = False,
+        held: AbstractSet[str] = frozenset(),
     ) -> None:
         self.tally = Tally() if tally is None else tally
         self.region = InterruptRegion()
@@ -81,6 +85,7 @@ class Processor:
         self._observers = Observers([JobCounter(self.tally), *observers])
         self._complain = complain
         self._solo = solo
+        self._held = held
         self._limits = limits
         self._begins = limits.begins()
         self._timed_classes = limits.classes
@@ -104,6 +109,7 @@ class Processor:
 
     def run(self) -> None:
         """One job after the other."""
+        self._begins[1] = get_ident()
         try:
             self._gate.wait()
             while True:
@@ -166,7 +172,8 @@ class Processor:
         if "retry_count" in job:
             _count_from_zero(job)
         run.loaded(job)
-        if run.marks is not None and (verdict := self._verdict(run, job)) is not None:
+        is_plain = run.marks is None and not self._held
+        if not is_plain and (verdict := self._verdict(run, job)) is not None:
             return verdict
         for started in self._observers.started:
             started(run)
@@ -182,11 +189,13 @@ class Processor:
         return error
 
     def _verdict(self, run: JobRun, job: Payload) -> BaseException | None:
-        """What the marks of a job say that is not to be performed here."""
+        """What the marks or the class of a job say that is not to be performed here."""
         if needs_newer(run.marks):
             return NeedsNewer()
         if not self._solo and is_suspect(run.marks):
             return MustRunAlone()
+        if not self._solo and (name := name_in(job)) in self._held:
+            return MustRunAlone(name)
         error = failure_in(run.marks)
         if error is not None and (spec := registry.find(job["class"])) is not None:
             run.performing, run.counted_as = spec, spec.name
@@ -271,7 +280,7 @@ class Processor:
             self._fetcher.put_back(unit)  # elsewhere, or later, it may be read
             time.sleep(_UNREAD_PAUSE)
         else:
-            self._settler.isolate(unit)
+            self._settler.isolate(unit, why.held if isinstance(why, MustRunAlone) else "")
         run.settled = True
 
     def _out_of_memory(self, run: JobRun, error: MemoryError) -> None:

@@ -27,6 +27,7 @@ from ..runtime.exit_codes import CANNOT_BOOT, CLEAN
 from ..runtime.log import LogOnce
 from ..runtime.pipe import (
     Beat,
+    ClassesHeld,
     DumpStacks,
     Exiting,
     LeaseHeld,
@@ -50,6 +51,7 @@ from ..wire.keys import Keys, new_secret
 from .cron.enqueue import CronEnqueuer
 from .cron.services import RunningServices
 from .due_jobs import DueJobMover
+from .held_classes import ClassReturns, HeldClassWatch
 from .leader import LeaderLease
 from .master_watch import MasterWatch
 from .suspects import SuspectWatch
@@ -121,11 +123,17 @@ class Clock:
             "periodic jobs", self._enqueuer, (keys.cron, keys.cron_paused), self._redis
         )
         watch = SuspectWatch(keys, connection, config.capsules_here, self._report_suspects)
-        self._suspects = ScheduledTask("suspects", watch, (keys.suspected,), self._redis)
+        held = HeldClassWatch(keys, connection, self._report_held_classes)
+        self._watches = (
+            ScheduledTask("suspects", watch, (keys.suspected,), self._redis),
+            ScheduledTask("held classes", held, (keys.held_classes,), self._redis),
+        )
+        returns = ClassReturns(keys, connection, self._log)
         self._tasks = (
             self._mover_task("scheduled jobs", keys.schedule),
             self._mover_task("retries", keys.retry),
             self._cron_task,
+            ScheduledTask("released classes", returns, (keys.released_classes,), self._redis),
         )
 
     def _mover_task(self, name: str, key: str) -> ScheduledTask:
@@ -163,7 +171,8 @@ class Clock:
         self._beat()
         self._connect()
         self._sweep_if_due()
-        self._suspects.attend(self._tracking)
+        for watch in self._watches:
+            watch.attend(self._tracking)
         self._lease.attend(self._tracking)
         for task in self._tasks:
             if self._lease.does_the_work:
@@ -195,7 +204,7 @@ class Clock:
         self._next_sweep = 0.0  # a sweep also notes that a clock watches over this host
         self._services.announce_again()
         self._lease.try_now()
-        for task in (*self._tasks, self._suspects):
+        for task in (*self._tasks, *self._watches):
             task.reload()
 
     def _sweep_if_due(self) -> None:
@@ -231,7 +240,7 @@ class Clock:
         """Seconds until something is due, if nothing is reported before."""
         now = time.monotonic()
         pauses = [self._next_beat - now, self._next_sweep - now, self._lease.pause()]
-        pauses.append(self._suspects.pause())
+        pauses += [watch.pause() for watch in self._watches]
         if self._lease.does_the_work:
             pauses += [task.pause() for task in self._tasks]
         return max(0.0, min(pauses))
@@ -241,7 +250,7 @@ class Clock:
         changes = self._connection.take_changes()
         if changes.include(self._keys.leader_left):
             self._lease.try_now()
-        for task in (*self._tasks, self._suspects):
+        for task in (*self._tasks, *self._watches):
             task.note(changes)
 
     def _report_lease(self, until: float) -> None:
@@ -249,6 +258,9 @@ class Clock:
 
     def _report_suspects(self, capsules: tuple[str, ...]) -> None:
         send(self._assignment.report, SuspectsWait(capsules))
+
+    def _report_held_classes(self, names: tuple[str, ...]) -> None:
+        send(self._assignment.report, ClassesHeld(names))
 
     def _resign(self) -> None:
         """Lets another clock lead: this clock stops, or the children of its tree fetch no more."""

@@ -16,6 +16,7 @@ from ..runtime.assignment import STACKS_SIGNAL
 from ..runtime.deadlines import Overdue
 from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import (
+    ClassesHeld,
     DumpStacks,
     Exiting,
     Fact,
@@ -53,7 +54,8 @@ class ChildHandle:
     leases. ``on_trial``: it tries new code, so its death says nothing of its jobs. ``crash_file``:
     where faulthandler writes; ``deadlines``: where it notes those of its jobs (deadlines.py).
     ``in_progress``: its jobs at its death, once the rescue has found them.
-    ``suspected``: the capsules for which it, the clock, has found suspects. ``runs_suspects``: it
+    ``suspected``: the capsules for which it, the clock, has found suspects; ``held_classes``: the
+    classes that it has found held; None if it has not looked yet. ``runs_suspects``: it
     may have leases of a solo child, too.
     Monotonic times: ``pipe_closed_at``, when the child's end of the report pipe was closed;
     ``stop_ordered_at``, when the master first told it to stop; ``last_fact_at``, when its last
@@ -106,6 +108,7 @@ class ChildHandle:
     crash_file: int | None = None
     in_progress: list[str] | None = None
     suspected: tuple[str, ...] = ()
+    held_classes: tuple[str, ...] | None = None
     runs_suspects: bool = False
     last_fact_at: float = field(default_factory=time.monotonic)
     silent_since: float | None = None
@@ -165,6 +168,8 @@ class ChildHandle:
             self.lease_held_until = fact.until
         elif isinstance(fact, SuspectsWait):
             self.suspected = fact.capsules
+        elif isinstance(fact, ClassesHeld):
+            self.held_classes = fact.names
         else:
             self.state = fact.state
             self.busy, self.processed, self.failed = fact.busy, fact.processed, fact.failed
@@ -184,6 +189,15 @@ class ChildHandle:
     def crash_stack(self) -> str:
         """What faulthandler has written of the thread that crashed; "" if nothing."""
         return "" if self.crash_file is None else crash_file.stack_in(self.crash_file)
+
+    @property
+    def crashed_job(self) -> int | None:
+        """The sequence number of the lease whose job ran in the thread that crashed; None if none
+        did, or if it is unknown."""
+        thread = None if self.crash_file is None else crash_file.thread_in(self.crash_file)
+        if thread is None or self.deadlines is None:
+            return None
+        return deadlines.begun_in(self.deadlines, thread)
 
     @property
     def next_deadline(self) -> float | None:
@@ -225,11 +239,12 @@ class ChildHandle:
             if fd is not None:
                 yield fd
 
-    def send(self, order: Order) -> None:
-        """Sends an order. A child that cannot receive it is dying, and will be reaped."""
+    def send(self, order: Order) -> bool:
+        """Sends an order. Returns False to a child that is dying, and will be reaped, and to one
+        that does not read its orders."""
         if isinstance(order, Stop) and self.stop_ordered_at is None:
             self.stop_ordered_at = time.monotonic()
-        send(self.control, order)
+        return send(self.control, order)
 
     def retire(self) -> None:
         """Another child has its slot: it ends when its jobs have, or at ``drain_timeout``. For a

@@ -154,9 +154,9 @@ class Children:
             failed = child.failed_leases() if crash is None else {}
             counts, begun = (child.processed, child.failed), child.last_begun
             report = partial(self._rescue_ended, child)
-            what = (child.identity, child.queues, crash, *counts, failed, begun, report)
+            what = (child.identity, child.queues, crash, *counts, failed, begun)
             leases = child.running if child.leases is None else child.leases
-            dead = DeadChild(*what, child.shard, leases)
+            dead = DeadChild(*what, child.crashed_job, report, child.shard, leases)
             self._rescue.add(dead)
             if child.runs_suspects:
                 alone = DeadChild(solo_identity(child.identity), child.queues, crash)

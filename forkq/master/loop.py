@@ -23,6 +23,7 @@ from ..runtime.pipe import Quiet
 from .children import Children
 from .embedded_redis import EmbeddedRedis
 from .handover import Fixed, MasterRecord
+from .held_class_relay import HeldClassRelay
 from .isolation import Isolation
 from .leader_relay import LeaderRelay
 from .pidfile import TITLE, Pidfile
@@ -79,6 +80,7 @@ class Master:
         self._restart = Restart(self._children, self._replacements, fixed, self._hand_over, log)
         self._stuck_children = StuckChildren(self._children, config.boot_timeout, log)
         self._isolation = Isolation(config.capsules, self._children)
+        self._held_class_relay = HeldClassRelay(self._children)
         self._leader_relay = LeaderRelay()
         self._succession = Succession(
             fixed, pidfile, self._children, self._leader_relay, self._signals, notifier
@@ -102,6 +104,7 @@ class Master:
             self._watchdog.check()  # logs which children send no facts any more
             self._stop_sequence.advance()  # after the deadline: removes all children
             self._fill_slots()  # before the rescue: new children boot meanwhile
+            self._held_class_relay.advance()  # before the new children fetch
             self._rescue.advance()  # returns the jobs of dead children to their queues
             self._children.log_deaths()  # after the rescue, so that no line delays it
             self._leader_relay.advance(self._children.slots, self._children.by_pid)

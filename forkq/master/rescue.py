@@ -28,7 +28,14 @@ from ..store.connection import (
 from ..store.crash_record import Crash
 from ..store.failed_leases import mark_failed
 from ..store.recovery import Recovered, Recovery
-from ..store.scripts import COUNTERS_ADD_MISSING, LEASES_OF_OWNER, MARK_FAILED, RECOVER, REQUEUE
+from ..store.scripts import (
+    CLASS_DEATH,
+    COUNTERS_ADD_MISSING,
+    LEASES_OF_OWNER,
+    MARK_FAILED,
+    RECOVER,
+    REQUEUE,
+)
 from ..store.steps import Steps, resume
 
 if TYPE_CHECKING:
@@ -45,7 +52,14 @@ _TURN_LIMIT: Final = 0.05
 _BATCH_SIZE: Final = 32
 _LOAD_SCRIPTS: Final[Sequence[Command]] = [
     ("SCRIPT", "LOAD", script.text)
-    for script in (LEASES_OF_OWNER, MARK_FAILED, RECOVER, REQUEUE, COUNTERS_ADD_MISSING)
+    for script in (
+        LEASES_OF_OWNER,
+        MARK_FAILED,
+        RECOVER,
+        REQUEUE,
+        COUNTERS_ADD_MISSING,
+        CLASS_DEATH,
+    )
 ]
 
 
@@ -54,9 +68,10 @@ class DeadChild:
     """A child whose leases must go back to ``queues``. ``crash`` is None if its jobs get no crash
     record. ``processed`` and ``failed`` are the last counts that it reported to the master.
     ``errors``: why the jobs of some leases, by sequence number, have failed. ``last_begun``: the
-    highest sequence number of a lease whose job had begun; None if that is unknown. ``report`` is
-    called when its jobs have gone back. ``shard``: where they are, if there are shards. ``leases``:
-    how many it has at least, as far as the master knows."""
+    highest sequence number of a lease whose job had begun; None if that is unknown. ``crashed``:
+    that of the job whose thread crashed, if that is known. ``report`` is called when its jobs have
+    gone back. ``shard``: where they are, if there are shards. ``leases``: how many it has at least,
+    as far as the master knows."""
 
     identity: str
     queues: tuple[str, ...]
@@ -65,6 +80,7 @@ class DeadChild:
     failed: int = 0
     errors: Mapping[int, BaseException] = field(default_factory=dict)
     last_begun: int | None = None
+    crashed: int | None = None
     report: Callable[[Recovered], None] = field(default=lambda recovered: None, compare=False)
     shard: str = ""
     leases: int = 0
@@ -218,7 +234,8 @@ class Rescue:
     def _moving(self, child: DeadChild) -> Steps[Recovered]:
         if child.crash is not None:
             owner = (child.queues, child.identity, child.crash)
-            return (yield from self._recovery.recover(*owner, last_begun=child.last_begun))
+            recover = self._recovery.recover
+            return (yield from recover(*owner, last_begun=child.last_begun, crashed=child.crashed))
         if child.errors:
             failed = mark_failed(self._recovery, child.queues, child.identity, child.errors)
             for job in (yield from failed):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterable
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -43,6 +44,13 @@ class RunSuspects(msgspec.Struct, frozen=True, tag=True):
     solo child can boot. ``on``: False ends it."""
 
     on: bool
+
+
+class HoldClasses(msgspec.Struct, frozen=True, tag=True):
+    """Order: the jobs of these classes run alone, those of all others do not. An ordinary child
+    moves them to the list of suspects; a solo child releases a class when one ended well."""
+
+    names: tuple[str, ...]
 
 
 class Report(msgspec.Struct, frozen=True, tag=True):
@@ -114,8 +122,14 @@ class SuspectsWait(msgspec.Struct, frozen=True, tag=True):
     capsules: tuple[str, ...]
 
 
-Order = Quiet | Stop | DumpStacks | Lead | Report | RunSuspects
-Fact = Ready | Serves | Unbootable | Exiting | Beat | LeaseHeld | SuspectsWait
+class ClassesHeld(msgspec.Struct, frozen=True, tag=True):
+    """Fact of the clock: these classes are held. Sent when that has changed."""
+
+    names: tuple[str, ...]
+
+
+Order = Quiet | Stop | DumpStacks | Lead | Report | RunSuspects | HoldClasses
+Fact = Ready | Serves | Unbootable | Exiting | Beat | LeaseHeld | SuspectsWait | ClassesHeld
 Message = TypeVar("Message")
 
 _LENGTH = struct.Struct("!I")
@@ -125,6 +139,8 @@ facts: msgspec.msgpack.Decoder[Fact] = msgspec.msgpack.Decoder(Fact)
 
 _LONGEST = 65_536
 _REASON_LIMIT = 2000  # bytes
+_NAMES_LIMIT = 3000  # bytes
+_LONGEST_HEADER = 5  # bytes that msgpack puts before a text
 
 
 def send(fd: int, message: Order | Fact) -> bool:
@@ -135,6 +151,17 @@ def send(fd: int, message: Order | Fact) -> bool:
     except (BrokenPipeError, BlockingIOError):
         return False
     return True
+
+
+def fitting(names: Iterable[str]) -> tuple[str, ...]:
+    """The first of these names, as many as fit into a message."""
+    left, found = _NAMES_LIMIT, []
+    for name in names:
+        left -= len(name.encode()) + _LONGEST_HEADER
+        if left < 0:
+            break
+        found.append(name)
+    return tuple(found)
 
 
 def make_unbootable(reason: str, *, lasting: bool = False) -> Unbootable:

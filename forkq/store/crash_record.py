@@ -31,6 +31,7 @@ from ..wire.payload import Payload, bounded, dumps, loads_head
 from ..wire.printable import class_and_jid
 from ..wire.times import now
 from ..wire.validation import MOST_CRASHES
+from .held_classes import name_in
 from .outage import growing_pause
 
 # How many crashes a job survives that were counted against it: this number of them ends it.
@@ -53,6 +54,7 @@ ISOLATE_LAST: Final = "isolate_last"
 BURY: Final = "bury"
 # The beginning of our own key where forkq wrote it: at the end of a large payload.
 _KEY: Final = b',"forkq":{'
+_WRAPPED: Final = rb'"wrapped"\s*:\s*"([^"\\]{1,100})"'
 _CLASS: Final = rb'"class"\s*:\s*"([^"\\]{1,100})"'
 _JID: Final = rb'"jid"\s*:\s*"([^"\\]{1,100})"'
 _BUDGET: Final = rb'"crashes"\s*:\s*([0-9]{1,9})'
@@ -115,6 +117,18 @@ class Lease:
         if self.how == b"whole":
             return class_and_jid(self.payload)
         return _class_and_jid_in_ends(self)
+
+    @property
+    def counted_as(self) -> str:
+        """The class for which its death counts (held_classes.py); "" if that is not known."""
+        if self.how == b"whole":
+            try:
+                return name_in(loads_head(self.payload))
+            except MalformedPayload:
+                return ""
+        found = re.search(_WRAPPED, self.payload + self.end)
+        found = found or re.search(_CLASS, self.payload + self.end)
+        return found[1].decode("utf-8", "replace") if found else ""
 
 
 @dataclass(frozen=True, slots=True)

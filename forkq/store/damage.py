@@ -16,6 +16,7 @@ _BELONGS: Final = tuple(
     (re.compile(pattern, re.DOTALL), kind)
     for pattern, kind in (
         (r"forkq:cron:runs:", "list"),
+        (r"forkq:classes:deaths:", "zset"),
         (
             r"forkq:cron:(origin|claim):|forkq:(place|host|task|web:message|ran_twice|went_back):",
             "string",
@@ -23,10 +24,9 @@ _BELONGS: Final = tuple(
         (r"forkq:(flushed|lost|totals):", "hash"),
         (r"forkq:undo:[0-9a-f]+:\d+$", "list"),
         (r"forkq:undo:", "hash"),
-        (r"forkq:(controlled|cron|cron:last|cron:pending|parameters)$", "hash"),
-        (r"forkq:cron:paused$", "set"),
+        (r"forkq:(controlled|cron|cron:last|cron:pending|parameters|classes:held)$", "hash"),
         (r"\{queue:.*\}:suspects$", "list"),
-        (r"forkq:suspects$", "set"),
+        (r"forkq:(cron:paused|classes:released|suspects)$", "set"),
         (r"forkq:(secret|leader|leader:left|stat:ran_twice)$", "string"),
         (r"\{queue:.*\}:(inflight|control|turn)$", "hash"),
         (r"\{queue:.*\}:(bucket|full|busy)$", "string"),

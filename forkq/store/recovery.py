@@ -4,15 +4,17 @@ without a living master.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ..limits.patterns import decoded_names, is_pattern, matching
 from ..wire.lease import is_solo, owner
+from ..wire.printable import shown_name
 from .connection import Call, DamagedKey, RedisConnection, RedisError, ResponseError
 from .crash_record import BURY, Crash, Lease, Move, spliced, stamped, unchanged
 from .dead_set import DeadSet
+from .held_classes import DEADLY_DEATHS, WITHIN, death
 from .scripts import LEASES_OF_OWNER, REQUEUE
 from .steps import Steps, checked
 
@@ -31,11 +33,14 @@ _NOTE_TTL: Final = 86_400  # seconds; a host that was cut off for longer counts 
 @dataclass(frozen=True, slots=True)
 class Recovered:
     """The result of a recovery: how many jobs it moved, which of them it buried, and which had been
-    in progress."""
+    in progress. ``held``: the classes that are held because of this death; ``refusal``: why Redis
+    did not count it for its class."""
 
     moved: int
     buried: list[str]
     in_progress: list[str] = field(default_factory=list, compare=False)
+    held: list[str] = field(default_factory=list)
+    refusal: str = ""
 
     def tell(self, log: FilteringBoundLogger, event: str, **details: Any) -> None:
         """Logs one line for the jobs that went back, and one for each that was buried. No death
@@ -45,17 +50,26 @@ class Recovered:
             log.warning(event, jobs=back, **details)
         for job in self.buried:
             log.error("job buried: it killed the child that was to bury it, too", job=job)
+        for name in self.held:
+            times = f"{DEADLY_DEATHS} processes within {WITHIN} s"
+            remedy = f"forkq classes release {shown_name(name)}"
+            log.error(f"class held: its jobs killed {times}; they run alone until one ends well",
+                      held=shown_name(name), remedy=remedy)  # fmt: skip
+        if self.refusal:
+            log.error("a death is not counted for its class", error=self.refusal)
 
 
 @dataclass(slots=True)
 class _Progress:
     """What the tries to recover one owner have done: how many jobs they found in progress, how many
-    they moved, which of them they buried, and the burials that Redis has not confirmed."""
+    they moved, which of them they buried, and the burials that Redis has not confirmed. ``deadly``:
+    the classes for which the death counts."""
 
     in_progress: int = 0
     moved: int = 0
     buried: list[str] = field(default_factory=list)
     unconfirmed: list[Move] = field(default_factory=list)
+    deadly: set[str] = field(default_factory=set)
 
     def add(self, burials: Sequence[Move]) -> None:
         """Counts burials that are done."""
@@ -92,27 +106,24 @@ class Recovery:
         *,
         may_return: bool = False,
         last_begun: int | None = None,
+        crashed: int | None = None,
     ) -> Steps[Recovered]:
         """Puts the owner's jobs back, those that had begun with a crash record. What it had leased
         ahead goes back unchanged: it has a higher sequence number than ``last_begun`` (None: it is
-        unknown). A solo child leases nothing ahead.
-
-        An owner that ``may_return`` is perhaps only cut off from Redis. It finds a note of its
-        lost leases (child/fetch/lost_leases.py). After a failure the caller begins anew; the result
-        includes what its earlier tries did.
+        unknown). A solo child leases nothing ahead. ``crashed``: that of the job whose thread
+        crashed, if that is known. An owner that ``may_return`` is perhaps only cut off from Redis.
+        It finds a note of its lost leases (child/fetch/lost_leases.py). After a failure the caller
+        begins anew; the result includes what its earlier tries did.
         """
         progress = self._progress.setdefault(identity, _Progress())
         yield from self._look_for_burials(progress)
         listed = yield from self.list_all(queues, identity)
-        every = [lease for _, leases in listed for lease in leases]
         alone = is_solo(identity)
-        begun = {
-            lease.name: lease.job
-            for lease in every
-            if alone or last_begun is None or lease.sequence <= last_begun
-        }
+        latest = None if alone else last_begun
+        begun = _begun((lease for _, leases in listed for lease in leases), latest)
         progress.in_progress = max(progress.in_progress, len(begun))
         crash = replace(crash, jobs=progress.in_progress, alone=alone)
+        progress.deadly |= _deadly_classes(begun.values(), crash, crashed)
         problem: RedisError | None = None
         for names, leases in listed:
             moves = yield from self._moves(names, leases, begun, crash)
@@ -122,8 +133,19 @@ class Recovery:
                 problem = error
         if problem is not None:
             raise problem
+        held, refusal = yield from self._count_deaths(sorted(progress.deadly), identity)
         del self._progress[identity]
-        return Recovered(progress.moved, progress.buried, list(begun.values()))
+        jobs = [lease.job for lease in begun.values()]
+        return Recovered(progress.moved, progress.buried, jobs, held, refusal)
+
+    def _count_deaths(self, names: Sequence[str], identity: str) -> Steps[tuple[list[str], str]]:
+        """Counts the death for each of the classes. Returns those that are held from now on, and
+        why Redis has refused it: the jobs have moved all the same."""
+        if not names:
+            return [], ""
+        replies = yield [death(self.dead_set.keys, name, identity) for name in names]
+        refusal = next((str(reply) for reply in replies if isinstance(reply, RedisError)), "")
+        return [name for name, reply in zip(names, replies, strict=True) if reply == 1], refusal
 
     def _look_for_burials(self, progress: _Progress) -> Steps[None]:
         """Finds the jobs that an earlier try buried, if the reply to it was lost or an error."""
@@ -230,3 +252,17 @@ class Recovery:
         )
         if replies[1] == 1:  # it returned between the two
             connection.call("SADD", keys.processes, identity)
+
+
+def _begun(leases: Iterable[Lease], last: int | None) -> dict[bytes, Lease]:
+    """Those whose jobs had begun, by name: all up to the sequence number ``last``."""
+    return {lease.name: lease for lease in leases if last is None or lease.sequence <= last}
+
+
+def _deadly_classes(begun: Iterable[Lease], crash: Crash, crashed: int | None) -> set[str]:
+    """The classes for which a death counts: that of a job that ran alone, or whose thread crashed.
+    The death of a whole tree says too little of any job."""
+    if crash.of_tree:
+        return set()
+    deadly = (lease for lease in begun if crash.alone or lease.sequence == crashed)
+    return {lease.counted_as for lease in deadly} - {""}

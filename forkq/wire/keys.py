@@ -77,7 +77,8 @@ class Keys:
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
         rest = [self.dead_bounds, self.secret, self.controlled, self.parameters]
-        return [*sets, *counts, *cron, *rest, self.leader, self.leader_left]
+        classes = [self.held_classes, self.released_classes]
+        return [*sets, *counts, *cron, *rest, *classes, self.leader, self.leader_left]
 
     def queue(self, name: str) -> str:
         """List: jobs enter on the left and are fetched from the right."""
@@ -101,6 +102,24 @@ class Keys:
         """Hash: identity of a solo child -> epoch second. A limit or a rate of that queue has
         refused it a job since then; ordinary children leave it a permit and a token."""
         return self._key_of_queue(name, "turn")
+
+    @property
+    def held_classes(self) -> str:
+        """Hash: class -> ``SINCE DEATHS``, the classes whose jobs have killed too many processes
+        (store/held_classes.py): since when they run alone (epoch seconds), and how many processes
+        have died of them."""
+        return f"{self.prefix}forkq:classes:held"
+
+    @property
+    def released_classes(self) -> str:
+        """Set: the classes that are not held any more, while the leader's clock returns their jobs
+        from the lists of suspects."""
+        return f"{self.prefix}forkq:classes:released"
+
+    def deaths_of_class(self, job: str) -> str:
+        """Sorted set, expiring after a minute: identity of a process that died of a job of that
+        class -> epoch second."""
+        return f"{self.prefix}forkq:classes:deaths:{job}"
 
     @property
     def paused(self) -> str:

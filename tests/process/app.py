@@ -121,6 +121,15 @@ def die(number: int) -> None:
     signal.pause() if number == signal.SIGSTOP else time.sleep(10)
 
 
+@forkq.job(name="Fragile")
+def fragile(path: str) -> None:
+    """Takes its child down until a file appears, as if its fault were mended."""
+    record("begin")
+    if not Path(path).exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    record("end")
+
+
 @forkq.job(name="Exit")
 def leave(code: int) -> None:
     """Takes its child down with an exit code."""

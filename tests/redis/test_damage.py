@@ -33,6 +33,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "cron_paused": (), "cron_last": (), "cron_pending": (), "dead_bounds": (), "secret": (),
     "parameters": (),
     "suspected": (),
+    "held_classes": (), "released_classes": (), "deaths_of_class": ("Boom",),
     "totals": ("jobs",),
     "queue": ("x",), "inflight": ("x",), "control": ("x",), "bucket": ("x",), "full": ("x",),
     "busy": ("x",), "suspects": ("x",), "turn": ("x",),

@@ -28,6 +28,8 @@ from .retry import Bury, Postpone, Retry
 
 # What hiredis says when a reply does not fit into the memory of this process.
 _NO_MEMORY: Final = "Out of memory"
+# What isolate.lua says if the class is held no more: the job is in its queue again.
+_RELEASED: Final = 2
 
 
 class NotRun(Exception):
@@ -35,7 +37,12 @@ class NotRun(Exception):
 
 
 class MustRunAlone(NotRun):
-    """It may have killed a process, and this child runs other jobs, too."""
+    """It may have killed a process, and this child runs other jobs, too. ``held``: its class, if
+    that has killed too many."""
+
+    def __init__(self, held: str = "") -> None:
+        super().__init__(held)
+        self.held = held
 
 
 class NeedsNewer(NotRun):
@@ -48,7 +55,10 @@ class Unread(NotRun):
 
 @dataclass(frozen=True, slots=True)
 class Isolate:
-    """It runs alone: it goes to the list of suspects."""
+    """It runs alone: it goes to the list of suspects. ``held``: its class, if that is held; "" for
+    a suspect."""
+
+    held: str = ""
 
 
 @dataclass(slots=True)
@@ -63,7 +73,7 @@ class PendingMove:
 class Settler:
     """Shared by all processors. What Redis refuses is parked: its lease stays, and ``again`` tries
     it later. ``on_parked`` is called when the first is parked; the heartbeat then calls
-    ``again``."""
+    ``again``. ``held``: the classes that are held; one that is found released leaves it."""
 
     def __init__(
         self,
@@ -74,6 +84,7 @@ class Settler:
         dead_set: DeadSet,
         outage: Outage,
         on_parked: Callable[[], None],
+        held: set[str] | None = None,
     ) -> None:
         self._identity = identity
         self._keys = keys
@@ -87,6 +98,7 @@ class Settler:
         self._backoff = Backoff()
         self._due = 0.0
         self._on_parked = on_parked
+        self._held = set() if held is None else held
         self._lock = threading.Lock()
         self._parked: list[PendingMove] = []
 
@@ -99,9 +111,10 @@ class Settler:
         """Drops the lease and adds the job to the dead set. If Redis refuses: as ``retry``."""
         self._move_or_park(PendingMove(unit, decision))
 
-    def isolate(self, unit: UnitOfWork) -> None:
-        """Moves the job to its queue's list of suspects. If Redis refuses: as ``retry``."""
-        self._move_or_park(PendingMove(unit, Isolate()))
+    def isolate(self, unit: UnitOfWork, held: str = "") -> None:
+        """Moves the job to its queue's list of suspects: it is one, or its class is ``held``. If
+        Redis refuses: as ``retry``."""
+        self._move_or_park(PendingMove(unit, Isolate(held)))
 
     def read(self, unit: UnitOfWork) -> bytes:
         """The payload of ``unit``, which the fetch has left in Redis because of its size. Raises
@@ -201,8 +214,16 @@ class Settler:
         if isinstance(decision, Bury):
             return self._dead_set.bury(connection, unit.queue_name, name, decision.payload)
         if isinstance(decision, Isolate):
-            lists = (inflight, keys.suspects(unit.queue_name), keys.suspected)
-            return bool(connection.script(ISOLATE, lists, (name, unit.queue_name)))
+            return self._isolate(connection, unit, decision.held)
         later = keys.schedule if isinstance(decision, Postpone) else keys.retry
         arguments = (name, decision.at, decision.payload)
         return bool(connection.script(RETRY, (inflight, later), arguments))
+
+    def _isolate(self, connection: RedisConnection, unit: UnitOfWork, held: str) -> bool:
+        name, keys, queue = lease.lease(self._identity, unit.sequence), self._keys, unit.queue_name
+        lists = (keys.inflight(queue), keys.suspects(queue), keys.suspected, keys.queue(queue))
+        arguments = (name, queue, held)
+        moved = connection.script(ISOLATE, (*lists, keys.held_classes), arguments)
+        if moved == _RELEASED:  # this child has not heard of it yet
+            self._held.discard(held)
+        return bool(moved)

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from forkq.runtime import pipe
 from forkq.runtime.pipe import (
     Beat,
+    ClassesHeld,
     DumpStacks,
     Exiting,
     Fact,
+    HoldClasses,
     Lead,
     LeaseHeld,
     Order,
@@ -47,6 +49,7 @@ ORDERS: list[Order] = [
     Lead(0.0),
     Report(2.5),
     RunSuspects(on=True),
+    HoldClasses(("Boom",)),
 ]
 FACTS: list[Fact] = [
     Ready("vm:1:abc"),
@@ -56,6 +59,7 @@ FACTS: list[Fact] = [
     Exiting(),
     LeaseHeld(8.125),
     SuspectsWait(("default", "mail")),
+    ClassesHeld(("Boom", "shop.Thumbnail")),
 ]
 
 
