@@ -14,6 +14,7 @@ when a job goes back to its queue. Death handlers run in children only, so not f
 from __future__ import annotations
 
 from . import cron
+from .classes import HeldClass, held_classes, release_class
 from .entry import JobEntry
 from .filters import Filter
 from .find import RanTwice, find, is_alive, ran_twice
@@ -44,6 +45,7 @@ __all__ = [
     "FailureGroup",
     "FailureGroups",
     "Filter",
+    "HeldClass",
     "Histogram",
     "Hold",
     "JobEntry",
@@ -72,6 +74,7 @@ __all__ = [
     "entry",
     "failures",
     "find",
+    "held_classes",
     "history",
     "is_alive",
     "job_set",
@@ -81,6 +84,7 @@ __all__ = [
     "queue_reports",
     "queues",
     "ran_twice",
+    "release_class",
     "running",
     "shard_of",
     "shards",

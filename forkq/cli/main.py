@@ -45,6 +45,7 @@ _COMMANDS = {
     "limits": "limits",
     "metrics": "metrics",
     "queues": "queues_group",
+    "classes": "classes",
     "jobs": "queued",
     "retries": "job_sets",
     "dead": "job_sets",

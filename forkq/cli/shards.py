@@ -39,6 +39,7 @@ _EACH: Final = frozenset(
     {
         *("stats", "running", "stuck", "mark-deploy", "queues list", "processes list"),
         *(
+            "classes list",
             "jobs list",
             "retries list",
             "dead list",

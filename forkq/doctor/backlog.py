@@ -1,4 +1,5 @@
-"""Checks of the waiting jobs: whether a capsule serves their queue and the app knows their class.
+"""Checks of the waiting jobs: whether a capsule serves their queue, whether the app knows their
+class, and whether that is held.
 
 Each command reads a bounded number of names or jobs, but the set of queues is read at once, as by
 every child with a pattern.
@@ -14,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from ..config.config import Config
 from ..errors import MalformedPayload
 from ..limits.patterns import matches_any
+from ..store.held_classes import DEADLY_DEATHS, WITHIN, held_in
 from ..store.process_info import live_queues
 from ..wire.keys import keys_of
 from ..wire.payload import loads_head
@@ -70,6 +72,17 @@ def classes(server: Server, config: Config, report: AppReport | None) -> Finding
     what = f"the app does not register {listed(_sizes(unknown))} ({seen})"
     remedy = "import their modules in the app that -r names, or delete the jobs"
     return Finding("fail", "classes", what, "these jobs fail until they are dead", remedy)
+
+
+def held(server: Server) -> Finding:
+    """Which classes run alone because their jobs have killed process after process."""
+    found = held_in(server.connection.call("HGETALL", server.keys.held_classes))
+    if not found:
+        return Finding("ok", "held", "no class is held")
+    names = listed(shown_name(each.name) for each in found)
+    why = f"each has killed {DEADLY_DEATHS} processes within {WITHIN} s; its jobs run alone"
+    remedy = "mend the class; `forkq classes release NAME` runs its jobs beside others again"
+    return Finding("warn", "held", f"held: {names}", why, remedy)
 
 
 def _sizes(counts: Mapping[str, int]) -> Iterator[str]:

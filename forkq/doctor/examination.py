@@ -18,7 +18,7 @@ from ..store.refusals import failure
 from ..store.server_check import check_files, check_usable
 from ..wire.redis_url import EMBEDDED
 from .app import app, preload
-from .backlog import classes, queues
+from .backlog import classes, held, queues
 from .finding import Finding, examine, unchecked
 from .host import max_memory, memory, open_files, processes
 from .journal import journal
@@ -125,6 +125,7 @@ def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> It
         "buffers": partial(output_buffers, config=config),
         "queues": partial(queues, config=config),
         "classes": partial(classes, config=config, report=report),
+        "held": held,
     }
     found, server = _connected(config)
     yield found

@@ -10,7 +10,8 @@ from typing import Final
 
 from .. import api
 from ..api import cron
-from ..api.query import ask_leniently
+from ..api.query import ask_leniently, keys
+from ..store.held_classes import HeldClass, held_in
 
 _FRESH: Final = 1.0  # seconds
 _SHARE: Final = 0.1  # of the time may go into asking
@@ -54,6 +55,7 @@ class Facts:
     memory: Memory
     slow: SlowFacts
     replica_of: str = ""
+    held: tuple[HeldClass, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -119,6 +121,7 @@ class Observer:
 
 
 def _ask(slow: SlowFacts) -> Facts:
+    [held] = ask_leniently(("HGETALL", keys().held_classes))
     return Facts(
         at=time.time(),
         stats=api.stats(),
@@ -128,6 +131,7 @@ def _ask(slow: SlowFacts) -> Facts:
         memory=_memory(),
         slow=slow,
         replica_of=_replica_of(),
+        held=tuple(held_in(held or {})),
     )
 
 

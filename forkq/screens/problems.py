@@ -10,6 +10,7 @@ from typing import Final
 from ..api import QueueState
 from ..limits.patterns import matches_any
 from ..store.damage import about
+from ..store.held_classes import DEADLY_DEATHS
 from ..wire.printable import printable
 from .facts import Facts
 from .queue_acts import path_of
@@ -78,6 +79,12 @@ def _processes(facts: Facts) -> Iterator[Problem]:
         yield Problem("no clock leads: nothing scheduled or retried becomes due", "/busy")
 
 
+def _classes(facts: Facts) -> Iterator[Problem]:
+    for held in facts.held:
+        deaths = f"has killed {DEADLY_DEATHS} processes within a minute"
+        yield Problem(f"class {name(held.name)} {deaths}; its jobs run alone", "/dead")
+
+
 def _failures(facts: Facts) -> Iterator[Problem]:
     """A class that fails much more often than it did."""
     for one in facts.slow.hour.classes:
@@ -109,5 +116,5 @@ def _queue(state: QueueState, wait: float, served: list[str]) -> Iterator[Proble
 
 
 _CHECKS: Final[tuple[Callable[[Facts], Iterator[Problem]], ...]] = (
-    _redis, _damage, _processes, _failures, _queues
+    _redis, _damage, _processes, _classes, _failures, _queues
 )  # fmt: skip

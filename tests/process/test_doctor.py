@@ -23,6 +23,7 @@ CHECKS = [
     "open-files", "processes", "memory", "max-memory", "systemd", "kubernetes", "journal", "app",
     "preload", "redis", "version", "eviction", "persistence", "redis-memory", "latency", "clock",
     "rights", "timeout", "huge-pages", "overcommit", "clients", "buffers", "queues", "classes",
+    "held",
 ]  # fmt: skip
 APP = """
 import forkq

@@ -16,7 +16,7 @@ from forkq.client import Client
 from forkq.config.capsule import Capsule
 from forkq.config.config import Config, RedisSettings
 from forkq.default_client import use
-from forkq.doctor.backlog import classes, queues
+from forkq.doctor.backlog import classes, held, queues
 from forkq.doctor.examination import all_findings
 from forkq.doctor.finding import Finding, examine
 from forkq.doctor.network import clock, latency, rights
@@ -365,6 +365,14 @@ def test_large_payloads_end_the_sample(
         redis.lpush(f"queue:{name}", big)
         redis.sadd("queues", name)
     assert "looked at 1 of 3" in waiting(redis_server, "*")[1].what
+
+
+def test_a_class_that_is_held_is_a_warning(redis_server: Server, redis: Redis) -> None:
+    assert found(redis_server.url, held).level == "ok"
+    redis.hset("forkq:classes:held", "shop.Boom\x1b", "1700000000 12")
+    finding = found(redis_server.url, held)
+    assert (finding.level, finding.what) == ("warn", "held: shop.Boom\\x1b")
+    assert "forkq classes release" in finding.remedy
 
 
 def test_hostile_names_cannot_control_the_terminal(redis_server: Server, redis: Redis) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from forkq import api
 from forkq.child.held_classes import ReleaseClasses
 from forkq.child.job_run import JobRun
 from forkq.runtime.pipe import ClassesHeld
@@ -23,6 +24,7 @@ from forkq.store.steps import carry_out
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
 from tests.redis.in_process_clock import InProcessClock
+from tests.redis.shell import Shell
 from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -284,3 +286,45 @@ def test_each_clock_tells_its_master_which_classes_are_held(
         wait_until(lambda: told() == [(), ("Boom",)], what="the second fact")
         redis.delete(KEYS.held_classes)
         wait_until(lambda: told() == [(), ("Boom",), ()], what="the third fact")
+
+
+# People
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_person_sees_and_releases_held_classes(redis: Redis, shell: Shell) -> None:
+    assert shell("classes") == 0
+    assert shell.out == "no class is held\n"
+    hold(redis)
+    fill(redis, 3)
+    assert shell("classes") == 0
+    titles, row = shell.out.splitlines()
+    assert titles.split() == ["CLASS", "DEATHS", "HELD", "WAITING"]
+    assert (row.split()[:2], row.split()[-1]) == (["Boom", "5"], "3")
+    assert shell("classes list --json") == 0
+    assert json.loads(shell.out) == {
+        "name": "Boom", "since": 1700000000.0, "deaths": 5, "waiting": 3
+    }  # fmt: skip
+    assert shell("classes release Boom") == 0
+    assert shell.out == "Boom is released; 3 of its jobs go back to their queues\n"
+    assert held(redis) == set()
+    assert redis.smembers(KEYS.released_classes) == {b"Boom"}
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_class_that_is_not_held_cannot_be_released(redis: Redis, shell: Shell) -> None:
+    hold(redis)
+    assert shell("classes release Boom Bom") == 1
+    remedy = "`forkq classes` lists those that are"
+    assert shell.err == f"Error: the class Bom is not held; {remedy}\n"
+    assert held(redis) == {"Boom"}, "all or none"
+
+
+@pytest.mark.usefixtures("environment")
+def test_the_api_says_whether_a_class_was_held(redis: Redis) -> None:
+    hold(redis)
+    redis.hset(KEYS.held_classes, "Odd", "another program's")
+    found = [(one.name, one.since, one.deaths) for one in api.held_classes()]
+    assert found == [("Boom", 1700000000.0, 5), ("Odd", 0.0, 0)]
+    assert api.release_class("Boom")
+    assert not api.release_class("Boom")

@@ -47,6 +47,15 @@ def fill(redis: Redis) -> None:
     redis.sadd("queues", "mial", "mail", "default")
 
 
+def fill_held(redis: Redis) -> None:
+    """The class of the page that is held. Its jobs would be in the lists of jobs, too."""
+    redis.hset("forkq:classes:held", "shop.Thumbnail", f"{time.time() - 4 * 60 - 10:.0f} 12")
+    redis.lpush(
+        "{queue:default}:suspects", *(job("shop.Thumbnail", "1" * 24, "default", 1)[0],) * 184
+    )
+    redis.sadd("forkq:suspects", "default")
+
+
 @pytest.mark.usefixtures("environment")
 def test_the_page_shows_what_is_printed(redis: Redis, capfd: pytest.CaptureFixture[str]) -> None:
     fill(redis)
@@ -58,8 +67,11 @@ def test_the_page_shows_what_is_printed(redis: Redis, capfd: pytest.CaptureFixtu
             checked += 1
             continue
         words = shlex.split(snippet.text.replace("TOKEN", token))
+        if "classes" in words:
+            redis.delete("{queue:default}:suspects")
+            fill_held(redis)
         assert (words[0], _run(words[1:])) == ("forkq", 0), snippet.place
         default_client.default().close()
         shown = capfd.readouterr().out
         token = "".join(_TOKEN.findall(shown)) or token
-    assert checked == 11
+    assert checked == 12

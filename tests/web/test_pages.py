@@ -107,6 +107,11 @@ class TestProblems:
             what="the role of the server",
         )
 
+    def test_a_class_that_kills_its_processes(self, web: TestClient, redis: Redis) -> None:
+        redis.hset("forkq:classes:held", "shop.Boom", "1700000000 12")
+        says = "class shop.Boom has killed 5 processes within a minute; its jobs run alone"
+        assert says in web.get("/queues").text
+
     def test_a_class_that_fails_more_than_it_did(self, web: TestClient, redis: Redis) -> None:
         now = datetime.now(timezone.utc)
         for back, failed in ((2, 30), (25, 4), (40, 5)):

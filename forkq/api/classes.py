@@ -1,0 +1,59 @@
+"""Held classes: their jobs have killed process after process, so they run alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..default_client import default
+from ..limits.patterns import decoded_names
+from ..store import held_classes as store
+from ..store.connection import Call
+from .query import ask_leniently, keys
+
+_ALL_SEEN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class HeldClass:
+    """A class that is held ``since`` (epoch seconds): its jobs run alone, in solo children, until
+    one of them has ended well. So many processes have died of it: ``deaths``. So many of its jobs
+    wait to run alone: ``waiting``, besides those that have killed a process themselves."""
+
+    name: str
+    since: float
+    deaths: int
+    waiting: int
+
+
+def held_classes() -> list[HeldClass]:
+    """The classes that are held, by name. Reads all jobs that wait to run alone. Raises
+    ServerUnavailable."""
+    found, names = ask_leniently(("HGETALL", keys().held_classes), ("SMEMBERS", keys().suspected))
+    queues = sorted(decoded_names(names or ()))
+    return [
+        HeldClass(held.name, held.since, held.deaths, _waiting(held.name, queues))
+        for held in store.held_in(found or {})
+    ]
+
+
+def release_class(name: str) -> bool:
+    """Ends that a class is held, on all hosts: its jobs run beside others again, and the leader's
+    clock returns those that wait to the head of their queues. False if it was not held. Raises
+    ServerUnavailable."""
+    return bool(_run(store.release(keys(), name)))
+
+
+def _waiting(name: str, queues: list[str]) -> int:
+    count = 0
+    for queue in queues:
+        at = 0
+        while at != _ALL_SEEN:
+            at, found = _run(store.waiting_jobs(keys(), name, queue, at, returns=False))
+            count += found
+    return count
+
+
+def _run(call: Call) -> list[int]:
+    with default().connection() as connection:
+        reply: list[int] = connection.script(call.script, call.keys, call.arguments)
+    return reply
