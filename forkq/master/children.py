@@ -147,20 +147,23 @@ class Children:
         if child.pidfd is not None:
             self._selector.register(child.pidfd, EVENT_READ)
 
-    def rescue(self, child: ChildHandle, crash: Crash | None) -> None:
-        """Opens the rescue of a child that is dead or frozen, unless one was opened for it."""
-        if not child.rescued:
-            child.rescued = True
-            failed = child.failed_leases() if crash is None else {}
-            counts, begun = (child.processed, child.failed), child.last_begun
-            report = partial(self._rescue_ended, child)
-            what = (child.identity, child.queues, crash, *counts, failed, begun)
-            leases = child.running if child.leases is None else child.leases
-            dead = DeadChild(*what, child.crashed_job, report, child.shard, leases)
-            self._rescue.add(dead)
-            if child.runs_suspects:
-                alone = DeadChild(solo_identity(child.identity), child.queues, crash)
-                self._rescue.add(replace(alone, report=report, shard=child.shard))
+    def rescue(self, child: ChildHandle, crash: Crash | None, counted_as: str = "") -> bool:
+        """Opens the rescue of a child that is dead or frozen. Returns False if one was opened for
+        it before. ``counted_as``: how it has ended, for the totals."""
+        if child.rescued:
+            return False
+        child.rescued = True
+        failed = child.failed_leases() if crash is None else {}
+        counts, begun = (child.processed, child.failed), child.last_begun
+        report = partial(self._rescue_ended, child)
+        what = (child.identity, child.queues, crash, *counts, failed, begun)
+        leases = child.running if child.leases is None else child.leases
+        dead = DeadChild(*what, child.crashed_job, report, child.shard, leases, counted_as)
+        self._rescue.add(dead)
+        if child.runs_suspects:
+            alone = DeadChild(solo_identity(child.identity), child.queues, crash)
+            self._rescue.add(replace(alone, report=report, shard=child.shard))
+        return True
 
     def take_rescued(self) -> set[str]:
         """The capsules of which rescues have made suspects since the last call."""
@@ -280,21 +283,29 @@ class Children:
         uptime = time.monotonic() - child.born
         status = ExitStatus(code, rss, uptime, oom, child.crash_stack())
         child.how = status.text
-        left_nothing = child.left_nothing(code)
-        if not left_nothing and child.was_ready:  # before that it takes no job
-            by_itself = not child.exited_cleanly and not child.frozen
-            is_crash = by_itself and not child.on_trial
-            self.rescue(child, status.crash if is_crash else None)
-        if was_in_slot := child.slot.child is child:
+        left_nothing, was_in_slot = child.left_nothing(code), child.slot.child is child
+        orderly = left_nothing or (child.report.garbled and code == CLEAN)
+        death = Death(child, status, orderly, was_in_slot, self._goes_on())
+        # Before it is ready, it takes no job.
+        is_counted = child.was_ready and not left_nothing and self._rescue_dead(death)
+        if was_in_slot:
             child.slot.record_death(child, status.text)
         if not child.was_ready:
             child.slot.ended.update(child.carries)  # it has sent none of them
-        orderly = left_nothing or (child.report.garbled and code == CLEAN)
         self._forget(child)
-        death = Death(child, status, orderly, was_in_slot, self._goes_on())
-        if death.counted_as:
+        if death.counted_as and not is_counted:
             child.slot.ended[death.counted_as] += 1
         self._death_log.add(death)
+
+    def _rescue_dead(self, death: Death) -> bool:
+        """Opens the rescue of a child that was reaped. Returns whether that counts its end, too: at
+        once, and not only when another child follows it."""
+        child = death.child
+        by_itself = not child.exited_cleanly and not child.frozen
+        is_crash = by_itself and not child.on_trial
+        counted_as = "" if child.on_trial or not child.queues else death.counted_as
+        crash = death.status.crash if is_crash else None
+        return self.rescue(child, crash, counted_as) and bool(counted_as)
 
     def _was_killed_by_oom(self, child: ChildHandle, code: int) -> bool:
         """Whether the kernel killed it, not the master."""

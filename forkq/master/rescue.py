@@ -9,7 +9,7 @@ tried again later.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -29,6 +29,7 @@ from ..store.crash_record import Crash
 from ..store.failed_leases import mark_failed
 from ..store.recovery import Recovered, Recovery
 from ..store.scripts import (
+    CHILD_ENDED,
     CLASS_DEATH,
     COUNTERS_ADD_MISSING,
     LEASES_OF_OWNER,
@@ -58,6 +59,7 @@ _LOAD_SCRIPTS: Final[Sequence[Command]] = [
         RECOVER,
         REQUEUE,
         COUNTERS_ADD_MISSING,
+        CHILD_ENDED,
         CLASS_DEATH,
     )
 ]
@@ -71,7 +73,8 @@ class DeadChild:
     highest sequence number of a lease whose job had begun; None if that is unknown. ``crashed``:
     that of the job whose thread crashed, if that is known. ``report`` is called when its jobs have
     gone back. ``shard``: where they are, if there are shards. ``leases``: how many it has at least,
-    as far as the master knows."""
+    as far as the master knows. ``counted_as``: how it has ended, for the totals; "" if that is
+    counted elsewhere."""
 
     identity: str
     queues: tuple[str, ...]
@@ -84,6 +87,7 @@ class DeadChild:
     report: Callable[[Recovered], None] = field(default=lambda recovered: None, compare=False)
     shard: str = ""
     leases: int = 0
+    counted_as: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -220,16 +224,21 @@ class Rescue:
         refuses them, and what is refused then is not tried again."""
         recovered = yield from self._moving(child)
         child.report(recovered)
-        moment = datetime.now(timezone.utc)
-        keys = self._recovery.dead_set.keys
-        counting = counters.add_missing(keys, child.identity, child.processed, child.failed, moment)
-        forgetting = self._recovery.forget(child.identity)
-        counted, *replies = yield [counting, *next(forgetting)]
-        yield from resume(forgetting, replies)
+        counting, forgetting = list(self._counting(child)), self._recovery.forget(child.identity)
+        replies = yield [*counting, *next(forgetting)]
+        yield from resume(forgetting, replies[len(counting) :])
         spent = round((time.monotonic() - began) * 1000, 1)
         recovered.tell(self._log, "jobs rescued", owner=child.identity, ms=spent)
-        if isinstance(counted, ResponseError):
-            self._log.error("counts of a dead child dropped", error=str(counted))
+        for counted in replies[: len(counting)]:
+            if isinstance(counted, ResponseError):
+                self._log.error("counts of a dead child dropped", error=str(counted))
+
+    def _counting(self, child: DeadChild) -> Iterator[Call]:
+        """What adds the counts of the child, and its end, to those in Redis. May be repeated."""
+        keys, moment = self._recovery.dead_set.keys, datetime.now(timezone.utc)
+        yield counters.add_missing(keys, child.identity, child.processed, child.failed, moment)
+        if child.counted_as:
+            yield counters.child_ended(keys, child.identity, child.counted_as)
 
     def _moving(self, child: DeadChild) -> Steps[Recovered]:
         if child.crash is not None:

@@ -38,8 +38,8 @@ class Slot:
     (monotonic) is when the empty slot may be filled. ``reason``: why the last child did not boot;
     ``lasting``: the next one could not either.
     ``fork_error``: why the system refused the last fork; "" if it did not. ``ended``: how children
-    of this slot have ended or were replaced (``counted_as``); the next child adds it to the totals
-    in Redis, but the clock adds nothing.
+    of this slot have ended in good order or were replaced (``counted_as``); the next child adds it
+    to the totals in Redis, but the clock adds nothing. The rescue counts crashes.
     """
 
     name: str

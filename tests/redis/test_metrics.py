@@ -297,6 +297,20 @@ def test_a_killed_childs_last_beat_is_added_once(child: CountingChild, redis: Re
         assert number(redis, f"stat:{name}") == number(redis, f"stat:{name}:2026-03-09") == count
 
 
+def test_the_end_of_a_child_is_counted_once(child: CountingChild, redis: Redis) -> None:
+    """Also before it has flushed anything, and beyond the names that the hash may have."""
+    child.connection.connect()
+    for identity, how in ((IDENTITY, "crash|SIGSEGV"), ("vm:1:2", "crash|SIGSEGV")):
+        call = counters.child_ended(Keys(), identity, how)
+        assert child.connection.exchange([call, call]) == [1, 0]
+    totals = Keys().totals("children")
+    assert redis.hgetall(totals) == {b"|names": b"1", b"crash|SIGSEGV|n": b"2"}
+    redis.hset(totals, "|names", counters.MOST_REASONS)
+    child.connection.exchange([counters.child_ended(Keys(), "vm:1:3", "crash|other")])
+    assert redis.hget(totals, "(other)|n") == b"1"
+    assert 0 < redis.ttl(Keys().flushed("vm:1:3")) <= 3600
+
+
 def test_a_last_beat_that_is_older_than_the_last_flush_adds_nothing(
     child: CountingChild, redis: Redis
 ) -> None:

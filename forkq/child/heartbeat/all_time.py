@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from operator import sub
 from typing import Any, Final
 
+from ...store.counters import MOST_REASONS
 from ...wire.keys import Keys
 from .stats import MOST_QUEUES, Row, Totals
 
 # How many names each hash takes. All later ones count as OTHER, there and for ever: a class that
 # moved between its own name and OTHER would make counters go backwards.
 _MOST_CLASSES: Final = 500
-_MOST_REASONS: Final = 100
 
 
 def groups(keys: Keys, before: Totals, after: Totals) -> tuple[list[str], list[Any]]:
@@ -25,7 +25,7 @@ def groups(keys: Keys, before: Totals, after: Totals) -> tuple[list[str], list[A
         (keys.totals("jobs"), _MOST_CLASSES, _grown(before.classes, after.classes), _class_fields),
         (keys.totals("jobs"), _MOST_CLASSES, twice, _twice_fields),
         (keys.totals("queues"), MOST_QUEUES, _grown(before.queues, after.queues), _queue_fields),
-        (keys.totals("children"), _MOST_REASONS, _grown(before.ended, after.ended), _end_fields),
+        (keys.totals("children"), MOST_REASONS, _grown(before.ended, after.ended), _end_fields),
     )
     names: list[str] = []
     arguments: list[Any] = []

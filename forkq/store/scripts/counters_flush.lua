@@ -62,21 +62,14 @@ for _ = 1, histograms do
   if added('BITFIELD', name, unpack(command)) then redis.call('EXPIRE', name, ttl) end
 end
 
--- The totals never expire. A hash that has all the names that it may have counts later ones together.
-local function counted_as(totals, name, most)
-  if redis.call('HEXISTS', totals, name .. '|n') == 1 then return name end
-  if (tonumber(redis.call('HGET', totals, '|names') or 0) or most) >= most then return '(other)' end
-  added('HINCRBY', totals, '|names', 1)
-  added('HINCRBY', totals, name .. '|n', 0)
-  return name
-end
+--- @include "counters/name_in_totals"
 
 for _ = 1, tonumber(argument()) do
   local totals, most = next_key(), tonumber(argument())
   local fine = added('HLEN', totals)
   for _ = 1, tonumber(argument()) do
     local name = argument()
-    if fine then name = counted_as(totals, name, most) end
+    if fine then name = name_in_totals(totals, name, most, added) end
     for _ = 1, tonumber(argument()) do
       local field, amount = argument(), argument()
       if fine then added('HINCRBY', totals, name .. '|' .. field, amount) end
