@@ -60,6 +60,7 @@ def run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
     )
     command = [sys.executable, "-X", "faulthandler", "-c", f"{WITHOUT_UNIX}\n{program}"]
     env = {"PYTHONPATH": f"{CHECKOUT}:{folder}", "HOME": str(folder), "PATH": ""}
+    env["EVENTLET_TESTS"] = "1"  # else eventlet warns of its age, if it is installed
     return subprocess.run(
         command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False
     )
