@@ -277,8 +277,9 @@ class Child:
             self._stop(time.monotonic() + self._timeout)
 
     def _obey_web_ui(self, name: str) -> None:
-        """A web UI's order, found by the heartbeat: passed on as the signal that it names."""
-        self._log.info("signal from the web UI", signal=name)
+        """The order of a web UI or a command, found by the heartbeat: passed on as the signal that
+        it names."""
+        self._log.info("order from a web UI or a command", signal=name)
         if name == "TERM":
             os.kill(os.getpid(), signal.SIGTERM)
         elif name == "TSTP":

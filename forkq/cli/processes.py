@@ -129,7 +129,8 @@ def _chosen(names: Iterable[str]) -> list[Process]:
         found = [process for process in known if name in _names_of(process)]
         if not found:
             raise click.ClickException(
-                f"no living process is called {shown_name(name)}; `forkq processes` lists them"
+                f"no living process is called {shown_name(name)}; write HOST, HOST:PID or the "
+                "identity, such as web-1:4711; `forkq processes` lists them"
             )
         chosen |= {process.identity: process for process in found}
     return list(chosen.values())

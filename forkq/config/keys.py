@@ -94,8 +94,8 @@ KEYS: Final[Mapping[str, Key]] = {
     "forkq.solo_children": Key(
         "How many jobs of a capsule that may have killed a process run side by side, each alone in "
         "a child of its own, as far as memory allows "
-        "([isolation](jobs.md#jobs-that-kill-their-process)); 0 is one for each processor, at most "
-        "25."
+        "([isolation](jobs.md#jobs-that-kill-their-process)); 0 is one for each thread that "
+        "runs jobs, at most 25."
     ),
     "forkq.silent_after": Key(
         "Seconds without a sign of life after which a child, the clock or the master counts as "

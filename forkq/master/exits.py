@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ..store.crash_record import Crash
+from ..wire.lease import is_solo
 from ..wire.printable import last_line, signal_name
 from .child_handle import ChildHandle
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 # How many jobs in progress the line about a crash names.
 _MOST_JOBS: Final = 10
+_HINT_ALONE: Final = "it ran alone, so this crash counts: the third one ends the job"
 _OUT_OF_MEMORY: Final = "SIGKILL by the kernel: out of memory"
 
 
@@ -152,7 +154,9 @@ def _certificate(death: Death) -> dict[str, object]:
     if jobs:
         more = len(jobs) - _MOST_JOBS
         found["in_progress"] = ", ".join(jobs[:_MOST_JOBS]) + (f" and {more} more" * (more > 0))
-        found["hint"] = "each runs again alone; `forkq find JID` shows its crashes"
+        alone = is_solo(death.child.identity)
+        what = _HINT_ALONE if alone else "each runs again alone"
+        found["hint"] = f"{what}; `forkq find JID` shows its crashes"
     if status.stack:
         found["stack"] = status.stack
     return found

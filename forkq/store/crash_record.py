@@ -240,7 +240,7 @@ def _judge(job: Payload, options: Payload, queue: str, crash: Crash) -> str:
         return ISOLATE if is_suspect(marks) else REQUEUE
     if count < budget:
         return ISOLATE_LAST
-    times = f"{budget} time{'s' * (budget > 1)} within {COUNTED_FOR / 3600:.0f} hours"
+    times = f"{count} time{'s' * (count > 1)} within {COUNTED_FOR / 3600:.0f} hours"
     error = Crashed(f"its process died {times} while this job ran alone, last by {crash.text}")
     if has_failed:
         _write_error(job, queue, error)

@@ -427,5 +427,5 @@ def test_an_order_to_a_process_waits_for_the_answer(
     assert done.stdout.endswith("the order is taken\n")
     wait_until(lambda: redis.hget(identity, "quiet") == b"true", what="a quiet child")
     assert not redis.exists(identity + b"-signals")
-    assert len(re.findall("signal from the web UI.*TTIN", forkq.log_text())) == 1
+    assert len(re.findall("order from a web UI or a command.*TTIN", forkq.log_text())) == 1
     assert forkq.stop() == 0

@@ -118,7 +118,7 @@ def _frames(job: api.JobEntry) -> Iterator[Text]:
     if frames.others:
         others = f"and {plural(len(frames.others), 'line')} of libraries and forkq"
         yield words((others, QUIET))
-    elif not frames.own:
+    elif not frames.own and not job.crashes:
         yield words(("No backtrace is kept: set backtrace=True in the job.", QUIET))
 
 
