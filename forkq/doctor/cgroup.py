@@ -35,3 +35,16 @@ def _limits(group: ControlGroup, name: str) -> Iterator[int]:
             yield int((folder / name).read_text())
         if folder == group.mount:
             return
+
+
+def dies_together(own: Path = OWN, root: Path = ROOT) -> Path | None:
+    """The group of this process, or one above it, in which the kernel kills all processes when
+    memory runs out (version 2); None if there is none. Raises OSError as ``lowest_limit``."""
+    for group in control_groups("memory", own, root):
+        for folder in (group.folder, *group.folder.parents):
+            with suppress(OSError, ValueError):
+                if int((folder / "memory.oom.group").read_text()):
+                    return folder
+            if folder == group.mount:
+                break
+    return None

@@ -20,7 +20,7 @@ from ..wire.redis_url import EMBEDDED
 from .app import app, preload
 from .backlog import classes, held, queues
 from .finding import Finding, examine, unchecked
-from .host import max_memory, memory, open_files, processes
+from .host import max_memory, memory, oom_group, open_files, processes
 from .journal import journal
 from .network import clock, latency, rights
 from .probe import AppReport, import_app, resident
@@ -99,6 +99,7 @@ def _of_host(
     yield examine("processes", partial(processes, config))
     yield examine("memory", partial(_memory, config, report))
     yield examine("max-memory", partial(_max_memory, config))
+    yield examine("oom-group", oom_group)
     yield examine("systemd", partial(systemd, config, unit, os.environ))
     yield examine("kubernetes", partial(kubernetes, config, grace, os.environ))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import resource
+from pathlib import Path
 from typing import Final
 
 import psutil
@@ -74,6 +75,17 @@ def memory(config: Config, bare: int, app: int, limit: int | None = None) -> Fin
     if needed > _LITTLE_ROOM * limit:
         return Finding("warn", "memory", what, "this leaves little for the jobs", remedy)
     return Finding("ok", "memory", what)
+
+
+def oom_group(group: Path | None = None) -> Finding:
+    """Whether the kernel takes the whole tree when memory runs out, instead of one child."""
+    group = cgroup.dies_together() if group is None else group
+    if group is None:
+        return Finding("ok", "oom-group", "when memory runs out, the kernel kills one process")
+    what = f"memory.oom.group is 1 in {group}"
+    why = "one job without memory ends the whole tree, and nothing says which job it was"
+    remedy = "set it to 0: OOMPolicy=continue of systemd, singleProcessOOMKill of the kubelet"
+    return Finding("warn", "oom-group", what, why, remedy)
 
 
 def max_memory(config: Config, bare: int, limit: int | None = None) -> Finding:

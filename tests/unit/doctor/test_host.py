@@ -12,8 +12,8 @@ import pytest
 
 from forkq.config.capsule import Capsule
 from forkq.config.recycling import Recycling
-from forkq.doctor.cgroup import lowest_limit
-from forkq.doctor.host import max_memory, memory, open_files, processes
+from forkq.doctor.cgroup import dies_together, lowest_limit
+from forkq.doctor.host import max_memory, memory, oom_group, open_files, processes
 from tests.unit.doctor.shared import config
 
 MIB = 1 << 20
@@ -122,6 +122,19 @@ def test_version_2_takes_the_lowest_limit_of_the_groups_above(root: Path) -> Non
     path = own(root, "0::/forkq.slice/forkq.service")
     assert lowest_limit("memory", path, root) == 1000
     assert lowest_limit("pids", path, root) == 77
+
+
+def test_a_group_that_dies_together_is_told(root: Path) -> None:
+    """Of its own, or of one above."""
+    pod = root / "kubepods/pod1"
+    path = own(root, "0::/kubepods/pod1/box")
+    write(pod / "box", "memory.oom.group", "0")
+    assert dies_together(path, root) is None
+    write(pod, "memory.oom.group", "1")
+    assert dies_together(path, root) == pod
+    found = oom_group(pod)
+    assert (found.check, found.level) == ("oom-group", "warn")
+    assert str(pod) in found.what
 
 
 def test_version_1_has_a_folder_for_each_controller(root: Path) -> None:
