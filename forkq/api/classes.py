@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..default_client import default
 from ..limits.patterns import decoded_names
 from ..store import held_classes as store
-from ..store.connection import Call
+from ..store.scripts import Call
 from .query import ask_leniently, keys
 
 _ALL_SEEN = -1

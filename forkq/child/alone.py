@@ -11,18 +11,20 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from ..runtime.assignment import LONG_RUN_ALONE
 from .build import Parts
 from .fetch.fetcher import Fetcher
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-# All in seconds. After so long beside nothing, a suspect that goes on has other jobs beside it.
-_LONG_RUN: Final = 60.0
-# How long the ordinary processors wait for a suspect that a rule may keep back, and how long they
-# then work before they wait again.
+# All in seconds. How long the child drains, and then waits for a suspect, which a rule may keep
+# back; and how long the ordinary processors then work before they wait again: at first, at most.
+_DRAIN: Final = 60.0
 _WAIT: Final = 1.0
 _WORK: Final = 10.0
+_LONGEST_WORK: Final = 300.0
+_MOST_VAIN: Final = 10  # doublings
 
 
 class AloneRunner:
@@ -36,14 +38,15 @@ class AloneRunner:
         self._log = log
         self.parts: Parts | None = None
         self._ordered = False
-        self._waits_since: float | None = None  # monotonic, as all times here
+        self._gives_up_at: float | None = None  # monotonic, as all times here
         self._works_until = 0.0
+        self._vain = 0
 
     def order(self, *, on: bool) -> None:
         """The master's order, to begin or to end this."""
         if on != self._ordered:
             event = "no solo child can boot: this child runs suspects, one at a time"
-            self._log.warning(event if on else "a solo child has booted: it runs the suspects")
+            self._log.warning(event if on else "this child runs no more suspects")
         self._ordered = on
         if on and self.parts is None:
             self._start()
@@ -54,25 +57,27 @@ class AloneRunner:
             return
         suspects, now = self.parts.fetcher, time.monotonic()
         running = [unit for unit in suspects.in_flight() if unit.thread]
-        is_long = any(now > unit.taken + _LONG_RUN for unit in running)
+        is_long = any(now > unit.taken + LONG_RUN_ALONE for unit in running)
         turn = bool(running) or (self._ordered and now >= self._works_until)
         self._ordinary.pause(on=turn and not is_long)
-        may_begin = turn and not running and self._ordered and self._is_drained()
+        is_drained = self._ordinary.is_drained
+        may_begin = turn and not running and self._ordered and is_drained
         suspects.pause(on=not may_begin)
-        self._wait_for_one(now, waits=may_begin)
+        if running:
+            self._gives_up_at, self._vain = None, 0
+        elif turn:
+            self._wait_for_one(now, _WAIT if is_drained else _DRAIN)
 
-    def _wait_for_one(self, now: float, *, waits: bool) -> None:
-        """Ends the wait for a suspect that does not come: the ordinary processors work again."""
-        if not waits:
-            self._waits_since = None
-        elif self._waits_since is None:
-            self._waits_since = now
-        elif now >= self._waits_since + _WAIT:
-            self._waits_since, self._works_until = None, now + _WORK
-
-    def _is_drained(self) -> bool:
-        """Whether a death of this process would harm no other job."""
-        return not self._ordinary.in_flight() and not self._ordinary.owes
+    def _wait_for_one(self, now: float, limit: float) -> None:
+        """Ends the wait for running jobs, or for a suspect, that takes too long: the ordinary
+        processors work again, each time for longer."""
+        latest = now + limit
+        self._gives_up_at = latest if self._gives_up_at is None else min(self._gives_up_at, latest)
+        assert self.parts is not None
+        if now >= self._gives_up_at and not self.parts.fetcher.owes:
+            work = min(_LONGEST_WORK, _WORK * 2**self._vain)
+            self._gives_up_at, self._works_until = None, now + work
+            self._vain = min(self._vain + 1, _MOST_VAIN)
 
     def _start(self) -> None:
         parts = self._build()

@@ -16,7 +16,7 @@ from ..store.steps import checked
 from ..wire.keys import Keys
 from ..wire.malformed import wrap_malformed
 from ..wire.marks import KEY, is_suspect
-from ..wire.payload import DEFAULT_QUEUE, dumps, loads_head
+from ..wire.payload import DEFAULT_QUEUE, dumps, keys_at_end, loads_head
 from ..wire.times import now
 
 # Small enough that no script delays the server's other clients, large enough that many due jobs are
@@ -141,15 +141,23 @@ def _stamped(member: bytes, at: float) -> _Move:
         return _Move(None, member, wrap_malformed(member, DEFAULT_QUEUE, error))
 
 
-def _unread(rank: int, length: int, head: bytes) -> _Move:
-    """The move of a large job, of which the clock knows the beginning. It stays as it is; without
-    a queue before its arguments, where forkq and Ruby write it, it is buried."""
-    found = re.search(_QUEUE, head.partition(b'"args"')[0])
+def _unread(rank: int, length: int, head: bytes, end: bytes) -> _Move:
+    """The move of a large job, of which the clock knows the two ends. It stays as it is. forkq and
+    Ruby write the queue before the arguments, others perhaps after them; without one it is
+    buried."""
+    queue: Any = None
+    if found := re.search(_QUEUE, head.partition(b'"args"')[0]):
+        queue = _text(found[1])
+    elif last := keys_at_end(end, b"queue"):
+        queue = last[1]["queue"]
+    return _Move(queue if type(queue) is str and queue else None, head, length, rank=rank)
+
+
+def _text(json: bytes) -> str | None:
     try:
-        queue = None if found is None else msgspec.json.decode(found[1], type=str)
+        return msgspec.json.decode(json, type=str)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        queue = None
-    return _Move(queue or None, head, length, rank=rank)
+        return None
 
 
 def _score(reply: Any) -> float | None:

@@ -60,9 +60,11 @@ class ClassReturns:
         self._queues: list[str] = []  # those that are left, of the first of the classes
         self._at = 0
         self._returned = 0
+        self._watch = False
 
     def load(self, watch: bool) -> None:
         """Reads which classes were released."""
+        self._watch = watch
         found = decoded_names(
             _read(self._connection, ("SMEMBERS", self._keys.released_classes), watch=watch)
         )
@@ -99,11 +101,11 @@ class ClassReturns:
 
     def _end(self) -> None:
         """The class that comes first has no jobs left in the lists of suspects."""
-        name = self._released.pop(0)
-        self._connection.call("SREM", self._keys.released_classes, name)
+        name = self._released[0]
         what = {"released": shown_name(name), "returned": self._returned}
+        self._connection.call("SREM", self._keys.released_classes, name)
         self._log.warning("class released: its jobs run beside others again", **what)
-        self._begin()
+        self.load(self._watch)  # the server does not report this clock's own change
 
 
 def _read(connection: RedisConnection, command: Command, *, watch: bool) -> set[bytes]:

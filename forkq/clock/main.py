@@ -170,20 +170,28 @@ class Clock:
         """One turn of the loop: does what is due, and sleeps until something else may be."""
         self._beat()
         self._connect()
-        self._sweep_if_due()
-        for watch in self._watches:
-            watch.attend(self._tracking)
+        has_changed = self._sweep_if_due()
         self._lease.attend(self._tracking)
-        for task in self._tasks:
-            if self._lease.does_the_work:
-                task.attend(self._tracking)
-            else:
-                task.reload()
+        has_changed |= self._attend_tasks()
+        for watch in self._watches:
+            if has_changed:  # this clock's own changes are not reported to it
+                watch.reload()
+            watch.attend(self._tracking)
         self._outage.end()
         self._backoff.reset()
         self._sleep()
         self._note_changes()
         self._read_orders(0)
+
+    def _attend_tasks(self) -> bool:
+        """The work of a leader. Returns whether something was done."""
+        has_worked = False
+        for task in self._tasks:
+            if self._lease.does_the_work:
+                has_worked |= task.attend(self._tracking)
+            else:
+                task.reload()
+        return has_worked
 
     def _sleep(self) -> None:
         began = time.monotonic()
@@ -207,11 +215,11 @@ class Clock:
         for task in (*self._tasks, *self._watches):
             task.reload()
 
-    def _sweep_if_due(self) -> None:
-        """Announces this clock's service, writes its notes for people, and sweeps. What the server
-        refuses of that must not delay due jobs."""
+    def _sweep_if_due(self) -> bool:
+        """Announces this clock's service, writes its notes for people, and sweeps. Returns whether
+        that was due. What the server refuses of it must not delay due jobs."""
         if time.monotonic() < self._next_sweep:
-            return
+            return False
         self._next_sweep = 0.0  # if the connection ends now: after an outage the sweep comes first
         pause = _RETRY_SWEEP
         if self._services.announce():
@@ -224,6 +232,7 @@ class Clock:
             self._log.error("the sweep failed", error=str(error))
         self._redis_at = time.monotonic()
         self._next_sweep = self._redis_at + pause
+        return True
 
     def _note_for_people(self) -> None:
         """Notes what the API reads, and perhaps may not write: a user of Redis for people who may
@@ -256,8 +265,8 @@ class Clock:
     def _report_lease(self, until: float) -> None:
         send(self._assignment.report, LeaseHeld(until))
 
-    def _report_suspects(self, capsules: tuple[str, ...]) -> None:
-        send(self._assignment.report, SuspectsWait(capsules))
+    def _report_suspects(self, capsules: tuple[str, ...]) -> bool:
+        return send(self._assignment.report, SuspectsWait(capsules))
 
     def _report_held_classes(self, names: tuple[str, ...]) -> None:
         send(self._assignment.report, ClassesHeld(names))

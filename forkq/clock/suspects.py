@@ -4,6 +4,7 @@ can begin."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from ..config.capsule import Capsule
 from ..limits.patterns import decoded_names, is_pattern, matches_any
@@ -11,47 +12,57 @@ from ..store.connection import DamagedKey, RedisConnection
 from ..store.scripts import SUSPECTS_FORGET
 from ..store.steps import checked
 from ..wire.keys import Keys
+from ..wire.times import now
+
+# Seconds. A list that was deleted by hand leaves the name of its queue behind.
+_LOOK_EVERY: Final = 60.0
 
 
 class SuspectWatch:
-    """Reads which queues have suspects, when the server reports that this has changed (task.py).
-    ``report`` is called with the names of the capsules, if they are others than before."""
+    """Reads which queues have suspects: when the server reports that this has changed, when this
+    clock may have changed it, and once a minute (task.py). ``report`` is called with the names of
+    the capsules, if they are others than before, and returns whether the master will hear of it."""
 
     def __init__(
         self,
         keys: Keys,
         connection: RedisConnection,
         capsules: Sequence[Capsule],
-        report: Callable[[tuple[str, ...]], None],
+        report: Callable[[tuple[str, ...]], bool],
     ) -> None:
         self._keys = keys
         self._connection = connection
         self._capsules = capsules
         self._report = report
         self._reported: tuple[str, ...] = ()
+        self._watch = False
+        self._next_look = 0.0  # epoch seconds
 
     def load(self, watch: bool) -> None:
         """Reads the set, and reports. With ``watch``, the server reports later changes."""
+        self._watch, self._next_look = watch, now() + _LOOK_EVERY
         queues, stale = self._read(watch)
         while stale:
             self._forget(stale)  # which ends the registration, and the server does not say so
             queues, stale = self._read(watch)
         found = tuple(c.name for c in self._capsules if _serves(c, queues))
-        if found != self._reported:
-            self._report(found)
+        if found != self._reported and self._report(found):
             self._reported = found
 
     def _served(self) -> set[str]:
-        """Where the set is damaged: all queues that the configuration names."""
+        """Where the set is damaged: all queues that the configuration names, and all others."""
         names = (name for capsule in self._capsules for name in capsule.queue_names)
-        return {name for name in names if not is_pattern(name)}
+        [every] = self._connection.pipeline([("SMEMBERS", self._keys.queues)])
+        known = set() if isinstance(every, DamagedKey) else decoded_names(checked([every])[0])
+        return {name for name in names if not is_pattern(name)} | known
 
     def next_due(self) -> float | None:
-        """Never: there is something to do only when the set changes."""
-        return None
+        """When the set is read again although no change was reported."""
+        return self._next_look
 
     def work(self) -> None:
-        """Nothing: ``load`` does it all."""
+        """Reads the set again."""
+        self.load(self._watch)
 
     def _read(self, watch: bool) -> tuple[list[str], list[str]]:
         """The queues that have suspects, and those that are named without a list: it was deleted by

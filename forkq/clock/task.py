@@ -56,23 +56,25 @@ class ScheduledTask:
         """Makes the next ``attend`` read Redis: what the task knows may be wrong."""
         self._stale, self._next_load = True, 0.0
 
-    def attend(self, watch: bool) -> None:
-        """Reads Redis if its knowledge is stale, then does what is due. Raises ConnectionLost, and
-        the errors of a failover."""
+    def attend(self, watch: bool) -> bool:
+        """Reads Redis if its knowledge is stale, then does what is due. Returns whether it did
+        something: what this clock changes, the server does not report to it. Raises ConnectionLost,
+        and the errors of a failover."""
         if time.monotonic() < self._retry_at:
-            return
+            return False
         try:
             self._load_if_stale(watch)
-            self._work_if_due()
+            worked = self._work_if_due()
         except ConnectionLost:
             raise
         except Exception as error:
             if isinstance(error, RedisError) and refused(error):
                 raise
             self._put_off(error)
-        else:
-            self._failure.end()
-            self._backoff.reset()
+            return True  # perhaps
+        self._failure.end()
+        self._backoff.reset()
+        return worked
 
     def pause(self) -> float:
         """Seconds until it has something to do, as far as it knows; infinite if never."""
@@ -83,10 +85,12 @@ class ScheduledTask:
         load = self._next_load - time.monotonic() if self._stale else math.inf
         return max(0.0, min(work, load))
 
-    def _work_if_due(self) -> None:
+    def _work_if_due(self) -> bool:
         due = self._work.next_due()
-        if due is not None and due <= now():
-            self._work.work()
+        if due is None or due > now():
+            return False
+        self._work.work()
+        return True
 
     def _put_off(self, error: Exception) -> None:
         self._failure.begin(error)

@@ -184,7 +184,7 @@ class ChildHandle:
 
     def rescue_ended(self, recovered: Recovered) -> None:
         """Its jobs have gone back."""
-        self.in_progress = recovered.in_progress
+        self.in_progress = [*(self.in_progress or ()), *recovered.in_progress]
 
     def crash_stack(self) -> str:
         """What faulthandler has written of the thread that crashed; "" if nothing."""

@@ -161,7 +161,9 @@ class Children:
         dead = DeadChild(*what, child.crashed_job, report, child.shard, leases, counted_as)
         self._rescue.add(dead)
         if child.runs_suspects:
-            alone = DeadChild(solo_identity(child.identity), child.queues, crash)
+            beside = child.busy > 1  # then its death says nothing of the suspect
+            of_suspect = replace(crash, beside=beside) if crash is not None else None
+            alone = DeadChild(solo_identity(child.identity), child.queues, of_suspect)
             self._rescue.add(replace(alone, report=report, shard=child.shard))
         return True
 

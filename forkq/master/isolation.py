@@ -15,6 +15,7 @@ from statistics import median
 from typing import Final
 
 from ..config.capsule import Capsule
+from ..runtime.assignment import LONG_RUN_ALONE
 from ..runtime.pipe import RunSuspects, Stop
 from ..wire.lease import is_solo
 from .child_handle import ChildHandle
@@ -31,9 +32,6 @@ _RESCUE_COUNTS: Final = 5.0
 # How long all solo children must have had a job before more are forked: the clock may not yet have
 # told that they took the last suspect.
 _NEWS_TRAVELS: Final = 0.1
-# A suspect that has run alone for so long takes no place of ``solo_children`` any more: four that
-# never end would keep all others waiting.
-_LONG_RUN: Final = 60.0
 
 
 class Isolation:
@@ -46,12 +44,12 @@ class Isolation:
         free_memory: Callable[[], int] = available,
     ) -> None:
         self._children = children
-        self._wards = [SoloChildren(capsule, children, free_memory) for capsule in capsules]
+        self._capsules = [SoloChildren(capsule, children, free_memory) for capsule in capsules]
 
     @property
     def due(self) -> float | None:
         """When ``advance`` has something to do (monotonic)."""
-        return min((ward.due for ward in self._wards if ward.due is not None), default=None)
+        return min((each.due for each in self._capsules if each.due is not None), default=None)
 
     def begin_anew(self) -> None:
         """In the master's next program (succession.py): the solo children of the one before end
@@ -67,9 +65,9 @@ class Isolation:
         """Forks and ends solo children. A quiet tree begins no job."""
         rescued = self._children.take_rescued()
         told = {name for child in self._children for name in child.suspected}
-        for ward in self._wards:
-            ward.note(rescued=ward.capsule in rescued, told=ward.capsule in told)
-            ward.advance(quiet=quiet)
+        for each in self._capsules:
+            each.note(rescued=each.capsule in rescued, told=each.capsule in told)
+            each.advance(quiet=quiet)
 
 
 class SoloChildren:
@@ -101,8 +99,8 @@ class SoloChildren:
     def due(self) -> float | None:
         """When there is something to do although no fact arrives; None: never."""
         moments = []
-        if self._all_busy_since is not None and self._wanted:
-            moments.append(max(self._all_busy_since + _NEWS_TRAVELS, time.monotonic() + 0.02))
+        if self._all_busy_since is not None and self._wanted and self._has_ordinary:
+            moments.append(self._all_busy_since + _NEWS_TRAVELS)
         if self._surplus_since is not None:
             moments.append(self._surplus_since + _LINGER)
         return min(moments, default=None)
@@ -120,7 +118,9 @@ class SoloChildren:
         is_full = bool(staying) and all(child.was_ready and child.busy for child in staying)
         self._all_busy_since = _since(self._all_busy_since, condition=is_full)
         wanted = self._wanted and not quiet
-        if wanted and any(self._ordinary()):
+        if not self._has_ordinary:
+            self._make_room(staying)
+        elif wanted:
             self._fork_missing(staying)
         surplus = idle[1:] if wanted else idle
         self._surplus_since = _since(self._surplus_since, condition=bool(surplus))
@@ -133,31 +133,46 @@ class SoloChildren:
             for slot in self._slots:  # nothing is missing without a suspect
                 slot.boot_failures, slot.fork_error = 0, ""
 
+    @property
+    def _has_ordinary(self) -> bool:
+        """Whether an ordinary child of the capsule has booted."""
+        return any(slot.ready for slot in self._own_slots())
+
+    def _make_room(self, staying: list[ChildHandle]) -> None:
+        """No ordinary child has booted: a solo child may have the port, or the memory, that it
+        needs. Those without a job end."""
+        for child in staying:
+            if not child.busy:
+                child.send(Stop(None))
+
     def _order_substitute(self, staying: list[ChildHandle], *, wanted: bool) -> None:
         """Has an ordinary child run the suspects if no solo child boots beside it: one may hold a
         port, or the memory. The master goes on trying."""
         failures = sum(slot.boot_failures for slot in self._slots)
         has_solo = any(child.was_ready for child in staying)
-        if self._substitute is not None and self._substitute not in self._children:
+        ordinary, before = list(self._ordinary()), self._substitute
+        if before is not None and (has_solo or not wanted or before not in ordinary):
+            if before in self._children:
+                before.send(RunSuspects(on=False))
             self._substitute = None
-        if has_solo or not wanted:
-            if self._substitute is not None:
-                self._substitute.send(RunSuspects(on=False))
-                self._substitute = None
-        elif self._substitute is None and failures >= _BOOT_TRIES:
-            self._substitute = next(self._ordinary(), None)
+        if wanted and not has_solo and self._substitute is None and failures >= _BOOT_TRIES:
+            self._substitute = next(iter(ordinary), None)
             if self._substitute is not None:
                 self._substitute.runs_suspects = True
                 self._substitute.send(RunSuspects(on=True))
 
     def _ordinary(self) -> Iterator[ChildHandle]:
-        """The capsule's ordinary children that are ready. Without one, no solo child is forked: it
-        might take the port, or the memory, that they need to boot."""
+        """The capsule's ordinary children that take jobs."""
+        for slot in self._own_slots():
+            child = slot.child
+            if child is not None and child.state == "running" and child.silent_since is None:
+                yield child
+
+    def _own_slots(self) -> Iterator[Slot]:
+        """Those of the capsule's ordinary children."""
         for slot in self._children.slots:
-            if slot.capsule is None or slot.capsule.name != self.capsule or slot.child is None:
-                continue
-            if slot.child.state == "running" and slot.child.silent_since is None:
-                yield slot.child
+            if slot.capsule is not None and slot.capsule.name == self.capsule:
+                yield slot
 
     @property
     def _wanted(self) -> bool:
@@ -208,7 +223,8 @@ class SoloChildren:
 
     def _has_memory(self) -> bool:
         """Whether there is room for one more child of the usual size."""
-        sizes = [resident(child.pid) for child in self._children if child.was_ready]
+        ready = [child for child in self._children if child.was_ready and child.slot.capsule]
+        sizes = [resident(child.pid) for child in ready]
         return self._free_memory() >= (median(sizes) if sizes else 0)
 
 
@@ -222,8 +238,9 @@ class _Run:
 
     @property
     def is_long(self) -> bool:
-        """Whether it takes no place any more."""
-        return _has_passed(self._since, _LONG_RUN)
+        """Whether it takes no place of ``solo_children`` any more: else four suspects that never
+        end would keep all others waiting."""
+        return _has_passed(self._since, LONG_RUN_ALONE)
 
 
 def _since(moment: float | None, *, condition: bool) -> float | None:

@@ -31,6 +31,9 @@ _MASTER_SIGNALS: Final = (
     signal.SIGHUP,
     signal.SIGUSR2,
 )
+# Seconds. A suspect that has run alone for longer keeps no others waiting: it takes no place of a
+# solo child any more, and in an ordinary child other jobs run beside it.
+LONG_RUN_ALONE: Final = 60.0
 # Seconds that an ending process waits for its standard output.
 _FLUSH_LIMIT: Final = 1.0
 

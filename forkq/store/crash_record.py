@@ -13,8 +13,6 @@ import socket
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
 from ..errors import Crashed, ForkqError, InvalidJob, MalformedPayload
 from ..wire.malformed import wrap_malformed
 from ..wire.marks import (
@@ -27,7 +25,7 @@ from ..wire.marks import (
     mark_failed,
     marks_of,
 )
-from ..wire.payload import Payload, bounded, dumps, loads_head
+from ..wire.payload import Payload, dumps, keys_at_end, loads_head
 from ..wire.printable import class_and_jid
 from ..wire.times import now
 from ..wire.validation import MOST_CRASHES
@@ -52,8 +50,6 @@ REQUEUE: Final = "requeue"
 ISOLATE: Final = "isolate"
 ISOLATE_LAST: Final = "isolate_last"
 BURY: Final = "bury"
-# The beginning of our own key where forkq wrote it: at the end of a large payload.
-_KEY: Final = b',"forkq":{'
 _WRAPPED: Final = rb'"wrapped"\s*:\s*"([^"\\]{1,100})"'
 _CLASS: Final = rb'"class"\s*:\s*"([^"\\]{1,100})"'
 _JID: Final = rb'"jid"\s*:\s*"([^"\\]{1,100})"'
@@ -67,7 +63,8 @@ class Crash:
     Python stack of the thread that crashed; ``jobs`` is how many jobs it had in progress;
     ``alone``: it was a solo child. In another child a job that has ended, or a thread of the app,
     may be the reason, even if one job only was in progress. ``of_tree``: its master died, too, or
-    its host is lost."""
+    its host is lost. ``beside``: other jobs ran beside the suspect of a solo child, which an
+    ordinary child was."""
 
     signal: int | None = None
     exit: int | None = None
@@ -78,6 +75,7 @@ class Crash:
     jobs: int = 1
     alone: bool = False
     of_tree: bool = False
+    beside: bool = False
 
     @property
     def text(self) -> str:
@@ -174,14 +172,11 @@ def _cut_end(lease: Lease) -> tuple[int, Payload | None]:
     ``forkq`` is the first; None instead of the keys if the end of the payload does not show it."""
     if lease.how == b"bare":
         return -1, {}
-    at = lease.end.rfind(_KEY) if lease.how == b"ends" else -1
-    if at < 0:
+    found = keys_at_end(lease.end, b"forkq") if lease.how == b"ends" else None
+    if found is None or lease.end[found[0] - 1 : found[0]] != b",":
         return 0, None
-    try:  # the rest is a whole object only if the key is one of the payload's own
-        found = msgspec.json.decode(bounded(b"{" + lease.end[at + 1 :]), type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MalformedPayload):
-        return 0, None
-    return at - len(lease.end), found
+    at, keys = found
+    return at - 1 - len(lease.end), keys
 
 
 def _options_in_ends(lease: Lease) -> Payload:

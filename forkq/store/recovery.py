@@ -118,8 +118,8 @@ class Recovery:
         progress = self._progress.setdefault(identity, _Progress())
         yield from self._look_for_burials(progress)
         listed = yield from self.list_all(queues, identity)
-        alone = is_solo(identity)
-        latest = None if alone else last_begun
+        alone = is_solo(identity) and not crash.beside
+        latest = None if is_solo(identity) else last_begun
         begun = _begun((lease for _, leases in listed for lease in leases), latest)
         progress.in_progress = max(progress.in_progress, len(begun))
         crash = replace(crash, jobs=progress.in_progress, alone=alone)

@@ -100,6 +100,22 @@ def _decoded(key: str, value: msgspec.Raw) -> Any:
     return value if is_left else msgspec.json.decode(value)
 
 
+def keys_at_end(end: bytes, first: bytes) -> tuple[int, Payload] | None:
+    """The last keys of a large payload, from the key ``first`` on, and where in ``end``, its last
+    bytes, they begin; None if they are not there. What follows a key is a whole object only if the
+    key is the payload's own."""
+    key = b'"' + first + b'"'
+    at = end.rfind(key)
+    while at >= 0:
+        try:
+            found = msgspec.json.decode(bounded(b"{" + end[at:]), type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MalformedPayload):
+            at = end.rfind(key, 0, at)
+        else:
+            return at, found
+    return None
+
+
 def bounded(raw: bytes) -> bytes:
     """``raw``, JSON that another process wrote. Raises MalformedPayload if it is too large, or too
     deeply nested, to be decoded."""

@@ -20,8 +20,9 @@ from tests.support.server import Server
 from tests.support.tree import FORKQ, ForkqTree, StartTree
 
 CHECKS = [
-    "open-files", "processes", "memory", "max-memory", "oom-group", "systemd", "kubernetes", "journal", "app",
-    "preload", "redis", "version", "eviction", "persistence", "redis-memory", "latency", "clock",
+    "open-files", "processes", "memory", "max-memory", "oom-group", "systemd", "kubernetes",
+    "journal", "app", "preload", "redis", "version", "eviction", "persistence", "redis-memory",
+    "latency", "clock",
     "rights", "timeout", "huge-pages", "overcommit", "clients", "buffers", "queues", "classes",
     "held",
 ]  # fmt: skip

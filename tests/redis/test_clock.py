@@ -380,3 +380,37 @@ def test_a_damaged_index_of_suspects_hides_no_queue_of_the_configuration(
     redis.lpush("{queue:default}:suspects", "1")
     with InProcessClock(redis_server.url) as clock:
         wait_until(lambda: told(clock) == [("default",)], what="the fact")
+
+
+def suspect(jid: str) -> str:
+    return json.dumps({**json.loads(job(jid, "default")), "forkq": {"suspect": True}})
+
+
+def test_a_clock_hears_of_the_suspects_that_it_makes_itself(
+    redis: Redis, redis_server: Server
+) -> None:
+    """The server reports no change to the connection that made it, and nothing after that."""
+    with InProcessClock(redis_server.url) as clock:
+        wait_leads(clock)
+        for number in range(2):
+            redis.zadd("schedule", {suspect(str(number)): times.now() + 0.1})
+            wait_until(lambda: told(clock)[-1:] == [("default",)], what="the due suspect")
+            redis.delete("{queue:default}:suspects")
+            redis.srem(SUSPECTED, "default")
+            wait_until(lambda: told(clock)[-1:] == [()], what="its end")
+
+
+def test_a_clock_hears_of_the_suspects_that_its_sweep_makes(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that was in progress in the deaths of two whole trees."""
+    monkeypatch.setattr(sweep, "_PERIOD", 0.2)
+    monkeypatch.setattr(sweep, "liveness_of", lambda found: "dead")
+    record = {"at": times.now(), "tree": True}
+    payload = json.dumps({**json.loads(job("1", "default")), "forkq": {"crashes": [record]}})
+    with InProcessClock(redis_server.url) as clock:
+        wait_leads(clock)
+        redis.sadd("queues", "default")
+        redis.hset("{queue:default}:inflight", "vm:1:aaaaaaaaaaaa/1", payload)
+        wait_until(lambda: told(clock)[-1:] == [("default",)], what="the suspect")
+    assert redis.llen("{queue:default}:suspects") == 1

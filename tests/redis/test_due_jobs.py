@@ -193,10 +193,22 @@ def large(**keys: Any) -> str:
     return json.dumps({**first, "args": ["x" * (350 << 10)]})
 
 
-def test_a_large_job_without_a_queue_before_its_arguments_is_buried(
+@pytest.mark.parametrize("last", [{"queue": "q"}, {"queue": "q", "retry": True, "x": {"queue": 1}}])
+def test_a_large_job_may_name_its_queue_after_its_arguments(
+    mover: DueJobMover, redis: Redis, last: dict[str, Any]
+) -> None:
+    """As a program does that sorts the keys."""
+    payload = json.dumps({"args": ["x" * (350 << 10)], "class": "J", **last})
+    redis.zadd("schedule", {payload: 1})
+    move_all(mover)
+    assert redis.lrange("queue:q", 0, -1) == [payload.encode()]
+    assert not redis.exists("dead")
+
+
+def test_a_large_job_that_names_no_queue_at_either_end_is_buried(
     mover: DueJobMover, redis: Redis
 ) -> None:
-    payload = json.dumps({"class": "J", "args": ["x" * (350 << 10)], "queue": "q"})
+    payload = json.dumps({"class": "J", "args": ["x" * (350 << 10), {"queue": "q"}]})
     redis.zadd("schedule", {payload: 1, large(jid="next"): 2})
     move_all(mover)
     assert redis.zrange("dead", 0, -1) == [payload.encode()]

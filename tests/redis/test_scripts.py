@@ -548,12 +548,27 @@ def test_the_note_of_a_solo_child_that_is_gone_soon_counts_no_more(
     connection: RedisConnection, redis: Redis
 ) -> None:
     push(redis, "1", "2")
+    redis.lpush(SUSPECTS, "suspect")
     [seconds, _] = redis.time()
     redis.hset(TURN, "vm:1:soloaaaaaaaa/", seconds - 14)
     assert fetch_by(connection, LIMIT_1)[4:] == []
     assert 0 < redis.ttl("{queue:q}:full") <= 15, "its end wakes those that wait"
     redis.hset(TURN, "vm:1:soloaaaaaaaa/", seconds - 16)
     assert fetch_by(connection, LIMIT_1)[4:] == [1, b"1"]
+
+
+def test_no_more_permits_are_left_than_suspects_wait(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    """The solo children of several trees wait, one gets the suspect, and their notes stay."""
+    push(redis, "1", "2", "3")
+    redis.lpush(SUSPECTS, "suspect")
+    rules = (0, 1, 1, 2, "", "", "", "", 0)
+    [seconds, _] = redis.time()
+    redis.hset(TURN, mapping={f"vm:{n}:soloaaaaaaaa/": seconds for n in range(3)})
+    assert fetch_by(connection, rules)[4:] == [1, b"1"]
+    redis.delete(SUSPECTS)
+    assert fetch_by(connection, rules, 1)[4:] == [1, b"2", 1, b"3"]
 
 
 def test_a_solo_child_without_a_suspect_keeps_no_permit(
@@ -654,10 +669,13 @@ def test_due_returns_the_beginning_of_a_large_member_and_moves_it_unchanged(
     plain, suspect = "a" * 300_000, "b" * 300_000 + '"forkq":{"suspect":true}}'
     redis.zadd("schedule", {"1": 1, plain: 2, suspect: 3, "later": 200})
     found: list[Any] = due(connection, "schedule")
-    assert found == [b"100.5", b"1", [1, 300_000, b"a" * 512]]
+    assert found == [b"100.5", b"1", [1, 300_000, b"a" * 512, b"a" * 4096]]
     head = (1, 0, 1, "a" * 512, 300_000)
-    found = due(connection, "schedule", *head, 1, 0, "", "1", "one", lists=("q",))
-    assert found == [b"100.5", [0, len(suspect), b"b" * 512]]
+    again: Any = due(connection, "schedule", *head, 1, 0, "", "1", "one", lists=("q",))
+    assert again[0] == b"100.5"
+    rank, length, beginning, end = again[1]
+    assert (rank, length, beginning) == (0, len(suspect), b"b" * 512)
+    assert suspect.endswith(end.decode())
     assert line(redis) == [plain.encode(), b"one"]
     wrong = (
         (1, 0, 1, "b" * 512, len(suspect)),

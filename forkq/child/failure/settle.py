@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -122,10 +123,8 @@ class Settler:
         MemoryError."""
         if unit.left_bytes > LARGEST:
             raise MalformedPayload(f"it has {unit.left_bytes:,} bytes, and the most is {LARGEST:,}")
-        name = lease.lease(self._identity, unit.sequence)
         try:
-            with self._pool.connection() as connection:
-                found = connection.call("HGET", self._keys.inflight(unit.queue_name), name)
+            found = self._payload_of(unit)
         except (*ConnectionLost, RedisError) as error:
             if _NO_MEMORY in str(error):
                 raise MemoryError(str(error)) from error
@@ -135,6 +134,17 @@ class Settler:
             raise Unread("its lease is gone")
         unit.payload = found
         return unit.payload
+
+    def _payload_of(self, unit: UnitOfWork) -> bytes | None:
+        """None if the lease is gone. A cut connection costs a second try."""
+        name = lease.lease(self._identity, unit.sequence)
+        command = ("HGET", self._keys.inflight(unit.queue_name), name)
+        with suppress(*ConnectionLost), self._pool.connection() as connection:
+            first: bytes | None = connection.call(*command)
+            return first
+        with self._pool.connection() as connection:
+            second: bytes | None = connection.call(*command)
+            return second
 
     def _move_or_park(self, move: PendingMove) -> None:
         if self._moved(move):

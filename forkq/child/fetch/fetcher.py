@@ -200,6 +200,12 @@ class Fetcher:
         finally:
             self._leases.lock.release()
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether no job is left that a death of this process would harm: what is parked waits for
+        Redis alone."""
+        return self._in_flight.is_parked_all() and not self.owes
+
     def flush(self) -> None:
         """Once quiet: acknowledges what Redis could not be told, and returns what was put back."""
         if self._leases.quiet and (self._in_flight.done or self._leases.must_reconcile):

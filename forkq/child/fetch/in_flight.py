@@ -140,6 +140,10 @@ class InFlight:
         """How many units are parked beyond the number that fits into memory; below 0: none."""
         return len(self.parked) - _MOST_PARKED
 
+    def is_parked_all(self) -> bool:
+        """Whether nothing is in flight but what is parked."""
+        return len(self.by_sequence) == len(self.parked)
+
     def units(self) -> list[UnitOfWork]:
         """All that are in flight."""
         return list(self.by_sequence.values())

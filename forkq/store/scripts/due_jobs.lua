@@ -8,7 +8,7 @@
 --       its beginning and its length stand in the place of the last two
 -- Returns when the first job is due that is not among those returned, epoch seconds ('' if there is
 -- none, now if the script did not look), then the queues that refused jobs, then the members that
--- are due now, in order of time. Of a member above 256 KiB it returns rank, length and beginning.
+-- are due now, in order of time. Of a member above 256 KiB it returns rank, length, beginning and end.
 --
 -- A job is moved only if this very member was still there. The first write is a removal, so that a
 -- full server takes the rest. Redis does not undo a script that fails: so the script catches what may
@@ -31,8 +31,9 @@ end
 
 -- The large member with that rank, length and beginning; nothing if it has moved.
 local function large_member(rank, head, length)
-  local member = redis.call('ZRANGE', KEYS[1], rank, rank)[1]
-  return member and #member == tonumber(length) and member:sub(1, HEAD) == head and member
+  local member, score = unpack(redis.call('ZRANGE', KEYS[1], rank, rank, 'WITHSCORES'))
+  local is_due = member and tonumber(score) <= tonumber(ARGV[1])
+  return is_due and #member == tonumber(length) and member:sub(1, HEAD) == head and member
 end
 
 local function add(queue, kind, payload)
@@ -89,6 +90,10 @@ for key, batch in pairs(batches) do
   end
 end
 
+local function ends_of(rank, member)
+  return { rank, #member, member:sub(1, HEAD), member:sub(-TAIL) }
+end
+
 -- One by one, because the size of a member is only known once it was read.
 local answer, most, bytes_left = { '', refusing }, tonumber(ARGV[2]), tonumber(ARGV[3])
 while true do
@@ -104,7 +109,7 @@ while true do
     break
   end
   local member = found[1]
-  answer[#answer + 1] = #member > LARGE and { rank, #member, member:sub(1, HEAD) } or member
+  answer[#answer + 1] = #member > LARGE and ends_of(rank, member) or member
   bytes_left = bytes_left - #member
 end
 return answer

@@ -191,7 +191,7 @@ def test_suspects_that_run_for_long_take_no_place(
         small.all_busy()
         small.turn()
         assert len(small.solo()) == 1
-    monkeypatch.setattr(isolation, "_LONG_RUN", 0.0)
+    monkeypatch.setattr(isolation, "LONG_RUN_ALONE", 0.0)
     small.turn()
     small.turn()
     assert len(small.solo()) == 2
@@ -241,13 +241,47 @@ def test_a_quiet_solo_child_is_ended_and_another_one_takes_its_place(ward: Ward)
 
 def test_no_solo_child_is_forked_before_an_ordinary_one_is_ready(ward: Ward) -> None:
     """It might take the port, or the memory, that this needs to boot."""
-    ward.ordinary.state = "booting"
+    ward.ordinary.was_ready = False
     ward.suspects(wait=True)
     ward.turn()
     assert ward.solo() == []
-    ward.ordinary.state = "running"
+    ward.ordinary.was_ready = True
     ward.turn()
     assert len(ward.solo()) == 1
+
+
+def test_solo_children_without_a_job_make_room_for_an_ordinary_child_that_boots(ward: Ward) -> None:
+    ward.suspects(wait=True)
+    ward.turn()
+    [solo] = ward.solo()
+    ward.ordinary.was_ready = False
+    solo.busy = 1
+    ward.turn()
+    assert ward.solo() == [solo]
+    solo.busy = 0
+    ward.turn()
+    assert ward.children.orders(solo) == [Stop(None)]
+    assert ward.solo() == []
+
+
+def test_a_child_that_was_made_quiet_runs_no_suspects_any_more(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a web UI. Another one does."""
+    fill = ward.children.fill
+    slot = Slot("default.1", CAPSULE)
+    ward.children.slots.append(slot)
+    fill(slot)
+    assert slot.child is not None
+    monkeypatch.setattr(ward.children, "fill", lambda _: None)
+    ward.suspects(wait=True)
+    ward.turn()
+    ward.children.solo_slots[0].boot_failures = 3
+    ward.turn()
+    ward.ordinary.state = "quiet"
+    ward.turn()
+    assert ward.children.orders(ward.ordinary) == [RunSuspects(on=True), RunSuspects(on=False)]
+    assert ward.children.orders(slot.child) == [RunSuspects(on=True)]
 
 
 def test_a_solo_child_that_cannot_boot_is_missing_while_a_suspect_waits(

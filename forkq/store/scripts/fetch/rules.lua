@@ -57,6 +57,8 @@ local function left_to_solo(queue, free)
     for _, at in ipairs(notes) do
       if now - (tonumber(at) or 0) < TURN_SECONDS then count = count + 1 end
     end
+    -- Only one of many that wait gets the last suspect: the notes of the others stay for a while.
+    if count > 0 then count = math.min(count, tonumber(read('LLEN', key_of(queue, 'suspects')) or 0)) end
     waiting_solo[queue] = count
   end
   return waiting_solo[queue]
