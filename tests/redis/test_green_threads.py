@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -74,10 +74,18 @@ print("wrong", wrong)
 """
 
 
+def _is_installed(name: str) -> bool:
+    """Also if this process may not import it."""
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False
+
+
 def run(library: str, app: str, *arguments: object) -> str:
     """What ``app`` prints, run under ``library``."""
     name = "gevent" if library is GEVENT else "eventlet"
-    if find_spec(name) is None:
+    if not _is_installed(name):
         pytest.skip(f"{name} is not installed: pip install -e '.[test]'")
     command = [sys.executable, "-c", library + app, *map(str, arguments)]
     done = subprocess.run(
