@@ -30,21 +30,17 @@ def lowest_limit(controller: str, own: Path = OWN, root: Path = ROOT) -> int | N
 
 def _limits(group: ControlGroup, name: str) -> Iterator[int]:
     """The limits of the group and of those above it."""
-    for folder in (group.folder, *group.folder.parents):
+    for folder in group.and_above:
         with suppress(OSError, ValueError):  # no such group here; "max"
             yield int((folder / name).read_text())
-        if folder == group.mount:
-            return
 
 
 def dies_together(own: Path = OWN, root: Path = ROOT) -> Path | None:
     """The group of this process, or one above it, in which the kernel kills all processes when
     memory runs out (version 2); None if there is none. Raises OSError as ``lowest_limit``."""
     for group in control_groups("memory", own, root):
-        for folder in (group.folder, *group.folder.parents):
+        for folder in group.and_above:
             with suppress(OSError, ValueError):
                 if int((folder / "memory.oom.group").read_text()):
                     return folder
-            if folder == group.mount:
-                break
     return None

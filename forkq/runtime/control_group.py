@@ -28,6 +28,14 @@ class ControlGroup(NamedTuple):
     mount: Path
     folder: Path
 
+    @property
+    def and_above(self) -> Iterator[Path]:
+        """The folders of the group and of those above it: each of them binds."""
+        for folder in (self.folder, *self.folder.parents):
+            yield folder
+            if folder == self.mount:
+                return
+
 
 def control_groups(controller: str, own: Path = OWN, root: Path = ROOT) -> Iterator[ControlGroup]:
     """The groups that may bind ``controller`` ("memory", "pids"). Raises OSError if this system has
@@ -49,11 +57,9 @@ def room_for_memory(own: Path = OWN, root: Path = ROOT) -> Iterator[int]:
     except OSError:
         return
     for group in groups:
-        for folder in (group.folder, *group.folder.parents):
+        for folder in group.and_above:
             with suppress(OSError, ValueError, KeyError):  # no such group here; "max"
                 yield _room_in(folder, is_version_2=group.is_version_2)
-            if folder == group.mount:
-                break
 
 
 def _room_in(folder: Path, *, is_version_2: bool) -> int:
