@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from forkq.master.child_handle import ChildHandle
-from forkq.master.rolling_restart import RollingRestart
+from forkq.master.restart import RollingRestart
 from forkq.master.slot import Slot
 from forkq.runtime.pipe import Ready, Unbootable, send
 from forkq.store.crash_record import Crash
