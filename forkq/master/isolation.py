@@ -52,7 +52,7 @@ class Isolation:
         return min((each.due for each in self._capsules if each.due is not None), default=None)
 
     def begin_anew(self) -> None:
-        """In the master's next program (succession.py): the solo children of the one before end
+        """In the master's next program (restart.py): the solo children of the one before end
         with the job that they have, and no other child runs suspects any more."""
         for child in self._children:
             if is_solo(child.identity):

@@ -30,12 +30,11 @@ from .pidfile import TITLE, Pidfile
 from .removal import Removals
 from .replacement import Replacements
 from .rescue import Rescue
-from .restart import Restart
+from .restart import Restart, Succession
 from .signals import Signals, ignore
 from .status_file import StatusFile
 from .stop import GRACE, HINTS, StopSequence
 from .stuck_children import StuckChildren
-from .succession import Succession
 from .supervision import Supervision
 from .systemd import SystemdNotifier
 from .watchdog import Watchdog

@@ -18,20 +18,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..runtime.pipe import Stop
+from .adoption import described
 from .canary import Canaries, is_canary
 from .children import Children
-from .handover import Fixed, MasterRecord, RestartReport
+from .handover import Fixed, MasterRecord, RestartReport, become
+from .leader_relay import LeaderRelay
+from .pidfile import Pidfile
 from .replacement import Replacement, Replacements
+from .signals import Signals
 from .slot import Slot
+from .systemd import SystemdNotifier
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 # Seconds between the end of one replacement and the next one, if no fact wakes the master.
 _STEP: Final = 0.05
+# Seconds that systemd waits at most for the next program, which may import the app.
+_EXEC_LIMIT: Final = 300.0
 _MASTER: Final = "master"
 
 
@@ -198,3 +206,46 @@ class RollingRestart:
                 child=ended.slot.name,
                 reason=ended.reason,
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """The master's exec: the process stays, with its pid, its children and its lock; the program is
+    a new one (docs/decisions/013). The fields are what one program hands to the next."""
+
+    fixed: Fixed
+    pidfile: Pidfile
+    children: Children
+    leader_relay: LeaderRelay
+    signals: Signals
+    notifier: SystemdNotifier
+
+    def execute(self, restart: Restart, *, quiet: bool) -> tuple[list[int], str]:
+        """Executes the next program. Returns only if that failed: the signals that came before
+        it, which must be obeyed first, or why it failed. Signals that come during the exec stay
+        pending, for the next program."""
+        numbers, reason = self.signals.block(), ""
+        if not numbers:
+            self.notifier.going_blind(_EXEC_LIMIT)
+            reason = become(self._record(restart, quiet))
+            self.notifier.back()
+        self.signals.install()
+        return numbers, reason
+
+    def take_over(self, record: MasterRecord, restart: Restart) -> None:
+        """In the next program: adopts what the one before has left."""
+        self.children.adopt(record.children)
+        self.leader_relay.adopt(self.children.by_pid.get(record.leader))
+        restart.take_over(record)
+        self.notifier.back()
+
+    def _record(self, restart: Restart, quiet: bool) -> MasterRecord:
+        return MasterRecord(
+            self.fixed,
+            self.pidfile.descriptor(),
+            described(self.children),
+            self.leader_relay.leader_pid,
+            quiet,
+            restart.report,
+            restart.requested,
+        )
