@@ -288,3 +288,11 @@ class ChildHandle:
         """Closes the master's descriptors for a dead child."""
         for fd in self.descriptors():
             os.close(fd)
+
+
+def pidfd_of(pid: int) -> int | None:
+    """A descriptor that wakes the selector when the child dies; None where only SIGCHLD does."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None

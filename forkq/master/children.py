@@ -19,10 +19,9 @@ from ..runtime.pipe import Order, Stop
 from ..store.crash_record import Crash
 from ..store.recovery import Recovered
 from ..wire.lease import solo_identity
-from .adoption import Described, revived
 from .child_handle import ChildHandle
 from .exits import Death, DeathLog, ExitStatus
-from .handover import Fixed
+from .handover import Described, Fixed, revived
 from .oom import OomKills
 from .rescue import DeadChild, Rescue
 from .signals import Signals

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..runtime.pipe import Stop
-from .adoption import described
 from .canary import Canaries, is_canary
 from .children import Children
-from .handover import Fixed, MasterRecord, RestartReport, become
+from .handover import Fixed, MasterRecord, RestartReport, become, described
 from .leader_relay import LeaderRelay
 from .pidfile import Pidfile
 from .replacement import Replacement, Replacements

@@ -21,7 +21,7 @@ from ..runtime.assignment import Assignment, Generation, exit_process
 from ..runtime.exit_codes import CANNOT_BOOT, INTERNAL_ERROR
 from ..runtime.pipe import Fact, Reader, Serves, facts, make_unbootable, send
 from ..wire import lease
-from .child_handle import ChildHandle
+from .child_handle import ChildHandle, pidfd_of
 from .handover import CanaryRecord, Fixed, become
 from .oom import stand_before_master
 from .signals import reset
@@ -225,11 +225,3 @@ def refuse_threads(places: Sequence[str] = ()) -> None:
             f"cannot fork: the preloaded app has started the threads {names}; start them in "
             '@forkq.on("startup"), or set preload = false'
         )
-
-
-def pidfd_of(pid: int) -> int | None:
-    """A descriptor that wakes the selector when the child dies; None where only SIGCHLD does."""
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None

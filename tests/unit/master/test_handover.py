@@ -10,8 +10,8 @@ import pytest
 
 from forkq.config.capsule import Capsule
 from forkq.config.recycling import Recycling
-from forkq.master.adoption import described, revived
 from forkq.master.child_handle import ChildHandle
+from forkq.master.handover import described, revived
 from forkq.master.slot import Slot
 from forkq.runtime.pipe import Fact, Reader, facts
 
