@@ -21,8 +21,7 @@ from ..master.embedded_redis import EmbeddedRedis
 from ..master.handover import CanaryRecord, MasterRecord, fixed, take_record
 from ..master.loop import Master
 from ..master.pidfile import TITLE, Pidfile
-from ..master.rescue import TIMEOUT, Rescue
-from ..master.shard_rescues import ShardRescues
+from ..master.rescue import TIMEOUT, Rescue, ShardRescues
 from ..master.systemd import SystemdNotifier
 from ..runtime import log
 from ..runtime.standard_streams import open_standard_streams, print_line_by_line

@@ -7,9 +7,8 @@ from typing import cast
 
 import pytest
 
-from forkq.master import shard_rescues
-from forkq.master.rescue import DeadChild, Rescue
-from forkq.master.shard_rescues import ShardRescues
+from forkq.master import rescue
+from forkq.master.rescue import DeadChild, Rescue, ShardRescues
 
 
 class OneRescue:
@@ -65,7 +64,7 @@ def test_each_child_goes_to_its_shard(rescues: ShardRescues, parts: dict[str, On
 def test_a_turn_waits_for_one_slow_shard_and_the_next_turn_begins_behind_it(
     rescues: ShardRescues, parts: dict[str, OneRescue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_rescues, "_TURN_LIMIT", 0.001)
+    monkeypatch.setattr(rescue, "_TURN_LIMIT", 0.001)
     for name, part in parts.items():
         rescues.add(dead(name, name))
         part.slow = True
