@@ -20,7 +20,7 @@ from typing import Final
 import psutil
 
 from ..errors import ConfigError
-from .growing_pause import GrowingPause
+from ..store.outage import LONGEST_BETWEEN_FORKS, Backoff
 
 _LOOKS_AFTER_MASTER: Final = 500  # milliseconds
 _DEBOUNCE: Final = 200  # milliseconds: an editor's save is several changes
@@ -39,7 +39,7 @@ class _Watcher:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._ran_at = time.time()
-        self._pause = GrowingPause()
+        self._backoff = Backoff(longest=LONGEST_BETWEEN_FORKS)
         self._process = self._start()
 
     def keep_running(self) -> bool:
@@ -47,9 +47,9 @@ class _Watcher:
         if self._process.poll() is None:
             self._ran_at = time.time()
             return False
-        if not self._pause.over:
+        if not self._backoff.over:
             return False
-        self._pause.begin()
+        self._backoff.pause()
         with suppress(OSError):  # no process left: after the pause
             self._process = self._start()
         return True

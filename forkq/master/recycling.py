@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from ..config.recycling import Recycling, size_text
 from ..store.crash_record import Crash
+from ..store.outage import LONGEST_BETWEEN_FORKS, Backoff
 from .child_handle import ChildHandle
 from .children import Children
-from .growing_pause import GrowingPause
 from .memory import measure
 from .memory_meter import MemoryMeter, memory_limit
 from .removal import Removals
@@ -46,7 +46,7 @@ class Recycler:
         self._log = log
         self._meter = MemoryMeter(children.by_pid)
         self._begun: list[Replacement] = []
-        self._pauses: dict[Slot, GrowingPause] = {}
+        self._backoffs: dict[Slot, Backoff] = {}
         if any(memory_limit(slot) for slot in children.slots) and not measure(os.getpid()):
             log.warning("limits of memory have no effect: this system tells no process's memory")
 
@@ -86,7 +86,7 @@ class Recycler:
         if limits.max_age and time.monotonic() - child.born >= limits.max_age * part:
             return "max_age"
         if limits.max_memory and child.memory and child.memory.used >= limits.max_memory * part:
-            return "max_memory" if self._pause(child).over else ""
+            return "max_memory" if self._backoff(child).over else ""
         return ""
 
     def _has_room(self, child: ChildHandle) -> bool:
@@ -118,19 +118,19 @@ class Recycler:
         """If a new child reaches the limit soon, its replacement will as well: without a pause the
         master would fork one after the other."""
         if age >= _SHORT_LIFE:
-            self._pauses.pop(child.slot, None)
+            self._backoffs.pop(child.slot, None)
             return
-        pause = self._pause(child)
-        pause.begin()
-        if pause.count == _WARN_AFTER:
+        backoff = self._backoff(child)
+        backoff.pause()
+        if backoff.failures == _WARN_AFTER:
             self._log.warning(
                 "new children reach max_memory at once; they are recycled less often",
                 child=child.name,
                 hint="raise max_memory, or let the jobs use less",
             )
 
-    def _pause(self, child: ChildHandle) -> GrowingPause:
-        return self._pauses.setdefault(child.slot, GrowingPause())
+    def _backoff(self, child: ChildHandle) -> Backoff:
+        return self._backoffs.setdefault(child.slot, Backoff(longest=LONGEST_BETWEEN_FORKS))
 
 
 def _limits(child: ChildHandle) -> Recycling:

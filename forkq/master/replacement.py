@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..runtime.pipe import Stop
+from ..store.outage import LONGEST_BETWEEN_FORKS, Backoff
 from .child_handle import ChildHandle
 from .children import Children
-from .growing_pause import GrowingPause
 from .slot import Slot
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Replacements:
         self._children = children
         self._log = log
         self._under_way: dict[Slot, Replacement] = {}
-        self._failures: dict[Slot, GrowingPause] = {}
+        self._backoffs: dict[Slot, Backoff] = {}
 
     def __iter__(self) -> Iterator[Replacement]:
         return iter(self._under_way.values())
@@ -65,7 +65,7 @@ class Replacements:
 
     def end_pauses(self) -> None:
         """There may be new code that boots: every slot may have a replacement at once."""
-        self._failures.clear()
+        self._backoffs.clear()
 
     def advance(self, *, quiet: bool = False) -> None:
         """Takes the next step of each. Called before the empty slots are filled, so that a slot
@@ -74,8 +74,8 @@ class Replacements:
             self._advance(replacement, quiet)
 
     def _is_paused(self, slot: Slot) -> bool:
-        failures = self._failures.get(slot)
-        return failures is not None and not failures.over
+        backoff = self._backoffs.get(slot)
+        return backoff is not None and not backoff.over
 
     def _advance(self, replacement: Replacement, quiet: bool) -> None:
         slot, new = replacement.slot, replacement.new
@@ -108,7 +108,7 @@ class Replacements:
             old.retire()
         elif slot.child is not new:
             new.send(Stop(None))  # the old one died meanwhile, and its slot was filled
-        self._failures.pop(slot, None)
+        self._backoffs.pop(slot, None)
         self._end(replacement, "done")
 
     def _call_off(self, replacement: Replacement, reason: str) -> None:
@@ -116,15 +116,16 @@ class Replacements:
         replacement.reason = reason
         replacement.slot.ended -= Counter({replacement.counted_as: 1})  # never below zero
         self._end(replacement, "called off")
-        failures = self._failures.setdefault(replacement.slot, GrowingPause())
-        if not failures.count:
+        new = Backoff(longest=LONGEST_BETWEEN_FORKS)
+        backoff = self._backoffs.setdefault(replacement.slot, new)
+        if not backoff.failures:
             self._log.error(
                 "replacement called off: the new child died; the old one goes on",
                 child=replacement.slot.name,
                 why=replacement.why,
                 reason=reason,
             )
-        failures.begin()
+        backoff.pause()
 
     def _end(self, replacement: Replacement, outcome: Outcome) -> None:
         replacement.outcome = outcome

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
+# The longest pause between two tries of what forks a process each time.
+LONGEST_BETWEEN_FORKS = 300.0
 _LOGIN_REFUSED = "redis refuses; trying again"
 _LONGEST = 300  # characters of ``why``: it is sent through a pipe
 _MOST_DOUBLINGS = 16  # 2.0 ** 1024 is an error
@@ -124,21 +126,31 @@ def growing_pause(failures: int, first: float, longest: float) -> float:
 
 
 class Backoff:
-    """Growing pauses with jitter, so that a thousand children do not reconnect at once."""
+    """Growing pauses with jitter, so that a thousand children do not reconnect at once.
+    ``failures``: those in a row; ``due`` (monotonic): when the pause after the last one ends."""
 
     def __init__(self, first: float = _FIRST_PAUSE, longest: float = _LONGEST_PAUSE) -> None:
         self._first = first
         self._longest = longest
-        self._failures = 0
+        self.failures = 0
+        self.due = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether the next try may begin."""
+        return time.monotonic() >= self.due
 
     def pause(self) -> float:
-        """Seconds to wait after one more failure."""
-        self._failures += 1
-        return growing_pause(self._failures - 1, self._first, self._longest)
+        """Begins the pause after one more failure. Returns its seconds."""
+        seconds = growing_pause(self.failures, self._first, self._longest)
+        self.failures += 1
+        self.due = time.monotonic() + seconds
+        return seconds
 
     def reset(self) -> None:
         """The last try has succeeded."""
-        self._failures = 0
+        self.failures = 0
+        self.due = 0.0
 
 
 def reconnect_backoff(connection: RedisConnection) -> Backoff:

@@ -94,15 +94,15 @@ def test_a_new_child_that_dies_calls_it_off_with_a_pause_that_grows(tree: Tree) 
         tree.replacements.advance()
         assert old.slot.child is old
         assert not tree.replacements.begin(old, "too soon")
-        failures = tree.replacements._failures[old.slot]
-        pauses.append(failures.due - time.monotonic())
-        failures.due = 0.0
+        backoff = tree.replacements._backoffs[old.slot]
+        pauses.append(backoff.due - time.monotonic())
+        backoff.due = 0.0
     assert pauses[0] <= 1.0 < pauses[2] < pauses[3] <= 8.0
     assert old.stop_ordered_at is None
     assert tree.log.events().count(CALLED_OFF) == 1
     report_ready(tree, begin(tree, old))
     tree.replacements.advance()
-    assert not tree.replacements._failures
+    assert not tree.replacements._backoffs
 
 
 def test_an_old_child_that_dies_meanwhile_leaves_its_slot_to_the_new_one(tree: Tree) -> None:
