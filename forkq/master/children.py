@@ -20,9 +20,8 @@ from ..store.crash_record import Crash
 from ..store.recovery import Recovered
 from ..wire.lease import solo_identity
 from .child_handle import ChildHandle
-from .exits import Death, DeathLog, ExitStatus
+from .exits import Death, DeathLog, ExitStatus, OomKills
 from .handover import Described, Fixed, revived
-from .oom import OomKills
 from .rescue import DeadChild, Rescue
 from .signals import Signals
 from .slot import Slot, slots_of

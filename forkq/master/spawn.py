@@ -9,8 +9,9 @@ import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from ..child import main as child
 from ..clock import main as clock
@@ -23,12 +24,20 @@ from ..runtime.pipe import Fact, Reader, Serves, facts, make_unbootable, send
 from ..wire import lease
 from .child_handle import ChildHandle, pidfd_of
 from .handover import CanaryRecord, Fixed, become
-from .oom import stand_before_master
 from .signals import reset
 from .slot import Slot
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
+
+# How far the oom_score_adj of a solo child, and of an ordinary one, is above the master's. The
+# kernel may kill a second process before the memory of the first one is free. Without this, that
+# could be the master, which is as large as an idle child.
+_SOLO: Final = 600
+_ORDINARY: Final = 200
+_HIGHEST: Final = 1000
+_NEVER: Final = -1000
+_ADJ: Final = Path("/proc/self/oom_score_adj")
 
 
 class Spawner:
@@ -225,3 +234,17 @@ def refuse_threads(places: Sequence[str] = ()) -> None:
             f"cannot fork: the preloaded app has started the threads {names}; start them in "
             '@forkq.on("startup"), or set preload = false'
         )
+
+
+def stand_before_master(*, solo: bool, file: Path = _ADJ) -> None:
+    """In a child: has the kernel kill it before the master and the clock, and a solo child before
+    the others, when memory runs out. The kernel takes the process with the highest score: its share
+    of the memory in thousandths, plus its ``oom_score_adj``. What a job starts inherits that. It
+    adds to what a unit or a container has set, and where that leaves no room for the whole steps,
+    they are smaller. A master that is never killed has children that count from 0: those must not
+    be safe from it, too. It needs no right."""
+    with suppress(OSError, ValueError):  # not Linux, or a sandbox without /proc
+        own = int(file.read_text())
+        own = 0 if own == _NEVER else own
+        step = _SOLO if solo else _ORDINARY
+        file.write_text(str(own + min(_SOLO, _HIGHEST - own) * step // _SOLO))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from forkq.master import oom
-from forkq.master.oom import OomKills, _find_counter, stand_before_master
+from forkq.master import exits
+from forkq.master.exits import OomKills, _find_counter
 
 
 def written(path: Path, count: int) -> Path:
@@ -30,7 +30,7 @@ def test_an_old_kill_explains_no_death(tmp_path: Path, monkeypatch: pytest.Monke
     kills = OomKills(path)
     written(path, 1)
     kills.update()
-    monkeypatch.setattr(oom, "_CLAIM_WITHIN", -1.0)
+    monkeypatch.setattr(exits, "_CLAIM_WITHIN", -1.0)
     assert not kills.claim()
 
 
@@ -61,27 +61,3 @@ def test_where_the_counter_is(tmp_path: Path, own: str, file: str | None) -> Non
 
 def test_without_proc_there_is_no_counter(tmp_path: Path) -> None:
     assert _find_counter(tmp_path / "nothing", tmp_path) is None
-
-
-@pytest.mark.parametrize(
-    ("own", "ordinary", "solo"),
-    [(0, 200, 600), (-500, -300, 100), (-999, -799, -399), (-1000, 200, 600), (400, 600, 1000),
-     (985, 990, 1000), (1000, 1000, 1000)],
-)  # fmt: skip
-def test_a_child_is_killed_before_its_master_whatever_the_unit_has_set(
-    tmp_path: Path, own: int, ordinary: int, solo: int
-) -> None:
-    """Never lower than what is there; where room is short (a burstable pod) the order stays. A
-    master that is never killed (-1000) has children that can be."""
-    file = tmp_path / "oom_score_adj"
-    found = []
-    for is_solo in (False, True):
-        file.write_text(f"{own}\n")
-        stand_before_master(solo=is_solo, file=file)
-        found.append(int(file.read_text()))
-    assert found == [ordinary, solo]
-
-
-def test_without_proc_no_score_is_set(tmp_path: Path) -> None:
-    stand_before_master(solo=True, file=tmp_path / "nothing" / "oom_score_adj")
-    assert list(tmp_path.iterdir()) == []
