@@ -9,7 +9,7 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from forkq.child.heartbeat import memory
+from forkq.child.heartbeat import record
 
 from .waiting import NotInTime, wait_until
 
@@ -21,7 +21,7 @@ class OpenResources:
     """The open descriptors, threads and processes of this process at one moment."""
 
     def __init__(self) -> None:
-        memory.resident()  # opens its descriptor, one for the life of a process
+        record.resident()  # opens its descriptor, one for the life of a process
         self._begin = _all_open()
 
     def left(self, patience: float = PATIENCE) -> list[str]:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+import time
+from functools import cache
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import psutil
 
 from ...config.capsule import Capsule
 from ...config.config import Config
@@ -25,8 +29,6 @@ from ...wire.keys import Keys
 from ...wire.lease import RECORD_TTL, UnitOfWork
 from ...wire.payload import bounded
 from ...wire.times import now
-from .cpu import CpuMeter
-from .memory import resident
 
 _PROCESS_REF_TTL: Final = 86_400
 # Of a larger payload, only the short fields are sent with each beat. In bytes.
@@ -38,6 +40,10 @@ _MOST_ORDERS: Final = 10_000
 _ADDING: Final = {"SMISMEMBER": SET_ADD, "ZMSCORE": QUEUES_IN_FLIGHT}
 # Sidekiq's Busy page shows each version that is not its own, so the name of forkq is part of it.
 _VERSION: Final = f"forkq {__version__}"
+# Seconds between two looks at the processor time: beats on news come faster, and would say more or
+# less at random.
+_SHORTEST_SHARE: Final = 1.0
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class Written(NamedTuple):
@@ -225,3 +231,42 @@ def _digest(payload: bytes) -> str:
     shown = {name: raw for name, raw in fields.items() if memoryview(raw).nbytes <= _LARGEST_FIELD}
     shown["args"] = msgspec.Raw(msgspec.json.encode([size]))
     return msgspec.json.encode(shown).decode("utf-8", "replace")
+
+
+class CpuMeter:
+    """How much processor time this process uses. Neither clock is a system call that gives up the
+    interpreter's lock, as ``resident`` must avoid."""
+
+    def __init__(self) -> None:
+        self._at = time.monotonic()
+        self._used = time.process_time()
+        self._percent = 0.0
+
+    def percent(self) -> float:
+        """Since about the last beat, 100 for one processor."""
+        at, used = time.monotonic(), time.process_time()
+        if at - self._at >= _SHORTEST_SHARE:
+            self._percent = round((used - self._used) / (at - self._at) * 100, 1)
+            self._at, self._used = at, used
+        return self._percent
+
+
+def resident() -> int:
+    """Resident memory in KiB, read with one system call; 0 if the system does not tell, or a job
+    has closed the descriptor.
+
+    Each system call releases the interpreter's lock. While 25 jobs compute it takes an eighth of a
+    second or more to get it back: the dozen calls of psutil made a heartbeat three seconds late.
+    """
+    if sys.platform != "linux":
+        return psutil.Process().memory_info().rss // 1024
+    try:
+        return int(os.pread(_statm(os.getpid()), 256, 0).split()[1]) * _PAGE // 1024
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+@cache
+def _statm(pid: int) -> int:
+    """A descriptor that gives the memory of process ``pid`` with each read."""
+    return os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)

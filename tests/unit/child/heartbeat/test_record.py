@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from forkq.child.heartbeat.cpu import CpuMeter
+from forkq.child.heartbeat.record import CpuMeter
 
 
 def test_it_is_the_share_since_about_the_last_beat(monkeypatch: pytest.MonkeyPatch) -> None:
