@@ -14,7 +14,7 @@ import pytest
 from redis import Redis
 
 from forkq.child.failure.retry import Bury, Drop
-from forkq.child.heartbeat import all_time
+from forkq.child.heartbeat import stats_flush
 from forkq.child.heartbeat.stats import MOST_QUEUES, OTHER, Tally, total
 from tests.redis.scrape import NOW, OPENMETRICS, CountingChild, exposition, samples
 from tests.support.documents import ROOT
@@ -81,7 +81,7 @@ def test_counts_of_children_add_up_and_outlive_them_and_the_minutes(
 def test_names_beyond_the_bound_count_together_and_stay_there(
     child: CountingChild, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(all_time, "_MOST_CLASSES", 2)
+    monkeypatch.setattr(stats_flush, "_MOST_CLASSES", 2)
     for name in ("A", "B", "C", "D"):
         child.tally.count_done(name, 0.1)
     child.flush()

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...runtime.log import LogOnce
 from ...store.connection import RedisConnection
-from ...store.counters import HISTORY_TTL, day
+from ...store.counters import HISTORY_TTL, MOST_REASONS, day
 from ...store.scripts import COUNTERS_FLUSH
 from ...wire.histogram import BOUNDS
 from ...wire.keys import Keys
 from ...wire.times import now
-from .all_time import groups
 from .beat_count import NOTE_TTL, BeatCount
-from .stats import Row, Totals
+from .stats import MOST_QUEUES, Row, Totals
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -29,6 +28,9 @@ _TENS_TTL: Final = 3 * 86_400
 _CLASSES_AT_ONCE: Final = 50
 _NOTHING: Final[Row] = (0,) * (4 + len(BOUNDS) + 1)
 _NO_TTL: Final = 0
+# How many names each hash of the totals takes. All later ones count as OTHER, there and for ever: a
+# class that moved between its own name and OTHER would make counters go backwards.
+_MOST_CLASSES: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class StatsFlusher:
         arguments += [len(timed), _MINUTES_TTL]
         for _, buckets in timed:
             arguments += [len(buckets), *(part for bucket in buckets for part in bucket)]
-        more_keys, more = groups(self._keys, self._flushed, after)
+        more_keys, more = _all_time(self._keys, self._flushed, after)
         return Flush([*keys, *more_keys], [*arguments, *more], after)
 
     def _counters(self, after: Totals, today: str) -> Iterator[tuple[str, int, int]]:
@@ -168,3 +170,58 @@ def _buckets(row: Row) -> list[tuple[int, int]]:
 
 def _histogram_minute(moment: datetime) -> str:
     return f"{moment.day}-{moment.hour}:{moment.minute}"
+
+
+def _all_time(keys: Keys, before: Totals, after: Totals) -> tuple[list[str], list[Any]]:
+    """The keys and arguments of the totals that have grown from ``before`` to ``after``: those that
+    never expire, for a monitoring system (docs/metrics.md). Sidekiq's figures by class expire with
+    their minutes, so no sum of them only grows."""
+    twice = _grown(before.ran_twice, after.ran_twice)
+    every = (
+        (keys.totals("jobs"), _MOST_CLASSES, _grown(before.classes, after.classes), _class_fields),
+        (keys.totals("jobs"), _MOST_CLASSES, twice, _twice_fields),
+        (keys.totals("queues"), MOST_QUEUES, _grown(before.queues, after.queues), _queue_fields),
+        (keys.totals("children"), MOST_REASONS, _grown(before.ended, after.ended), _end_fields),
+    )
+    names: list[str] = []
+    arguments: list[Any] = []
+    for key, most, grown, fields_of in every:
+        if grown:
+            names.append(key)
+            arguments += [most, len(grown)]
+            for name, row in grown.items():
+                fields = [pair for pair in fields_of(row) if pair[1]]
+                arguments += [name, len(fields), *(part for pair in fields for part in pair)]
+    return names, [len(names), *arguments]
+
+
+def _grown(before: Mapping[str, Row], after: Mapping[str, Row]) -> dict[str, Row]:
+    """By how much each row has grown, for those that have."""
+    changed = ((name, row) for name, row in after.items() if row != before.get(name))
+    return {name: tuple(map(sub, row, before.get(name, (0,) * len(row)))) for name, row in changed}
+
+
+def _class_fields(row: Row) -> Iterator[tuple[str, int]]:
+    failed, dead, dropped, milliseconds, *buckets = row
+    yield "n", failed + sum(buckets)
+    yield from (("failed", failed), ("dead", dead), ("dropped", dropped), ("ms", milliseconds))
+    yield from _bucket_fields(buckets)
+
+
+def _queue_fields(row: Row) -> Iterator[tuple[str, int]]:
+    milliseconds, *buckets = row
+    yield "n", sum(buckets)
+    yield "ms", milliseconds
+    yield from _bucket_fields(buckets)
+
+
+def _twice_fields(row: Row) -> Iterator[tuple[str, int]]:
+    yield "twice", row[0]
+
+
+def _end_fields(row: Row) -> Iterator[tuple[str, int]]:
+    yield "n", row[0]
+
+
+def _bucket_fields(buckets: list[int]) -> Iterator[tuple[str, int]]:
+    return ((str(index), more) for index, more in enumerate(buckets))
