@@ -21,10 +21,8 @@ from ..store.outage import Outage
 from ..store.pool import RedisPool
 from ..wire.keys import Keys
 from ..wire.password_source import PasswordSource
-from .cron.claim import Claim
-from .cron.of_shard import of_shard
 from .cron.outcome import CronOutcomes
-from .cron.publish import Publisher
+from .cron.publish import Claim, Publisher, of_shard
 from .debugger import NoTimeLimits
 from .failure.settle import Settler
 from .fetch.fetch_connection import FetchConnection

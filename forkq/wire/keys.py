@@ -320,7 +320,7 @@ class Keys:
 
     def cron_claim(self, service: str) -> str:
         """String, expiring after a day: which child of that service publishes its periodic jobs
-        (child/cron/claim.py)."""
+        (child/cron/publish.py)."""
         return f"{self.prefix}forkq:cron:claim:{service}"
 
     def cron_runs(self, name: str) -> str:

@@ -11,8 +11,7 @@ import pytest
 from redis import Redis
 
 from forkq import registry
-from forkq.child.cron.claim import Claim
-from forkq.child.cron.publish import Publisher
+from forkq.child.cron.publish import Claim, Publisher
 from forkq.cron.entry import Entry
 from forkq.runtime.assignment import Assignment, Generation
 from forkq.store.connection import RedisConnection

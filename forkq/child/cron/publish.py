@@ -6,23 +6,34 @@ entries, and leaves those of another origin alone while its service runs (clock/
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ... import registry
+from ...config.config import Config
+from ...config.shards import shard_of
 from ...cron.entry import MAX_CLOCK_ERROR, Entry
 from ...errors import InvalidSchedule
 from ...limits.patterns import matches_any
+from ...runtime.assignment import Assignment
 from ...runtime.log import LogOnce
 from ...store.connection import RedisConnection
-from ...store.scripts import CRON_PUBLISH
+from ...store.scripts import CRON_CLAIM, CRON_PUBLISH
 from ...store.services import running_services
 from ...wire.keys import Keys
 from ...wire.payload import DEFAULT_QUEUE
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
+
+_Entries: TypeAlias = Mapping[str, Sequence[Entry]]
+
+# Seconds without a renewal after which a child that watched takes the claim over. Its owner renews
+# it each time it publishes.
+_EXPIRES_AFTER: Final = 90.0
+_TTL: Final = 86_400
 
 # Another child may publish at the same moment; the one that comes second reads again.
 _ATTEMPTS: Final = 5
@@ -82,7 +93,7 @@ class Publisher:
     def __init__(
         self,
         keys: Keys,
-        entries_by_origin: Mapping[str, Sequence[Entry]],
+        entries_by_origin: _Entries,
         log: FilteringBoundLogger,
         *,
         worked_on: Collection[str] = (),
@@ -203,3 +214,83 @@ def _by_event(changes: Sequence[Change]) -> dict[str, list[str]]:
     for change in sorted(changes, key=lambda change: change.name):
         found.setdefault(change.event, []).append(change.name)
     return found
+
+
+class Claim:
+    """This child's claim to publish the periodic jobs of its ``service``: the newest child has it.
+    ``assignment`` tells how new the child is.
+
+    During a rolling deploy two versions of an app run, and children of both may be replaced at any
+    time. The order in which they publish must not decide which definitions stay
+    (docs/decisions/008).
+    """
+
+    def __init__(
+        self,
+        keys: Keys,
+        service: str,
+        assignment: Assignment,
+        log: FilteringBoundLogger,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._key = keys.cron_claim(service)
+        self._generation = assignment.generation
+        self._number = assignment.number
+        self._log = log
+        self._monotonic = monotonic
+        self._newer = b""
+        self._since = 0.0
+
+    def holds(self, connection: RedisConnection) -> bool:
+        """Claims, or renews the claim, with one command. False: a newer child has it. Raises
+        ConnectionLost or RedisError."""
+        newer = self._claim(connection, b"")
+        if newer is None:
+            return True
+        if not self._newer:
+            self._log.debug("a newer child of this app publishes the periodic jobs")
+        if newer != self._newer:
+            self._newer, self._since = newer, self._monotonic()
+        if self._monotonic() - self._since < _EXPIRES_AFTER:
+            return False
+        return self._claim(connection, newer) is None
+
+    def _claim(self, connection: RedisConnection, expired: bytes) -> bytes | None:
+        age = int((self._monotonic() - self._generation.begun) * 1000)
+        arguments = (self._generation.token, age, self._number, expired, _TTL)
+        newer: bytes | None = connection.script(CRON_CLAIM, (self._key,), arguments)
+        return newer
+
+
+def of_shard(entries: _Entries, config: Config, log: FilteringBoundLogger) -> _Entries:
+    """Those of ``entries`` that the child of this ``config`` publishes: where there are shards,
+    those whose queue its shard has. The clock of that shard then pushes them, without another
+    Redis."""
+    if not config.shards:
+        return entries
+    _warn_of_missed(entries, config, log)
+    return {
+        origin: [entry for entry in listed if _shard(entry, config) == config.shard]
+        for origin, listed in entries.items()
+    }
+
+
+def _shard(entry: Entry, config: Config) -> str:
+    return shard_of(config.shards, entry.job.get("queue", DEFAULT_QUEUE)).name
+
+
+def _warn_of_missed(entries: _Entries, config: Config, log: FilteringBoundLogger) -> None:
+    """The children of one capsule name the entries whose shard has no child of this tree."""
+    served = [capsule.shard for capsule in config.capsules]
+    missed = sorted(
+        entry.name
+        for listed in entries.values()
+        for entry in listed
+        if _shard(entry, config) not in served
+    )
+    if missed and config.shard == served[0]:
+        log.warning(
+            "periodic jobs not published: no capsule of this tree has a queue on their shard; add "
+            "their queue to one",
+            names=missed,
+        )

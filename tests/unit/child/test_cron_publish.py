@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from forkq.child.cron.of_shard import of_shard
+from forkq.child.cron.publish import of_shard
 from forkq.config.load import load
 from forkq.cron.entry import Entry
 from tests.support.recorded_log import RecordedLog
