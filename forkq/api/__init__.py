@@ -17,12 +17,11 @@ from . import cron
 from .classes import HeldClass, held_classes, release_class
 from .entry import JobEntry
 from .filters import Filter
-from .find import RanTwice, find, is_alive, ran_twice
+from .find import RanTwice, entry, find, is_alive, ran_twice
 from .groups import FailureGroup, FailureGroups, failures
 from .job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, job_set
 from .life import Crash, JobEvent
 from .limits import Limits
-from .lookup import entry
 from .metrics import ClassMetrics, Deploy, Histogram, Metrics, MetricsReport, Point
 from .outcome import Outcome
 from .process_set import ProcessSet, Tree

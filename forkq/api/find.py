@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..default_client import default
 from ..store.find_job import ALIVE, ALL, Found, Location
 from ..store.find_job import find as find_job
+from .entry import JobEntry, found_entry
 from .query import ask_leniently, keys
 from .running import in_sidekiq
 from .shards import first_found
@@ -70,3 +71,16 @@ def _in_redis(jid: str, locations: Sequence[Location]) -> Found | None:
     client = default()
     with client.connection() as connection:
         return find_job(connection, client.keys, jid, locations)
+
+
+def entry(jid: str) -> JobEntry | None:
+    """The job, wherever it waits or runs, as an entry that can be acted on; None if it is nowhere.
+
+    The actions of a running job return False: only its process may end it. Searches as ``find``.
+    """
+    return first_found(lambda: _entry(jid))
+
+
+def _entry(jid: str) -> JobEntry | None:
+    found = find(jid)
+    return None if found is None else found_entry(found)
