@@ -14,6 +14,7 @@ when a job goes back to its queue. Death handlers run in children only, so not f
 from __future__ import annotations
 
 from . import cron
+from .bulk import Outcome, undo
 from .classes import HeldClass, held_classes, release_class
 from .entry import JobEntry
 from .filters import Filter
@@ -23,7 +24,6 @@ from .job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, job_set
 from .life import Crash, JobEvent
 from .limits import Limits
 from .metrics import ClassMetrics, Deploy, Histogram, Metrics, MetricsReport, Point
-from .outcome import Outcome
 from .process_set import ProcessSet, Tree
 from .processes import Process, processes
 from .queue import Queue
@@ -32,7 +32,6 @@ from .queues import QueueState, queues
 from .running import RunningJob, running, stuck
 from .shards import on_shard, shard_of, shards
 from .stats import Day, QueueFigures, Stats, damaged_keys, history, queue_names, stats
-from .undo import undo
 from .work_set import WorkSet
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Acting on many jobs of a set or a queue, in short steps."""
+"""Acting on many jobs of a set or a queue, in short steps, and putting back what was deleted so."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from ..errors import InvalidJob, MalformedPayload, ServerUnavailable
+from ..default_client import default
+from ..errors import ForkqError, InvalidJob, MalformedPayload, ServerUnavailable
+from ..sharded_client import chosen, on
+from ..store.scripts import JOBS_RESTORE
 from ..wire.times import now
-from .changes import DELETED, DONE, GONE, REFUSED, Change, Kept, apply, killed
+from .changes import DELETED, DONE, GONE, REFUSED, Change, Kept, apply, killed, source_key
 from .entry import JobEntry
 from .filters import Filter
-from .outcome import OnProgress, Outcome
 from .pages import ListPages, Pages
-from .query import server_now
+from .query import ask, keys, server_now
+from .shards import first_found
 
 # Removing from the middle of a list, Redis reads all entries from the end on: so many at most in
 # one step. Entries whose places are known are removed together: Redis reads once, and walks from
@@ -23,6 +26,32 @@ from .query import server_now
 _MOST_READ: Final = 20_000
 _MOST_WALKED: Final = 2_000_000
 _FEWEST: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an action on many jobs has done so far; at its end, what it did in all.
+
+    ``total`` jobs were there when it began, and ``seen`` of them have been looked at. ``matched``
+    of those passed the filter: ``done`` were acted on, ``gone`` had already left (another person,
+    or a clock, was faster), ``refused`` could not be acted on because their payload is no job that
+    can run. A dry run only counts ``matched``.
+
+    ``undo`` is the token for ``undo``, if the deleted jobs can be put back; else "". If Redis is
+    lost meanwhile, ServerUnavailable has the Outcome so far, with the token.
+    """
+
+    total: int = 0
+    seen: int = 0
+    matched: int = 0
+    done: int = 0
+    gone: int = 0
+    refused: int = 0
+    undo: str = ""
+
+
+# Called after each batch with what was done so far.
+OnProgress: TypeAlias = "Callable[[Outcome], object]"
 
 # What to do with a job, at that epoch second. Raises MalformedPayload or InvalidJob if that cannot
 # be done with it.
@@ -146,3 +175,56 @@ def delete(entry: JobEntry, moment: float) -> Change:
 def kill(entry: JobEntry, moment: float) -> Change:
     """Moves the job to the dead set."""
     return killed(entry.raw, entry.job, entry.queue, entry.malformed, moment)
+
+
+def undo(token: str, *, progress: OnProgress | None = None) -> Outcome:
+    """Puts back the jobs that were deleted under ``token``, with their times: into their set, or
+    to the end of their queue that is fetched next, suspects among its suspects. A second call finds
+    nothing to do.
+
+    Raises ForkqError if Redis keeps nothing under this token: the ten minutes are over, or they
+    were put back. Raises ServerUnavailable.
+    """
+    kept = first_found(lambda: _kept(token))
+    if kept is None:
+        raise ForkqError(
+            f"nothing is kept under {token!r}: the ten minutes are over, or it was put back"
+        )
+    with on(kept.shard):
+        return _restore(token, kept, progress)
+
+
+class _Deleted(NamedTuple):
+    """What was deleted under one token; Redis keeps it for ten minutes: on which shard, from where,
+    and in how many lists."""
+
+    shard: str
+    place: str
+    lists: int
+
+
+def _kept(token: str) -> _Deleted | None:
+    [(place, lists)] = ask(("HMGET", keys().undo(token), "from", "lists"))
+    return None if None in (place, lists) else _Deleted(chosen(), place.decode(), int(lists))
+
+
+def _restore(token: str, kept: _Deleted, progress: OnProgress | None) -> Outcome:
+    location, _, queue = kept.place.partition(" ")
+    outcome = Outcome()
+    for number in reversed(range(kept.lists)):
+        count = _restore_list(keys().undo_list(token, number), location, queue)
+        seen = outcome.seen + count
+        outcome = replace(outcome, total=seen, seen=seen, matched=seen, done=outcome.done + count)
+        if progress is not None:
+            progress(outcome)
+    ask(("DEL", keys().undo(token)))
+    return outcome
+
+
+def _restore_list(kept: str, location: Any, queue: str) -> int:
+    names = [kept, source_key(location, queue), keys().queues]
+    kind = "set"
+    if location == "queued":
+        kind, names = "list", [*names, keys().suspects(queue), keys().suspected]
+    with default().connection() as connection:
+        return int(connection.script(JOBS_RESTORE, names, (kind, queue)))

@@ -10,12 +10,11 @@ from ..errors import ForkqError
 from ..store.dead_set import Bounds, noted_bounds
 from ..store.find_job import Location
 from ..store.find_job import find as find_job
-from .bulk import Decide, Orders, act, delete, kill
+from .bulk import Decide, OnProgress, Orders, Outcome, act, delete, kill
 from .changes import checked_queue, enqueued, moved, retried, set_key
 from .entry import JobEntry, entry_of, found_entry
 from .filters import EVERY, Filter
 from .groups import FailureGroups, grouped
-from .outcome import OnProgress, Outcome
 from .pages import SelectedPages, SetPages, scan, selected
 from .query import ask, ask_at_once, ask_leniently, keys
 

@@ -14,11 +14,10 @@ from ..limits.rate_text import rate_text
 from ..limits.rules import Rules
 from ..store.find_job import find as find_job
 from ..store.scripts import RULES_CHANGE, SET_ADD
-from .bulk import Decide, Orders, act, delete, kill
+from .bulk import Decide, OnProgress, Orders, Outcome, act, delete, kill
 from .changes import checked_queue, moved
 from .entry import JobEntry, found_entry
 from .filters import EVERY, Filter
-from .outcome import OnProgress, Outcome
 from .pages import ListPages, scan
 from .processes import Process, processes
 from .query import ask, ask_at_once, ask_leniently, keys

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from .. import api
 from ..api import Filter, JobEntry, Outcome, Queue
-from ..api.outcome import OnProgress
+from ..api.bulk import OnProgress
 from ..errors import ServerUnavailable
 from .job_group import DELETE, KILL, MOVE, Place, job_group
 

@@ -266,7 +266,7 @@ class Keys:
 
     def undo(self, token: str) -> str:
         """Hash, expiring after ten minutes: where the jobs come from that were deleted under that
-        token, and how many lists keep them (api/undo.py)."""
+        token, and how many lists keep them (api/bulk.py)."""
         return f"{self.prefix}forkq:undo:{token}"
 
     def undo_list(self, token: str, number: int) -> str:
