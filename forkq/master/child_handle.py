@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..errors import TimeLimit
-from ..runtime import crash_file, deadlines
+from ..runtime import deadlines, shared_files
 from ..runtime.assignment import STACKS_SIGNAL
 from ..runtime.deadlines import Overdue
 from ..runtime.exit_codes import CLEAN
@@ -188,13 +188,13 @@ class ChildHandle:
 
     def crash_stack(self) -> str:
         """What faulthandler has written of the thread that crashed; "" if nothing."""
-        return "" if self.crash_file is None else crash_file.stack_in(self.crash_file)
+        return "" if self.crash_file is None else shared_files.stack_in(self.crash_file)
 
     @property
     def crashed_job(self) -> int | None:
         """The sequence number of the lease whose job ran in the thread that crashed; None if none
         did, or if it is unknown."""
-        thread = None if self.crash_file is None else crash_file.thread_in(self.crash_file)
+        thread = None if self.crash_file is None else shared_files.thread_in(self.crash_file)
         if thread is None or self.deadlines is None:
             return None
         return deadlines.begun_in(self.deadlines, thread)

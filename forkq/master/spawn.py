@@ -17,7 +17,7 @@ from ..child import main as child
 from ..clock import main as clock
 from ..config.config import Config
 from ..errors import CannotBoot
-from ..runtime import unnamed_file
+from ..runtime import shared_files
 from ..runtime.assignment import Assignment, Generation, exit_process
 from ..runtime.exit_codes import CANNOT_BOOT, INTERNAL_ERROR
 from ..runtime.pipe import Fact, Reader, Serves, facts, make_unbootable, send
@@ -202,8 +202,8 @@ class _Pipes(NamedTuple):
         try:
             for _ in range(2):
                 opened += os.pipe()
-            opened.append(unnamed_file.make("crash"))
-            opened.append(unnamed_file.make("deadlines"))
+            opened.append(shared_files.make("crash"))
+            opened.append(shared_files.make("deadlines"))
             pipes = cls(*opened)
         except OSError:
             for end in opened:

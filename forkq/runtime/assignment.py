@@ -17,7 +17,7 @@ from typing import Final, NoReturn
 
 from ..config.capsule import Capsule
 from ..wire import lease
-from . import crash_file, log
+from . import log, shared_files
 from .unblocked_output import unblocked
 
 # The terminal sends these to the whole process group. A child ignores them: only the master obeys
@@ -63,7 +63,7 @@ class Assignment:
 
     ``capsule`` is None for the clock. ``quiet``: the tree is quiet, so the child fetches nothing.
     ``number`` counts the master's forks. ``crash_file``, ``deadlines``: descriptors that it
-    shares with the master, see crash_file.py and deadlines.py. ``ended``: how children before it
+    shares with the master, see shared_files.py and deadlines.py. ``ended``: how children before it
     have ended, for the totals in Redis. ``shard``: where its jobs are, if there are shards.
     """
 
@@ -178,7 +178,7 @@ def install_signals(assignment: Assignment) -> int:
     for number in _MASTER_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     if assignment.crash_file is not None:
-        crash_file.enable(assignment.crash_file)
+        shared_files.enable_crash_file(assignment.crash_file)
     if sys.stderr is not None:  # if it is closed, descriptor 2 may be any file
         faulthandler.register(STACKS_SIGNAL, file=unblocked(), all_threads=True)
     read_end, write_end = os.pipe()

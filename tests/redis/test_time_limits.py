@@ -15,7 +15,7 @@ from redis import Redis
 
 import forkq
 from forkq import middleware, registry
-from forkq.runtime import unnamed_file
+from forkq.runtime import shared_files
 from forkq.runtime.deadlines import DeadlineTable, next_deadline, overdue
 from forkq.store.connection import RedisConnection
 from forkq.store.dead_set import DeadSet
@@ -386,7 +386,7 @@ def test_the_lease_of_an_overdue_job_is_marked_and_all_go_back_in_their_order(
 @pytest.fixture
 def deadlines() -> Iterator[int]:
     """The file that the master shares with a child."""
-    descriptor = unnamed_file.make("deadlines")
+    descriptor = shared_files.make("deadlines")
     yield descriptor
     os.close(descriptor)
 

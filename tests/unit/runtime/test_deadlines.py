@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forkq.runtime import unnamed_file
+from forkq.runtime import shared_files
 from forkq.runtime.deadlines import (
     DeadlineTable,
     Overdue,
@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 @pytest.fixture
 def file() -> Iterator[int]:
     """As the master makes it."""
-    descriptor = unnamed_file.make("deadlines")
+    descriptor = shared_files.make("deadlines")
     yield descriptor
     os.close(descriptor)
 
@@ -36,7 +36,7 @@ def test_a_system_without_memory_files_has_a_file_on_disk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    descriptor = unnamed_file.make("deadlines")
+    descriptor = shared_files.make("deadlines")
     DeadlineTable(descriptor, 1).note(5.0, 3)
     assert overdue(descriptor, 6.0) == [Overdue(3, 5.0, told=False)]
     os.close(descriptor)

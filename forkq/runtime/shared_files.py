@@ -1,6 +1,8 @@
-"""The file in which a child's faulthandler leaves the stack of a crash, for the master to read.
+"""Files without a name, which the master shares with one child. The master makes them before the
+fork, so they outlive the child; their descriptors outlive an exec of the master.
 
-The file has no name (unnamed_file.py).
+In one the child's faulthandler leaves the stack of a crash, for the master to read. What is in the
+other, deadlines.py writes and reads.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import re
+import tempfile
 from typing import Final
 
 _LONGEST: Final = 65_536  # bytes that are read
@@ -16,7 +19,16 @@ _CRASHED_THREAD: Final = "Current thread"
 _THREAD_ID: Final = re.compile(r"Current thread 0x([0-9a-f]{1,16}) ")
 
 
-def enable(descriptor: int) -> None:
+def make(purpose: str) -> int:
+    """A descriptor; ``purpose`` is what the system shows of it, if it has such a thing. Raises
+    OSError."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(f"forkq-{purpose}")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def enable_crash_file(descriptor: int) -> None:
     """In the child: SIGSEGV, SIGFPE, SIGABRT, SIGBUS and SIGILL leave the stacks there."""
     faulthandler.enable(file=descriptor, all_threads=True)
 
