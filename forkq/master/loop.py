@@ -22,11 +22,16 @@ from ..runtime.log import report_dropped_lines
 from ..runtime.pipe import Quiet
 from .children import Children
 from .embedded_redis import EmbeddedRedis
+from .fresh_counts import FreshCounts
 from .handover import Fixed, MasterRecord
+from .hard_limits import HardLimits
 from .held_class_relay import HeldClassRelay
 from .isolation import Isolation
 from .leader_relay import LeaderRelay
 from .pidfile import TITLE, Pidfile
+from .recycling import Recycler
+from .redis_contact import RedisContact
+from .reload import Reload
 from .removal import Removals
 from .replacement import Replacements
 from .rescue import Rescue
@@ -35,8 +40,8 @@ from .signals import Signals, ignore
 from .status_file import StatusFile
 from .stop import GRACE, HINTS, StopSequence
 from .stuck_children import StuckChildren
-from .supervision import Supervision
 from .systemd import SystemdNotifier
+from .unhealthy_children import UnhealthyChildren
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -294,6 +299,40 @@ class Master:
             *self._rescue.descriptors(),
             *self._notifier.descriptors(),
         ]
+
+
+class Supervision:
+    """What the master checks of each living child, in each turn of its loop until the tree stops:
+    time limits of its jobs, its contact to Redis, its silence, its memory, its age and its code.
+    Each check may replace or remove the child."""
+
+    def __init__(
+        self,
+        config: Config,
+        children: Children,
+        replacements: Replacements,
+        removals: Removals,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._hard_limits = HardLimits(children, replacements, removals, config.timeout, log)
+        self._redis_contact = RedisContact(children.by_pid, config.silent_after, log)
+        self._unhealthy = UnhealthyChildren(children, replacements, removals, config, log)
+        self._recycler = Recycler(children, replacements, removals, log)
+        self.reload = Reload(children, replacements, log)
+        self.fresh_counts = FreshCounts(children)
+
+    @property
+    def due(self) -> list[float | None]:
+        """When ``check`` has something to do, if nothing happens before (monotonic)."""
+        return [self._hard_limits.due, self._recycler.due]
+
+    def check(self, *, quiet: bool) -> None:
+        """``quiet``: the tree is quiet, and recycles no child."""
+        self._hard_limits.enforce()
+        self._redis_contact.check()
+        self._unhealthy.check()
+        self._recycler.check(quiet=quiet)
+        self.reload.advance(quiet=quiet)
 
 
 _ACTIONS: Final[dict[int, Callable[[Master], None]]] = {
