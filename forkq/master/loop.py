@@ -1,11 +1,10 @@
-"""The master: one thread, one loop. It keeps its children alive and does nothing else.
+"""The master: one thread, one loop, which keeps the children alive. It runs no jobs.
 
-The loop waits in two calls. ``Children.wait`` sleeps until a signal, a fact, a death or a deadline
-wakes it. ``Rescue.advance`` and ``StopSequence.advance`` wait for Redis: each turn for one connect
-or one answer at most, and each step of those ends at ``rescue.TIMEOUT``. A host name in the URL is
-looked up in the resolver's own time. After the loop ``_finish`` waits for the last rescue, and for
-the end of the embedded server.
-"""
+The loop waits in three calls. ``Children.wait`` sleeps until a signal, a fact, a death or a
+deadline wakes it. ``Rescue.advance`` and ``StopSequence.advance`` wait for Redis: each turn for one
+connect or one answer at most, and each step of those ends at ``rescue.TIMEOUT``. A host name in the
+URL is looked up in the resolver's own time. After the loop ``_finish`` waits for the last rescue,
+and for the end of the embedded server."""
 
 from __future__ import annotations
 
@@ -101,7 +100,7 @@ class Master:
         while self._children.by_pid or not self._stop_sequence.begun:
             self._children.wait(self._next_deadline())  # for a signal, a fact, a death, a deadline
             self._obey(self._signals.read())
-            self._children.read_facts()  # Ready, Beat, Unbootable, Exiting, LeaseHeld
+            self._children.read_facts()  # what the children and the clock have sent
             self._removals.advance()  # of children that must go: requeue, kill
             self._children.reap()  # the dead: empties their slots, opens their rescues
             self._stuck_children.kill_overdue()

@@ -29,11 +29,11 @@ class UnitOfWork:
 
     ``queue`` is the number of its queue in the fetch, from 1 as the scripts count. The owner and
     ``sequence`` make the lease. ``asked`` is when it was asked for (times.steady). ``taken``
-    (monotonic), ``thread`` and ``started`` (epoch seconds) are set for the processor that performs
-    the unit, and unset before that. ``lost``: another host
-    took the lease, and gave the job back to its queue, because this host seemed lost. ``progress``
-    is the latest report of the job. A large payload is left in Redis: ``payload`` is empty until
-    the processor has read it, and ``left_bytes`` is its size.
+    (monotonic) is when it was fetched, and from then on when a processor took it. ``thread`` and
+    ``started`` (epoch seconds) are set for the processor that performs the unit, and unset before
+    that. ``lost``: another host took the lease, and gave the job back to its queue, because this
+    host seemed lost. ``progress`` is the latest report of the job. A large payload is left in
+    Redis: ``payload`` is empty until the processor has read it, and ``left_bytes`` is its size.
     """
 
     queue: int

@@ -60,7 +60,7 @@ def test_no_module_imports_the_public_package() -> None:
 
 
 def test_one_module_and_the_fetch_import_the_redis_library() -> None:
-    """A new redis-py may change what forkq calls: that stands in one place, store/connection.py."""
+    """A new redis-py may change what forkq calls: that stands in one place, store/redis_py.py."""
     may = [path for path in MODULES if path == REDIS_PY or FETCH in path.parents]
     assert importing(REDIS_LIBRARIES, may) != []
     assert importing(REDIS_LIBRARIES, [path for path in MODULES if path not in may]) == []
