@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -21,6 +23,10 @@ from .query import ask, ask_leniently, keys, server_now, texts
 # A record with fewer milliseconds left belongs to an owner that has missed two heartbeats.
 _FRESH: Final = (RECORD_TTL - 30) * 1000
 _SECOND_LOOK: Final = 0.2  # seconds
+# How many payloads are read to find what has begun since the last heartbeats, and of which size, in
+# bytes: the next heartbeat tells of the others.
+_MOST_READ: Final = 1000
+_LARGEST_READ: Final = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +38,10 @@ class RunningJob:
     ``elapsed`` in seconds from then to now. ``progress`` is what it last reported: ``done`` of
     ``total`` (None: unknown), a ``note``, and ``at`` (epoch seconds).
 
-    ``heartbeat`` is False if its process sends none: the process is stopped, hangs, has died, or
-    cannot reach Redis. If nothing else is known of such a job, ``thread`` is empty, and
-    ``started_at`` is when it was enqueued; it has started later.
+    ``heartbeat`` is False if its process has sent none for 30 s: the process is stopped, hangs, has
+    died, or cannot reach Redis. ``thread`` is empty if no heartbeat has told of the job yet: it has
+    started after ``started_at``, which is when its process sent its last one, or when the job was
+    enqueued.
     """
 
     jid: str
@@ -62,6 +69,23 @@ class _Lease(NamedTuple):
     field: bytes
     owner: str
 
+    @property
+    def sequence(self) -> int:
+        """Which of its owner's leases it is, as the owner counts."""
+        return int(_number(self.field.rpartition(b"/")[2]))
+
+
+class _Owner(NamedTuple):
+    """What the record of a process says: whether it was renewed in time, when (epoch seconds, 0:
+    unknown), and how many jobs the process runs at most."""
+
+    beats: bool
+    beat: float
+    concurrency: int
+
+
+_Held: TypeAlias = "tuple[_Lease, _Owner]"
+
 
 class _Work(msgspec.Struct):
     """The value of IDENTITY:work for one thread. Sidekiq 6 writes the payload as an object."""
@@ -76,14 +100,17 @@ def running(longer_than: float | timedelta | None = None) -> list[RunningJob]:
     """The jobs that run now, the longest first; with ``longer_than`` (seconds or a timedelta) only
     those that have run for longer.
 
-    These are the jobs in each process's last heartbeat, and those of every lease whose owner sends
-    no heartbeat. Raises ServerUnavailable.
+    These are the jobs in each process's last heartbeat, and what it has begun since: of its leases
+    those that stand in two looks (0.2 s apart), the oldest first, as many as it has threads. What
+    it has leased ahead waits behind these, and is not running. Of a process without a heartbeat
+    every lease counts, since it may have begun any. A job that has just begun, with a payload above
+    256 KiB or beside 1,000 others, is listed from the next heartbeat on. Raises ServerUnavailable.
     """
     leases = _leases()
     owners = {lease.owner for lease in leases}
     at = server_now()
     jobs = _reported(sorted({*identities(), *owners}), at)
-    jobs = _with_silent(jobs, leases, at)
+    jobs = _with_leased(jobs, leases, at)
     floor = _in_seconds(longer_than)
     return sorted((job for job in jobs if job.elapsed > floor), key=lambda job: -job.elapsed)
 
@@ -137,44 +164,90 @@ def _leases() -> list[_Lease]:
     ]
 
 
-def _with_silent(jobs: list[RunningJob], leases: list[_Lease], at: float) -> list[RunningJob]:
-    """``jobs``, and the jobs of those ``leases`` whose owner sends no heartbeat."""
-    silent_leases = _without_heartbeat(leases)
-    if silent_leases:
-        # Meanwhile a child that starts writes its record, and one that ends returns its leases.
-        time.sleep(_SECOND_LOOK)
-        silent_leases = _without_heartbeat(silent_leases)
-    payloads = ask_leniently(*(("HGET", keys().inflight(i.queue), i.field) for i in silent_leases))
-    leased = [
-        _leased_job(lease, payload, at)
-        for lease, payload in zip(silent_leases, payloads, strict=True)
-        if payload is not None
-    ]
-    silent = {(job.identity, job.jid) for job in leased}
+def _with_leased(jobs: list[RunningJob], leases: list[_Lease], at: float) -> list[RunningJob]:
+    """``jobs``, and what no heartbeat tells of: the jobs that have begun since, and those of owners
+    that send none."""
     known = {(job.identity, job.jid) for job in jobs}
+    leased = _leased(leases, at)
+    if any(not job.heartbeat or (job.identity, job.jid) not in known for job in leased):
+        # Meanwhile short jobs end, what was leased ahead begins or goes back, a child that starts
+        # writes its record, and one that ends returns its leases.
+        time.sleep(_SECOND_LOOK)
+        standing = set(_leases())
+        leased = _leased([lease for lease in leases if lease in standing], at)
+    silent = {(job.identity, job.jid) for job in leased if not job.heartbeat}
     return [
         *(replace(j, heartbeat=(j.identity, j.jid) not in silent) for j in jobs),
         *(job for job in leased if (job.identity, job.jid) not in known),
     ]
 
 
-def _without_heartbeat(leases: list[_Lease]) -> list[_Lease]:
-    """Those whose owner's record is missing, or was not renewed in time."""
-    owners = sorted({lease.owner for lease in leases})
-    left = ask_leniently(*(("PTTL", keys().process(owner)) for owner in owners))
-    # -1: a record that does not expire; None: a key of another type.
-    beating = {o for o, ms in zip(owners, left, strict=True) if ms == -1 or (ms or 0) > _FRESH}
-    return [lease for lease in leases if lease.owner not in beating]
+def _leased(leases: list[_Lease], at: float) -> list[RunningJob]:
+    """The jobs of those ``leases`` whose owners have begun them, or send no heartbeat."""
+    held = _readable(list(_begun(leases)))
+    payloads = ask_leniently(*(("HGET", keys().inflight(i.queue), i.field) for i, _ in held))
+    jobs = (
+        _leased_job(*one, payload, at)
+        for one, payload in zip(held, payloads, strict=True)
+        if payload is not None
+    )
+    return [job for job in jobs if job is not None]
 
 
-def _leased_job(lease: _Lease, payload: bytes, at: float) -> RunningJob:
-    """A job of which only its payload and its lease are known."""
+def _begun(leases: list[_Lease]) -> Iterator[_Held]:
+    """Those that their owners have begun: a child begins its jobs in the order in which it leases
+    them, each of its threads one."""
+    owners = _owners({lease.owner for lease in leases})
+    of_owner: dict[str, list[_Lease]] = defaultdict(list)
+    for lease in sorted(leases, key=lambda lease: lease.sequence):
+        of_owner[lease.owner].append(lease)
+    for identity, held in of_owner.items():
+        owner = owners[identity]
+        yield from ((one, owner) for one in held[: owner.concurrency if owner.beats else None])
+
+
+def _owners(identities: Iterable[str]) -> dict[str, _Owner]:
+    """What their records say, by identity. Without a record, an owner sends no heartbeat."""
+    names = sorted(identities)
+    questions = (
+        question
+        for key in map(keys().process, names)
+        for question in (("PTTL", key), ("HMGET", key, "beat", "concurrency"))
+    )
+    replies = ask_leniently(*questions)
+    return {
+        name: _owner(left, *(fields or (None, None)))
+        for name, left, fields in zip(names, replies[::2], replies[1::2], strict=True)
+    }
+
+
+def _owner(left: Any, beat: Any, concurrency: Any) -> _Owner:
+    """``left``: milliseconds; -1: the record does not expire."""
+    beats = left == -1 or (left or 0) > _FRESH
+    return _Owner(beats, _number(beat), int(_number(concurrency)))
+
+
+def _readable(held: list[_Held]) -> list[_Held]:
+    """Those whose payloads are read: of the owners that send heartbeats, no large ones."""
+    beating = [one for one in held if one[1].beats][:_MOST_READ]
+    silent = [one for one in held if not one[1].beats]
+    sizes = ask_leniently(*(("HSTRLEN", keys().inflight(i.queue), i.field) for i, _ in beating))
+    small = (o for o, size in zip(beating, sizes, strict=True) if (size or 0) <= _LARGEST_READ)
+    return [*small, *silent]
+
+
+def _leased_job(lease: _Lease, owner: _Owner, payload: bytes, at: float) -> RunningJob | None:
+    """A job of which only its payload, its lease and its owner are known; None if it cannot be
+    read, and its owner, which lives, is about to bury it."""
     try:
         job = loads_head(payload)
     except MalformedPayload:
+        if owner.beats:
+            return None
         job = {}
     enqueued = job.get("enqueued_at")
-    earliest = seconds(enqueued) if isinstance(enqueued, int | float) else at
+    stamps = [owner.beat, seconds(enqueued) if isinstance(enqueued, int | float) else 0.0]
+    earliest = max(stamps) or at
     return RunningJob(
         jid=str(job.get("jid", "")),
         job=str(job.get("class", "")),
@@ -183,7 +256,7 @@ def _leased_job(lease: _Lease, payload: bytes, at: float) -> RunningJob:
         thread="",
         started_at=earliest,
         elapsed=max(0.0, at - earliest),
-        heartbeat=False,
+        heartbeat=owner.beats,
     )
 
 
@@ -219,6 +292,15 @@ def _decoded(raw: bytes) -> tuple[_Work, dict[str, Any]] | None:
 def _pairs(reply: Any) -> Iterator[tuple[bytes, bytes]]:
     """The fields of a hash as RESP3 returns it; none if the reply is None."""
     yield from (reply or {}).items()
+
+
+def _number(text: bytes | None) -> float:
+    """The number in ``text``, which any program may have written; 0 if there is none."""
+    try:
+        found = float(text or 0)
+    except ValueError:
+        return 0.0
+    return found if math.isfinite(found) else 0.0
 
 
 def _in_seconds(length: float | timedelta | None) -> float:

@@ -161,8 +161,8 @@ def _run_of(entry: JobEntry) -> dict[str, Any]:
     """When a running job began, and its progress, as of the last heartbeat of its process."""
     with on(entry.shard or chosen()):
         job = WorkSet().find(entry.jid) if entry.location == "running" else None
-    if job is None:
-        return {}  # it does not run, or it began after the last heartbeat
+    if job is None or not job.thread:
+        return {}  # it does not run, or no heartbeat has told since when
     progress = {} if job.progress is None else {"progress": asdict(job.progress)}
     return {"running_since": job.started_at, **progress}
 

@@ -24,11 +24,13 @@ _TITLES = ("JID", "JOB", "QUEUE", "RUNS", "SILENT", "PROGRESS", "PROCESS")
 @json_option
 @finds_redis
 def running(longer_than: float | None, wants_json: bool, **flags: Any) -> int:
-    """List the jobs that run now, the longest first, as of the last heartbeats."""
+    """List the jobs that run now, the longest first; their progress as of the last heartbeats.
+
+    `< 8.0 s`: no heartbeat has told of the job yet. It runs for a shorter time than that.
+    """
     use(configuration(**flags))
     bound = "" if longer_than is None else f" for more than {duration(longer_than)}"
-    none = f"no job is running{bound}, as of the last heartbeats"
-    _print(api.running(longer_than), wants_json, none)
+    _print(api.running(longer_than), wants_json, f"no job is running{bound}")
     return 0
 
 
@@ -92,14 +94,22 @@ def _print(jobs: Sequence[api.RunningJob], wants_json: bool, if_empty: str) -> N
             job.jid,
             job.job,
             job.queue,
-            duration(job.elapsed) if job.thread else f"< {duration(job.elapsed)}",
-            duration(job.silent_for) if job.heartbeat else "no heartbeat",
+            _at_most(job, job.elapsed),
+            _silence(job),
             progress_text(job.progress),
             _process(job.identity),
         )
         for job in jobs
     ]
     echo_table(rows, _TITLES, if_empty)
+
+
+def _silence(job: api.RunningJob) -> str:
+    return _at_most(job, job.silent_for) if job.heartbeat else "no heartbeat"
+
+
+def _at_most(job: api.RunningJob, time: float) -> str:
+    return duration(time) if job.thread else f"< {duration(time)}"
 
 
 def _process(identity: str) -> str:

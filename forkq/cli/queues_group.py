@@ -105,7 +105,8 @@ def _facts(report: QueueReport) -> Iterator[tuple[str, str]]:
         threads = f"{process.busy} of {process.concurrency} busy"
         yield "served by", shown_name(f"{process.hostname}:{process.pid}, {threads}")
     for job in report.in_flight:
-        yield "runs", shown_name(f"{job.jid} {job.job}, for {duration(job.elapsed)}")
+        time = f"{'' if job.thread else 'at most '}{duration(job.elapsed)}"
+        yield "runs", shown_name(f"{job.jid} {job.job}, for {time}")
 
 
 def _as_object(report: QueueReport) -> dict[str, Any]:

@@ -3,6 +3,7 @@ and a new master goes on at once."""
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from pathlib import Path
@@ -107,6 +108,8 @@ def test_a_whole_tree_killed_at_once_is_recovered_by_the_next_start(
     wait_until(lambda: len(journal.jids("begin")) == 4, what="four running jobs")
     kill_tree(forkq)
     assert len(leased(redis)) == 4
+    shown = json.loads(forkq.run("running", "--json", "--redis", redis_server.url).stdout)
+    assert {job["jid"] for job in shown} == set(leased(redis))  # no heartbeat tells of some
     door.touch()
     started = time.monotonic()
     forkq.start()

@@ -192,7 +192,8 @@ def leases(redis: Redis, identity: str, *payloads: str, queue: str = "mail") -> 
 
 
 def test_a_lease_whose_owner_sends_no_heartbeat_is_running_and_stuck(redis: Redis) -> None:
-    """The record of the first is gone, that of the second is stale; the third beats."""
+    """The record of the first is gone, that of the second is stale; the third beats, and its job
+    has begun after that."""
     gone, stale, well = "gone:1:000000000000", "stale:2:000000000000", "well:3:000000000000"
     leases(redis, gone, payload("a", enqueued_at=(time.time() - 60) * 1000), "no JSON")
     leases(redis, stale, payload("b"), payload("c"), queue="default")
@@ -200,18 +201,64 @@ def test_a_lease_whose_owner_sends_no_heartbeat_is_running_and_stuck(redis: Redi
     for identity, ttl in ((stale, 29), (well, 50)):
         beat(redis, identity)
         redis.expire(identity, ttl)
+    redis.hset(well, "beat", time.time() - 10)
     runs_since(redis, "t1", 30, stale, payload=payload("b"))
     redis.sadd("queues", b"\xff", "odd")
     redis.set("{queue:odd}:inflight", "no hash")
     found = {job.jid: job for job in api.running()}
-    assert set(found) == {"a", "", "b", "c"}
-    assert not any(job.heartbeat for job in found.values())
+    assert set(found) == {"a", "", "b", "c", "d"}
+    assert [job.jid for job in found.values() if job.heartbeat] == ["d"]
     assert (found["a"].identity, found["a"].queue, found["a"].job) == (gone, "mail", "Mail")
     assert (found["a"].thread, found["b"].thread) == ("", "t1")
     assert found["a"].elapsed == pytest.approx(60, abs=3)
     assert found["b"].elapsed == pytest.approx(30, abs=3)
-    assert {job.jid for job in api.stuck(60)} == set(found)
+    assert {job.jid for job in api.stuck(60)} == set(found) - {"d"}
     assert "secret" not in repr(found)
+
+
+def test_what_has_begun_since_the_last_heartbeat_is_running(redis: Redis) -> None:
+    """A child begins its jobs in order: what stands behind as many as it has threads was leased
+    ahead. The job is as old as the heartbeat at most, however long it waited."""
+    at = time.time()
+    since = {"enqueued_at": int((at - 7200) * 1000)}
+    leases(redis, WHO, *(payload(f"j{number:02}", **since) for number in range(12)))
+    redis.hdel("{queue:mail}:inflight", *(f"{WHO}/{number}" for number in range(7)))
+    beat(redis, beat=at - 4, concurrency=4)
+    redis.expire(WHO, 50)
+    runs_since(redis, "t1", 60, payload=payload("j07"))
+    found = api.running()
+    assert [(job.jid, job.thread) for job in found[:1]] == [("j07", "t1")]
+    assert {(job.jid, job.thread) for job in found[1:]} == {("j08", ""), ("j09", ""), ("j10", "")}
+    assert all(job.heartbeat and job.queue == "mail" for job in found)
+    assert all(job.elapsed == pytest.approx(4, abs=3) for job in found[1:])
+    assert api.stuck(5) == []
+
+
+def test_a_job_that_ends_or_goes_back_between_two_looks_is_not_running(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases(redis, WHO, payload("short"), payload("long"))
+    beat(redis, beat=time.time())
+    rest = time.sleep
+
+    def sleep(seconds: float) -> None:
+        redis.hdel("{queue:mail}:inflight", f"{WHO}/0")
+        rest(seconds)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert [job.jid for job in api.running()] == ["long"]
+
+
+def test_the_heartbeat_tells_of_large_and_of_damaged_jobs(redis: Redis) -> None:
+    """Of a process that sends none, they are told from their leases."""
+    large = payload("large", args=["x" * (256 << 10)])
+    leases(redis, WHO, large, "no JSON", payload("a"))
+    beat(redis, beat="nan", concurrency="3")
+    assert [job.jid for job in api.running()] == ["a"]
+    redis.hset(WHO, "concurrency", "odd")
+    assert api.running() == []
+    redis.expire(WHO, 20)
+    assert {job.jid for job in api.running()} == {"large", "", "a"}
 
 
 def test_a_child_that_is_missing_in_the_list_of_processes_is_still_read(redis: Redis) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from typing import Any
@@ -78,3 +79,26 @@ def test_a_job_that_is_gone_is_no_question(place: str, redis: Redis, shell: Shel
     assert shell.err == f"gone is no {one} job; `forkq find gone` looks everywhere\n"
     for line in (f"{place} delete gone --dry-run", f"{place} delete gone --yes"):
         assert (shell(line), shell.out) == (1, "")
+
+
+def test_a_job_that_no_heartbeat_tells_of_runs_for_a_shorter_time_than_that(
+    redis: Redis, shell: Shell
+) -> None:
+    """In the table, and on the page of its queue; `find` does not say since when."""
+    identity = "web1:17:0123456789ab"
+    raw = json.dumps({"class": "Crawl", "jid": "a", "queue": "mail", "enqueued_at": 1.5e9})
+    info = {"hostname": "web1", "pid": 17, "started_at": 1.5e9, "queues": ["mail"]}
+    record: dict[Any, Any] = {"info": json.dumps(info), "concurrency": 1, "beat": time.time() - 8}
+    redis.sadd("queues", "mail")
+    redis.sadd("processes", identity)
+    redis.hset(identity, mapping=record)
+    redis.hset("{queue:mail}:inflight", f"{identity}/7", raw)
+    assert shell("running") == 0
+    assert re.search(
+        r"^a +Crawl +mail +< [\d.]+ s +< [\d.]+ s +- +web1:17$", shell.out, re.MULTILINE
+    )
+    assert shell("queues show mail") == 0
+    assert re.search(r"runs +a Crawl, for at most [\d.]+ s$", shell.out, re.MULTILINE)
+    assert shell("find a") == 0
+    assert "location" in shell.out
+    assert "running_since" not in shell.out

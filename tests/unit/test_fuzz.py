@@ -20,7 +20,7 @@ import pytest
 
 from forkq.api.cron_runs import _read
 from forkq.api.processes import _process
-from forkq.api.running import _Lease, _leased_job, _running_job
+from forkq.api.running import _Lease, _leased_job, _Owner, _running_job
 from forkq.api.stats import latency
 from forkq.child.failure.retry import decide
 from forkq.child.heartbeat.record import _digest
@@ -300,7 +300,9 @@ def show(raw: bytes) -> None:
     assert class_and_jid(raw).isprintable()
     assert latency(raw) >= 0
     _digest(raw)
-    _leased_job(_Lease("q", b"host:1:abc/1", "host:1:abc"), raw, 1.5)
+    for beats in (True, False):
+        owner = _Owner(beats, 1.5, 1)
+        _leased_job(_Lease("q", b"host:1:abc/1", "host:1:abc"), owner, raw, 1.5)
 
 
 def bury(raw: bytes) -> None:

@@ -40,7 +40,8 @@ class Run:
 
     @property
     def is_late(self) -> bool:
-        return bool(self.usual) and self.job.elapsed > max(1.0, 2 * self.usual)
+        known = bool(self.usual and self.job.thread)
+        return known and self.job.elapsed > max(1.0, 2 * self.usual)
 
 
 class Busy(Page):
@@ -147,7 +148,7 @@ def _job(run: Run) -> Row:
         cell(""),
         cell(""),
         cell(""),
-        cell(length(job.elapsed, 1), late),
+        cell(f"{'' if job.thread else '< '}{length(job.elapsed, 1)}", late),
         _progress(run),
     )
     return Row(f"{job.identity} {job.thread} {job.jid}", cells, run)
@@ -157,7 +158,7 @@ def _progress(run: Run) -> Text:
     """What the job reports; else its time against the usual one."""
     job, reported = run.job, run.job.progress
     if reported is None:
-        if not run.usual:
+        if not run.usual or not job.thread:
             return cell("")
         share = bar(job.elapsed, run.usual, _BAR)
         return words((f"{share} ", QUIET), (f"usual {length(run.usual)}", QUIET))

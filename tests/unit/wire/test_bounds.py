@@ -31,7 +31,7 @@ import sys
 sys.setrecursionlimit(10**6)
 from forkq.api.cron_runs import _read
 from forkq.api.processes import _process
-from forkq.api.running import _Lease, _leased_job, _running_job
+from forkq.api.running import _Lease, _leased_job, _Owner, _running_job
 from forkq.api.stats import latency
 from forkq.child.failure.retry import decide
 from forkq.child.heartbeat.record import _digest
@@ -73,7 +73,7 @@ for raw in jobs():
     assert _read(raw) is None
     _process("i", [raw, None, None, None, None, None, None])
     _running_job("i", b"t", b'{{"queue":"q","run_at":1,"payload":' + raw + b"}}", 1.5)
-    _leased_job(_Lease("q", b"l", "o"), raw, 1.5)
+    _leased_job(_Lease("q", b"l", "o"), _Owner(False, 0.0, 0), raw, 1.5)
     try:
         Entry.decode(raw)
     except InvalidSchedule:
