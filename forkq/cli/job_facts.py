@@ -22,6 +22,8 @@ from .output import as_json, as_json_line, echo, echo_table, facts, relative_tim
 # How many jobs a table has, unless --limit says another number.
 _ROWS: Final = 50
 _LONGEST: Final = 300
+# How many lines of a backtrace or a stack, which begin with where it happened.
+_MOST_LINES: Final = 12
 _STAMPS: Final = ("at", "since", "created_at", "enqueued_at", "failed_at", "last_failed_at")
 _TIMES: Final = (*_STAMPS, "running_since")
 _WHEN: Final = {"scheduled": "DUE", "retrying": "NEXT TRY", "dead": "DIED", "queued": "QUEUED"}
@@ -168,23 +170,28 @@ def _run_of(entry: JobEntry) -> dict[str, Any]:
 
 
 def _rows(entry: JobEntry, known: dict[str, Any], *, with_args: bool) -> Iterator[tuple[str, str]]:
-    """Name and value. Each crash has a row, and so has each line of its stack."""
+    """Name and value. Each crash has a row, and so has each of the first lines of its stack."""
     for name, value in known.items():
         if name not in ("error_message", "key", "tags", "crashes"):
             yield name, _shown(name, value)
     if entry.error_message:
         yield "error_message", printable(cut(entry.error_message, _LONGEST))
-    for line in entry.backtrace:
-        yield "", shown_name(line)
+    yield from _first_lines(entry.backtrace)
     if with_args:
         yield "args", printable(cut(json.dumps(entry.args, ensure_ascii=False), _LONGEST))
     for crash in known.get("crashes", ()):
         yield "crash", shown_name(_crash(crash))
-        for line in str(crash.get("stack", "")).splitlines():
-            yield "", shown_name(line)
+        yield from _first_lines(str(crash.get("stack", "")).splitlines())
     for event in entry.events:
         what = f"{event.what} {event.detail}".strip()
         yield "event", shown_name(f"{timestamp(event.at)} {what}")
+
+
+def _first_lines(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for line in lines[:_MOST_LINES]:
+        yield "", shown_name(line)
+    if more := len(lines[_MOST_LINES:]):
+        yield "", f"and {more:,} more line{'s' * (more > 1)}: --json has all of them"
 
 
 def _crash(crash: Mapping[str, Any]) -> str:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
+import zlib
 from typing import Any
 
 import pytest
@@ -62,6 +64,34 @@ def members(redis: Redis, group: str) -> list[dict[str, Any]]:
 
 
 # Looking
+
+
+def stack(lines: int) -> str:
+    calls = "".join(f'\n  File "app.py", line {at} in call_{at}' for at in range(1, lines))
+    return f"Current thread 0x7f01 (most recent call first):{calls}"
+
+
+@pytest.mark.parametrize("command", ["dead show a", "find a"])
+def test_of_a_long_stack_the_first_lines_are_shown(
+    redis: Redis, shell: Shell, command: str
+) -> None:
+    crashes = [{"at": 1.5e9, "signal": 9, "stack": stack(lines)} for lines in (12, 13, 40)]
+    trace = base64.b64encode(zlib.compress(json.dumps([f"line {n}" for n in range(30)]).encode()))
+    fill(redis, "a", forkq={"crashes": crashes}, error_backtrace=trace.decode())
+    assert shell(command) == 0
+    shown = [line.strip() for line in shell.out.splitlines()]
+    assert len([line for line in shown if line.startswith("Current thread")]) == 3
+    assert len([line for line in shown if "in call_11" in line]) == 3
+    assert not any("in call_12" in line or line == "line 12" for line in shown)
+    assert [line for line in shown if "more line" in line] == [
+        "and 18 more lines: --json has all of them",
+        "and 1 more line: --json has all of them",
+        "and 28 more lines: --json has all of them",
+    ]
+    assert shell(f"{command} --json") == 0
+    found = json.loads(shell.out)
+    assert found["crashes"][2]["stack"] == stack(40)
+    assert len(found["backtrace"]) == 30
 
 
 @pytest.mark.parametrize("group", SETS)
