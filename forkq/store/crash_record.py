@@ -27,7 +27,7 @@ from ..wire.marks import (
 )
 from ..wire.payload import Payload, dumps, keys_at_end, loads_head
 from ..wire.printable import class_and_jid
-from ..wire.times import now
+from ..wire.times import has_failed, now, stamp_failure
 from ..wire.validation import MOST_CRASHES
 from .held_classes import name_in
 from .outage import growing_pause
@@ -54,6 +54,7 @@ _WRAPPED: Final = rb'"wrapped"\s*:\s*"([^"\\]{1,100})"'
 _CLASS: Final = rb'"class"\s*:\s*"([^"\\]{1,100})"'
 _JID: Final = rb'"jid"\s*:\s*"([^"\\]{1,100})"'
 _BUDGET: Final = rb'"crashes"\s*:\s*([0-9]{1,9})'
+_FAILED_AT: Final = rb'"failed_at"\s*:\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)'
 _ON_CRASH: Final = rb'"on_crash"\s*:\s*"([a-z]{1,20})"'
 
 
@@ -185,7 +186,11 @@ def _options_in_ends(lease: Lease) -> Payload:
     text = lease.payload.partition(b'"args"')[0] + b" " + lease.end
     budget, on_crash = re.search(_BUDGET, text), re.search(_ON_CRASH, text)
     found: Payload = {} if budget is None else {"crashes": int(budget[1])}
-    return found if on_crash is None else {**found, "on_crash": on_crash[1].decode()}
+    if on_crash is not None:
+        found["on_crash"] = on_crash[1].decode()
+    if failed := re.search(_FAILED_AT, text):
+        found["failed_at"] = float(failed[1])
+    return found
 
 
 def _kept_whole(payload: bytes) -> tuple[int, bytes]:
@@ -225,7 +230,7 @@ def _judge(job: Payload, options: Payload, queue: str, crash: Crash) -> str:
     a solo child all the same, which settles it: only a child can call the app's death handlers. If
     that child dies too, the job is buried here."""
     marks = marks_of(job)
-    budget, has_failed = _budget(options, marks, crash), failure_in(marks) is not None
+    budget, was_to_end = _budget(options, marks, crash), failure_in(marks) is not None
     crashes = _add(marks, crash, max(budget, _MOST_RECORDS))
     count = counted(crashes)
     if crash.alone and options.get("on_crash") == "requeue":
@@ -237,8 +242,8 @@ def _judge(job: Payload, options: Payload, queue: str, crash: Crash) -> str:
         return ISOLATE_LAST
     times = f"{count} time{'s' * (count > 1)} within {COUNTED_FOR / 3600:.0f} hours"
     error = Crashed(f"its process died {times} while this job ran alone, last by {crash.text}")
-    if has_failed:
-        _write_error(job, queue, error)
+    if was_to_end:
+        _write_error(job, options, queue, error)
         return BURY
     mark_failed(marks, error)
     return ISOLATE_LAST
@@ -264,8 +269,8 @@ def _budget(options: Payload, marks: Payload, crash: Crash) -> int:
     return 2 * budget if of_trees else budget
 
 
-def _write_error(job: Payload, queue: str, error: Crashed) -> None:
+def _write_error(job: Payload, options: Payload, queue: str, error: Crashed) -> None:
     job["queue"] = queue
     job["error_class"] = f"{Crashed.__module__}.{Crashed.__qualname__}"
     job["error_message"] = str(error)
-    job.setdefault("failed_at", now())
+    stamp_failure(job, again=has_failed(options))

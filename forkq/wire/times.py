@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ..errors import InvalidJob, shown
 
@@ -69,6 +69,17 @@ def seconds(stamp: float) -> float:
     # A payload may hold an integer too large for a float: its reader must survive that.
     stamp = max(0, min(stamp, sys.float_info.max))
     return stamp / 1000 if stamp >= _MILLISECONDS_FLOOR else float(stamp)
+
+
+def stamp_failure(job: dict[str, Any], *, again: bool = False) -> None:
+    """Writes into a payload that the job has failed now: ``failed_at`` is its first failure,
+    ``retried_at`` the latest of those after it. ``again``: it is known to have failed before."""
+    job["retried_at" if again or has_failed(job) else "failed_at"] = now()
+
+
+def has_failed(job: Mapping[str, Any]) -> bool:
+    """Whether the payload says when the job has first failed."""
+    return type(job.get("failed_at")) in (int, float)
 
 
 def due(moment: Moment, at: float | None = None) -> float:

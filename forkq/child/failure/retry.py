@@ -23,7 +23,7 @@ from ...wire.lease import UnitOfWork
 from ...wire.malformed import wrap_malformed
 from ...wire.payload import Payload, dumps, loads
 from ...wire.printable import class_name, frames, message
-from ...wire.times import now, seconds
+from ...wire.times import now, seconds, stamp_failure
 
 DEFAULT_RETRIES: Final = 25
 _MESSAGE_LIMIT: Final = 10_000
@@ -112,7 +112,7 @@ def _after_crashes(
     if job.get("dead") is False:
         return Drop(job)
     _write_error(job, unit, error)
-    job.setdefault("failed_at", now())
+    stamp_failure(job)
     return _written(unit, job, lambda payload: Bury(payload, job), complain)
 
 
@@ -146,12 +146,8 @@ def _record(job: Payload, unit: UnitOfWork, error: BaseException) -> int:
     if elsewhere and type(elsewhere) is str:
         job["queue"] = elsewhere
     count = job.get("retry_count")
-    if type(count) is int:
-        job["retry_count"] = max(0, count + 1)
-        job["retried_at"] = now()
-    else:
-        job["retry_count"] = 0
-        job["failed_at"] = now()
+    job["retry_count"] = max(0, count + 1) if type(count) is int else 0
+    stamp_failure(job, again=type(count) is int)
     if job.get("backtrace"):
         job["error_backtrace"] = _backtrace(error, job["backtrace"])
     return int(job["retry_count"])

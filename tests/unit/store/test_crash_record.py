@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forkq.store import crash_record
-from forkq.store.crash_record import DEADLY_CRASHES, Crash
+from forkq.store.crash_record import DEADLY_CRASHES, Crash, Lease, spliced
 from forkq.wire.payload import dumps
 from forkq.wire.printable import class_and_jid
 from forkq.wire.times import now
@@ -138,7 +138,23 @@ def test_crashes_of_long_ago_do_not_count() -> None:
 def test_a_buried_job_keeps_the_time_of_its_first_failure() -> None:
     marks = {**crashes(1, 2, 3), "failed": {}}
     _, payload = stamped(job(forkq=marks, failed_at=1795216066.5))
-    assert json.loads(payload)["failed_at"] == 1795216066.5
+    found = json.loads(payload)
+    assert found["failed_at"] == 1795216066.5
+    assert now() - found["retried_at"] < 5
+
+
+def test_a_large_buried_job_keeps_it_too_where_it_is_not_read() -> None:
+    """In either end of the payload, before the arguments or after them."""
+    marks = {**crashes(1, 2, 3), "failed": {"class": "X", "message": "y"}}
+    large = {"args": ["x" * 9000]}
+    for before, after in (({"failed_at": 1795216066.5}, {}), ({}, {"failed_at": 1795216066.5})):
+        raw = dumps({**job(), **before, **large, **after, "forkq": marks})
+        lease = Lease(1, b"o/1", b"ends", raw[:512], raw[-4096:])
+        move = spliced(lease, "mail", Crash(signal=9, alone=True))
+        assert move is not None
+        found = json.loads(raw[: move.keep] + move.text)
+        assert (move.verdict, found["failed_at"]) == ("bury", 1795216066.5)
+        assert now() - found["retried_at"] < 5
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from forkq.child.failure.retry import Bury, Decision, Drop, Retry, decide
-from forkq.errors import Shutdown, caused_by_shutdown
+from forkq.errors import Crashed, Shutdown, caused_by_shutdown
 from forkq.registry import DISCARD, KILL, JobSpec
 from forkq.wire.lease import UnitOfWork
 from forkq.wire.payload import dumps
@@ -139,6 +139,21 @@ def test_the_first_failure_sets_failed_at_and_count_zero(case: Case) -> None:
         "error_message": "boom é",
         "error_class": "ValueError",
     }
+
+
+def test_a_job_that_crashed_before_keeps_its_first_failure(case: Case) -> None:
+    """It was buried by its crashes, which count no retry, and a person has retried it."""
+    crashed = {"failed_at": 1795216066.5, "error_class": "forkq.errors.Crashed"}
+    again = buried(case.decide(job(**crashed), Crashed("it died 3 times")))
+    ordinary = retried(case.decide(job(**crashed)))
+    for found in (again, ordinary):
+        assert found["failed_at"] == 1795216066.5
+        assert now() - found["retried_at"] < 5
+    assert "retry_count" not in again
+    assert ordinary["retry_count"] == 0
+    first = buried(case.decide(job(failed_at="odd"), Crashed("it died 3 times")))
+    assert now() - first["failed_at"] < 5
+    assert "retried_at" not in first
 
 
 def test_later_failures_set_retried_at_and_count_on(case: Case) -> None:
