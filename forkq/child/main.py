@@ -113,7 +113,10 @@ def _boot(config: Config, assignment: Assignment, term_fd: int, orders: Reader[O
 
 def _warn_of_unserved_queues(config: Config) -> None:
     """For the first child of a tree, and for the canary that tries new code (its number is 0)."""
-    found = [f"{shown_name(queue)!r} of {whose}" for queue, whose in unserved(config)]
+    found = [
+        f"{shown_name(queue)!r} of {whose}{f' (did you mean {meant!r}?)' if meant else ''}"
+        for queue, whose, meant in unserved(config)
+    ]
     if found:
         log.logger().warning(
             "no capsule of this tree works on these queues: jobs wait until another tree does",

@@ -53,8 +53,8 @@ def check(no_import: bool, **flags: Any) -> int:
         import_app(found.app)
         echo(_jobs())
     wrong = unserved(found, app=not no_import)
-    for queue, whose in wrong:
-        report_unserved_queue(queue, found, f" of {whose}")
+    for each in wrong:
+        report_unserved_queue(each, found)
     return 1 if wrong else 0
 
 

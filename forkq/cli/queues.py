@@ -8,6 +8,7 @@ from .. import api
 from ..config.config import Config
 from ..errors import nearest
 from ..limits.patterns import matches_any
+from ..runtime.unserved import Unserved
 from ..wire.printable import shown_name
 from .output import echo
 
@@ -23,8 +24,9 @@ def warn_of_unknown_queues(names: Iterable[str], config: Config) -> None:
             echo(f'warning: no job has been pushed to "{shown}" so far{hint}', err=True)
 
 
-def report_unserved_queue(queue: str, config: Config, whose: str) -> None:
-    """Says that no capsule serves ``queue``, where a job would wait for ever."""
-    served = " or ".join(config.queue_names)
+def report_unserved_queue(found: Unserved, config: Config) -> None:
+    """Says that no capsule serves a queue, where a job would wait for ever."""
+    served = f"did you mean {found.meant!r}" if found.meant else " or ".join(config.queue_names)
     place = config.source or "the configuration"
-    echo(f"forkq: no capsule in {place} works on the queue {queue!r}{whose}; {served}?", err=True)
+    what = f"the queue {found.queue!r} of {found.whose}"
+    echo(f"forkq: no capsule in {place} works on {what}; {served}?", err=True)

@@ -10,15 +10,18 @@ from typing import NamedTuple
 
 from .. import registry
 from ..config.config import Config
+from ..errors import nearest
 from ..limits.patterns import matches_any
 from ..wire.payload import DEFAULT_QUEUE
 
 
 class Unserved(NamedTuple):
-    """A queue that no capsule serves, and what goes there, as in "the job 'Mail'"."""
+    """A queue that no capsule serves, and what goes there, as in "the job 'Mail'". ``meant``: a
+    queue that one serves and that was probably meant; None if no name is near."""
 
     queue: str
     whose: str
+    meant: str | None
 
 
 def unserved(config: Config, *, app: bool = True) -> list[Unserved]:
@@ -27,7 +30,12 @@ def unserved(config: Config, *, app: bool = True) -> list[Unserved]:
     found = [*_of_file(config)]
     if app:
         found += (*_of_jobs(), *_of_periodic_jobs())
-    return [each for each in found if not matches_any(each.queue, config.queue_names)]
+    served = config.queue_names
+    return [
+        Unserved(queue, whose, nearest(queue, served))
+        for queue, whose in found
+        if not matches_any(queue, served)
+    ]
 
 
 def queue_of(spec: registry.JobSpec) -> str:
@@ -35,21 +43,22 @@ def queue_of(spec: registry.JobSpec) -> str:
     return str(spec.options.get("queue", DEFAULT_QUEUE))
 
 
-def _of_file(config: Config) -> Iterator[Unserved]:
+def _of_file(config: Config) -> Iterator[tuple[str, str]]:
+    """Queues, and what goes there."""
     for entry in config.cron:
         if "queue" in entry.job:  # else it is the job's own
-            yield Unserved(entry.job["queue"], f"the periodic job {entry.name!r}")
+            yield entry.job["queue"], f"the periodic job {entry.name!r}"
 
 
-def _of_jobs() -> Iterator[Unserved]:
+def _of_jobs() -> Iterator[tuple[str, str]]:
     for name in registry.names():
         spec = registry.lookup(name)
-        yield Unserved(queue_of(spec), f"the job {name!r}")
+        yield queue_of(spec), f"the job {name!r}"
         if "retry_queue" in spec.options:
-            yield Unserved(str(spec.options["retry_queue"]), f"retries of the job {name!r}")
+            yield str(spec.options["retry_queue"]), f"retries of the job {name!r}"
 
 
-def _of_periodic_jobs() -> Iterator[Unserved]:
+def _of_periodic_jobs() -> Iterator[tuple[str, str]]:
     for name, spec in registry.periodic.items():
         if spec.entry.job["queue"] != queue_of(spec.job):
-            yield Unserved(spec.entry.job["queue"], f"the periodic job {name!r}")
+            yield spec.entry.job["queue"], f"the periodic job {name!r}"

@@ -155,7 +155,7 @@ def test_config_check_lists_the_jobs_and_fails_for_a_queue_that_no_capsule_serve
     found = check()
     assert found.return_value == 1
     assert f"{name_in(folder)}: queue mail" in found.stdout
-    assert "works on the queue 'mial' of the job 'Typo'; mail?" in found.stderr
+    assert "works on the queue 'mial' of the job 'Typo'; did you mean 'mail'?" in found.stderr
     assert "of the job 'shop" not in found.stderr
     left_out = check("--no-import")
     assert left_out.return_value == 0, left_out.output
