@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import Final
 
 from .. import api, registry
 from ..api.shards import on_shard_of
@@ -13,7 +14,8 @@ from ..wire.payload import DEFAULT_QUEUE, Payload
 from ..wire.printable import shown_name
 from .output import echo
 
-_FORCE = "--force pushes it all the same"
+_FORCE: Final = "--force pushes it all the same"
+_MOST: Final = 10  # names of queues
 
 
 def check_pushable(
@@ -60,13 +62,20 @@ def _check_queue(queue: str, config: Config) -> None:
 
 
 def _unserved(queue: str, config: Config, live: set[str]) -> str:
-    declared: list[Any] = config.queue_names if config.source else []
-    served = sorted({*declared, *live})
-    near = nearest(queue, served)
-    place = f"no capsule in {config.source} and " if config.source else ""
+    declared = config.queue_names if config.source else []
+    near = nearest(queue, sorted({*declared, *live}))
+    place = f"no capsule in {config.source} ({_some(declared)}) and " if config.source else ""
     hint = f"did you mean {shown_name(near)!r}? " if near else ""
-    known = f"served now: {', '.join(map(shown_name, served))}; " if served else ""
     return (
-        f"{place}no process that runs now works on the queue {shown_name(queue)!r}, so nothing was "
-        f"pushed; {hint}{known}{_FORCE}"
+        f"{place}no process that runs now ({_some(live)}) works on the queue "
+        f"{shown_name(queue)!r}, so nothing was pushed; {hint}{_FORCE}"
     )
+
+
+def _some(queues: Collection[str]) -> str:
+    """The first of the queues that the capsules, or the processes, serve."""
+    if not queues:
+        return "there is none"
+    more = len(queues) - _MOST
+    names = ", ".join(map(shown_name, sorted(queues)[:_MOST]))
+    return f"they serve {names}{f' and {more:,} more' if more > 0 else ''}"

@@ -65,7 +65,8 @@ class UnservedQueues:
             served = {*self._declared, *self._live()}
             for name in queues:
                 if not matches_any(name, served):
-                    logging.getLogger("forkq").warning(_warning(name, served))
+                    warning = _warning(name, served, has_capsules=bool(self._declared))
+                    logging.getLogger("forkq").warning(warning)
 
     def _live(self) -> set[str]:
         connection = RedisConnection(
@@ -88,13 +89,13 @@ def finish(limit: float = _TIMEOUT) -> None:
             thread.join(max(0.0, end - time.monotonic()))
 
 
-def _warning(name: str, served: Iterable[str]) -> str:
+def _warning(name: str, served: Iterable[str], *, has_capsules: bool) -> str:
     near = get_close_matches(name, served, n=1)
-    hint = f'; the nearest that is served is "{shown_name(near[0])}"' if near else ""
-    shown = shown_name(name)
+    hint = f'; did you mean "{shown_name(near[0])}"?' if near else ""
+    capsule = "no capsule of this configuration and " if has_capsules else ""
     return (
-        f'jobs are pushed to the queue "{shown}", but no capsule of forkq.toml and no process that '
-        f"runs now serves it: they wait there until one does{hint}"
+        f'jobs are pushed to the queue "{shown_name(name)}", but {capsule}no process that runs now '
+        f"serves it: they wait there until one does{hint}"
     )
 
 

@@ -131,6 +131,31 @@ def test_push_to_the_queue_of_a_living_process(
     assert len(pushed(redis, "r")) == 1
 
 
+@pytest.mark.parametrize("living", [[], ["default", *(f"r{number:02}" for number in range(11))]])
+def test_the_refusal_says_what_the_file_and_what_living_processes_serve(
+    folder: Path,
+    redis: Redis,
+    redis_server: Server,
+    capsys: pytest.CaptureFixture[str],
+    living: list[str],
+) -> None:
+    info = {"hostname": "h", "pid": 1, "started_at": 1.0, "queues": living}
+    if living:
+        redis.sadd("processes", "h:1:0123456789ab")
+        redis.hset("h:1:0123456789ab", "info", json.dumps(info))
+    _, _, errors = run(capsys, "push", "HardJob", "--queue", "nowhere")
+    served = "they serve default, r00, r01, r02, r03, r04, r05, r06, r07, r08 and 2 more"
+    assert errors == (
+        f"forkq: no capsule in {folder}/forkq.toml (they serve mail) and no process that runs now "
+        f"({served if living else 'there is none'}) works on the queue 'nowhere', so nothing was "
+        "pushed; --force pushes it all the same\n"
+    )
+    (folder / "forkq.toml").unlink()
+    given = ["push", "HardJob", "--queue", "nowhere", "--redis", redis_server.url]
+    _, _, errors = run(capsys, *given)
+    assert errors.startswith("forkq: no process that runs now (")
+
+
 def test_an_app_that_cannot_be_imported_is_said_and_can_be_left_out(
     folder: Path, redis: Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,8 +60,21 @@ def test_a_queue_that_nothing_serves_is_warned_of_once(
         push("defualt")
     [warning] = warnings(caplog)
     assert 'queue "defualt"' in warning
-    assert 'the nearest that is served is "default"' in warning
+    assert "no capsule of this configuration and no process that runs now serves it" in warning
+    assert warning.endswith('did you mean "default"?')
     assert redis.llen("queue:defualt") == 3
+
+
+def test_without_a_forkq_toml_the_warning_speaks_of_no_capsule(
+    folder: Path, redis: Redis, redis_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "forkq.toml").unlink()
+    lives(redis, "ruby")
+    forkq.configure(redis_server.url)
+    push("rubi")
+    [warning] = warnings(caplog)
+    assert 'queue "rubi", but no process that runs now serves it' in warning
+    assert warning.endswith('did you mean "ruby"?')
 
 
 def test_no_warning_for_what_a_capsule_or_a_living_process_serves(
