@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from ..api import Filter, Outcome
 from ..errors import ServerUnavailable
+from ..runtime.exit_codes import INTERRUPTED
 from .output import as_json_line, echo, plural
 from .progress import ActionProgress
 from .question import agreed, need_terminal
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_INTERRUPTED: Final = 130
 _OPTIONS = (
     click.option("--all", "everything", is_flag=True, help="All of them."),
     click.option("--dry-run", is_flag=True, help="Only count them."),
@@ -83,7 +83,7 @@ def _run(action: Action, call: Callable[..., Outcome], how: How) -> int:
             outcome = call(progress=progress)
     except KeyboardInterrupt:
         _print_so_far("interrupted", action, progress.outcome)
-        return _INTERRUPTED
+        return INTERRUPTED
     except ServerUnavailable as error:
         if error.outcome is not None and (error.outcome.done or error.outcome.undo):
             _print_so_far("cut short", action, error.outcome)

@@ -15,12 +15,12 @@ import click
 
 from .. import __version__
 from ..errors import ForkqError, nearest
+from ..runtime.exit_codes import INTERRUPTED
 from .output import echo
 
 _FAILURE = 1
 _USAGE = 2
 _REDIS_UNUSABLE = 6
-_INTERRUPTED = 130
 
 _STDOUT = 1
 # The errors of a write to a full disk, to /dev/full or to a closed descriptor.
@@ -133,7 +133,7 @@ def _refused(name: str) -> click.Command:
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": None},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 the children cannot "
     "boot, 4 no master is running, 5 one is running already, 6 Redis cannot be used, 7 Redis is a "
-    "replica, 8 start again later.",
+    "replica, 8 start again later, 130 interrupted by Ctrl-C.",
 )
 @click.version_option(__version__, message="forkq %(version)s")
 def cli() -> None:
@@ -174,7 +174,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except _redis_errors() as error:
         return _fail(f"Redis: {error}", _REDIS_UNUSABLE)
     except (click.Abort, KeyboardInterrupt):
-        return _INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:
         return _FAILURE
     except OSError as error:

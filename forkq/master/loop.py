@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from setproctitle import setproctitle
 
 from ..config.config import Config
-from ..runtime.exit_codes import CANNOT_BOOT, CANNOT_BOOT_YET, CLEAN
+from ..runtime.exit_codes import CANNOT_BOOT, CANNOT_BOOT_YET, CLEAN, INTERRUPTED
 from ..runtime.log import report_dropped_lines
 from ..runtime.pipe import Quiet
 from .children import Children
@@ -187,6 +187,7 @@ class Master:
             self._stop_sequence.interrupted(self._interrupts)
         else:
             self._log.warning("third interrupt: killing; jobs in flight keep their leases")
+            self._exit_code = self._exit_code or INTERRUPTED
             self._rescue.abandon()
             self._children.kill_all()
 

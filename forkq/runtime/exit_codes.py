@@ -1,4 +1,4 @@
-"""The exit codes of the master and of its children."""
+"""The exit codes of the master, of its children, and of what Ctrl-C ends."""
 
 from __future__ import annotations
 
@@ -13,5 +13,7 @@ CANNOT_BOOT_YET: Final = 8
 LEASES_LEFT: Final = 75
 # A solo child had no memory to read its job, or to settle it.
 OUT_OF_MEMORY: Final = 71
+# Ctrl-C ended a command, or the third one the jobs of a tree: what a shell shows for SIGINT.
+INTERRUPTED: Final = 130
 # An error in forkq itself; its traceback is on standard error.
 INTERNAL_ERROR: Final = 70

@@ -10,6 +10,7 @@ import time
 import psutil
 from redis import Redis
 
+from forkq.runtime.exit_codes import INTERRUPTED
 from tests.process.shared import (
     APP,
     Journal,
@@ -104,7 +105,7 @@ def test_a_third_int_kills_at_once_and_the_leases_stay(
             forkq.wait_log("stopping")
         if count == 1:  # two of the same kind may become one, unless the first was taken
             wait_until(lambda: psutil.Process(forkq.pid).status() == "sleeping", what="its rest")
-    forkq.wait()
+    assert forkq.wait() == INTERRUPTED
     assert time.monotonic() - began < TIMEOUT
     forkq.assert_gone(deadline=0.2)
     assert sorted(leased(redis)) == sorted(jids)
