@@ -55,7 +55,8 @@ from .lifecycle import Election, call_handlers
 from .manager import Manager
 
 _LONGEST_WAIT: Final = 1.0
-_WAIT_WHILE_STOPPING: Final = 0.02
+# While it stops, and until it knows whether Redis answers, which the master logs.
+_SHORT_WAIT: Final = 0.02
 # How long Redis may take for the last flush and the end of the record.
 _LAST_FLUSH_LIMIT: Final = 1.0
 # After its deadline and this time, a child that the master has not killed ends itself.
@@ -231,7 +232,8 @@ class Child:
     def _listen(self) -> None:
         """Waits for an order or a signal, not for long, and obeys."""
         longest = min(_LONGEST_WAIT, self._beat_every)
-        pause = longest if self._state in ("running", "quiet") else _WAIT_WHILE_STOPPING
+        is_settled = self._state in ("running", "quiet") and self._knows_redis
+        pause = longest if is_settled else _SHORT_WAIT
         limits = {parts.limits.waker.fd: parts.limits for parts in self._all_parts}
         pause = min(limit.wait(pause) for limit in limits.values())
         for key, _ in self._selector.select(pause):
@@ -244,6 +246,11 @@ class Child:
                     self._obey(order)
                 if self._orders.ended:
                     self._stop_without_master()
+
+    @property
+    def _knows_redis(self) -> bool:
+        """Whether Redis has answered, or is known to be lost."""
+        return bool(self._heartbeat.redis_at or self._heartbeat.redis_lost)
 
     def _obey(self, order: Order) -> None:
         if isinstance(order, Quiet):

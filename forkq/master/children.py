@@ -208,6 +208,15 @@ class Children:
         return next((child.refused for child in self if child.refused), "")
 
     @property
+    def lost_redis(self) -> list[bool] | None:
+        """Of each child in a slot that runs jobs: whether it has lost Redis. None as long as one of
+        them has not said so, and has had no answer either."""
+        found = [slot.child for slot in self.slots if slot.capsule]
+        if any(one is None or not (one.redis_at or one.redis_lost) for one in found):
+            return None
+        return [bool(one and one.redis_lost) for one in found]
+
+    @property
     def get_jobs(self) -> bool:
         """Whether Redis refuses its jobs to none of them."""
         return all(child.gets_jobs for child in self)

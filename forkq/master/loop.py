@@ -90,7 +90,7 @@ class Master:
         )
         self._watchdog = Watchdog(self._children.by_pid, config.silent_after, log)
         self._status_file = StatusFile(config, log)
-        self._was_announced = self._quiet = False
+        self._was_announced = self._was_logged = self._quiet = False
         self._interrupts = 0
         self._exit_code = CLEAN
 
@@ -217,7 +217,7 @@ class Master:
         """Before ``run``, in the next program: the children and the state of the one before."""
         self._succession.take_over(record, self._restart)
         self._isolation.begin_anew()
-        self._quiet, self._was_announced = record.quiet, True
+        self._quiet, self._was_announced, self._was_logged = record.quiet, True, True
 
     def _hang_up(self) -> None:
         self._log.info("hangup: logs go to standard error, so there is no file to reopen")
@@ -250,10 +250,21 @@ class Master:
         self._notifier.status(summary)
 
     def _announce_ready(self, summary: str) -> None:
-        if not self._was_announced:
-            self._was_announced = True
-            self._log.info("ready", children=len(self._children.slots))
+        self._was_announced = True
         self._notifier.ready(summary)
+        if not self._was_logged and (lost := self._children.lost_redis) is not None:
+            self._was_logged = True
+            self._log_ready(sum(lost), len(lost))
+
+    def _log_ready(self, lost: int, children: int) -> None:
+        """Readiness does not ask Redis. So that nobody takes a tree without Redis for one that
+        runs jobs, the line comes when each child knows whether Redis answers it."""
+        slots = len(self._children.slots)
+        if lost:
+            problem = f"lost by {lost} of {children} children: they run no job until it is back"
+            self._log.warning("ready", children=slots, redis=problem)
+        else:
+            self._log.info("ready", children=slots)
 
     def _next_deadline(self) -> float:
         """When the loop must go round, even if nothing happens (monotonic)."""

@@ -277,18 +277,26 @@ def test_stop_while_redis_is_away_is_in_time_and_loses_nothing(
 def test_a_start_without_redis_waits_for_it(
     own_server: Server, tree: StartTree, journal: Journal
 ) -> None:
-    """It says where it looked and what helps; once Redis is there, jobs run."""
+    """It says where it looked and what helps, and is ready, but says for what it waits. Once Redis
+    is there, jobs run."""
     own_server.stop()
     forkq = tree(own_server, app=APP, args=JSON, env=journal.env, ready=False)
     (line,) = wait_events(forkq, "redis cannot be reached; waiting for it")
     assert line["url"] == own_server.url
     assert "--redis embedded" in line["hint"]
     forkq.wait_ready()
+    (line,) = wait_events(forkq, "ready")
+    assert line["redis"] == "lost by 1 of 1 children: they run no job until it is back"
+    assert line["level"] == "warning"
     own_server.start()
     jid = push(own_server, "Quick", 0.001)
     journal.wait("end", [jid], deadline=60)
     assert "Traceback" not in forkq.log_text()
+    assert len(events(forkq, "ready")) == 1
     assert forkq.stop() == 0
+    forkq.start()
+    line = wait_events(forkq, "ready", 2)[1]
+    assert (line["level"], "redis" in line) == ("info", False)
     assert not waiting(own_server.client())
 
 
