@@ -112,8 +112,12 @@ class Reach:
         """This part has lost Redis, or Redis has refused what it asked for."""
         (self._outage if isinstance(error, ConnectionLost) else self._refusal).begin(error)
 
+    def answered(self) -> None:
+        """Redis is not lost. Whether it refuses this part something else is not known by that."""
+        self._outage.end()
+
     def end(self) -> None:
-        """Redis has done what this part asked for."""
+        """Redis has done all that this part asked for."""
         self._outage.end()
         self._refusal.end()
 

@@ -360,8 +360,27 @@ def test_killed_connections_lose_and_double_nothing(redis: Redis, redis_server: 
             child.wait_runs(cut * 400)
             redis.client_kill_filter(_type="normal", skipme=True)
         drained(redis, child, 6000)
+    assert child.fetcher.give_back()  # as each child does: the last cut may have hit it in its stop
     assert 1 <= child.log.events().count("redis lost") <= 10
     assert child.log.events().count("redis lost") == child.log.events().count("redis is back")
+
+
+def test_a_child_that_stops_before_it_has_reconnected_tells_that_redis_is_back(
+    redis: Redis, redis_server: Server
+) -> None:
+    """Its stop is the first that Redis answers: it returns the leases."""
+    child = ProcessorThreads(redis_server.url)
+    child.fetcher._backoff._first = 600.0  # it does not reconnect by itself
+
+    def is_lost() -> bool:
+        redis.client_kill_filter(_type="normal", skipme=True)  # again: an idle one is no outage
+        return child.log.events() == ["redis lost"]
+
+    with child:
+        wait_until(lambda: is_waiting(child.fetcher), what="the child to wait")
+        wait_until(is_lost, what="the outage")
+    assert child.fetcher.give_back()
+    assert child.log.events() == ["redis lost", "redis is back"]
 
 
 def test_a_waiting_child_whose_connection_is_killed_waits_on_the_next(

@@ -330,6 +330,24 @@ def test_a_failure_settled_although_its_reply_was_lost_is_no_loss(
     assert child.fetcher.in_flight() == []
 
 
+@pytest.mark.parametrize("decision", DECISIONS, ids=["retry", "burial"])
+def test_the_first_failure_that_redis_takes_ends_the_outage(
+    redis: Redis, redis_server: Server, decision: Retry | Bury, parked: list[None]
+) -> None:
+    """Those that are parked are tried again later."""
+    push(redis, "1", "2")
+    with Proxy(redis_server.port) as proxy:
+        child = ProcessorThreads(redis_server.url)
+        first, second, settling = take(child), take(child), settler(child, proxy.url, parked)
+        proxy.cut(b"EVALSHA", times=2)
+        settle_failure(settling, first, decision)
+        assert (parked, child.log.events()) == ([None], ["redis lost"])
+        settle_failure(settling, second, decision)
+        assert child.log.events() == ["redis lost", "redis is back"]
+        assert not settling.again()
+    assert child.log.events() == ["redis lost", "redis is back"]
+
+
 def test_a_refused_retry_leaves_no_doubt(
     child: ProcessorThreads,
     losses: LostLeases,

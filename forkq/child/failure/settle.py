@@ -200,6 +200,7 @@ class Settler:
                 self._reach.begin(error)
                 return False
             else:
+                self._reach.answered()
                 self._fetcher.forget(move.unit)
                 return True
         return False

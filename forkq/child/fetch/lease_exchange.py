@@ -159,7 +159,8 @@ class LeaseExchange:
                 self.must_reconcile = True
                 raise
             self._in_flight.clear()
-            return complete
+        self._outage.end()
+        return complete
 
     def request(self) -> None:
         """Sends a fetch. The caller holds the lock, or is the only thread."""
