@@ -184,9 +184,9 @@ import resource
 
 @forkq.job(name="TakeDescriptors")
 def take_descriptors() -> None:
-    """Leaves this process no descriptor for a new connection."""
+    """Leaves this process no descriptor for a new connection. 0 would forbid it to poll, too."""
     record("begin")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     record("end")
 '''
 
