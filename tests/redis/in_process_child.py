@@ -133,11 +133,14 @@ class InProcessChild:
         job_hard_timeout: float = 0.0,
         table: DeadlineTable | None = None,
         solo: bool = False,
+        held: set[str] | None = None,
+        rules: dict[str, Rules] | None = None,
     ) -> None:
         self.log = RecordedLog()
         self.keys = Keys()
         self._solo = solo
-        capsule = Capsule("c", ((queue, 0),), concurrency)
+        self._held = set() if held is None else held
+        capsule = Capsule("c", ((queue, 0),), concurrency, rules=Rulebook(rules or {}))
         outage = Outage(self.log)
         pool = RedisPool(url, size=concurrency, timeout=5, connect_timeout=2)
         self.job_log = make_job_log(self.log, self._write_done)
@@ -157,6 +160,7 @@ class InProcessChild:
             DeadSet(self.keys, dead_max),
             outage,
             on_parked=self.parked.set,
+            held=self._held,
         )
         self.limits = TimeLimits(self.log, job_timeout, job_hard_timeout, table)
         self.processors: list[Processor] = []
@@ -176,6 +180,7 @@ class InProcessChild:
             self.limits,
             tally,
             solo=self._solo,
+            held=self._held,
         )
         self.processors.append(processor)
         return processor

@@ -22,6 +22,7 @@ from forkq.child.fetch import in_flight
 from forkq.child.heartbeat.stats import Totals
 from forkq.child.processor import Processor
 from forkq.errors import Shutdown
+from forkq.limits.rules import Rate, Rules
 from forkq.store.pool import RedisPool
 from forkq.wire import marks
 from forkq.wire.keys import Keys
@@ -210,6 +211,33 @@ def test_a_job_that_needs_a_newer_forkq_keeps_its_lease_while_redis_refuses(
         assert not child.settler.again()
         settled(redis)
     assert redis.zcard("schedule") == 1
+
+
+NOT_RUN_HERE: list[bytes] = [
+    payload(forkq={"v": 9}),
+    payload(forkq={"suspect": True}),
+    payload("Deadly"),
+]
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("unrun", NOT_RUN_HERE, ids=["newer", "suspect", "held"])
+def test_a_job_that_is_put_elsewhere_unrun_costs_no_token_of_its_queues_rate(
+    redis: Redis, redis_server: Server, unrun: bytes, concurrency: int
+) -> None:
+    """Else a flood of them would keep all others waiting."""
+    ran, burst = good(), 3
+    redis.hset(Keys().held_classes, "Deadly", "1700000000 5")
+    redis.lpush(LIST, *[unrun] * 20, *[payload("Good", n) for n in range(burst + 1)])
+    rules = {"default": Rules(rate=Rate(1, 3600, burst))}
+    with InProcessChild(
+        redis_server.url, concurrency=concurrency, held={"Deadly"}, rules=rules
+    ) as child:
+        wait_until(lambda: len(ran) == burst, what="as many jobs as there are tokens")
+        wait_until(lambda: is_waiting(child.fetcher), what="the child to wait for a token")
+        assert redis.hlen(INFLIGHT) == 0
+    assert sorted(ran) == [[0], [1], [2]]
+    assert redis.lrange(LIST, 0, -1) == [payload("Good", burst)]
 
 
 HUGE = 10**400

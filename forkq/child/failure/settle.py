@@ -226,8 +226,9 @@ class Settler:
             return self._dead_set.bury(connection, unit.queue_name, name, decision.payload)
         if isinstance(decision, Isolate):
             return self._isolate(connection, unit, decision.held)
-        later = keys.schedule if isinstance(decision, Postpone) else keys.retry
-        arguments = (name, decision.at, decision.payload)
+        is_unrun = isinstance(decision, Postpone)
+        later = keys.schedule if is_unrun else keys.retry
+        arguments = (name, decision.at, decision.payload, int(is_unrun))
         return bool(connection.script(RETRY, (inflight, later), arguments))
 
     def _isolate(self, connection: RedisConnection, unit: UnitOfWork, held: str) -> bool:

@@ -10,6 +10,8 @@
 --
 -- The order of the writes has the same reasons as in retry.lua.
 
+--- @include "token_back"
+
 local payload = redis.call('HGET', KEYS[1], ARGV[1])
 if not payload then return 0 end
 local is_suspect = (ARGV[3] or '') == ''
@@ -27,4 +29,5 @@ redis.call('HDEL', KEYS[1], ARGV[1])
 if is_suspect or is_held then redis.pcall('SADD', KEYS[3], ARGV[2]) end
 local mark = KEYS[1]:sub(1, -9) -- wakes the children that wait for a permit (fetch.lua)
 redis.call('DEL', mark .. 'full', mark .. 'busy')
+give_token_back(mark)
 return (is_suspect or is_held) and 1 or 2

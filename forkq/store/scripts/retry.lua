@@ -1,14 +1,18 @@
--- Moves one failed job from its lease to the retry set: both changes are made, or none.
+-- Moves one job from its lease to a set: both changes are made, or none. One that has failed goes to the
+-- retry set, one that was not run to the schedule.
 --
--- KEYS  [1] in-flight hash of its queue   [2] the retry set
+-- KEYS  [1] in-flight hash of its queue   [2] the set
 -- ARGV  [1] lease   [2] when to run again, epoch seconds   [3] the new payload
+--       [4] 1 if it was not run: it gives back what it cost the rate of its queue
 -- Returns 1, or 0 if the lease is gone: another process owns the job now.
 --
 -- Redis does not undo a script that fails, so the lease is removed last. A full server refuses
 -- every addition before the first removal of a script, so the script first removes nothing. That also
 -- fails, before the job is added, if the user has lost the right to remove.
 -- If another program replaced the hash by another type, all its leases are gone, and no other
--- process has the job: the job is added to the retry set all the same.
+-- process has the job: the job is added to the set all the same.
+
+--- @include "token_back"
 
 local held = redis.pcall('HEXISTS', KEYS[1], ARGV[1])
 if held == 0 then return 0 end
@@ -19,4 +23,5 @@ redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
 if not damaged then redis.call('HDEL', KEYS[1], ARGV[1]) end
 local mark = KEYS[1]:sub(1, -9) -- wakes the children that wait for a permit (fetch.lua)
 redis.call('DEL', mark .. 'full', mark .. 'busy')
+if ARGV[4] == '1' then give_token_back(mark) end
 return 1
