@@ -147,6 +147,11 @@ class UnknownJob(ForkqError):
     deploy another child may have the class already."""
 
 
+class UnknownVersion(ForkqError):
+    """The reason in the payload of a job that was buried because it needs a newer forkq than all
+    that fetched it for a day."""
+
+
 class Crashed(ForkqError):
     """The reason in the payload of a job that was buried because its children died too often."""
 

@@ -34,7 +34,16 @@ from ..wire.marks import failure_in, is_suspect, needs_newer
 from ..wire.payload import Payload, loads
 from ..wire.printable import keep_texts
 from ..wire.times import now
-from .failure.retry import Bury, Complain, Decision, Drop, Retry, decide, postpone
+from .failure.retry import (
+    Bury,
+    Complain,
+    Decision,
+    Drop,
+    Retry,
+    decide,
+    postpone,
+    postponed_too_long,
+)
 from .failure.settle import MustRunAlone, NeedsNewer, NotRun, Settler, Unread
 from .fetch.fetch_turn import Holdings
 from .fetch.fetcher import Fetcher
@@ -191,7 +200,7 @@ class Processor:
     def _verdict(self, run: JobRun, job: Payload) -> BaseException | None:
         """What the marks or the class of a job say that is not to be performed here."""
         if needs_newer(run.marks):
-            return NeedsNewer()
+            return postponed_too_long(run.marks) or NeedsNewer()
         if not self._solo and is_suspect(run.marks):
             return MustRunAlone()
         if not self._solo and (name := name_in(job)) in self._held:

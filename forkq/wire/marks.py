@@ -3,7 +3,8 @@
 ``suspect``: its process died while it was in progress, perhaps because of it; it runs alone from
 now on. ``failed``: it has failed in a process that could not settle it; the child that fetches it
 settles it and does not run it. ``crashes``: how its processes died. ``v``: the lowest version of
-this format that can run the job; plain jobs have none.
+this format that can run the job; plain jobs have none. ``postponed``: since when no process that
+fetched the job knew that version.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from .times import now, seconds
 KEY: Final = "forkq"
 SUSPECT: Final = "suspect"
 FAILED: Final = "failed"
+POSTPONED: Final = "postponed"
 # What this forkq can run. It rises with each feature that an older child must not run without.
 VERSION: Final = 0
-# Seconds for which a crash counts.
+# Seconds for which a crash counts, and for which a job waits for a process that knows its version.
 COUNTED_FOR: Final = 72 * 3600.0
+POSTPONED_FOR: Final = 24 * 3600.0
 # In a crash record: a person has retried the job with all its attempts since.
 _FORGIVEN: Final = "forgiven"
 _ERRORS: Final[dict[str, type[BaseException]]] = {
@@ -41,11 +44,18 @@ def is_suspect(marks: object) -> bool:
     return type(marks) is dict and marks.get(SUSPECT) is True
 
 
-def needs_newer(marks: object) -> bool:
-    """Whether only a newer forkq can run the job."""
+def needs_newer(marks: object, known: int | None = None) -> bool:
+    """Whether only a forkq can run the job that knows a higher version than ``known``, by default
+    than this one."""
     if type(marks) is not dict or "v" not in marks:
         return False
-    return type(marks["v"]) is not int or marks["v"] > VERSION
+    return type(marks["v"]) is not int or marks["v"] > (VERSION if known is None else known)
+
+
+def postponed_in(marks: object) -> float | None:
+    """Since when (epoch seconds) the job is put back for its version; None if it was not yet."""
+    at = marks.get(POSTPONED) if type(marks) is dict else None
+    return seconds(at) if isinstance(at, int | float) else None
 
 
 def counted(crashes: list[Any]) -> int:
@@ -97,5 +107,6 @@ def clear(job: Payload) -> None:
     if type(marks) is dict:
         marks.pop(SUSPECT, None)
         marks.pop(FAILED, None)
+        marks.pop(POSTPONED, None)
         if not marks:
             del job[KEY]

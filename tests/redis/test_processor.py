@@ -166,7 +166,10 @@ def test_a_job_that_needs_a_newer_forkq_is_put_back_with_a_delay(
         assert ran == [["plain"]]
         found: Any = redis.zrange("schedule", 0, -1, withscores=True)
         [(member, due)] = found
-        assert member == newer
+        job = json.loads(member)
+        noted_at = job["forkq"].pop("postponed")
+        assert job == json.loads(newer)
+        assert abs(noted_at - time.time()) < 60
         assert 1 < due - time.time() < 120
         redis.lpush(LIST, payload("Good", "another", forkq=noted))
         wait_until(lambda: redis.zcard("schedule") == 2, what="the other one")
@@ -197,6 +200,57 @@ def test_a_job_that_needs_a_newer_forkq_comes_back_to_the_queue_that_had_it(
     with InProcessChild(redis_server.url, concurrency=1):
         settled(redis)
     assert [job["queue"] for job in entries(redis, "schedule")] == ["default", "default"]
+
+
+def postponed_ago(hours: float, **keys: Any) -> bytes:
+    noted = {"v": 9, "postponed": time.time() - hours * 3600, "suspect": True}
+    return payload("Good", "newer", forkq=noted, **keys)
+
+
+def test_a_job_that_is_put_back_again_keeps_the_time_of_its_first_return(
+    redis: Redis, redis_server: Server
+) -> None:
+    good()
+    job = postponed_ago(23.9)
+    odd = payload(jid="b", forkq={"v": 9, "postponed": "another program's"})
+    redis.lpush(LIST, job, odd)
+    with InProcessChild(redis_server.url, concurrency=1):
+        settled(redis)
+    assert redis.zscore("schedule", job) is not None
+    [other] = [one for one in entries(redis, "schedule") if one["jid"] == "b"]
+    assert abs(other["forkq"]["postponed"] - time.time()) < 60
+
+
+def test_a_job_whose_version_no_process_knew_for_a_day_is_buried(
+    redis: Redis, redis_server: Server
+) -> None:
+    """Not put back for ever. A person who retries it gives it another day."""
+    ran, told = good(), []
+    registry.on_death(lambda job, error: told.append((job["jid"], type(error).__name__)))
+    redis.lpush(LIST, postponed_ago(24.1), postponed_ago(24.1, jid="gone", dead=False))
+    with InProcessChild(redis_server.url, concurrency=1) as child:
+        settled(redis)
+        wait_until(lambda: child.manager.counts() == (2, 2), what="both to count")
+    assert (ran, told) == ([], [("m1", "UnknownVersion"), ("gone", "UnknownVersion")])
+    [dead] = entries(redis, "dead")
+    assert dead["forkq"] == {"v": 9}
+    assert dead["error_class"] == "forkq.errors.UnknownVersion"
+    assert dead["error_message"] == (
+        "it needs version 9 of forkq's payloads; no process that fetched it in 24 hours has known "
+        f"that, and this one knows {marks.VERSION}"
+    )
+    assert not redis.exists("schedule", "retry")
+
+
+def test_a_job_that_has_waited_for_its_version_forgets_it_when_it_fails(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marks, "VERSION", 9)
+    redis.lpush(LIST, payload("Unregistered", forkq={"v": 9, "postponed": 1.5}))
+    with InProcessChild(redis_server.url, concurrency=1):
+        settled(redis)
+    [failed] = entries(redis, "retry")
+    assert failed["forkq"] == {"v": 9}
 
 
 def test_a_job_that_needs_a_newer_forkq_keeps_its_lease_while_redis_refuses(

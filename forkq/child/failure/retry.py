@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from ...errors import Crashed, InvalidJob, MalformedPayload
+from ...errors import Crashed, InvalidJob, MalformedPayload, UnknownVersion, shown
 from ...registry import DISCARD, KILL, JobSpec, call_hook
 from ...wire import marks
 from ...wire.lease import UnitOfWork
@@ -81,6 +81,8 @@ def decide(
     marks.clear(job)
     if isinstance(error, Crashed):
         return _after_crashes(job, unit, error, complain)
+    if isinstance(error, UnknownVersion):
+        return _buried(job, unit, error, complain)
     limit = _limit(job, spec, complain)
     if limit is None:
         return Drop(job)
@@ -96,11 +98,26 @@ def decide(
 
 
 def postpone(unit: UnitOfWork) -> Postpone:
-    """For a job that another child must run. It comes back to the queue that had it."""
+    """For a job that another child must run. It comes back to the queue that had it, and says since
+    when it is postponed."""
     job, payload = loads(unit.payload), unit.payload
-    if job.get("queue") != unit.queue_name:
+    is_noted = marks.postponed_in(job.get(marks.KEY)) is not None
+    if not is_noted or job.get("queue") != unit.queue_name:
+        noted = marks.marks_of(job)
+        noted[marks.POSTPONED] = noted[marks.POSTPONED] if is_noted else now()
         payload = dumps({**job, "queue": unit.queue_name})
     return Postpone(now() + random.uniform(*_POSTPONED_FOR), payload)
+
+
+def postponed_too_long(noted: Any) -> UnknownVersion | None:
+    """What a job with these marks fails with if it was postponed for a day; None before."""
+    since = marks.postponed_in(noted)
+    if since is None or since > now() - marks.POSTPONED_FOR:
+        return None
+    return UnknownVersion(
+        f"it needs version {shown(noted['v'])} of forkq's payloads; no process that fetched it in "
+        f"{marks.POSTPONED_FOR / 3600:.0f} hours has known that, and this one knows {marks.VERSION}"
+    )
 
 
 def _after_crashes(
@@ -109,6 +126,11 @@ def _after_crashes(
     """It has killed too many processes: no retry, even if its ``retry`` allows one."""
     if job.get("on_crash") == "discard":
         return Drop(None)
+    return _buried(job, unit, error, complain)
+
+
+def _buried(job: Payload, unit: UnitOfWork, error: BaseException, complain: Complain) -> Decision:
+    """Of no use to retry."""
     if job.get("dead") is False:
         return Drop(job)
     _write_error(job, unit, error)
