@@ -27,6 +27,7 @@ from .probe import AppReport, import_app, resident
 from .redis_settings import clients, huge_pages, idle_timeout, output_buffers, overcommit
 from .server import SeenServers, Server, eviction, persistence, redis_memory, separate, version
 from .stop_time import kubernetes, systemd
+from .versions import versions
 
 _Check: TypeAlias = "Callable[[Server], Finding]"
 
@@ -127,6 +128,7 @@ def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> It
         "queues": partial(queues, config=config),
         "classes": partial(classes, config=config, report=report),
         "held": held,
+        "versions": versions,
     }
     found, server = _connected(config)
     yield found

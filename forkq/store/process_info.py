@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,8 +36,10 @@ class ProcessInfo(msgspec.Struct):
     tag: str | None = ""
     labels: tuple[str, ...] = ()
     version: str = ""
-    # The pid of its master: forkq alone writes it.
+    # The pid of its master, and the highest version of payloads that it knows: only forkq's
+    # children write them.
     master: int = 0
+    knows: int | None = None
 
     @property
     def all_queues(self) -> tuple[str, ...]:
@@ -51,8 +54,16 @@ def process_info(raw: Any) -> ProcessInfo:
 
 
 def live_queues(connection: RedisConnection, keys: Keys, *, quiet: bool = True) -> set[str]:
-    """The queues and patterns of every process whose record has not expired; without ``quiet`` only
-    of those that fetch."""
+    """The queues and patterns of all ``live_processes``."""
+    found = live_processes(connection, keys, quiet=quiet)
+    return {name for info in found for name in info.all_queues}
+
+
+def live_processes(
+    connection: RedisConnection, keys: Keys, *, quiet: bool = True
+) -> list[ProcessInfo]:
+    """Every process whose record has not expired and is readable; without ``quiet`` only those that
+    fetch."""
     identities = decoded_names(connection.call("SMEMBERS", keys.processes))
     records = [keys.process(identity) for identity in identities]
     if not quiet and records:
@@ -60,13 +71,8 @@ def live_queues(connection: RedisConnection, keys: Keys, *, quiet: bool = True) 
         pairs = zip(records, states, strict=True)
         records = [record for record, state in pairs if state != b"true"]
     commands = [("HGET", record, "info") for record in records]
-    infos = connection.pipeline(commands) if commands else ()
-    return {name for info in infos for name in _queues_in(info)}
-
-
-def _queues_in(info: Any) -> tuple[str, ...]:
-    """The queues of one process; none if its record has expired, or is not readable."""
-    try:
-        return process_info(info).all_queues
-    except UNREADABLE:
-        return ()
+    found = []
+    for raw in connection.pipeline(commands) if commands else ():
+        with suppress(*UNREADABLE):
+            found.append(process_info(raw))
+    return found

@@ -24,7 +24,7 @@ CHECKS = [
     "journal", "app", "preload", "redis", "version", "eviction", "persistence", "redis-memory",
     "latency", "clock",
     "rights", "timeout", "huge-pages", "overcommit", "clients", "buffers", "queues", "classes",
-    "held",
+    "held", "versions",
 ]  # fmt: skip
 APP = """
 import forkq

@@ -24,6 +24,7 @@ from forkq.doctor.probe import AppReport
 from forkq.doctor.redis_settings import clients, huge_pages, idle_timeout, output_buffers
 from forkq.doctor.server import Server as Examined
 from forkq.doctor.server import eviction, persistence, redis_memory, version
+from forkq.doctor.versions import versions
 from forkq.store.connection import RedisConnection
 from tests.redis.proxy import Proxy
 from tests.support.documents import redis_rights
@@ -197,9 +198,10 @@ def test_missing_rights_are_named(least: Callable[..., str]) -> None:
         ("-info", {"version", "eviction", "persistence", "redis-memory", "clients"}),
         ("-ping", {"latency"}),
         ("-time", {"clock"}),
-        ("-smembers", {"clients", "queues", "classes"}),
+        ("-smembers", {"clients", "queues", "classes", "versions"}),
         ("-llen", {"queues", "classes"}),
         ("-lrange", {"classes"}),
+        ("-zrange", {"versions"}),
         ("-hmget", set()),
     ],
 )
@@ -215,6 +217,7 @@ def test_a_check_without_its_right_says_so(
         "clients": lambda server: clients(server, settings(url)),
         "queues": lambda server: queues(server, settings(url)),
         "classes": lambda server: classes(server, settings(url), APP),
+        "versions": versions,
     }  # fmt: skip
     with examined(settings(url)) as server:
         made = [examine(name, lambda check=check: check(server)) for name, check in checks.items()]  # type: ignore[misc]
@@ -373,6 +376,66 @@ def test_a_class_that_is_held_is_a_warning(redis_server: Server, redis: Redis) -
     finding = found(redis_server.url, held)
     assert (finding.level, finding.what) == ("warn", "held: shop.Boom\\x1b")
     assert "forkq classes release" in finding.remedy
+
+
+def knowing(redis: Redis, host: str, version: int | None, *, quiet: bool = False) -> None:
+    """A process that knows that version of payloads; None: one of Sidekiq's."""
+    info = {"hostname": host, "pid": 1, "started_at": 1.0, "queues": ["default"]}
+    known = {} if version is None else {"knows": version}
+    redis.sadd("processes", f"{host}:1:a")
+    state = "true" if quiet else "false"
+    redis.hset(f"{host}:1:a", mapping={"info": json.dumps({**info, **known}), "quiet": state})
+
+
+def needs(redis: Redis, version: Any, jid: str, due: float = 30.0) -> None:
+    job = {"class": "Good", "args": [], "jid": jid, "forkq": {"v": version}}
+    redis.zadd("schedule", {json.dumps(job): time.time() + due})
+
+
+def test_one_version_in_all_processes_is_ok(redis_server: Server, redis: Redis) -> None:
+    """One that fetches no more is on its way out, and Sidekiq's has none."""
+    finding = found(redis_server.url, versions)
+    assert finding.level == "ok"
+    assert finding.what.startswith("no process fetches; this forkq knows version ")
+    knowing(redis, "ruby", None)
+    knowing(redis, "a", 2)
+    knowing(redis, "b", 2)
+    knowing(redis, "old", 1, quiet=True)
+    redis.zadd("schedule", {b"malformed": 1, b'{"class":"Plain","args":[]}': 2})
+    needs(redis, 2, "known")
+    finding = found(redis_server.url, versions)
+    fact = "all processes that fetch know version 2 of payloads: 2"
+    assert (finding.level, finding.what) == ("ok", fact)
+
+
+def test_a_mixed_fleet_is_a_warning(redis_server: Server, redis: Redis) -> None:
+    for host, known in (("new", 2), ("b\x1b", 1), ("a", 0), ("ruby", None)):
+        knowing(redis, host, known)
+    needs(redis, 2, "waits")
+    finding = found(redis_server.url, versions)
+    assert finding.level == "warn"
+    assert finding.what == (
+        "not all processes know version 2 of payloads; older ones run on a (processes: 1), "
+        "b\\x1b (processes: 1)"
+    )
+    assert "forkq restart" in finding.remedy
+
+
+def test_jobs_that_no_process_can_run_are_a_warning(redis_server: Server, redis: Redis) -> None:
+    """Also in a mixed fleet."""
+    knowing(redis, "a", 1)
+    knowing(redis, "b", 2)
+    for number in range(25):
+        needs(redis, 3, f"j{number}")
+    needs(redis, "odd\x1b", "odd")
+    needs(redis, 10**30, "huge")
+    needs(redis, 4, "not due", due=3600)
+    finding = found(redis_server.url, versions)
+    assert finding.level == "warn"
+    assert "3 (jobs: 25)" in finding.what
+    assert "\x1b" not in finding.what
+    assert finding.what.endswith("; the highest is 2")
+    assert finding.why == "each is buried 24 hours after it was first put back"
 
 
 def test_hostile_names_cannot_control_the_terminal(redis_server: Server, redis: Redis) -> None:

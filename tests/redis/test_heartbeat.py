@@ -160,7 +160,7 @@ def test_a_record_has_every_field_of_sidekiqs_dumps_in_their_types(
         value = json.loads(fields[name]) if name != "quiet" else fields[name]
         assert type(value) is kind, name
     info = json.loads(fields["info"])
-    assert info.keys() - DUMPED_INFO.keys() == {"master"}
+    assert info.keys() - DUMPED_INFO.keys() == {"master", "knows"}
     for name, kind in DUMPED_INFO.items():
         assert type(info[name]) is kind, name
     assert info["capsules"] == {

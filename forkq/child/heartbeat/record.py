@@ -27,6 +27,7 @@ from ...store.steps import checked
 from ...version import __version__
 from ...wire.keys import Keys
 from ...wire.lease import RECORD_TTL, UnitOfWork
+from ...wire.marks import VERSION
 from ...wire.payload import bounded
 from ...wire.times import now
 
@@ -209,6 +210,7 @@ def describe(identity: str, config: Config, capsule: Capsule) -> dict[str, Any]:
         "version": _VERSION,
         "embedded": False,
         "master": os.getppid(),
+        "knows": VERSION,
     }
 
 
