@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import InvalidJob, MalformedPayload
 from ..store.connection import Command, RedisConnection
-from ..store.scripts import DUE_JOBS
+from ..store.scripts import DUE_JOBS, FIRST_DUE, Call
 from ..store.steps import checked
 from ..wire.keys import Keys
 from ..wire.malformed import wrap_malformed
@@ -66,14 +66,15 @@ class DueJobMover:
         """Reads when the next jobs are due. With ``watch``, the server reports later changes of
         either set. Raises ResponseError if the key of a set holds another type."""
         self._watch = watch
-        commands: list[Command] = []
+        commands: list[Command | Call] = []
         for due_set in self.sets:
             if watch:
-                commands.append(("CLIENT", "CACHING", "YES"))
-            commands.append(("ZRANGE", due_set.name, 0, 0, "WITHSCORES"))
-        replies = checked(self.connection.pipeline(commands))
-        for due_set, reply in zip(self.sets, replies[watch :: 1 + watch], strict=True):
-            due_set.batch, due_set.later = (), _score(reply)
+                commands += (("CLIENT", "CACHING", "YES"), ("EXISTS", due_set.name))
+            commands.append(Call(FIRST_DUE, (due_set.name,), ()))
+        replies = checked(self.connection.exchange(commands))
+        every = len(commands) // len(self.sets)
+        for due_set, first in zip(self.sets, replies[every - 1 :: every], strict=True):
+            due_set.batch, due_set.later = (), float(first) if first else None
 
     def next_due(self) -> float | None:
         """When the next job is due, epoch seconds, as far as is known; None if there is none."""
@@ -158,10 +159,3 @@ def _text(json: bytes) -> str | None:
         return msgspec.json.decode(json, type=str)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-
-
-def _score(reply: Any) -> float | None:
-    """The score in a reply to ZRANGE: RESP3 returns pairs, RESP2 a flat list."""
-    if not reply:
-        return None
-    return float(reply[0][1] if isinstance(reply[0], list) else reply[1])

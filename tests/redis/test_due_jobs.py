@@ -56,6 +56,21 @@ def test_due_jobs_move_and_the_others_stay(mover: DueJobMover, redis: Redis, nam
     assert redis.smembers("queues") == {b"q"}
 
 
+@pytest.mark.parametrize("watch", [False, True])
+def test_a_large_job_is_not_read_to_know_when_it_is_due(
+    mover: DueJobMover, redis: Redis, watch: bool
+) -> None:
+    """The clock looks after each change of the set, and may have little memory."""
+    if watch:
+        mover.connection.track()
+    due = now() + 60
+    redis.zadd("schedule", {job(args=["x" * (4 << 20)]): due})
+    sent = redis.info("stats")["total_net_output_bytes"]
+    mover.load(watch)
+    assert redis.info("stats")["total_net_output_bytes"] - sent < 1 << 20
+    assert (mover.next_due(), mover.sets[1].later) == (due, None)
+
+
 def test_a_moved_job_gets_enqueued_at_and_nothing_else_changes(
     mover: DueJobMover, redis: Redis
 ) -> None:
