@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import socket
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ import pytest
 from redis import Redis
 
 from forkq.client import Client
-from forkq.wire.times import now
 from tests.process.shared import (
     APP,
     Journal,
@@ -40,7 +38,6 @@ from tests.support.waiting import wait_until
 
 BUDGET = 3
 MOST_SOLO = 4  # of the trees that say so
-MEMORY = Path("/sys/fs/cgroup/memory")  # version 1
 POISON: list[tuple[str, list[Any]]] = [("Die", [9]), ("Segfault", []), ("Exit", [1])]
 
 
@@ -131,24 +128,6 @@ def test_the_kernel_takes_a_solo_child_first_and_the_master_last(
     assert forkq.run("restart", "--wait").returncode == 0
     assert {oom_score_adj(child.pid) for child in workers(forkq)} == ordinary
     assert (ordinary, solo) == ({own + room // 3}, {own + room})
-
-
-@pytest.fixture
-def memory_group() -> Iterator[Path]:
-    """A control group below this process's own one, which limits memory."""
-    own = next(
-        (line.split(":", 2)[2] for line in Path("/proc/self/cgroup").read_text().splitlines()
-         if line.split(":")[1] == "memory"), None
-    )  # fmt: skip
-    group = MEMORY / (own or "").lstrip("/") / f"forkq-test-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(600 << 20))
-    except OSError as error:
-        pytest.skip(f"no memory control group can be made ({error}): run as root, with cgroup v1")
-    yield group
-    wait_until(lambda: not (group / "cgroup.procs").read_text(), what="the end of the group")
-    group.rmdir()
 
 
 @pytest.mark.slow  # on a busy machine the kernel may take minutes
@@ -492,30 +471,4 @@ def test_where_no_solo_child_can_boot_an_ordinary_child_runs_suspects_one_at_a_t
     wait_until(lambda: settled(redis) and redis.zcard("dead"), deadline=120, what="the end of all")
     assert_only_poison_died(redis, journal, good, [bad])
     assert "this child runs suspects, one at a time" in forkq.log_text()
-    assert forkq.stop() == 0
-
-
-@pytest.mark.slow  # the kernel kills five processes, one after the other
-def test_a_payload_that_kills_its_reader_is_buried_and_harms_no_neighbour(
-    memory_group: Path,
-    redis: Redis,
-    redis_server: Server,
-    tree: StartTree,
-    journal: Journal,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """15 MB of JSON take 350 MB as objects. They come from the schedule: the clock decodes none."""
-    (memory_group / "memory.limit_in_bytes").write_text(str(300 << 20))
-    enter = f'echo $$ > {memory_group}/cgroup.procs; exec "$@"'
-    monkeypatch.setattr(ForkqTree, "wrapper", ["sh", "-c", enter, "sh"])
-    forkq = tree(redis_server, app=APP, args=["-c", "3"], env=journal.env)
-    app = Client(redis_server.url)
-    brackets: list[Any] = [[] for _ in range(5_000_000)]
-    bad = app.push({"class": "Quick", "args": [brackets], "at": now() + 1})
-    good = app.push_bulk({"class": "Quick", "args": [[0.01]] * 20, "at": now() + 2})
-    app.close()
-    wait_until(lambda: redis.zcard("dead"), deadline=120, what=f"the burial in {forkq.log}")
-    journal.wait("end", good)
-    found: Any = redis.zrange("dead", 0, -1)
-    assert [f'"{bad}"'.encode() in payload for payload in found] == [True]
     assert forkq.stop() == 0
