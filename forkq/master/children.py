@@ -35,9 +35,10 @@ _RESCUE_WAIT: Final = 1.0  # seconds that the line about a death waits for the r
 
 
 class Children:
-    """``slots``: the children that must run; ``solo_slots``: isolation.py fills them. ``by_pid``:
-    the processes that have not been reaped; during a rolling restart some of them are in no slot.
-    ``were_ready``: all slots have been filled with ready children at least once."""
+    """``slots``: the children that must run; ``solo_slots``: those for the suspects that wait;
+    isolation.py fills them. ``by_pid``: the processes that have not been reaped; during a rolling
+    restart some of them are in no slot. ``were_ready``: all slots have been filled with ready
+    children at least once."""
 
     def __init__(
         self,

@@ -68,6 +68,7 @@ class Isolation:
         for each in self._capsules:
             each.note(rescued=each.capsule in rescued, told=each.capsule in told)
             each.advance(quiet=quiet)
+        self._children.solo_slots = [slot for each in self._capsules for slot in each.wanted_slots]
 
 
 class SoloChildren:
@@ -129,9 +130,11 @@ class SoloChildren:
             for child in surplus:
                 child.send(Stop(None))
         self._order_substitute(staying, wanted=wanted)
-        if not self._wanted:
-            for slot in self._slots:  # nothing is missing without a suspect
-                slot.boot_failures, slot.fork_error = 0, ""
+
+    @property
+    def wanted_slots(self) -> list[Slot]:
+        """Its slots; without a suspect none of them is missing."""
+        return self._slots if self._wanted else []
 
     @property
     def _has_ordinary(self) -> bool:
@@ -147,8 +150,9 @@ class SoloChildren:
 
     def _order_substitute(self, staying: list[ChildHandle], *, wanted: bool) -> None:
         """Has an ordinary child run the suspects if no solo child boots beside it: one may hold a
-        port, or the memory. The master goes on trying."""
-        failures = sum(slot.boot_failures for slot in self._slots)
+        port, or the memory. The master goes on trying, after growing pauses. Failures of before
+        count: the next suspect does not wait for three more."""
+        failures = next((slot.boot_failures for slot in self._slots if not slot.ready), 0)
         has_solo = any(child.was_ready for child in staying)
         ordinary, before = list(self._ordinary()), self._substitute
         if before is not None and (has_solo or not wanted or before not in ordinary):
@@ -217,7 +221,6 @@ class SoloChildren:
             if slot is None:
                 slot = Slot(f"{self.capsule}.solo{len(self._slots)}", self._alone, solo=True)
                 self._slots.append(slot)
-                self._children.solo_slots.append(slot)
             if time.monotonic() >= slot.due:
                 self._children.fill(slot)
 

@@ -294,10 +294,10 @@ def test_a_solo_child_that_cannot_boot_is_missing_while_a_suspect_waits(
     slot.boot_failures, slot.reason = 1, "OSError: no database"
     assert slot.missing == "default.solo0 cannot boot: OSError: no database"
     ward.turn()
-    assert slot.missing
+    assert ward.children.solo_slots == [slot]
     ward.suspects(wait=False)
     ward.turn()
-    assert not slot.missing
+    assert ward.children.solo_slots == []
 
 
 def test_an_ordinary_child_runs_the_suspects_while_no_solo_child_can_boot(
@@ -317,6 +317,45 @@ def test_an_ordinary_child_runs_the_suspects_while_no_solo_child_can_boot(
     ward.turn()
     ward.turn()
     assert ward.children.orders(ward.ordinary) == [RunSuspects(on=False)]
+
+
+def test_a_later_suspect_does_not_wait_for_three_more_failed_boots(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one boot that is due is tried all the same."""
+    tried: list[Slot] = []
+    monkeypatch.setattr(ward.children, "fill", tried.append)
+    ward.suspects(wait=True)
+    ward.turn()
+    [slot] = ward.children.solo_slots
+    slot.boot_failures = 3
+    for wait in (True, False):
+        ward.suspects(wait=wait)
+        ward.turn()
+    assert ward.children.orders(ward.ordinary) == [RunSuspects(on=True), RunSuspects(on=False)]
+    tried.clear()
+    ward.suspects(wait=True)
+    ward.isolation.advance(quiet=False)
+    assert ward.children.orders(ward.ordinary) == [RunSuspects(on=True)]
+    assert tried == [slot]
+
+
+def test_a_place_that_did_not_boot_beside_another_orders_no_ordinary_child(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first solo child held the port, and was killed by its suspect. The next one boots."""
+    monkeypatch.setattr(isolation, "_NEWS_TRAVELS", 0.0)
+    ward.suspects(wait=True)
+    ward.turn()
+    ward.all_busy()
+    ward.turn()
+    first, second = ward.solo()
+    ward.children.die(second)
+    second.slot.boot_failures = 3
+    monkeypatch.setattr(ward.children, "fill", lambda _: None)
+    ward.children.die(first)
+    ward.turn()
+    assert ward.children.orders(ward.ordinary) == []
 
 
 def test_another_child_runs_the_suspects_when_the_first_one_has_died(
