@@ -20,7 +20,8 @@ _LONGEST: Final = 1e9
 class Crash:
     """How a process died that had the job in progress. ``why`` is the reason for people, ``at`` in
     epoch seconds (None: unknown), ``rss`` its peak memory in KiB, ``alone``: no other job ran in
-    it, so this crash counts. ``stack`` is where the job was, if that is known."""
+    it, so this crash counts. ``stack`` is where the job was, ``ran`` for how many seconds it
+    had run, if that is known."""
 
     why: str
     at: float | None = None
@@ -28,6 +29,7 @@ class Crash:
     rss: int | None = None
     alone: bool = False
     stack: str = ""
+    ran: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class JobEvent:
 def crash_of(record: dict[str, Any]) -> Crash:
     """One crash record of a payload."""
     number, code = record.get("signal"), record.get("exit")
-    rss = record.get("rss")
+    rss, ran = record.get("rss"), record.get("ran")
     why = text(record.get("reason")) or (signal_name(number) if number else f"exit code {code}")
     return Crash(
         why=why,
@@ -52,6 +54,7 @@ def crash_of(record: dict[str, Any]) -> Crash:
         rss=rss if type(rss) is int else None,
         alone=record.get("alone") is True,
         stack=text(record.get("stack")),
+        ran=max(0.0, min(ran, _LONGEST)) if isinstance(ran, int | float) else None,
     )
 
 

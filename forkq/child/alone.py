@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from ..runtime.assignment import LONG_RUN_ALONE
 from .build import Parts
 from .fetch.fetcher import Fetcher
 
@@ -56,9 +55,9 @@ class AloneRunner:
         if self.parts is None:
             return
         suspects, now = self.parts.fetcher, time.monotonic()
-        running = [unit for unit in suspects.in_flight() if unit.thread]
-        is_long = any(now > unit.taken + LONG_RUN_ALONE for unit in running)
-        turn = bool(running) or (self._ordered and now >= self._works_until)
+        running = any(unit.thread for unit in suspects.in_flight())
+        is_long = running and 0.0 < self.parts.runs.long_at <= now
+        turn = running or (self._ordered and now >= self._works_until)
         self._ordinary.pause(on=turn and not is_long)
         is_drained = self._ordinary.is_drained
         may_begin = turn and not running and self._ordered and is_drained

@@ -48,7 +48,7 @@ from .heartbeat.tasks import (
 from .held_classes import ReleaseClasses
 from .job_log import make_job_log
 from .manager import Manager
-from .observers import JobObserver, WakeMainThread
+from .observers import JobObserver, SoloRuns
 from .processor import Processor
 from .time_limits import TimeLimits
 
@@ -58,12 +58,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the child's main loop drives."""
+    """What the child's main loop drives. ``runs``: of the suspects, if it runs some."""
 
     fetcher: Fetcher
     manager: Manager
     heartbeat: Heartbeat
     limits: TimeLimits
+    runs: SoloRuns
 
 
 class Builder:
@@ -102,9 +103,10 @@ class Builder:
         fetcher = self._make_fetcher()
         settler = self._make_settler(fetcher, pool)
         limits = self._make_limits()
-        manager = self._make_manager(fetcher, settler, pool, limits)
+        runs = SoloRuns(limits.waker)
+        manager = self._make_manager(fetcher, settler, pool, limits, runs)
         heartbeat = self._make_heartbeat(fetcher, settler, manager)
-        return Parts(fetcher, manager, heartbeat, limits)
+        return Parts(fetcher, manager, heartbeat, limits, runs)
 
     def _connection(self) -> RedisConnection:
         return RedisConnection(**_how_to_connect(self._config))
@@ -123,7 +125,8 @@ class Builder:
         file = self._assignment.deadlines
         if self._config.foreground:
             return NoTimeLimits(self._log)
-        table = None if file is None else DeadlineTable(file, self._capsule.concurrency)
+        processors = None if self._assignment.substitute else self._capsule.concurrency
+        table = None if file is None else DeadlineTable(file, processors)
         return TimeLimits(self._log, soft, hard, table)
 
     def _make_settler(self, fetcher: Fetcher, pool: RedisPool) -> Settler:
@@ -141,14 +144,19 @@ class Builder:
         )
 
     def _make_manager(
-        self, fetcher: Fetcher, settler: Settler, pool: RedisPool, limits: TimeLimits
+        self,
+        fetcher: Fetcher,
+        settler: Settler,
+        pool: RedisPool,
+        limits: TimeLimits,
+        runs: SoloRuns,
     ) -> Manager:
         job_log = make_job_log(self._log, done_writer(), self._config.log.done_every)
         observers: list[JobObserver] = [job_log, CronOutcomes(self._keys, pool, self._log)]
         solo, complain, held = self._assignment.solo, job_log.complain, self._held
         if solo:
             observers.append(ReleaseClasses(held, self._keys, pool, self._log))
-            observers.append(WakeMainThread(limits.waker))
+            observers.append(runs)
 
         def make_processor(name: str, tally: Tally) -> Processor:
             parts = (fetcher, settler, observers, complain, limits, tally)

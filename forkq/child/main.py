@@ -348,7 +348,11 @@ class Child:
         lost = end_of(self._heartbeat.redis_lost, _LONGEST_REASON)
         refused, gets_jobs = self._heartbeat.refused, self._heartbeat.gets_jobs
         asked_at = self._asked_at
-        beat = Beat(busy, self._state, *counts, redis_at, asked_at, lost, begun, refused, gets_jobs)
+        long_at = max(parts.runs.long_at for parts in self._all_parts)
+        beat = Beat(
+            *(busy, self._state, *counts, redis_at, asked_at, lost, begun, refused, gets_jobs),
+            long_at=long_at,
+        )
         if beat == self._last_beat and time.monotonic() < self._next_beat:
             return
         if not send(self._assignment.report, beat):

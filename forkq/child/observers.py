@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..wire.marks import long_run
 from .failure.retry import Decision
 from .fetch.waker import Waker
 from .job_run import JobRun
@@ -35,26 +36,33 @@ class JobObserver:
         """The stop cut the job short. Its lease stays until the stop returns it to its queue."""
 
 
-class WakeMainThread(JobObserver):
+class SoloRuns(JobObserver):
     """In a solo child: its main thread tells the master at once when a job begins and ends, since
-    the master forks more solo children by that."""
+    the master forks more solo children by that. ``long_at``: when the run that goes on counts as a
+    long one (monotonic); 0 if none does."""
 
     def __init__(self, waker: Waker) -> None:
+        self.long_at = 0.0
         self._waker = waker
 
     def started(self, run: JobRun) -> None:
+        self.long_at = run.unit.taken + long_run(run.marks)
         self._waker.wake()
 
     def done(self, run: JobRun) -> None:
-        self._waker.wake()
+        self._end()
 
     def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
-        self._waker.wake()
+        self._end()
 
     def interrupted(self, run: JobRun) -> None:
-        self._waker.wake()
+        self._end()
 
     def postponed(self, run: JobRun) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self.long_at = 0.0
         self._waker.wake()
 
 

@@ -96,7 +96,7 @@ class Processor:
         self._solo = solo
         self._held = held
         self._limits = limits
-        self._begins = limits.begins()
+        self._begins, self._begun_at = limits.begins()
         self._timed_classes = limits.classes
         self._gate = threading.Event()
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
@@ -172,6 +172,7 @@ class Processor:
     def _perform(self, run: JobRun) -> BaseException | None:
         """Loads the job and runs it inside the region. Returns what it raised, or Interrupted."""
         unit = run.unit
+        self._begun_at[0] = unit.taken
         self._begins[0] = unit.sequence  # before the job can end this process
         unit.begin(get_ident(), now())
         try:

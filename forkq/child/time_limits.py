@@ -6,14 +6,14 @@ child's main thread looks at those jobs when the next limit is due, and raises `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, MutableSequence
+from collections.abc import Callable, Container
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from .. import registry
 from ..errors import InvalidJob, TimeLimit, shown
-from ..runtime.deadlines import DeadlineTable
+from ..runtime.deadlines import Begins, DeadlineTable
 from ..runtime.stack_dump import calls_of, stack_of
 from ..wire.payload import Payload
 from ..wire.validation import time_limit
@@ -81,10 +81,9 @@ class TimeLimits:
             _Every() if timeout or hard_timeout else registry.with_time_limit
         )
 
-    def begins(self) -> MutableSequence[int]:
-        """Where a processor notes, for the master, the sequence number of the lease whose job it
-        begins, and its thread."""
-        return [0, 0] if self._table is None else self._table.begins()
+    def begins(self) -> Begins:
+        """Where a processor notes, for the master, which lease it begins, where and when."""
+        return ([0, 0], [0.0]) if self._table is None else self._table.begins()
 
     def last_begun(self) -> int:
         """The highest sequence number of a lease whose job has begun; 0 if none has."""

@@ -12,12 +12,22 @@ import click
 
 from .. import api
 from ..api import JobEntry, WorkSet
+from ..api.life import crash_of
 from ..sharded_client import chosen, on
 from ..wire.lease import Progress
 from ..wire.marks import KEY
 from ..wire.printable import cut, printable, shown_name, signal_name
 from ..wire.times import seconds
-from .output import as_json, as_json_line, echo, echo_table, facts, relative_time, timestamp
+from .output import (
+    as_json,
+    as_json_line,
+    duration,
+    echo,
+    echo_table,
+    facts,
+    relative_time,
+    timestamp,
+)
 
 # How many jobs a table has, unless --limit says another number.
 _ROWS: Final = 50
@@ -156,7 +166,9 @@ def _crashes(marks: Any) -> dict[str, Any]:
 def _plain(crash: dict[str, Any]) -> dict[str, Any]:
     """What forkq writes into a crash record, of what stands there."""
     known = ("at", "signal", "exit", "rss", "jobs", "host", "reason", "uptime", "stack", "alone")
-    return {key: crash[key] for key in known if isinstance(crash.get(key), str | int | float)}
+    return {
+        key: crash[key] for key in (*known, "ran") if isinstance(crash.get(key), str | int | float)
+    }
 
 
 def _run_of(entry: JobEntry) -> dict[str, Any]:
@@ -201,7 +213,9 @@ def _crash(crash: Mapping[str, Any]) -> str:
     code = signal_name(number) if number else f"exit code {crash.get('exit')}"
     peak = f", peak {rss / 1024:.0f} MB" if isinstance(rss := crash.get("rss"), int) else ""
     jobs = "alone" if crash.get("alone") else f"with {crash.get('jobs')} jobs in progress"
-    return f"{when} {crash.get('reason') or code}{peak}, {jobs}, on {crash.get('host')}"
+    ran = crash_of(dict(crash)).ran
+    after = "" if ran is None else f" after {duration(ran)}"
+    return f"{when} {crash.get('reason') or code}{after}{peak}, {jobs}, on {crash.get('host')}"
 
 
 def _shown(name: str, value: Any) -> str:

@@ -56,7 +56,8 @@ class ChildHandle:
     ``in_progress``: its jobs at its death, once the rescue has found them.
     ``suspected``: the capsules for which it, the clock, has found suspects; ``held_classes``: the
     classes that it has found held; None if it has not looked yet. ``runs_suspects``: it
-    may have leases of a solo child, too.
+    may have leases of a solo child, too. ``long_at``: when the suspect that it runs counts as one
+    that runs for long (monotonic); 0 if it runs none.
     Monotonic times: ``pipe_closed_at``, when the child's end of the report pipe was closed;
     ``stop_ordered_at``, when the master first told it to stop; ``last_fact_at``, when its last
     fact arrived; ``silent_since``, the same moment for a child that the watchdog has found
@@ -110,6 +111,7 @@ class ChildHandle:
     suspected: tuple[str, ...] = ()
     held_classes: tuple[str, ...] | None = None
     runs_suspects: bool = False
+    long_at: float = 0.0
     last_fact_at: float = field(default_factory=time.monotonic)
     silent_since: float | None = None
     deadlines: int | None = None
@@ -175,7 +177,7 @@ class ChildHandle:
             self.busy, self.processed, self.failed = fact.busy, fact.processed, fact.failed
             self.redis_at, self.redis_lost = fact.redis_at, fact.redis_lost
             self.begun, self.refused, self.gets_jobs = fact.begun, fact.refused, fact.gets_jobs
-            self.reported_at = fact.asked_at
+            self.reported_at, self.long_at = fact.asked_at, fact.long_at
 
     def left_nothing(self, code: int) -> bool:
         """Whether the child has returned its leases and counts. The exit code alone does not prove
@@ -212,12 +214,21 @@ class ChildHandle:
             return []
         return deadlines.overdue(self.deadlines, now)
 
-    def failed_leases(self) -> dict[int, TimeLimit]:
-        """The leases, by sequence number, whose jobs have failed because they were overdue."""
+    def failed_leases(self, *, suspects: bool = False) -> dict[int, TimeLimit]:
+        """The leases, by sequence number, whose jobs have failed because they were overdue.
+        ``suspects``: those of the suspects that this ordinary child runs, instead of its own."""
         if self.deadlines is None or not self.fail_overdue:
             return {}
         found = deadlines.overdue(self.deadlines, time.monotonic())
-        return {job.sequence: TimeLimit(_overdue_message(job)) for job in found}
+        failed = [job for job in found if job.suspect == suspects]
+        return {job.sequence: TimeLimit(_overdue_message(job)) for job in failed}
+
+    def run_times(self, *, suspects: bool = False) -> dict[int, float]:
+        """For how many seconds the jobs of its leases, by sequence number, have run that it has
+        begun last. ``suspects``: as in ``failed_leases``."""
+        if self.deadlines is None:
+            return {}
+        return deadlines.run_times(self.deadlines, time.monotonic(), suspects=suspects)
 
     @property
     def running(self) -> int:

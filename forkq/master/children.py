@@ -157,14 +157,21 @@ class Children:
         report = partial(self._rescue_ended, child)
         what = (child.identity, child.queues, crash, *counts, failed, begun)
         leases = child.running if child.leases is None else child.leases
-        dead = DeadChild(*what, child.crashed_job, report, child.shard, leases, counted_as)
+        where = (report, child.shard, leases, counted_as)
+        dead = DeadChild(*what, child.crashed_job, *where, ran=child.run_times())
         self._rescue.add(dead)
         if child.runs_suspects:
-            beside = child.busy > 1  # then its death says nothing of the suspect
-            of_suspect = replace(crash, beside=beside) if crash is not None else None
-            alone = DeadChild(solo_identity(child.identity), child.queues, of_suspect)
-            self._rescue.add(replace(alone, report=report, shard=child.shard))
+            self._rescue_suspect(child, crash, dead)
         return True
+
+    def _rescue_suspect(self, child: ChildHandle, crash: Crash | None, dead: DeadChild) -> None:
+        """Opens the rescue of the suspect that an ordinary child ran."""
+        if crash is not None:  # beside other jobs its death says nothing of the suspect
+            crash = replace(crash, beside=child.busy > 1)
+        failed = child.failed_leases(suspects=True) if crash is None else {}
+        ran = child.run_times(suspects=True)
+        alone = DeadChild(solo_identity(child.identity), child.queues, crash, errors=failed)
+        self._rescue.add(replace(alone, report=dead.report, shard=dead.shard, ran=ran))
 
     def take_rescued(self) -> set[str]:
         """The capsules of which rescues have made suspects since the last call."""

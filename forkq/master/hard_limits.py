@@ -105,8 +105,11 @@ class HardLimits:
             self._remove(child, "a job holds the interpreter beyond its hard_timeout")
 
     def _begin(self, child: ChildHandle, overdue: Sequence[Overdue]) -> None:
-        """Unless every processor is overdue, the other jobs get their time."""
-        if child.slot.capsule and len(overdue) >= child.slot.capsule.concurrency:
+        """Unless every processor is overdue, the other jobs get their time. Nothing runs beside a
+        suspect."""
+        suspects = any(job.suspect for job in overdue)
+        places = child.busy if suspects else child.slot.capsule and child.slot.capsule.concurrency
+        if places and len(overdue) >= places:
             self._remove(child, "its jobs go on beyond their hard_timeout")
             return
         replacement = self._replacements.begin(child, "hard_timeout")

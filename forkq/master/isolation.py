@@ -15,7 +15,6 @@ from statistics import median
 from typing import Final
 
 from ..config.capsule import Capsule
-from ..runtime.assignment import LONG_RUN_ALONE
 from ..runtime.pipe import RunSuspects, Stop
 from ..wire.lease import is_solo
 from .child_handle import ChildHandle
@@ -88,7 +87,6 @@ class SoloChildren:
         self._rescued_until = 0.0  # all times are monotonic
         self._all_busy_since: float | None = None
         self._surplus_since: float | None = None
-        self._runs: dict[ChildHandle, _Run] = {}
         self._substitute: ChildHandle | None = None
 
     @property
@@ -193,29 +191,22 @@ class SoloChildren:
                 child.send(Stop(None))
                 continue
             staying.append(child)
-        self._runs = {child: self._run_of(child) for child in staying}
         return staying
-
-    def _run_of(self, child: ChildHandle) -> _Run:
-        """The run that ``child`` has now: another one, if it has ended a job in between."""
-        known = self._runs.get(child)
-        if known is None or not child.busy or known.number != child.processed:
-            return _Run(child.processed, time.monotonic())
-        return known
 
     def _fork_missing(self, staying: list[ChildHandle]) -> None:
         """The first one, whatever the memory says; then twice as many each time, while all of them
         have a job and more suspects wait."""
         if not staying:
-            self._fork(1)
+            self._fork(1, beside=False)
         elif self._all_busy_since is not None and _has_passed(self._all_busy_since, _NEWS_TRAVELS):
-            taking_places = sum(not run.is_long for run in self._runs.values())
-            self._fork(min(len(staying), self._most - taking_places))
+            taking_places = sum(not _runs_for_long(child) for child in staying)
+            self._fork(min(len(staying), self._most - taking_places), beside=True)
             self._all_busy_since = None
 
-    def _fork(self, count: int) -> None:
+    def _fork(self, count: int, *, beside: bool) -> None:
+        """``beside``: others run, so there must be memory for one more."""
         for place in range(count):
-            if place + len(self._runs) and not self._has_memory():
+            if (place or beside) and not self._has_memory():
                 return
             slot = next((slot for slot in self._slots if slot.child is None), None)
             if slot is None:
@@ -231,19 +222,10 @@ class SoloChildren:
         return self._free_memory() >= (median(sizes) if sizes else 0)
 
 
-class _Run:
-    """One run of a suspect: how many its child had ended before, and since when it goes on
-    (monotonic)."""
-
-    def __init__(self, number: int, since: float) -> None:
-        self.number = number
-        self._since = since
-
-    @property
-    def is_long(self) -> bool:
-        """Whether it takes no place of ``solo_children`` any more: else four suspects that never
-        end would keep all others waiting."""
-        return _has_passed(self._since, LONG_RUN_ALONE)
+def _runs_for_long(child: ChildHandle) -> bool:
+    """Whether it takes no place of ``solo_children`` any more: else four suspects that never end
+    would keep all others waiting."""
+    return 0.0 < child.long_at <= time.monotonic()
 
 
 def _since(moment: float | None, *, condition: bool) -> float | None:

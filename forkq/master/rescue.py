@@ -77,7 +77,8 @@ class DeadChild:
     that of the job whose thread crashed, if that is known. ``report`` is called when its jobs have
     gone back. ``shard``: where they are, if there are shards. ``leases``: how many it has at least,
     as far as the master knows. ``counted_as``: how it has ended, for the totals; "" if that is
-    counted elsewhere."""
+    counted elsewhere. ``ran``: for how many seconds the jobs of its leases had run, by sequence
+    number, as far as that is known."""
 
     identity: str
     queues: tuple[str, ...]
@@ -91,6 +92,7 @@ class DeadChild:
     shard: str = ""
     leases: int = 0
     counted_as: str = ""
+    ran: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -245,9 +247,15 @@ class Rescue:
 
     def _moving(self, child: DeadChild) -> Steps[Recovered]:
         if child.crash is not None:
-            owner = (child.queues, child.identity, child.crash)
-            recover = self._recovery.recover
-            return (yield from recover(*owner, last_begun=child.last_begun, crashed=child.crashed))
+            recovering = self._recovery.recover(
+                child.queues,
+                child.identity,
+                child.crash,
+                last_begun=child.last_begun,
+                crashed=child.crashed,
+                ran=child.ran,
+            )
+            return (yield from recovering)
         if child.errors:
             failed = mark_failed(self._recovery, child.queues, child.identity, child.errors)
             for job in (yield from failed):

@@ -31,9 +31,6 @@ _MASTER_SIGNALS: Final = (
     signal.SIGHUP,
     signal.SIGUSR2,
 )
-# Seconds. A suspect that has run alone for longer keeps no others waiting: it takes no place of a
-# solo child any more, and in an ordinary child other jobs run beside it.
-LONG_RUN_ALONE: Final = 60.0
 # Seconds that an ending process waits for its standard output.
 _FLUSH_LIMIT: Final = 1.0
 
@@ -65,6 +62,7 @@ class Assignment:
     ``number`` counts the master's forks. ``crash_file``, ``deadlines``: descriptors that it
     shares with the master, see shared_files.py and deadlines.py. ``ended``: how children before it
     have ended, for the totals in Redis. ``shard``: where its jobs are, if there are shards.
+    ``substitute``: it is the solo child that an ordinary child is.
     """
 
     name: str
@@ -79,6 +77,7 @@ class Assignment:
     deadlines: int | None = None
     ended: Mapping[str, int] = field(default_factory=dict)
     shard: str = ""
+    substitute: bool = False
 
     @property
     def solo(self) -> bool:
@@ -91,7 +90,7 @@ class Assignment:
         assert self.capsule is not None
         alone = replace(self.capsule, concurrency=1, workers=1)
         nonce = lease.solo_nonce(self.nonce)
-        return replace(self, capsule=alone, nonce=nonce, deadlines=None, ended={})
+        return replace(self, capsule=alone, nonce=nonce, substitute=True, ended={})
 
     @property
     def identity(self) -> str:

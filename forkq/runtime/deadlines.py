@@ -11,62 +11,86 @@ from __future__ import annotations
 import mmap
 import os
 from collections import deque
-from collections.abc import MutableSequence
-from typing import Final, NamedTuple, cast
+from collections.abc import Iterator, MutableSequence
+from itertools import repeat
+from typing import Final, NamedTuple, TypeAlias, cast
 
 _WORD: Final = 8  # bytes
 # How much of the innermost calls of an overdue job the record of its failure has.
 _LONGEST_TEXT: Final = 512
 _PLACE: Final = 3 * _WORD + _LONGEST_TEXT  # bytes
-# A place that a dead processor has left is not used again.
-_SPARE: Final = 16
+# A place that a dead processor has left is not used again. One is for the suspects that the child
+# runs where no solo child can boot: of each third of the places the last one, or the last two.
+_SPARE: Final = 17
 # In the last place of a child that notes the begin of each job: in others it is 0 or 1.
 _NOTES_BEGINS: Final = 0xF0125
 
 
+# Where a processor notes its begins: the sequence of the lease and its thread's number; and when it
+# has begun (monotonic).
+Begins: TypeAlias = tuple[MutableSequence[int], MutableSequence[float]]
+
+
 class Overdue(NamedTuple):
     """A job that runs beyond its ``deadline`` (monotonic). ``sequence``: of its lease. ``told``:
-    the child has logged its stack; ``calls``: the innermost calls of that."""
+    the child has logged its stack; ``calls``: the innermost calls of that. ``suspect``: an ordinary
+    child runs it alone, so its lease is one of a solo child."""
 
     sequence: int
     deadline: float
     told: bool
     calls: str = ""
+    suspect: bool = False
+
+
+class _Begun(NamedTuple):
+    """What a processor has begun last: the ``sequence`` of the lease (0: none yet), when
+    (monotonic), and in which thread."""
+
+    sequence: int
+    thread: int
+    at: float
 
 
 class DeadlineTable:
     """The child's side. The child gives the empty ``file`` of the master its size: only a child
-    with new code knows its number of processors. A place has a deadline (0: it is free), the
+    with new code knows its number of ``processors``. None instead: the table of the suspects that
+    the child runs, one at a time, in the same file. A place has a deadline (0: it is free), the
     sequence number of a lease, whether the child has logged the stack, and its end as text.
 
     The last two thirds of the places never have a deadline: each processor has two of them, and
-    notes there which lease it has begun last, and its thread. A master with older code sees free
-    places."""
+    notes there which lease it has begun last, its thread, and when. A master with older code sees
+    free places."""
 
-    def __init__(self, file: int, processors: int) -> None:
-        third = processors + _SPARE
-        places = 3 * third
-        words = places * _WORD
-        self._begun = slice(third, places, 2)
-        os.ftruncate(file, places * _PLACE)
+    def __init__(self, file: int, processors: int | None) -> None:
+        if processors is not None:
+            os.ftruncate(file, 3 * (processors + _SPARE) * _PLACE)
+        places = _places(file)
+        third, words = places // 3, places * _WORD
         whole = memoryview(mmap.mmap(file, places * _PLACE))
         self._deadlines = whole[:words].cast("d")
         self._sequences = whole[words : 2 * words].cast("Q")
         self._told = whole[2 * words : 3 * words].cast("Q")
+        self._times = whole[2 * words : 3 * words].cast("d")
         self._texts = whole[3 * words :]
-        self._free = deque(range(third))
-        self._unused = iter(range(third, places, 2))
+        self._free = deque(range(third - 1))
+        self._begun = slice(third, places - 2, 2)
+        self._unused: Iterator[int] = iter(range(third, places - 2, 2))
+        if processors is None:
+            self._free = deque([third - 1])
+            self._begun = slice(places - 2, places, 2)
+            self._unused = repeat(places - 2)
         self._told[-1] = _NOTES_BEGINS
 
-    def begins(self) -> MutableSequence[int]:
-        """Two numbers, for a processor: the sequence of the lease whose job it has begun last, and
-        its thread's. If there is no place left, the master takes each lease for one that has
-        begun."""
+    def begins(self) -> Begins:
+        """Where a processor notes its begins. If there is no place left, the master takes each
+        lease for one that has begun."""
         place = next(self._unused, None)
         if place is None:
             self._told[-1] = 0
-            return [0, 0]
-        return cast("MutableSequence[int]", self._sequences[place : place + 2])
+            return [0, 0], [0.0]
+        lease = cast("MutableSequence[int]", self._sequences[place : place + 2])
+        return lease, cast("MutableSequence[float]", self._times[place : place + 1])
 
     def last_begun(self) -> int:
         """The highest sequence number of a lease whose job has begun; 0 if none has."""
@@ -117,24 +141,36 @@ def overdue(file: int, now: float) -> list[Overdue]:
 
 def last_begun(file: int) -> int | None:
     """The highest sequence number of a lease whose job the child has begun: it begins them in the
-    order of these numbers. None if the child does not tell."""
-    return max((sequence for sequence, _ in _begins(file)), default=None)
+    order of these numbers. None if the child does not tell. Suspects that it runs alone are left
+    out."""
+    return max((each.sequence for each in _begins(file)[:-1]), default=None)
 
 
 def begun_in(file: int, thread: int) -> int | None:
     """The sequence number of the lease whose job was begun last in that thread; None if no
     processor ran there."""
-    return next((sequence for sequence, place in _begins(file) if place == thread), None)
+    return next((each.sequence for each in _begins(file)[:-1] if each.thread == thread), None)
 
 
-def _begins(file: int) -> list[tuple[int, int]]:
-    """What the processors have noted of their begins; empty if the child does not tell."""
+def run_times(file: int, now: float, *, suspects: bool) -> dict[int, float]:
+    """For how many seconds the job of each lease had run, by sequence number: of those that the
+    processors have begun last. ``suspects``: of the one that an ordinary child runs alone."""
+    begins = _begins(file)
+    found = begins[-1:] if suspects else begins[:-1]
+    return {each.sequence: max(0.0, now - each.at) for each in found if each.sequence}
+
+
+def _begins(file: int) -> list[_Begun]:
+    """What the processors have noted of their begins, the last of which runs suspects; empty if the
+    child does not tell."""
     places = _places(file)
     if not places or _word(file, (3 * places - 1) * _WORD) != _NOTES_BEGINS:
         return []
     third = places // 3
-    numbers = memoryview(os.pread(file, 2 * third * _WORD, (places + third) * _WORD)).cast("Q")
-    return list(zip(numbers[::2], numbers[1::2], strict=True))
+    size = 2 * third * _WORD
+    numbers = memoryview(os.pread(file, size, (places + third) * _WORD)).cast("Q")
+    times = memoryview(os.pread(file, size, (2 * places + third) * _WORD)).cast("d")
+    return [_Begun(*each) for each in zip(numbers[::2], numbers[1::2], times[::2], strict=True)]
 
 
 def _deadlines(file: int) -> memoryview[float]:
@@ -146,12 +182,14 @@ def _places(file: int) -> int:
 
 
 def _overdue(file: int, place: int, deadline: float) -> Overdue:
-    words = _places(file) * _WORD
+    places = _places(file)
+    words, suspect = places * _WORD, place == places // 3 - 1
     sequence, told = (_word(file, part * words + place * _WORD) for part in (1, 2))
     if not told:
-        return Overdue(sequence, deadline, told=False)
+        return Overdue(sequence, deadline, told=False, suspect=suspect)
     text = os.pread(file, _LONGEST_TEXT, 3 * words + place * _LONGEST_TEXT)
-    return Overdue(sequence, deadline, True, text.rstrip(b"\0").decode("utf-8", "ignore"))
+    calls = text.rstrip(b"\0").decode("utf-8", "ignore")
+    return Overdue(sequence, deadline, True, calls, suspect)
 
 
 def _word(file: int, at: int) -> int:

@@ -96,7 +96,9 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     Redis last answered its heartbeat, or the clock (monotonic); 0 if it never has. ``asked_at``: of
     the last Report that it has obeyed. ``redis_lost``: why it has lost Redis, if it has. ``begun``:
     the highest sequence number of a lease whose job had begun before ``busy`` was counted.
-    ``refused``: what Redis refuses to it, in words; ``gets_jobs``: that does not stop its jobs."""
+    ``refused``: what Redis refuses to it, in words; ``gets_jobs``: that does not stop its jobs.
+    ``long_at``: when the suspect that it runs alone counts as one that runs for long (monotonic);
+    0: it runs none."""
 
     busy: int
     state: State
@@ -108,6 +110,7 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     begun: int = 0
     refused: str = ""
     gets_jobs: bool = True
+    long_at: float = 0.0
 
 
 class LeaseHeld(msgspec.Struct, frozen=True, tag=True):

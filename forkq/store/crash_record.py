@@ -65,7 +65,7 @@ class Crash:
     ``alone``: it was a solo child. In another child a job that has ended, or a thread of the app,
     may be the reason, even if one job only was in progress. ``of_tree``: its master died, too, or
     its host is lost. ``beside``: other jobs ran beside the suspect of a solo child, which an
-    ordinary child was."""
+    ordinary child was. ``ran``: for how many seconds the job had run."""
 
     signal: int | None = None
     exit: int | None = None
@@ -77,6 +77,7 @@ class Crash:
     alone: bool = False
     of_tree: bool = False
     beside: bool = False
+    ran: float | None = None
 
     @property
     def text(self) -> str:
@@ -90,6 +91,8 @@ class Crash:
         found = {"reason": self.reason, "uptime": self.uptime, "stack": self.stack}
         found |= {"alone": self.alone, "tree": self.of_tree}
         known = {key: value for key, value in found.items() if value}
+        if self.ran is not None:
+            known["ran"] = round(self.ran, 3)
         return {"at": now(), **fields, "host": socket.gethostname(), **known}
 
 

@@ -4,8 +4,9 @@ without a living master.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from ..limits.patterns import decoded_names, is_pattern, matching
@@ -107,14 +108,15 @@ class Recovery:
         may_return: bool = False,
         last_begun: int | None = None,
         crashed: int | None = None,
+        ran: Mapping[int, float] = MappingProxyType({}),
     ) -> Steps[Recovered]:
         """Puts the owner's jobs back, those that had begun with a crash record. What it had leased
         ahead goes back unchanged: it has a higher sequence number than ``last_begun`` (None: it is
-        unknown). A solo child leases nothing ahead. ``crashed``: that of the job whose thread
-        crashed, if that is known. An owner that ``may_return`` is perhaps only cut off from Redis.
-        It finds a note of its lost leases (child/fetch/lost_leases.py). After a failure the caller
-        begins anew; the result includes what its earlier tries did.
-        """
+        unknown). A solo child leases nothing ahead. If known, ``crashed`` is that of the job whose
+        thread crashed; ``ran``: for how many seconds jobs had run, by number. An owner that
+        ``may_return`` is perhaps only cut off from Redis. It finds a note of its lost leases
+        (child/fetch/lost_leases.py). After a failure the caller begins anew; the result includes
+        what its earlier tries did."""
         progress = self._progress.setdefault(identity, _Progress())
         yield from self._look_for_burials(progress)
         listed = yield from self.list_all(queues, identity)
@@ -126,7 +128,7 @@ class Recovery:
         progress.deadly |= _deadly_classes(begun.values(), crash, crashed)
         problem: RedisError | None = None
         for names, leases in listed:
-            moves = yield from self._moves(names, leases, begun, crash)
+            moves = yield from self._moves(names, leases, begun, crash, ran)
             try:
                 yield from self._move(names, identity, moves, _NOTE_TTL if may_return else 0)
             except ResponseError as error:  # another type in a queue's place
@@ -135,7 +137,7 @@ class Recovery:
             raise problem
         held, refusal = yield from self._count_deaths(sorted(progress.deadly), identity)
         del self._progress[identity]
-        jobs = [lease.job for lease in begun.values()]
+        jobs = [_with_run_time(lease, ran) for lease in begun.values()]
         return Recovered(progress.moved, progress.buried, jobs, held, refusal)
 
     def _count_deaths(self, names: Sequence[str], identity: str) -> Steps[tuple[list[str], str]]:
@@ -196,12 +198,18 @@ class Recovery:
         return found[:2], leases
 
     def _moves(
-        self, queues: Sequence[str], leases: Sequence[Lease], begun: Container[bytes], crash: Crash
+        self,
+        queues: Sequence[str],
+        leases: Sequence[Lease],
+        begun: Container[bytes],
+        of_owner: Crash,
+        ran: Mapping[int, float],
     ) -> Steps[list[Move]]:
         """What to do with each lease. ``begun``: the names of those whose jobs had begun."""
         moves = []
         for lease in leases:
             queue = queues[lease.queue - 1]
+            crash = replace(of_owner, ran=ran.get(lease.sequence))
             move = spliced(lease, queue, crash) if lease.name in begun else unchanged(lease)
             if move is None:
                 payload = yield from self.payload(queues, lease)
@@ -257,6 +265,12 @@ class Recovery:
 def _begun(leases: Iterable[Lease], last: int | None) -> dict[bytes, Lease]:
     """Those whose jobs had begun, by name: all up to the sequence number ``last``."""
     return {lease.name: lease for lease in leases if last is None or lease.sequence <= last}
+
+
+def _with_run_time(lease: Lease, ran: Mapping[int, float]) -> str:
+    """Class and jid, and how long the job had run, for people."""
+    seconds = ran.get(lease.sequence)
+    return lease.job if seconds is None else f"{lease.job} ({seconds:.1f} s)"
 
 
 def _deadly_classes(begun: Iterable[Lease], crash: Crash, crashed: int | None) -> set[str]:

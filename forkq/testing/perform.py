@@ -22,6 +22,7 @@ from ..child.job_log import JobLog
 from ..child.job_run import JobRun
 from ..child.observers import JobObserver
 from ..child.processor import Processor
+from ..runtime.deadlines import Begins
 from ..runtime.log_console import SENTENCE
 from ..wire.lease import UnitOfWork
 from .recorded_job import RecordedJob
@@ -101,9 +102,9 @@ class _NoTimeLimits:
 
     classes: Container[str] = ()
 
-    def begins(self) -> list[int]:
+    def begins(self) -> Begins:
         """No master reads it."""
-        return [0, 0]
+        return [0, 0], [0.0]
 
     def begin(self, *_: object) -> None:
         """Notes nothing."""

@@ -24,6 +24,10 @@ VERSION: Final = 0
 # Seconds for which a crash counts, and for which a job waits for a process that knows its version.
 COUNTED_FOR: Final = 72 * 3600.0
 POSTPONED_FOR: Final = 24 * 3600.0
+# A suspect runs for long that has run for so many seconds, and for so many times its own run before
+# a crash.
+_LONG: Final = 60.0
+_TIMES_AS_LONG: Final = 10
 # In a crash record: a person has retried the job with all its attempts since.
 _FORGIVEN: Final = "forgiven"
 _ERRORS: Final[dict[str, type[BaseException]]] = {
@@ -73,6 +77,15 @@ def deaths_of_trees(crashes: list[Any]) -> int:
     """How many of them are recent deaths of a whole tree: they say little of a single job."""
     found = [one for one in crashes if type(one) is dict and one.get("tree") is True]
     return len([one for one in found if _is_recent(one)])
+
+
+def long_run(marks: object) -> float:
+    """After how many seconds alone a suspect counts as one that runs for long, and keeps no other
+    job waiting any more: ten times its longest run before a crash."""
+    crashes = marks.get("crashes") if type(marks) is dict else None
+    found = [one for one in crashes if type(one) is dict] if type(crashes) is list else []
+    runs = [one["ran"] for one in found if type(one.get("ran")) in (int, float)]
+    return max(_LONG, min(_TIMES_AS_LONG * max(runs, default=0), COUNTED_FOR))
 
 
 def retried_alone(job: Payload, *, fresh: bool) -> Payload:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import time
 from collections import defaultdict
@@ -144,6 +145,28 @@ def wait_swept(redis: Redis, tree: ForkqTree) -> None:
         return bool(clocks) and f":{clocks[-1].pid}:".encode() in holder
 
     wait_until(leads, what="the first sweep of the clock")
+
+
+_LISTENS = """
+import os, socket
+
+@forkq.on("startup")
+def listen():
+    global door
+    door = socket.socket()
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    door.bind(("127.0.0.1", int(os.environ["PORT"])))
+    door.listen()
+"""
+
+
+def listening(journal: Journal) -> tuple[str, dict[str, str]]:
+    """An app that listens on a fixed port, so that no solo child boots beside another one; and its
+    environment."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        env = {**journal.env, "PORT": str(free.getsockname()[1])}
+    return APP.read_text() + _LISTENS, env
 
 
 def counter(redis: Redis, name: str) -> int:

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tests.process.shared import (
     APP,
     Journal,
     leased,
+    listening,
     payloads,
     push,
     push_many,
@@ -441,28 +443,12 @@ def test_a_suspect_that_waits_has_no_permit_of_its_queue(
     assert forkq.stop() == 0
 
 
-LISTENS = """
-import os, socket
-
-@forkq.on("startup")
-def listen():
-    global door
-    door = socket.socket()
-    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    door.bind(("127.0.0.1", int(os.environ["PORT"])))
-    door.listen()
-"""
-
-
 def test_where_no_solo_child_can_boot_an_ordinary_child_runs_suspects_one_at_a_time(
     redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
 ) -> None:
     """The app listens on a fixed port. A suspect runs with nothing beside it, and the innocents of
     its crash all end; one that kills this child alone is buried."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        env = {**journal.env, "PORT": str(free.getsockname()[1])}
-    app = APP.read_text() + LISTENS
+    app, env = listening(journal)
     forkq = tree(redis_server, app=app, args=["-c", "4"], env=env)
     wait_swept(redis, forkq)
     good = push_many(redis_server, "Quick", [[0.05]] * 12)

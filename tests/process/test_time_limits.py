@@ -15,11 +15,13 @@ from tests.process.shared import (
     APP,
     Journal,
     events,
+    listening,
     measured,
     payloads,
     push,
     wait_events,
     wait_settled,
+    wait_swept,
     waiting,
     workers,
 )
@@ -121,6 +123,33 @@ def test_a_job_that_holds_the_interpreter_is_ended_and_its_neighbour_goes_back(
     assert neighbour in journal.jids("end")
     assert "most recent call first" in forkq.log_text()
     assert not events(forkq, "job buried: its process died too often under it")
+
+
+@pytest.mark.parametrize(("name", "args"), [("Block", [60]), ("Hold", [60])])
+def test_a_suspect_that_an_ordinary_child_runs_keeps_its_hard_limit(
+    redis_server: Server,
+    redis: Redis,
+    tree: StartTree,
+    journal: Journal,
+    name: str,
+    args: list[int],
+) -> None:
+    """No solo child boots beside it. The child ends with the suspect, and another one follows."""
+    app, env = listening(journal)
+    forkq = tree(redis_server, app=app, args=["-c", "2", *JSON], env=env)
+    wait_swept(redis, forkq)
+    stuck = push(redis_server, name, *args, retry=0, hard_timeout=3)
+    journal.wait("begin", [stuck])
+    workers(forkq)[0].kill()
+    wait_until(lambda: redis.zcard("dead"), deadline=60, what="the burial")
+    (job,) = payloads(redis, "dead")
+    assert (job["jid"], job["error_class"]) == (stuck, "forkq.errors.TimeLimit")
+    first, alone = journal.runs()[stuck]
+    assert first.pid != alone.pid
+    assert not any(crash.get("alone") for crash in job["forkq"]["crashes"])
+    after = push(redis_server, "Quick", 0.01)
+    journal.wait("end", [after])
+    assert forkq.stop() == 0
 
 
 def test_the_other_jobs_of_the_child_get_their_time(

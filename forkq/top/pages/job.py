@@ -13,7 +13,7 @@ from ...screens import job_acts
 from ...screens.frames import split
 from ...screens.payloads import payload_text, pretty
 from ...screens.plans import Plan
-from ...screens.texts import name, plural, relative, size
+from ...screens.texts import length, name, plural, relative, size
 from ...store.find_job import Location
 from ...wire.printable import cut
 from ..cells import BAD, QUIET, STRONG, cell, prose, words
@@ -108,7 +108,8 @@ def _error(job: api.JobEntry) -> Iterator[Text]:
         yield words("")
         when = "" if crash.at is None else relative(crash.at)
         peak = f", peak {size(crash.rss)}" if crash.rss else ""
-        yield words(("crash ", BAD), cell(crash.why), f" {when} on {name(crash.host)}{peak}")
+        ran = "" if crash.ran is None else f", after {length(crash.ran)}"
+        yield words(("crash ", BAD), cell(crash.why), f" {when} on {name(crash.host)}{peak}{ran}")
         yield from _lines_of(crash.stack)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from forkq.child.failure.retry import Decision, Drop
+from forkq.child.fetch.waker import Waker
 from forkq.child.job_run import JobRun
-from forkq.child.observers import JobObserver, Observers
+from forkq.child.observers import JobObserver, Observers, SoloRuns
 from forkq.wire.lease import UnitOfWork
 
 RUN = JobRun(UnitOfWork(1, "q", 1, b""))
@@ -52,3 +53,13 @@ def test_an_observer_of_marked_jobs_costs_others_no_call() -> None:
     for done in observers.done_marked:
         done(RUN)
     assert events == ["second done", "first done", "second done"]
+
+
+def test_a_solo_child_tells_when_its_run_is_a_long_one() -> None:
+    """The payload knows for how long the job had run before it crashed."""
+    runs, run = SoloRuns(Waker()), JobRun(UnitOfWork(1, "q", 1, b"", taken=1000.0))
+    run.loaded({"class": "J", "forkq": {"suspect": True, "crashes": [{"ran": 90.0}]}})
+    runs.started(run)
+    assert runs.long_at == 1900.0
+    runs.done(run)
+    assert runs.long_at == 0.0

@@ -4,6 +4,7 @@ that have no process."""
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from typing import cast
 
@@ -180,18 +181,19 @@ def test_while_memory_is_short_only_one_suspect_runs(
 
 
 @pytest.mark.usefixtures("at_once")
-def test_suspects_that_run_for_long_take_no_place(
-    ward: Ward, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_suspects_that_run_for_long_take_no_place() -> None:
+    """They tell when that is: ten times their own runs before the crash."""
     capsule = Capsule("default", CAPSULE.queues, 10, solo_children=1)
     small = Ward(capsule)
     small.suspects(wait=True)
     small.turn()
-    for _ in range(2):
+    for long_at in (0.0, time.monotonic() + 60.0):
         small.all_busy()
+        [solo] = small.solo()
+        solo.long_at = long_at
         small.turn()
-        assert len(small.solo()) == 1
-    monkeypatch.setattr(isolation, "LONG_RUN_ALONE", 0.0)
+        assert small.solo() == [solo]
+    solo.long_at = time.monotonic()
     small.turn()
     small.turn()
     assert len(small.solo()) == 2

@@ -15,6 +15,7 @@ from forkq.runtime.deadlines import (
     last_begun,
     next_deadline,
     overdue,
+    run_times,
 )
 from tests.support.waiting import wait_until
 
@@ -86,7 +87,7 @@ def test_the_master_reads_which_leases_have_begun(file: int) -> None:
     """Leases begin in the order of their numbers: the highest one tells of all."""
     table = DeadlineTable(file, 2)
     assert last_begun(file) == 0
-    first, second = table.begins(), table.begins()
+    (first, _), (second, _) = table.begins(), table.begins()
     pid = os.fork()
     if pid == 0:
         first[0], second[0] = 2**40, 7
@@ -98,7 +99,7 @@ def test_the_master_reads_which_leases_have_begun(file: int) -> None:
 
 def test_the_master_reads_which_job_a_thread_has_begun_last(file: int) -> None:
     table = DeadlineTable(file, 2)
-    first, second = table.begins(), table.begins()
+    (first, _), (second, _) = table.begins(), table.begins()
     first[1], second[1] = 2**47 + 1, 2**47 + 2
     first[0], second[0] = 8, 9
     assert begun_in(file, 2**47 + 1) == 8
@@ -109,10 +110,43 @@ def test_the_master_reads_which_job_a_thread_has_begun_last(file: int) -> None:
 def test_it_is_unknown_if_a_processor_has_no_place(file: int) -> None:
     table = DeadlineTable(file, 1)
     for _ in range(17):
-        table.begins()[0] = 5
+        table.begins()[0][0] = 5
     assert last_begun(file) == 5
-    table.begins()[0] = 6
+    table.begins()[0][0] = 6
     assert last_begun(file) is None
+
+
+def test_the_master_reads_for_how_long_each_job_has_run(file: int) -> None:
+    table = DeadlineTable(file, 3)
+    places = [table.begins() for _ in range(3)]
+    for place, (sequence, at) in zip(places, ((7, 100.0), (9, 40.5)), strict=False):
+        place[1][0], place[0][0] = at, sequence
+    assert run_times(file, 101.5, suspects=False) == {7: 1.5, 9: 61.0}
+    assert run_times(file, 101.5, suspects=True) == {}
+
+
+def test_the_suspect_that_an_ordinary_child_runs_has_places_of_its_own(file: int) -> None:
+    """Its leases are counted apart, so the same numbers stand for others."""
+    ordinary, suspects = DeadlineTable(file, 1), DeadlineTable(file, None)
+    (lease, begun_at), (of_suspect, suspect_at) = ordinary.begins(), suspects.begins()
+    begun_at[0], lease[0], lease[1] = 10.0, 3, 77
+    suspect_at[0], of_suspect[0], of_suspect[1] = 12.0, 900, 78
+    assert (last_begun(file), begun_in(file, 77), begun_in(file, 78)) == (3, 3, None)
+    assert (ordinary.last_begun(), suspects.last_begun()) == (3, 900)
+    assert run_times(file, 20.0, suspects=False) == {3: 10.0}
+    assert run_times(file, 20.0, suspects=True) == {900: 8.0}
+    ordinary.note(30.0, 3)
+    place = suspects.note(31.0, 900)
+    suspects.tell(place, "g")
+    one, other = overdue(file, 40.0)
+    assert one == Overdue(3, 30.0, told=False)
+    assert other == Overdue(900, 31.0, told=True, calls="g", suspect=True)
+    suspects.clear(place)
+    assert next_deadline(file) == 30.0
+    for _ in range(50):  # after a processor has died, another one has its place
+        suspects.begins()
+        suspects.clear(suspects.note(31.0, 901))
+    assert last_begun(file) == 3
 
 
 def test_a_child_of_older_code_does_not_tell(file: int) -> None:
