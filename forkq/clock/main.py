@@ -54,6 +54,7 @@ from .due_jobs import DueJobMover
 from .held_classes import ClassReturns, HeldClassWatch
 from .leader import LeaderLease
 from .master_watch import MasterWatch
+from .stranded_suspects import StrandedSuspects
 from .suspects import SuspectWatch
 from .sweep import Sweep
 from .task import ScheduledTask
@@ -129,11 +130,13 @@ class Clock:
             ScheduledTask("held classes", held, (keys.held_classes,), self._redis),
         )
         returns = ClassReturns(keys, connection, self._log)
+        stranded = StrandedSuspects(keys, connection, lambda: watch.queues, self._log)
         self._tasks = (
             self._mover_task("scheduled jobs", keys.schedule),
             self._mover_task("retries", keys.retry),
             self._cron_task,
             ScheduledTask("released classes", returns, (keys.released_classes,), self._redis),
+            ScheduledTask("suspects without a process", stranded, (), self._redis),
         )
 
     def _mover_task(self, name: str, key: str) -> ScheduledTask:

@@ -21,7 +21,8 @@ _LOOK_EVERY: Final = 60.0
 class SuspectWatch:
     """Reads which queues have suspects: when the server reports that this has changed, when this
     clock may have changed it, and once a minute (task.py). ``report`` is called with the names of
-    the capsules, if they are others than before, and returns whether the master will hear of it."""
+    the capsules, if they are others than before, and returns whether the master will hear of it.
+    ``queues``: those that have suspects, as last read."""
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class SuspectWatch:
         self._capsules = capsules
         self._report = report
         self._reported: tuple[str, ...] = ()
+        self.queues: Sequence[str] = ()
         self._watch = False
         self._next_look = 0.0  # epoch seconds
 
@@ -45,6 +47,7 @@ class SuspectWatch:
         while stale:
             self._forget(stale)  # which ends the registration, and the server does not say so
             queues, stale = self._read(watch)
+        self.queues = queues
         found = tuple(c.name for c in self._capsules if _serves(c, queues))
         if found != self._reported and self._report(found):
             self._reported = found

@@ -53,10 +53,13 @@ def process_info(raw: Any) -> ProcessInfo:
     return msgspec.json.decode(bounded(raw), type=ProcessInfo)
 
 
-def live_queues(connection: RedisConnection, keys: Keys, *, quiet: bool = True) -> set[str]:
-    """The queues and patterns of all ``live_processes``."""
+def live_queues(
+    connection: RedisConnection, keys: Keys, *, quiet: bool = True, of_forkq: bool = False
+) -> set[str]:
+    """The queues and patterns of all ``live_processes``; ``of_forkq`` only of those that run
+    suspects."""
     found = live_processes(connection, keys, quiet=quiet)
-    return {name for info in found for name in info.all_queues}
+    return {name for info in found if info.master or not of_forkq for name in info.all_queues}
 
 
 def live_processes(
