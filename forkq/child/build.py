@@ -160,7 +160,7 @@ class Builder:
 
         def make_processor(name: str, tally: Tally) -> Processor:
             parts = (fetcher, settler, observers, complain, limits, tally)
-            return Processor(name, *parts, solo=solo, held=held)
+            return Processor(name, *parts, solo=solo, sole=self._assignment.sole, held=held)
 
         return Manager(self._capsule.concurrency, fetcher, make_processor, self._log)
 

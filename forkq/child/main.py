@@ -352,6 +352,7 @@ class Child:
         beat = Beat(
             *(busy, self._state, *counts, redis_at, asked_at, lost, begun, refused, gets_jobs),
             long_at=long_at,
+            wants_sole=self._parts.runs.wants_sole,
         )
         if beat == self._last_beat and time.monotonic() < self._next_beat:
             return

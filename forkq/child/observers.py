@@ -35,14 +35,20 @@ class JobObserver:
     def interrupted(self, run: JobRun) -> None:
         """The stop cut the job short. Its lease stays until the stop returns it to its queue."""
 
+    def put_back(self, run: JobRun) -> None:
+        """The job was not run: no other suspect of the tree may run beside it. It is at the tail
+        of its list again."""
+
 
 class SoloRuns(JobObserver):
     """In a solo child: its main thread tells the master at once when a job begins and ends, since
     the master forks more solo children by that. ``long_at``: when the run that goes on counts as a
-    long one (monotonic); 0 if none does."""
+    long one (monotonic); 0 if none does. ``wants_sole``: a suspect was put back beside which no
+    other one of the tree may run."""
 
     def __init__(self, waker: Waker) -> None:
         self.long_at = 0.0
+        self.wants_sole = False
         self._waker = waker
 
     def started(self, run: JobRun) -> None:
@@ -60,6 +66,10 @@ class SoloRuns(JobObserver):
 
     def postponed(self, run: JobRun) -> None:
         self._end()
+
+    def put_back(self, run: JobRun) -> None:
+        self.wants_sole = True
+        self._waker.wake()
 
     def _end(self) -> None:
         self.long_at = 0.0
@@ -81,6 +91,7 @@ class Observers:
         )
         self.postponed: list[Callable[[JobRun], None]] = _overridden(observers, "postponed")
         self.interrupted: list[Callable[[JobRun], None]] = _overridden(observers, "interrupted")
+        self.put_back: list[Callable[[JobRun], None]] = _overridden(observers, "put_back")
 
 
 def _overridden(observers: Sequence[JobObserver], event: str) -> list[Callable[..., None]]:

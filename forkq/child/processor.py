@@ -30,7 +30,7 @@ from ..runtime.assignment import exit_job_fork, exit_process, is_job_fork
 from ..runtime.exit_codes import OUT_OF_MEMORY
 from ..store.held_classes import name_in
 from ..wire.lease import UnitOfWork
-from ..wire.marks import failure_in, is_suspect, needs_newer
+from ..wire.marks import failure_in, is_suspect, needs_newer, needs_sole
 from ..wire.payload import Payload, loads
 from ..wire.printable import keep_texts
 from ..wire.times import now
@@ -44,7 +44,7 @@ from .failure.retry import (
     postpone,
     postponed_too_long,
 )
-from .failure.settle import MustRunAlone, NeedsNewer, NotRun, Settler, Unread
+from .failure.settle import MustRunAlone, MustRunSole, NeedsNewer, NotRun, Settler, Unread
 from .fetch.fetch_turn import Holdings
 from .fetch.fetcher import Fetcher
 from .heartbeat.stats import JobCounter, Tally
@@ -55,6 +55,8 @@ from .time_limits import TimeLimits
 
 # Seconds until a solo child fetches again after a payload that Redis did not give.
 _UNREAD_PAUSE: Final = 1.0
+# And after a suspect beside which no other one of the tree may run: the list may have more of them.
+_SOLE_PAUSE: Final = 1.0
 # Bounds of the classes that payloads may name for the metrics: characters, and how many.
 _LONGEST_NAME: Final = 200
 _MOST_NAMES: Final = 1000
@@ -70,7 +72,7 @@ class Processor:
     ``observers`` are told of each job; the counts in ``tally`` come first. ``complain`` logs an
     error in the app's own handlers, or in forkq. ``limits`` are the time limits of jobs. ``solo``:
     it runs suspects, which others move to the list of suspects, with the jobs of the classes that
-    are ``held``.
+    are ``held``; ``sole``: no other suspect of the tree runs meanwhile.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Processor:
         tally: Tally | None = None,
         *,
         solo: bool = False,
+        sole: bool = False,
         held: AbstractSet[str] = frozenset(),
     ) -> None:
         self.tally = Tally() if tally is None else tally
@@ -94,6 +97,7 @@ class Processor:
         self._observers = Observers([JobCounter(self.tally), *observers])
         self._complain = complain
         self._solo = solo
+        self._sole = sole
         self._held = held
         self._limits = limits
         self._begins, self._begun_at = limits.begins()
@@ -207,6 +211,8 @@ class Processor:
         if not self._solo and (name := name_in(job)) in self._held:
             return MustRunAlone(name)
         error = failure_in(run.marks)
+        if error is None and self._solo and not self._sole and needs_sole(run.marks):
+            return MustRunSole()
         if error is not None and (spec := registry.find(job["class"])) is not None:
             run.performing, run.counted_as = spec, spec.name
         return error
@@ -289,6 +295,11 @@ class Processor:
         elif isinstance(why, Unread) and self._solo:
             self._fetcher.put_back(unit)  # elsewhere, or later, it may be read
             time.sleep(_UNREAD_PAUSE)
+        elif isinstance(why, MustRunSole):
+            self._settler.isolate(unit, last=True)
+            for put_back in self._observers.put_back:
+                put_back(run)
+            time.sleep(_SOLE_PAUSE)
         else:
             self._settler.isolate(unit, why.held if isinstance(why, MustRunAlone) else "")
         run.settled = True

@@ -57,7 +57,8 @@ class ChildHandle:
     ``suspected``: the capsules for which it, the clock, has found suspects; ``held_classes``: the
     classes that it has found held; None if it has not looked yet. ``runs_suspects``: it
     may have leases of a solo child, too. ``long_at``: when the suspect that it runs counts as one
-    that runs for long (monotonic); 0 if it runs none.
+    that runs for long (monotonic); 0 if it runs none. ``sole``: while it runs suspects, no other
+    solo child of the tree does; ``wants_sole``: it has found a suspect that needs that.
     Monotonic times: ``pipe_closed_at``, when the child's end of the report pipe was closed;
     ``stop_ordered_at``, when the master first told it to stop; ``last_fact_at``, when its last
     fact arrived; ``silent_since``, the same moment for a child that the watchdog has found
@@ -112,6 +113,8 @@ class ChildHandle:
     held_classes: tuple[str, ...] | None = None
     runs_suspects: bool = False
     long_at: float = 0.0
+    sole: bool = False
+    wants_sole: bool = False
     last_fact_at: float = field(default_factory=time.monotonic)
     silent_since: float | None = None
     deadlines: int | None = None
@@ -178,6 +181,7 @@ class ChildHandle:
             self.redis_at, self.redis_lost = fact.redis_at, fact.redis_lost
             self.begun, self.refused, self.gets_jobs = fact.begun, fact.refused, fact.gets_jobs
             self.reported_at, self.long_at = fact.asked_at, fact.long_at
+            self.wants_sole = fact.wants_sole
 
     def left_nothing(self, code: int) -> bool:
         """Whether the child has returned its leases and counts. The exit code alone does not prove
@@ -235,6 +239,12 @@ class ChildHandle:
         """How many jobs it runs at least. A job that holds the interpreter's lock keeps the child
         from telling that it is ``busy``; which lease was begun last is known all the same."""
         return max(self.busy, int((self.last_begun or 0) > self.begun))
+
+    @property
+    def runs_for_long(self) -> bool:
+        """Whether its suspect keeps no other one waiting any more: else a few that never end would
+        keep all others waiting."""
+        return 0.0 < self.long_at <= time.monotonic()
 
     @property
     def last_begun(self) -> int | None:

@@ -21,6 +21,7 @@ from .child_handle import ChildHandle
 from .children import Children
 from .memory import available, resident
 from .slot import Slot
+from .sole_turns import SoleTurns
 
 # After so many solo children that could not boot, an ordinary child runs the suspects.
 _BOOT_TRIES: Final = 3
@@ -44,11 +45,13 @@ class Isolation:
     ) -> None:
         self._children = children
         self._capsules = [SoloChildren(capsule, children, free_memory) for capsule in capsules]
+        self._sole_turns = SoleTurns(children)
 
     @property
     def due(self) -> float | None:
         """When ``advance`` has something to do (monotonic)."""
-        return min((each.due for each in self._capsules if each.due is not None), default=None)
+        moments = [self._sole_turns.due, *(each.due for each in self._capsules)]
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def begin_anew(self) -> None:
         """In the master's next program (restart.py): the solo children of the one before end
@@ -64,9 +67,13 @@ class Isolation:
         """Forks and ends solo children. A quiet tree begins no job."""
         rescued = self._children.take_rescued()
         told = {name for child in self._children for name in child.suspected}
+        self._sole_turns.advance(self._capsules, quiet=quiet)
         for each in self._capsules:
             each.note(rescued=each.capsule in rescued, told=each.capsule in told)
-            each.advance(quiet=quiet)
+            if self._sole_turns.blocks:
+                each.make_way()
+            else:
+                each.advance(quiet=quiet)
         self._children.solo_slots = [slot for each in self._capsules for slot in each.wanted_slots]
 
 
@@ -83,6 +90,7 @@ class SoloChildren:
         self._children = children
         self._free_memory = free_memory
         self._slots: list[Slot] = []
+        self._sole_slots: list[Slot] = []
         self._told = False
         self._rescued_until = 0.0  # all times are monotonic
         self._all_busy_since: float | None = None
@@ -98,7 +106,7 @@ class SoloChildren:
     def due(self) -> float | None:
         """When there is something to do although no fact arrives; None: never."""
         moments = []
-        if self._all_busy_since is not None and self._wanted and self._has_ordinary:
+        if self._all_busy_since is not None and self.wanted and self._has_ordinary:
             moments.append(self._all_busy_since + _NEWS_TRAVELS)
         if self._surplus_since is not None:
             moments.append(self._surplus_since + _LINGER)
@@ -116,7 +124,7 @@ class SoloChildren:
         idle = [child for child in staying if child.was_ready and not child.busy]
         is_full = bool(staying) and all(child.was_ready and child.busy for child in staying)
         self._all_busy_since = _since(self._all_busy_since, condition=is_full)
-        wanted = self._wanted and not quiet
+        wanted = self.wanted and not quiet
         if not self._has_ordinary:
             self._make_room(staying)
         elif wanted:
@@ -129,10 +137,34 @@ class SoloChildren:
                 child.send(Stop(None))
         self._order_substitute(staying, wanted=wanted)
 
+    def make_way(self) -> None:
+        """A sole child runs suspects, or will: the solo children end with the jobs that they have,
+        and none is forked."""
+        self._all_busy_since = self._surplus_since = None
+        staying = self._staying()
+        for child in staying:
+            child.send(Stop(None))
+        self._order_substitute(staying, wanted=False)
+
+    @property
+    def may_fork_sole(self) -> bool:
+        """Whether a sole child can be forked, as far as it is known."""
+        due = max((slot.due for slot in self._sole_slots), default=0.0)
+        return self._has_ordinary and time.monotonic() >= due
+
+    def fork_sole(self) -> None:
+        """Forks a sole child. An earlier one may still run a suspect that runs for long."""
+        slot = next((slot for slot in self._sole_slots if slot.child is None), None)
+        if slot is None:
+            name = f"{self.capsule}.alone{len(self._sole_slots)}"
+            slot = Slot(name, self._alone, solo=True, sole=True)
+            self._sole_slots.append(slot)
+        self._children.fill(slot)
+
     @property
     def wanted_slots(self) -> list[Slot]:
         """Its slots; without a suspect none of them is missing."""
-        return self._slots if self._wanted else []
+        return self._slots if self.wanted else []
 
     @property
     def _has_ordinary(self) -> bool:
@@ -177,7 +209,8 @@ class SoloChildren:
                 yield slot
 
     @property
-    def _wanted(self) -> bool:
+    def wanted(self) -> bool:
+        """Whether suspects wait, as far as it is known."""
         return self._told or time.monotonic() < self._rescued_until
 
     def _staying(self) -> list[ChildHandle]:
@@ -199,7 +232,7 @@ class SoloChildren:
         if not staying:
             self._fork(1, beside=False)
         elif self._all_busy_since is not None and _has_passed(self._all_busy_since, _NEWS_TRAVELS):
-            taking_places = sum(not _runs_for_long(child) for child in staying)
+            taking_places = sum(not child.runs_for_long for child in staying)
             self._fork(min(len(staying), self._most - taking_places), beside=True)
             self._all_busy_since = None
 
@@ -220,12 +253,6 @@ class SoloChildren:
         ready = [child for child in self._children if child.was_ready and child.slot.capsule]
         sizes = [resident(child.pid) for child in ready]
         return self._free_memory() >= (median(sizes) if sizes else 0)
-
-
-def _runs_for_long(child: ChildHandle) -> bool:
-    """Whether it takes no place of ``solo_children`` any more: else four suspects that never end
-    would keep all others waiting."""
-    return 0.0 < child.long_at <= time.monotonic()
 
 
 def _since(moment: float | None, *, condition: bool) -> float | None:

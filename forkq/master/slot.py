@@ -34,7 +34,8 @@ class Slot:
     """One child that must run. The master fills the slot again when its child has died.
 
     ``capsule`` is None for the clock of the shard ``clock_of`` ("": of the only Redis).
-    ``solo``: the child runs one suspect at a time. ``due``
+    ``solo``: the child runs one suspect at a time; ``sole``: and no other solo child of the tree
+    runs one beside it. ``due``
     (monotonic) is when the empty slot may be filled. ``reason``: why the last child did not boot;
     ``lasting``: the next one could not either.
     ``fork_error``: why the system refused the last fork; "" if it did not. ``ended``: how children
@@ -45,6 +46,7 @@ class Slot:
     name: str
     capsule: Capsule | None
     solo: bool = False
+    sole: bool = False
     clock_of: str = ""
     child: ChildHandle | None = None
     boot_failures: int = 0

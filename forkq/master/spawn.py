@@ -70,7 +70,7 @@ class Spawner:
         report = Reader[Fact](pipes.report, facts)
         child = ChildHandle(slot, pid, pidfd_of(pid), pipes.control, report, identity)
         child.crash_file, child.deadlines = pipes.crash_file, pipes.deadlines
-        child.carries = dict(assignment.ended)
+        child.carries, child.sole = dict(assignment.ended), slot.sole
         slot.ended.clear()  # not before: the system may refuse the fork
         return child
 
@@ -90,6 +90,7 @@ class Spawner:
             pipes.deadlines,
             dict(slot.ended),
             slot.shard,
+            sole=slot.sole,
         )
 
     def _fork(self, assignment: Assignment, new_ends: tuple[int, int], fresh: Fixed | None) -> int:

@@ -62,7 +62,8 @@ class Assignment:
     ``number`` counts the master's forks. ``crash_file``, ``deadlines``: descriptors that it
     shares with the master, see shared_files.py and deadlines.py. ``ended``: how children before it
     have ended, for the totals in Redis. ``shard``: where its jobs are, if there are shards.
-    ``substitute``: it is the solo child that an ordinary child is.
+    ``substitute``: it is the solo child that an ordinary child is. ``sole``: while it runs a
+    suspect, no other one runs in the tree.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Assignment:
     ended: Mapping[str, int] = field(default_factory=dict)
     shard: str = ""
     substitute: bool = False
+    sole: bool = False
 
     @property
     def solo(self) -> bool:
@@ -90,7 +92,7 @@ class Assignment:
         assert self.capsule is not None
         alone = replace(self.capsule, concurrency=1, workers=1)
         nonce = lease.solo_nonce(self.nonce)
-        return replace(self, capsule=alone, nonce=nonce, substitute=True, ended={})
+        return replace(self, capsule=alone, nonce=nonce, substitute=True, sole=True, ended={})
 
     @property
     def identity(self) -> str:

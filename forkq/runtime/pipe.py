@@ -98,7 +98,8 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     the highest sequence number of a lease whose job had begun before ``busy`` was counted.
     ``refused``: what Redis refuses to it, in words; ``gets_jobs``: that does not stop its jobs.
     ``long_at``: when the suspect that it runs alone counts as one that runs for long (monotonic);
-    0: it runs none."""
+    0: it runs none. ``wants_sole``: it has put back a suspect beside which no other one of the tree
+    may run."""
 
     busy: int
     state: State
@@ -111,6 +112,7 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     refused: str = ""
     gets_jobs: bool = True
     long_at: float = 0.0
+    wants_sole: bool = False
 
 
 class LeaseHeld(msgspec.Struct, frozen=True, tag=True):

@@ -79,6 +79,13 @@ def deaths_of_trees(crashes: list[Any]) -> int:
     return len([one for one in found if _is_recent(one)])
 
 
+def needs_sole(marks: object) -> bool:
+    """Whether the job is a suspect beside which no other one of its tree may run: it was in
+    progress when a whole tree died."""
+    crashes = marks.get("crashes") if type(marks) is dict else None
+    return is_suspect(marks) and type(crashes) is list and deaths_of_trees(crashes) > 0
+
+
 def long_run(marks: object) -> float:
     """After how many seconds alone a suspect counts as one that runs for long, and keeps no other
     job waiting any more: ten times its longest run before a crash."""

@@ -182,7 +182,8 @@ def workers(tree: ForkqTree) -> list[psutil.Process]:
 
 def solo_children(tree: ForkqTree) -> list[psutil.Process]:
     """The tree's children that run one suspect at a time."""
-    return [child for child in tree.children("forkq child") if ".solo" in title(child)]
+    names = (".solo", ".alone")
+    return [c for c in tree.children("forkq child") if any(name in title(c) for name in names)]
 
 
 def title(process: psutil.Process) -> str:

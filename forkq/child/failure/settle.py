@@ -46,6 +46,10 @@ class MustRunAlone(NotRun):
         self.held = held
 
 
+class MustRunSole(NotRun):
+    """It may have killed a whole tree, and other suspects of this tree may run now."""
+
+
 class NeedsNewer(NotRun):
     """Only a newer forkq can run it."""
 
@@ -57,9 +61,10 @@ class Unread(NotRun):
 @dataclass(frozen=True, slots=True)
 class Isolate:
     """It runs alone: it goes to the list of suspects. ``held``: its class, if that is held; "" for
-    a suspect."""
+    a suspect. ``last``: to the tail of that list."""
 
     held: str = ""
+    last: bool = False
 
 
 @dataclass(slots=True)
@@ -112,10 +117,10 @@ class Settler:
         """Drops the lease and adds the job to the dead set. If Redis refuses: as ``retry``."""
         self._move_or_park(PendingMove(unit, decision))
 
-    def isolate(self, unit: UnitOfWork, held: str = "") -> None:
+    def isolate(self, unit: UnitOfWork, held: str = "", *, last: bool = False) -> None:
         """Moves the job to its queue's list of suspects: it is one, or its class is ``held``. If
-        Redis refuses: as ``retry``."""
-        self._move_or_park(PendingMove(unit, Isolate(held)))
+        Redis refuses: as ``retry``. ``last``: a suspect goes to the tail."""
+        self._move_or_park(PendingMove(unit, Isolate(held, last)))
 
     def read(self, unit: UnitOfWork) -> bytes:
         """The payload of ``unit``, which the fetch has left in Redis because of its size. Raises
@@ -225,17 +230,17 @@ class Settler:
         if isinstance(decision, Bury):
             return self._dead_set.bury(connection, unit.queue_name, name, decision.payload)
         if isinstance(decision, Isolate):
-            return self._isolate(connection, unit, decision.held)
+            return self._isolate(connection, unit, decision)
         is_unrun = isinstance(decision, Postpone)
         later = keys.schedule if is_unrun else keys.retry
         arguments = (name, decision.at, decision.payload, int(is_unrun))
         return bool(connection.script(RETRY, (inflight, later), arguments))
 
-    def _isolate(self, connection: RedisConnection, unit: UnitOfWork, held: str) -> bool:
+    def _isolate(self, connection: RedisConnection, unit: UnitOfWork, decision: Isolate) -> bool:
         name, keys, queue = lease.lease(self._identity, unit.sequence), self._keys, unit.queue_name
         lists = (keys.inflight(queue), keys.suspects(queue), keys.suspected, keys.queue(queue))
-        arguments = (name, queue, held)
+        arguments = (name, queue, decision.held, int(decision.last))
         moved = connection.script(ISOLATE, (*lists, keys.held_classes), arguments)
         if moved == _RELEASED:  # this child has not heard of it yet
-            self._held.discard(held)
+            self._held.discard(decision.held)
         return bool(moved)

@@ -1,10 +1,12 @@
--- Moves a leased job to its queue's list of suspects, unrun and unchanged: a suspect to the head; a job
--- of a held class to the tail, so that these keep their order and let the suspects before.
+-- Moves a leased job to its queue's list of suspects, unrun and unchanged: a suspect to the head, or to
+-- the tail if it must let others before; a job of a held class to the tail, so that these keep their
+-- order and let the suspects before.
 --
 -- KEYS  [1] the in-flight hash of its queue   [2] the queue's list of suspects
 --       [3] the set of the queues that have suspects   [4] the list of the queue
 --       [5] the hash of the held classes
 -- ARGV  [1] the lease   [2] the name of the queue   [3] the class; '' or none for a suspect
+--       [4] 1 to let others before
 -- Returns 1; 2 if the class is not held any more: the job is at the head of its queue again; 0 if the
 --         lease is gone: another process owns the job now.
 --
@@ -19,7 +21,7 @@ local is_held = not is_suspect and redis.pcall('HEXISTS', KEYS[5], ARGV[3]) == 1
 
 redis.call('HDEL', KEYS[1], '')
 if is_suspect then
-  redis.call('RPUSH', KEYS[2], payload)
+  redis.call(ARGV[4] == '1' and 'LPUSH' or 'RPUSH', KEYS[2], payload)
 elseif is_held then
   redis.call('LPUSH', KEYS[2], payload)
 else

@@ -50,7 +50,8 @@ class FakeChildren:
         child = ChildHandle(
             slot, pid, None, control, Reader[Fact](report, facts), f"h:{pid}:{nonce}"
         )
-        child.was_ready, child.state = True, "running"
+        child.was_ready, child.state, child.ready_at = True, "running", time.monotonic()
+        child.sole = slot.sole
         slot.child = self.by_pid[pid] = child
         self._readers[pid] = Reader(child_control, orders)
 
@@ -76,19 +77,25 @@ class Ward:
     """One capsule with an ordinary child and a clock. No time passes between two turns, unless a
     test says so."""
 
-    def __init__(self, capsule: Capsule = CAPSULE) -> None:
+    def __init__(self, capsule: Capsule = CAPSULE, *more: Capsule) -> None:
         self.children = FakeChildren()
         self.free_memory = 1 << 40
-        self.isolation = Isolation(
-            (capsule,), cast("Children", self.children), lambda: self.free_memory
-        )
+        self.capsules = (capsule, *more)
+        self.children.slots += [Slot(f"{one.name}.0", one) for one in more]
+        self.isolation = self.next_program()
         for slot in self.children.slots:
             self.children.fill(slot)
-        [self.ordinary, self.clock] = self.children
+        [self.ordinary, self.clock, *_] = self.children
+
+    def next_program(self) -> Isolation:
+        """The master's, which knows the children and nothing else."""
+        children = cast("Children", self.children)
+        self.isolation = Isolation(self.capsules, children, lambda: self.free_memory)
+        return self.isolation
 
     def suspects(self, *, wait: bool) -> None:
-        """The clock reports."""
-        self.clock.suspected = ("default",) if wait else ()
+        """The clock reports, for all capsules."""
+        self.clock.suspected = tuple(one.name for one in self.capsules) if wait else ()
 
     def turn(self, *, quiet: bool = False) -> None:
         """Two turns of the master's loop."""
