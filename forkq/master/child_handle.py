@@ -243,8 +243,9 @@ class ChildHandle:
     @property
     def runs_for_long(self) -> bool:
         """Whether its suspect keeps no other one waiting any more: else a few that never end would
-        keep all others waiting."""
-        return 0.0 < self.long_at <= time.monotonic()
+        keep all others waiting. One that holds the interpreter's lock may keep its child from
+        telling when that is."""
+        return 0.0 < self.long_at <= time.monotonic() or self.silent_since is not None
 
     @property
     def last_begun(self) -> int | None:

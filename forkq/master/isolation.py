@@ -121,8 +121,8 @@ class SoloChildren:
     def advance(self, *, quiet: bool) -> None:
         """Forks what is missing, and ends what has nothing to do."""
         staying = self._staying()
-        idle = [child for child in staying if child.was_ready and not child.busy]
-        is_full = bool(staying) and all(child.was_ready and child.busy for child in staying)
+        idle = [child for child in staying if child.was_ready and not child.running]
+        is_full = bool(staying) and all(child.was_ready and child.running for child in staying)
         self._all_busy_since = _since(self._all_busy_since, condition=is_full)
         wanted = self.wanted and not quiet
         if not self._has_ordinary:

@@ -107,7 +107,7 @@ class SoleTurns:
         now = time.monotonic()
         self._others_until = now + max(_IDLE, now - self._began)
         is_late = sole.was_ready and now >= sole.ready_at + _TURN
-        idle = self._are_idle([sole]) or (quiet and not sole.busy)
+        idle = self._are_idle([sole]) or (quiet and not sole.running)
         if (is_late or idle or sole.state not in ("booting", "running")) and (
             sole.stop_ordered_at is None
         ):
@@ -115,7 +115,7 @@ class SoleTurns:
 
     def _are_idle(self, children: Sequence[ChildHandle]) -> bool:
         """Whether they have booted, and have had no job for a moment."""
-        if any(child.busy or not child.was_ready for child in children):
+        if any(child.running or not child.was_ready for child in children):
             self._idle_since = None
             return False
         if self._idle_since is None:

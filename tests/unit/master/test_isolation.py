@@ -16,6 +16,8 @@ from forkq.master.child_handle import ChildHandle
 from forkq.master.children import Children
 from forkq.master.isolation import Isolation
 from forkq.master.slot import Slot
+from forkq.runtime import unnamed_file
+from forkq.runtime.deadlines import DeadlineTable
 from forkq.runtime.pipe import Fact, Order, Reader, RunSuspects, Stop, facts, orders
 
 CAPSULE = Capsule("default", (("mail", 0), ("tenant-*", 0)), 10)
@@ -204,6 +206,29 @@ def test_suspects_that_run_for_long_take_no_place() -> None:
     small.turn()
     small.turn()
     assert len(small.solo()) == 2
+    small.children.close()
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_suspect_that_holds_the_interpreter_keeps_no_other_one_waiting() -> None:
+    """Its child cannot tell that it is busy. The memory that they share says that it has begun; a
+    child that stays silent takes no place."""
+    small = Ward(Capsule("default", CAPSULE.queues, 10, solo_children=2))
+    small.suspects(wait=True)
+    small.turn()
+    [solo] = small.solo()
+    solo.deadlines = unnamed_file.make("deadlines")
+    DeadlineTable(solo.deadlines, 1).begins()[0][0] = 1
+    small.turn()
+    small.turn()
+    assert len(small.solo()) == 2
+    small.all_busy()
+    small.turn()
+    assert len(small.solo()) == 2
+    solo.silent_since = time.monotonic()
+    small.turn()
+    small.turn()
+    assert len(small.solo()) == 3
     small.children.close()
 
 
