@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.process.shared import (
     Journal,
     leased,
     payloads,
+    push,
     solo_children,
     suspects,
     title,
@@ -121,3 +123,34 @@ def test_it_waits_for_a_suspect_that_runs_and_others_wait_for_it(
     journal.wait("end", [*later])
     assert forkq.stop() == 0
     assert overlaps(journal, {of_tree}, set()) == []
+
+
+def test_after_two_deaths_of_the_tree_its_jobs_run_one_after_the_other(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """After the first one they run side by side, as before."""
+    forkq = tree(redis_server, app=APP, config=CONFIG, env=journal.env)
+    door = journal.path.with_name("open")
+    jids = {push(redis_server, "Gate", str(door), queue=queue) for queue in (*QUEUES, *QUEUES)}
+    for lives in (1, 2):
+        wait_swept(redis, forkq)
+        wait_until(
+            lambda n=lives: [len(runs) for runs in journal.runs().values()] == [n] * 4,  # type: ignore[misc]
+            deadline=60,
+            what="all jobs",
+        )
+        for process in sorted(forkq.processes(), key=lambda found: found.pid != forkq.pid):
+            process.kill()  # the master first: it rescues nothing
+        forkq.wait()
+        forkq.start()
+    wait_until(lambda: len(journal.lines("begin")) == 9, deadline=60, what="the first one, alone")
+    door.touch()
+    wait_until(lambda: journal.jids("end") == jids, deadline=120, what="the end of all")
+    killed = {line.pid for line in journal.lines("begin")[:8]}
+    last = {jid: runs[-1] for jid, runs in journal.runs().items()}
+    assert not killed & {line.pid for line in last.values()}
+    ends = {line.jid: line.at for line in journal.lines("end")}
+    in_order = sorted(last.values(), key=lambda line: line.at)
+    assert all(a.at <= ends[a.jid] <= b.at for a, b in itertools.pairwise(in_order))
+    assert redis.zcard("dead") == 0
+    assert forkq.stop() == 0
