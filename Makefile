@@ -22,7 +22,7 @@ DEBIAN := chromium chromium-driver git iproute2 jq mount postgresql prometheus p
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-deps test-slow screenshots check format test-all bench bench-docs bench-parts fuzz chaos docs clean
+.PHONY: help demo test test-deps test-slow test-redis-py screenshots check format test-all bench bench-docs bench-parts fuzz chaos docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -105,6 +105,10 @@ test-all: ## the tests on every interpreter found, 3.10 to 3.14
 
 test-slow: $(VENV)/.dev ## run the variants of tests that take ten seconds or more
 	@$(VENV)/bin/python -m pytest -m slow $(PYTEST_ARGS)
+
+# TESTS: what to run with each, instead of all that talk to Redis in one process.
+test-redis-py: $(VENV)/.dev ## the tests with each redis-py that forkq allows, 5.2 to 8
+	@$(VENV)/bin/python -m tests.support.redis_py_versions $(or $(TESTS),tests/unit/store tests/redis) $(PYTEST_ARGS)
 
 screenshots: $(VENV)/.dev ## write the pictures of the web UI to docs/images
 	@FORKQ_TEST_SCREENSHOTS=$(CURDIR)/docs/images $(VENV)/bin/python -m pytest -n0 -q -m slow tests/web/test_screenshots.py

@@ -15,9 +15,11 @@ import encodings.idna  # noqa: F401 - else getaddrinfo imports it late (transpor
 import inspect
 import os
 import socket
+import ssl
 import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final, TypeAlias
@@ -26,8 +28,7 @@ import hiredis
 from hiredis import PushNotification, Reader
 from redis import exceptions as exceptions  # noqa: PLC0414 - for the other modules of this folder
 from redis.backoff import NoBackoff
-from redis.connection import AbstractConnection, ConnectionPool
-from redis.maint_notifications import MaintNotificationsConfig
+from redis.connection import AbstractConnection, ConnectionPool, SSLConnection
 from redis.retry import Retry
 
 from ..errors import ConfigError
@@ -56,6 +57,12 @@ _ANONYMOUS: Final[dict[str, Any]] = (
     if "driver_info" in inspect.signature(AbstractConnection).parameters
     else {"lib_name": None, "lib_version": None}
 )
+# No CLIENT MAINT_NOTIFICATIONS either; redis-py knows it from version 7 on.
+NO_MAINTENANCE: Final[dict[str, Any]] = {}
+with suppress(ImportError):
+    from redis.maint_notifications import MaintNotificationsConfig
+
+    NO_MAINTENANCE["maint_notifications_config"] = MaintNotificationsConfig(enabled=False)
 _READ_SIZE: Final = 65_536  # bytes; a longer reply takes several reads
 _MORE: Final = object()  # stands for a reply that has not arrived in full
 _TEXTS: Final = frozenset({bytes, str})
@@ -65,11 +72,11 @@ _OPTIONS: Final[dict[str, Any]] = {
     "protocol": 3,
     "retry": Retry(NoBackoff(), 0),
     "health_check_interval": 0,
-    "maint_notifications_config": MaintNotificationsConfig(enabled=False),
     # A pool of redis-py's counts all connections that it ever made, and stops at 100: an outage of
     # some minutes would use them up, and forkq could never connect again.
     "max_connections": 2**31,
     **_ANONYMOUS,
+    **NO_MAINTENANCE,
 }
 
 
@@ -105,7 +112,7 @@ class RawConnection:
     look_every: ClassVar[float] = inf
 
     def __init__(self, connection: Any, timeout: float) -> None:
-        self.socket: socket.socket = connection._get_socket()
+        self.socket: socket.socket = connection._sock
         self._connection = connection
         self._timeout = timeout
         self._reader = Reader(
@@ -251,7 +258,7 @@ class Connector:
         connection: Any = self._pool.make_connection()
         try:
             connection.connect()
-            _leave_timeouts_to_the_kernel(connection._get_socket(), self._timeout)
+            _leave_timeouts_to_the_kernel(connection._sock, self._timeout)
             return RawConnection(connection, self._timeout)
         except BaseException as error:
             connection.disconnect()
@@ -319,8 +326,21 @@ def _pool(url: str, timeout: float, connect_timeout: float) -> ConnectionPool:
     if not url.startswith("unix:"):
         options |= {"socket_keepalive": True, "socket_keepalive_options": _keepalive_options()}
     try:
-        return ConnectionPool.from_url(url, **options)
+        pool = ConnectionPool.from_url(url, **options)
     except ValueError:  # its text may repeat the password
         raise ConfigError(
             f"{redacted_url(url)!r} is not a Redis URL: use redis://, rediss://, unix:// or sentinel://"
         ) from None
+    if issubclass(pool.connection_class, SSLConnection):
+        _set_tls(pool.connection_kwargs)
+    return pool
+
+
+def _set_tls(options: dict[str, Any]) -> None:
+    """Does for the options of a URL what redis-py does from version 8 on. Version 5 checks no host
+    name unless it is told to; 6 and 7 check one also where no certificate is asked for, which
+    Python refuses; all three take the number of ``ssl_min_version`` for text."""
+    wanted = options.get("ssl_check_hostname", True)
+    options["ssl_check_hostname"] = wanted and options.get("ssl_cert_reqs") != "none"
+    if "ssl_min_version" in options:
+        options["ssl_min_version"] = ssl.TLSVersion(int(options["ssl_min_version"]))

@@ -25,8 +25,9 @@ import psutil
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
-from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
+
+from forkq.store.redis_py import NO_MAINTENANCE
 
 from . import bound
 from .waiting import wait_until
@@ -84,7 +85,7 @@ def client_of(url: str) -> Redis:
         retry=Retry(NoBackoff(), 0),
         socket_timeout=10,
         socket_connect_timeout=2,
-        maint_notifications_config=MaintNotificationsConfig(enabled=False),
+        **NO_MAINTENANCE,
     )
 
 

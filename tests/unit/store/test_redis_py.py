@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -141,7 +142,7 @@ def ask(connection: RawConnection, server: ScriptedServer, reply: bytes | None) 
 
 def test_make_connection_opens_no_socket(connector: Connector, server: ScriptedServer) -> None:
     made: Any = connector._pool.make_connection()
-    assert made._get_socket() is None
+    assert made._sock is None
     assert server.connections == []
 
 
@@ -195,12 +196,36 @@ def test_connection_kwargs_hold_for_the_next_connection(
         connector.connect()
 
 
-# Connection._get_socket
+# SSLConnection
 
 
-def test_get_socket_returns_the_open_socket_itself(
-    connection: RawConnection, server: ScriptedServer
+@pytest.mark.parametrize(
+    ("options", "checks_name", "lowest"),
+    [
+        ("", True, None),
+        ("?ssl_check_hostname=false", False, None),
+        ("?ssl_cert_reqs=none", False, None),
+        ("?ssl_cert_reqs=none&ssl_check_hostname=true", False, None),
+        ("?ssl_min_version=772", True, ssl.TLSVersion.TLSv1_3),
+    ],
+)
+def test_tls_means_the_same_with_each_version(
+    server: ScriptedServer, options: str, checks_name: bool, lowest: ssl.TLSVersion | None
 ) -> None:
+    """redis-py 5 checks no host name by itself, and any but 8 takes the lowest version for text."""
+    url = server.url.replace("redis:", "rediss:") + options
+    made: Any = Connector(url, 20, 20)._pool.make_connection()
+    assert (made.check_hostname, made.ssl_min_version) == (checks_name, lowest)
+    context = ssl.create_default_context()
+    context.check_hostname = made.check_hostname
+    context.verify_mode = made.cert_reqs  # Python refuses CERT_NONE with a check of the name
+    assert made.cert_reqs == (ssl.CERT_NONE if "none" in options else ssl.CERT_REQUIRED)
+
+
+# Connection._sock
+
+
+def test_sock_is_the_open_socket_itself(connection: RawConnection, server: ScriptedServer) -> None:
     """A plain socket: forkq sets its time-outs, waits on it, and closes it in a forked child."""
     assert type(connection.socket) is socket.socket
     assert connection.socket.getsockname() == server.connections[0].getpeername()
