@@ -18,8 +18,8 @@ from .wire.payload import (
     DEFAULT_QUEUE,
     MAX_NESTING,
     MAX_SIZE,
+    Bounds,
     Payload,
-    check_bounds,
     dumps,
     loads,
     new_jid,
@@ -31,6 +31,7 @@ from .wire.validation import StrictArgs, check_args, check_shape
 
 if TYPE_CHECKING:
     from .limits.rules import Rulebook
+    from .session import Session
     from .store.connection import RedisConnection
     from .store.transport import Write
     from .wire.password_source import PasswordSource
@@ -87,10 +88,11 @@ class Client:
             raise ConfigError('for the embedded server call forkq.configure("embedded")')
         self.keys = Keys(prefix)
         self._rules = rules
+        self._session: Session | None = None
         self._strict = strict_args
         # Told of the queues of each push that Redis has taken.
         self.pushed_to: Callable[[Iterable[str]], None] | None = None
-        self._max_size, self._max_nesting = max_payload_size, max_nesting
+        self._bounds = Bounds(max_payload_size, max_nesting)
         self._transport = Transport(
             checked_url(url),
             size=pool,
@@ -100,13 +102,13 @@ class Client:
         )
 
     @property
-    def rules(self) -> Rulebook:
-        """The rules of queues that this process's configuration has."""
-        if self._rules is None:
-            from .limits.rules import Rulebook  # noqa: PLC0415 - a push needs no rules
+    def session(self) -> Session:
+        """The way of ``forkq.api`` to this server, for what is no push."""
+        if self._session is None:
+            from .session import Session  # noqa: PLC0415 - a push needs none
 
-            self._rules = Rulebook()
-        return self._rules
+            self._session = Session(self.connection, self.keys, self._bounds, self._rules)
+        return self._session
 
     @middleware.around_push
     def push(self, job: Payload) -> str | None:
@@ -183,7 +185,7 @@ class Client:
         at = made.pop("at", None)
         if at is None:
             made["enqueued_at"] = now()
-        return _EncodedJob(made["jid"], made["queue"], at, self._bounded(made))
+        return _EncodedJob(made["jid"], made["queue"], at, self._bounds.dumps(made))
 
     def _each(
         self, base: Payload, rows: Sequence[list[Any]], moments: Sequence[Any]
@@ -198,14 +200,8 @@ class Client:
         for job["args"], jid in zip(rows, new_jids(len(rows)), strict=True):
             check_args(job, self._strict)
             payload = encode(job["args"], jid)
-            check_bounds(job["class"], payload, self._max_size, self._max_nesting)
+            self._bounds.check(job["class"], payload)
             yield _EncodedJob(jid, job["queue"], None, payload)
-
-    def _bounded(self, job: Payload) -> bytes:
-        """``job`` as JSON. Raises InvalidJob if it is too large, or too deeply nested."""
-        payload = dumps(job)
-        check_bounds(job["class"], payload, self._max_size, self._max_nesting)
-        return payload
 
     def _release(self, jobs: Sequence[_EncodedJob]) -> None:
         """Writes the jobs, now or when the transaction is committed."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from ..default_client import default
 from ..errors import ForkqError, InvalidJob, MalformedPayload, ServerUnavailable
 from ..sharded_client import chosen, on
 from ..store.scripts import JOBS_RESTORE
@@ -17,7 +16,7 @@ from .changes import DELETED, DONE, GONE, REFUSED, Change, Kept, apply, killed, 
 from .entry import JobEntry
 from .filters import Filter
 from .pages import ListPages, Pages
-from .query import ask, keys, server_now
+from .query import ask, keys, server_now, session
 from .shards import first_found
 
 # Removing from the middle of a list, Redis reads all entries from the end on: so many at most in
@@ -226,5 +225,5 @@ def _restore_list(kept: str, location: Any, queue: str) -> int:
     kind = "set"
     if location == "queued":
         kind, names = "list", [*names, keys().suspects(queue), keys().suspected]
-    with default().connection() as connection:
+    with session().connection() as connection:
         return int(connection.script(JOBS_RESTORE, names, (kind, queue)))

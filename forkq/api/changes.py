@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..default_client import default
 from ..errors import ForkqError, InvalidRule, MalformedPayload, WrongType
 from ..limits.patterns import is_pattern
 from ..store.damage import message
@@ -16,7 +15,7 @@ from ..wire.malformed import wrap_malformed
 from ..wire.marks import KEY, is_suspect, retried_alone
 from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, new_jid
 from ..wire.validation import validate
-from .query import keys
+from .query import keys, session
 from .readable_job import is_active_job, queue_of, text
 from .shards import on_shard_of, refuse_other_shard
 
@@ -106,7 +105,7 @@ def edited(job: Payload, args: Sequence[Any]) -> Change:
         first = job["args"][0] if type(job.get("args")) is list and job["args"] else {}
         new = [{**first, "arguments": new}]
     validate({"class": text(job.get("class")), "args": new})
-    return Change(_BACK, default()._bounded({**_with_jid(job), "args": new}))
+    return Change(_BACK, session().bounds.dumps({**_with_jid(job), "args": new}))
 
 
 def rescheduled(raw: bytes, at: float) -> Change:
@@ -154,7 +153,7 @@ def apply(
     place = f"{location} {queue}".strip()
     fixed = (kind, kept_for, place, batches, *near, queue if among_suspects else "")
     shard = on_shard_of(queue) if location == "queued" else nullcontext()
-    with shard, default().connection() as connection:
+    with shard, session().connection() as connection:
         return list(connection.script(JOBS_MOVE, names, (*fixed, *arguments)))
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..default_client import default
 from ..limits.patterns import decoded_names
 from ..store import held_classes as store
 from ..store.scripts import Call
-from .query import ask_leniently, keys
+from .query import ask_leniently, keys, session
 
 _ALL_SEEN = -1
 
@@ -54,6 +53,6 @@ def _waiting(name: str, queues: list[str]) -> int:
 
 
 def _run(call: Call) -> list[int]:
-    with default().connection() as connection:
+    with session().connection() as connection:
         reply: list[int] = connection.script(call.script, call.keys, call.arguments)
     return reply

@@ -21,7 +21,7 @@ from ..store.scripts import CRON_PUBLISH, CRON_REBASE, SET_ADD
 from ..wire.payload import Payload
 from .cron_entries import Periodic, load, load_all, running_among, unknown
 from .cron_runs import Run, merged
-from .query import ask, keys, server_now
+from .query import ask, keys, server_now, session
 from .shards import on_shard_of
 
 __all__ = [
@@ -97,7 +97,7 @@ def add(
         enabled=enabled,
         origin=ORIGIN,
     )
-    default()._bounded(entry.job)
+    session().bounds.dumps(entry.job)
     with on_shard_of(entry.job["queue"]):
         _change(name, entry)
         return get(name)
@@ -114,7 +114,7 @@ def pause(name: str) -> bool:
     """Stops enqueueing its ticks until ``resume``. Returns whether it was not paused before. Raises
     as ``get``."""
     get(name)
-    with default().connection() as connection:
+    with session().connection() as connection:
         return bool(connection.script(SET_ADD, (keys().cron_paused,), (name,)))
 
 
@@ -164,7 +164,7 @@ def _rebased(periodic: Periodic, moment: int) -> bool:
     """Moves its last tick to ``moment``. False if a clock has moved the last tick meanwhile."""
     before = "" if periodic.last is None else periodic.last
     after = max(periodic.last or 0, moment)
-    with default().connection() as connection:
+    with session().connection() as connection:
         return bool(
             connection.script(CRON_REBASE, [keys().cron_last], (periodic.name, before, after))
         )
@@ -187,7 +187,7 @@ def _written(name: str, before: bytes | None, entry: Entry | None) -> bool:
     """Writes ``entry`` in place of ``before``. False if the definition has changed meanwhile."""
     mode = "afresh" if before is None or _ticks_differ(before, entry) else "kept"
     after = b"" if entry is None else entry.encode()
-    with default().connection() as connection:
+    with session().connection() as connection:
         names = (keys().cron, keys().cron_last, keys().cron_pending)
         change = (MAX_CLOCK_ERROR, name, before or b"", after, mode)
         return not connection.script(CRON_PUBLISH, names, change)

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..cron.entry import Entry
-from ..default_client import default
 from ..errors import ForkqError, InvalidSchedule
 from ..store.services import running_services
 from .cron_runs import Run, merged
-from .query import ask, ask_leniently, keys
+from .query import ask, ask_leniently, keys, session
 
 _MOST_NAMES: Final = 10
 
@@ -70,7 +69,7 @@ def running_among(services: Collection[str]) -> frozenset[str]:
     """Those of these services that run."""
     if not services:
         return frozenset()
-    with default().connection() as connection:
+    with session().connection() as connection:
         return running_services(connection, keys(), services)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..default_client import default
 from ..store.find_job import ALIVE, ALL, Found, Location
 from ..store.find_job import find as find_job
 from .entry import JobEntry, found_entry
-from .query import ask_leniently, keys
+from .query import ask_leniently, keys, session
 from .running import in_sidekiq
 from .shards import first_found
 
@@ -68,9 +67,9 @@ def _find(jid: str, locations: Sequence[Location] = ALL) -> Found | None:
 
 
 def _in_redis(jid: str, locations: Sequence[Location]) -> Found | None:
-    client = default()
-    with client.connection() as connection:
-        return find_job(connection, client.keys, jid, locations)
+    here = session()
+    with here.connection() as connection:
+        return find_job(connection, here.keys, jid, locations)
 
 
 def entry(jid: str) -> JobEntry | None:

@@ -12,11 +12,10 @@ import time
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from ..client import Client
-from ..default_client import default
+from ..session import Session
 from ..sharded_client import chosen
 from ..wire.keys import new_secret
-from .query import keys
+from .query import keys, session
 
 # Seconds after which a process looks again which secret Redis has: it may have lost it.
 SECRET_FOR: Final = 10.0
@@ -38,7 +37,7 @@ class Namer:
         """The namer with the secret that is in Redis; this one, whose secret is put there, if there
         was none. This one, too, if Redis refuses that. Raises ServerUnavailable."""
         name = keys().secret
-        with default().connection() as connection:
+        with session().connection() as connection:
             [found] = connection.pipeline([("GET", name)])
             if found is None:
                 own = ("SET", name, self._secret, "NX")
@@ -49,13 +48,13 @@ class Namer:
 
 
 # By client and shard: the namer, and until when its secret is taken for that of Redis.
-_known: WeakKeyDictionary[Client, dict[str, tuple[Namer, float]]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Session, dict[str, tuple[Namer, float]]] = WeakKeyDictionary()
 
 
 def agreed_namer() -> Namer:
     """The one on which all processes of this deployment, or of the chosen shard, agree. Raises
     ServerUnavailable."""
-    known = _known.setdefault(default(), {})
+    known = _known.setdefault(session(), {})
     namer, until = known.get(chosen(), (None, 0.0))
     if namer is None or time.monotonic() >= until:
         namer = (namer or Namer(new_secret())).agree()

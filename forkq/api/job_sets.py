@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..default_client import default
 from ..errors import ForkqError
 from ..store.dead_set import Bounds, noted_bounds
 from ..store.find_job import Location
@@ -16,7 +15,7 @@ from .entry import JobEntry, entry_of, found_entry
 from .filters import EVERY, Filter
 from .groups import FailureGroups, grouped
 from .pages import SelectedPages, SetPages, scan, selected
-from .query import ask, ask_at_once, ask_leniently, keys
+from .query import ask, ask_at_once, ask_leniently, keys, session
 
 
 class JobSet:
@@ -68,9 +67,9 @@ class JobSet:
 
     def find(self, jid: str) -> JobEntry | None:
         """The job with that id. A large set is searched in short steps."""
-        client = default()
-        with client.connection() as connection:
-            found = find_job(connection, client.keys, jid, (self.location,), ())
+        here = session()
+        with here.connection() as connection:
+            found = find_job(connection, here.keys, jid, (self.location,), ())
         return None if found is None else found_entry(found)
 
     def get(self, key: str) -> JobEntry | None:

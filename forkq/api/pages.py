@@ -7,14 +7,13 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from ..default_client import default
 from ..store.find_job import Location
 from ..store.scripts import LIST_PAGE, SET_PAGE
 from ..wire.times import now
 from .changes import set_key
 from .entry import JobEntry, entry_of, score_in
 from .filters import Filter
-from .query import ask_leniently, keys
+from .query import ask_leniently, keys, session
 from .shards import on_shard_of
 
 # What one script reads at most: small enough that it delays the server's other clients by no more
@@ -71,7 +70,7 @@ class SetPages:
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
         arguments = (self._direction, *self._after, count, _BYTES)
-        with default().connection() as connection:
+        with session().connection() as connection:
             found = connection.script(SET_PAGE, (set_key(self.location),), arguments)
         if found:
             self._after = (found[-1], found[-2])
@@ -167,7 +166,7 @@ class ListPages:
             return []
         arguments = (self._direction, self._number + 1, self._read, self._last, count, _BYTES)
         with on_shard_of(self.queue):
-            with default().connection() as connection:
+            with session().connection() as connection:
                 reply = connection.script(LIST_PAGE, self._lists(), arguments)
             number, before, more, *found = reply
             self.goes_on = bool(more)

@@ -8,19 +8,18 @@ from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from .. import registry
-from ..client import Client
-from ..default_client import default
 from ..errors import WrongType
+from ..session import Session
 from ..sharded_client import chosen
 from ..wire.parameters import ALL_SECRET, JobParameters
-from .query import ask, keys
+from .query import ask, keys, session
 
 _FRESH: Final = 5.0  # seconds that an answer of Redis is used
 _MOST: Final = 1000  # answers that are kept
 _LONGEST: Final = 1000  # characters of a name; a payload may have anything there
 _Answers: TypeAlias = "dict[tuple[str, str], tuple[float, JobParameters | None]]"
 
-_answers: WeakKeyDictionary[Client, _Answers] = WeakKeyDictionary()
+_answers: WeakKeyDictionary[Session, _Answers] = WeakKeyDictionary()
 _lock = Lock()
 
 
@@ -41,7 +40,7 @@ def _published(name: str) -> JobParameters | None:
     """What the last child has published that booted on the chosen shard."""
     place, now = (chosen(), name), time.monotonic()
     with _lock:
-        answers = _answers.setdefault(default(), {})
+        answers = _answers.setdefault(session(), {})
         until, answer = answers.get(place, (0.0, None))
     if now < until:
         return answer

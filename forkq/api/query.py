@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..default_client import default
 from ..limits.patterns import decoded_names
-from ..store.transport import Command
+from ..session import Session
 from ..wire.keys import Keys
+
+Command: TypeAlias = "tuple[Any, ...]"
+
+
+def session() -> Session:
+    """The session of this process's client: the API reaches its server by no other way."""
+    return default().session
 
 
 def keys() -> Keys:
-    """The key names of this process's client."""
-    return default().keys
+    """The names of the keys there."""
+    return session().keys
 
 
 def ask(*commands: Command) -> list[Any]:
     """The replies to ``commands``, in one round trip. Raises ServerUnavailable."""
     if not commands:
         return []
-    with default().connection() as connection:
+    with session().connection() as connection:
         replies = connection.pipeline(commands)
         for reply in replies:
             if isinstance(reply, Exception):
@@ -31,7 +38,7 @@ def ask(*commands: Command) -> list[Any]:
 def ask_at_once(*commands: Command) -> list[Any]:
     """The replies to ``commands``, which are done with nothing between them. Raises
     ServerUnavailable."""
-    with default().connection() as connection:
+    with session().connection() as connection:
         *queued, replies = connection.pipeline([("MULTI",), *commands, ("EXEC",)])
         for reply in (*queued, *(replies if isinstance(replies, list) else [replies])):
             if isinstance(reply, Exception):
@@ -45,7 +52,7 @@ def ask_leniently(*commands: Command, strict: int = 0) -> list[Any]:
     answer."""
     if not commands:
         return []
-    with default().connection() as connection:
+    with session().connection() as connection:
         replies = connection.pipeline(commands)
         for at, reply in enumerate(replies):
             refused = isinstance(reply, Exception)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
-from ..default_client import default
 from ..errors import InvalidRule
 from ..limits.overrides import FORGET_ALL, Fields, in_force, limit_to, process_limit_to, rate_to
 from ..limits.patterns import is_pattern
@@ -20,7 +19,7 @@ from .entry import JobEntry, found_entry
 from .filters import EVERY, Filter
 from .pages import ListPages, scan
 from .processes import Process, processes
-from .query import ask, ask_at_once, ask_leniently, keys
+from .query import ask, ask_at_once, ask_leniently, keys, session
 from .queue_report import QueueReport, queue_reports
 from .running import RunningJob, running
 from .shards import on_its_shard
@@ -78,7 +77,7 @@ class Queue:
     def pause(self) -> bool:
         """Stops all children on all hosts from fetching from it; its running jobs go on. Returns
         whether it was not paused before."""
-        with default().connection() as connection:
+        with session().connection() as connection:
             return bool(connection.script(SET_ADD, (keys().paused,), (self.name,)))
 
     def resume(self) -> bool:
@@ -135,7 +134,7 @@ class Queue:
         functions of forkq/limits/overrides.py."""
         written = [part for field in fields.items() for part in field]
         lists = (keys().controlled, keys().control(self.name))
-        with default().connection() as connection:
+        with session().connection() as connection:
             connection.script(RULES_CHANGE, lists, (self.name, *written))
 
     def __iter__(self) -> Iterator[JobEntry]:
@@ -160,9 +159,9 @@ class Queue:
 
     def find(self, jid: str) -> JobEntry | None:
         """The queued job with that id. A long queue is searched in short steps."""
-        client = default()
-        with client.connection() as connection:
-            found = find_job(connection, client.keys, jid, ("queued",), (self.name,))
+        here = session()
+        with here.connection() as connection:
+            found = find_job(connection, here.keys, jid, ("queued",), (self.name,))
         return None if found is None else found_entry(found)
 
     def delete(self, jid: str) -> bool:
@@ -243,7 +242,7 @@ class Queue:
         return act(ListPages(self.name), decide, orders)
 
     def _rules(self) -> Rules:
-        configured = default().rules.of(self.name)
+        configured = session().rules.of(self.name)
         return in_force(configured, self._ask("HGETALL", keys().control(self.name)))
 
     def _of_lists(self, command: str, *arguments: Any) -> list[Any]:

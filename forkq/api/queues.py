@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..default_client import default
 from ..limits.overrides import in_force
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import capacity, rate_text
 from ..limits.rules import Rate
-from .query import ask_leniently, keys, suspects_among, texts
+from .query import ask_leniently, keys, session, suspects_among, texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def queues(*names: str) -> list[QueueState]:
 
 
 def _known(names: list[str]) -> list[str]:
-    ruled = (name for name in default().rules.entries if not is_pattern(name))
+    ruled = (name for name in session().rules.entries if not is_pattern(name))
     return sorted({*names, *ruled})
 
 
@@ -87,7 +86,7 @@ def _questions(name: str) -> list[tuple[str, str]]:
 def _state(name: str, paused: bool, replies: list[Any], suspects: int, now: int) -> QueueState:
     size, busy, control, bucket = replies
     found: Mapping[bytes, bytes] = control or {}
-    rules = in_force(default().rules.of(name), found)
+    rules = in_force(session().rules.of(name), found)
     rate = rules.rate
     return QueueState(
         name=name,

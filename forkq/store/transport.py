@@ -28,6 +28,7 @@ _LATE: Final = (
     "forkq.store.delivery",
     "forkq.store.unserved_queues",
     "forkq.config.load",
+    "forkq.session",
     "forkq.sharded_client",
     "forkq.config.private_files",
     "forkq.cron.entry",

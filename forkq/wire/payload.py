@@ -14,7 +14,7 @@ import sys
 from array import array
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -131,6 +131,24 @@ def check_bounds(job: str, raw: bytes, size: int, nesting: int) -> None:
     if found is not None:
         remedy = "pass an id or a file's name, or raise max_payload_size or max_nesting"
         raise InvalidJob(f"job {shown(job)}: its payload has {found}; {remedy}")
+
+
+class Bounds(NamedTuple):
+    """What a payload may have: bytes of JSON, and levels of nesting."""
+
+    size: int = MAX_SIZE
+    nesting: int = MAX_NESTING
+
+    def dumps(self, job: Payload) -> bytes:
+        """``job`` as JSON. Raises InvalidJob if it cannot be written, or exceeds a bound."""
+        raw = dumps(job)
+        self.check(job["class"], raw)
+        return raw
+
+    def check(self, job: str, raw: bytes) -> None:
+        """Raises InvalidJob if ``raw``, the payload of ``job``, exceeds a bound."""
+        if len(raw) > self.size or raw.count(b"[") + raw.count(b"{") > self.nesting:
+            check_bounds(job, raw, self.size, self.nesting)
 
 
 def beyond(raw: bytes, size: int, nesting: int) -> str | None:
