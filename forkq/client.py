@@ -1,18 +1,18 @@
 """Pushing jobs. Any process: this module and what it imports must stay light.
 
-The first push imports redis-py, which is not light (transport.py, docs/decisions/006).
+The first push imports redis-py, which is not light (store/route.py, docs/decisions/006).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final
 
 from . import middleware
 from .bulk import in_row, row_encoder, rows_of
 from .errors import ConfigError, ForkqError, InvalidJob, shown
-from .store.transport import Transport
+from .store.route import Access, EncodedJob, Route
 from .wire.keys import Keys
 from .wire.payload import (
     DEFAULT_QUEUE,
@@ -33,19 +33,11 @@ if TYPE_CHECKING:
     from .limits.rules import Rulebook
     from .session import Session
     from .store.connection import RedisConnection
-    from .store.transport import Write
     from .wire.password_source import PasswordSource
 
-BATCH: Final = 1000
 
-
-class _EncodedJob(NamedTuple):
-    """A job as it is written to Redis. ``at`` is None if it goes to its queue now."""
-
-    jid: str
-    queue: str
-    at: float | None
-    payload: bytes
+# Where a program defines its own jobs; multiprocessing calls it by the second name.
+_PROGRAMS: Final = ("__main__.", "__mp_main__.")
 
 
 class Transactions:
@@ -87,19 +79,14 @@ class Client:
         if url == EMBEDDED:
             raise ConfigError('for the embedded server call forkq.configure("embedded")')
         self.keys = Keys(prefix)
-        self._rules = rules
-        self._session: Session | None = None
         self._strict = strict_args
+        self._bounds = Bounds(max_payload_size, max_nesting)
+        self._rules = rules
         # Told of the queues of each push that Redis has taken.
         self.pushed_to: Callable[[Iterable[str]], None] | None = None
-        self._bounds = Bounds(max_payload_size, max_nesting)
-        self._transport = Transport(
-            checked_url(url),
-            size=pool,
-            timeout=timeout,
-            connect_timeout=connect_timeout,
-            password_source=password_source,
-        )
+        access = Access(checked_url(url), timeout, connect_timeout, password_source)
+        self._route = Route(access, self.keys, pool)
+        self._session: Session | None = None
 
     @property
     def session(self) -> Session:
@@ -151,92 +138,74 @@ class Client:
         rows, moments = rows_of(job)
         base = _with_defaults({**job, "at": None, "args": []})
         alike = job.get("at") is None and not middleware.client.members
-        encoded: list[_EncodedJob | None] = []
+        encoded: list[EncodedJob | None] = []
         with in_row(encoded):
             encoded.extend(self._alike(base, rows) if alike else self._each(base, rows, moments))
         kept = [one for one in encoded if one is not None]
         self._release(kept)
         return _jids(kept)
 
-    @contextmanager
-    def connection(self) -> Iterator[RedisConnection]:
+    def connection(self) -> AbstractContextManager[RedisConnection]:
         """A connected RedisConnection, for code that reads or changes Redis, as ``forkq.api`` does.
 
         Raises ServerUnavailable if Redis cannot be reached or refuses what is asked within.
         """
-        with self._transport.connection() as connection:
-            yield connection
+        return self._route.channel().connection()
 
     def close(self) -> None:
         """Closes the idle connections."""
-        self._transport.close()
+        self._route.close()
 
-    def _encoded(self, job: Payload) -> _EncodedJob | None:
-        """``job``, which has its defaults, after the client middleware; None if that vetoed it."""
+    def _encoded(self, job: Payload) -> EncodedJob | None:
+        """``job``, which has its defaults, after the client middleware; None if that vetoed it. It
+        is the caller's no more."""
         check_args(job, self._strict)
-        made = _in_time(job)
+        if "at" in job:
+            _set_time(job)
         if middleware.client.members:
-            changed = middleware.client.run(made, lambda: made)
+            changed = middleware.client.run(job, lambda: job)
             if changed is None:
                 return None
             check_shape(changed)
             check_args(changed, self._strict)
-            made = _in_time({**changed})
-        at = made.pop("at", None)
+            job = {**changed}
+            _set_time(job)
+        at = job.pop("at", None)
         if at is None:
-            made["enqueued_at"] = now()
-        return _EncodedJob(made["jid"], made["queue"], at, self._bounds.dumps(made))
+            job["enqueued_at"] = now()
+        return EncodedJob(job["jid"], job["queue"], at, self._bounds.dumps(job))
 
     def _each(
         self, base: Payload, rows: Sequence[list[Any]], moments: Sequence[Any]
-    ) -> Iterator[_EncodedJob | None]:
+    ) -> Iterator[EncodedJob | None]:
         for args, at, jid in zip(rows, moments, new_jids(len(rows)), strict=True):
             yield self._encoded({**base, "at": at, "args": args, "jid": jid})
 
-    def _alike(self, job: Payload, rows: Sequence[list[Any]]) -> Iterator[_EncodedJob]:
+    def _alike(self, job: Payload, rows: Sequence[list[Any]]) -> Iterator[EncodedJob]:
         """As ``_each``, where all jobs go to the queue now and no middleware may change one."""
         del job["at"]
         encode = row_encoder({**job, "enqueued_at": now()})
+        name, queue, bounds = job["class"], job["queue"], self._bounds
         for job["args"], jid in zip(rows, new_jids(len(rows)), strict=True):
             check_args(job, self._strict)
             payload = encode(job["args"], jid)
-            self._bounds.check(job["class"], payload)
-            yield _EncodedJob(jid, job["queue"], None, payload)
+            bounds.check(name, payload)
+            yield EncodedJob(jid, queue, None, payload)
 
-    def _release(self, jobs: Sequence[_EncodedJob]) -> None:
+    def _release(self, jobs: Sequence[EncodedJob]) -> None:
         """Writes the jobs, now or when the transaction is committed."""
         if transactions.hold_all:
             _on_commit(lambda: self._write([_enqueued_now(job) for job in jobs]))
         else:
             self._write(jobs)
 
-    def _write(self, jobs: Sequence[_EncodedJob], to: Transport | None = None) -> None:
-        starts = range(0, len(jobs), BATCH)
-        batches = (self._writes(jobs[start : start + BATCH]) for start in starts)
-        (to or self._transport).push(batches, len(jobs))
-        if self.pushed_to is not None:
-            self.pushed_to({job.queue for job in jobs})
+    def _write(self, jobs: Sequence[EncodedJob]) -> None:
+        self._send(self._route, jobs)
 
-    def _writes(self, jobs: Sequence[_EncodedJob]) -> list[Write]:
-        """The commands that push these jobs, in one round trip."""
-        pairs: list[float | bytes] = []
-        scheduled: list[str] = []
-        queues: dict[str, tuple[list[bytes], list[str]]] = {}
-        for jid, queue, at, payload in jobs:
-            if at is not None:
-                pairs += (at, payload)
-                scheduled.append(jid)
-            else:
-                payloads, jids = queues.setdefault(queue, ([], []))
-                payloads.append(payload)
-                jids.append(jid)
-        writes: list[Write] = []
-        if scheduled:
-            writes.append((("ZADD", self.keys.schedule, *pairs), scheduled))
-        for queue, (payloads, jids) in queues.items():
-            writes.append((("SADD", self.keys.queues, queue), ()))
-            writes.append((("LPUSH", self.keys.queue(queue), *payloads), jids))
-        return writes
+    def _send(self, route: Route, jobs: Sequence[EncodedJob]) -> None:
+        route.channel().push(jobs)
+        if self.pushed_to is not None:
+            self.pushed_to([jobs[0].queue] if len(jobs) == 1 else {job.queue for job in jobs})
 
 
 def _with_defaults(job: Payload) -> Payload:
@@ -244,20 +213,23 @@ def _with_defaults(job: Payload) -> Payload:
     if type(job) is not dict:
         kind = type(job).__name__  # its value may be a secret, here and below
         raise InvalidJob(f'a job is a dict like {{"class": "Name", "args": []}}, not a {kind}')
-    _refuse_main(job.get("class"))
-    defaults = {"retry": True, "queue": DEFAULT_QUEUE, "jid": new_jid(), "created_at": now()}
-    made = {**defaults, **job}
+    made = {"retry": True, "queue": DEFAULT_QUEUE, "jid": new_jid(), "created_at": now(), **job}
     check_shape(made)
+    if made["class"].startswith(_PROGRAMS):
+        raise InvalidJob(
+            f"job {shown(made['class'])} is defined in the program itself, and no worker knows it "
+            "by that name; define it in a module, import that here, and name the module in "
+            "`forkq start -r`"
+        )
     return made
 
 
-def _in_time(job: Payload) -> Payload:
-    """``job`` itself, with ``at`` in epoch seconds, or without a past one. Raises InvalidJob."""
+def _set_time(job: Payload) -> None:
+    """Turns ``at`` into epoch seconds, and removes a past one. Raises InvalidJob."""
     at = job.pop("at", None)
     moment = None if at is None else due(at)
     if moment is not None and moment > now():
         job["at"] = moment
-    return job
 
 
 def _on_commit(send: Callable[[], None]) -> None:
@@ -270,22 +242,12 @@ def _on_commit(send: Callable[[], None]) -> None:
     transactions.on_commit(send)
 
 
-def _enqueued_now(job: _EncodedJob) -> _EncodedJob:
+def _enqueued_now(job: EncodedJob) -> EncodedJob:
     """``job`` without the time that it has waited for the commit: that is no time in the queue."""
     if job.at is not None:
         return job
     return job._replace(payload=dumps({**loads(job.payload), "enqueued_at": now()}))
 
 
-def _refuse_main(name: object) -> None:
-    """A job that the program itself defines has a name that no worker registers; the second one is
-    in a process that multiprocessing has spawned. Raises InvalidJob."""
-    if isinstance(name, str) and name.startswith(("__main__.", "__mp_main__.")):
-        raise InvalidJob(
-            f"job {shown(name)} is defined in the program itself, and no worker knows it by that "
-            "name; define it in a module, import that here, and name the module in `forkq start -r`"
-        )
-
-
-def _jids(jobs: Sequence[_EncodedJob]) -> list[str]:
+def _jids(jobs: Sequence[EncodedJob]) -> list[str]:
     return [job.jid for job in jobs]

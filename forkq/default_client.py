@@ -1,7 +1,7 @@
 """The client that job classes push with, and its configuration. Any process.
 
 ``config`` takes longer to import than a program that only pushes should wait for, so it is loaded
-when the first address is looked up. A fork waits for that import (``_LATE`` in store/transport.py).
+when the first address is looked up. A fork waits for that import (``_LATE`` in store/route.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from . import registry
 from .client import Client
 from .errors import ConfigError, ServerUnavailable
-from .store.transport import is_diverted, reaches_redis
+from .store.route import is_diverted, reaches_redis
 from .wire.redis_url import EMBEDDED
 
 if TYPE_CHECKING:

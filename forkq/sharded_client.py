@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from .client import Client, _EncodedJob
+from .client import Client
 from .config.shards import Shard, shard_of
 from .errors import ServerUnavailable
+from .store.route import EncodedJob
 
 if TYPE_CHECKING:
     from .store.connection import RedisConnection
-    from .store.transport import Transport
 
 # The shard that a block of code is about.
 _chosen: ContextVar[str] = ContextVar("forkq_shard", default="")
@@ -46,10 +46,10 @@ class ShardedClient(Client):
         super().__init__(url, **options)
         self.shards = tuple(shards)
         self._shard = shard
-        self._transports = {
-            one.name: self._transport
+        self._routes = {
+            one.name: self._route
             if one.name == shard
-            else self._transport.at(one.url, one.password_source)
+            else self._route.to(one.url, one.password_source)
             for one in shards
         }
 
@@ -57,25 +57,23 @@ class ShardedClient(Client):
         """The name of the shard that has this queue."""
         return shard_of(self.shards, queue).name
 
-    @contextmanager
-    def connection(self) -> Iterator[RedisConnection]:
-        with self._transports[chosen() or self._shard].connection() as connection:
-            yield connection
+    def connection(self) -> AbstractContextManager[RedisConnection]:
+        return self._routes[chosen() or self._shard].channel().connection()
 
     def close(self) -> None:
-        for transport in self._transports.values():
-            transport.close()
+        for route in self._routes.values():
+            route.close()
 
-    def _write(self, jobs: Sequence[_EncodedJob], to: Transport | None = None) -> None:
+    def _write(self, jobs: Sequence[EncodedJob]) -> None:
         """Pushes to each shard what is its. One that fails keeps no other one from its jobs."""
-        by_shard: dict[str, list[_EncodedJob]] = {}
+        by_shard: dict[str, list[EncodedJob]] = {}
         for job in jobs:
             by_shard.setdefault(self.shard_of(job.queue), []).append(job)
         failed: list[tuple[str, ServerUnavailable]] = []
         pushed: list[str] = []
         for name, part in by_shard.items():
             try:
-                super()._write(part, to or self._transports[name])
+                self._send(self._routes[name], part)
                 pushed += [job.jid for job in part]
             except ServerUnavailable as error:
                 failed.append((name, error))

@@ -96,7 +96,8 @@ class RedisConnection:
     def call(self, *command: Any) -> Any:
         """One command and its reply. Raises the reply if it is an error."""
         self.send(command)
-        return self._value(self._read_reply(command))
+        [reply] = self.replies([command])
+        return self._value(reply)
 
     def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Several commands in one round trip. A reply that is an error is returned in the list. A
@@ -111,7 +112,11 @@ class RedisConnection:
     def replies(self, commands: Sequence[Command]) -> list[Any]:
         """The next replies, which are those to ``commands``. One that is an error is returned in
         the list."""
-        return [self._read_reply(command) for command in commands]
+        replies = self.step(b"", 0, len(commands))
+        for at, reply in enumerate(replies):
+            if isinstance(reply, ResponseError):
+                replies[at] = with_key(reply, commands[at])
+        return replies
 
     def script(self, script: Script, keys: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Runs ``script``. Sends its text only if the server does not know it."""
@@ -181,22 +186,32 @@ class RedisConnection:
         if self._unread:
             self.close()
             raise exceptions.ConnectionError("the last call was interrupted before its reply came")
-        self.send_more(*commands)
+        self.step(pack(commands), len(commands), 0)
 
-    def send_more(self, *commands: Command | Packed) -> None:
-        """Sends while replies are still to be read. The caller reads them all, in order."""
+    def step(self, commands: Packed, answers: int, awaited: int) -> list[Any]:
+        """Sends ``commands``, which ``answers`` replies will answer, and returns the next
+        ``awaited`` replies. One that is an error is as the server gave it: WRONGTYPE names no key.
+
+        All that is sent and read goes through here. Replies that are not awaited now are read
+        later, in order.
+        """
         connection = self._connection or self._open()
-        self._unread += len(commands)
+        self._unread += answers
         self._probe_at = 0.0
         try:
-            connection.send(commands)
+            if commands:
+                connection.write(commands)
+            replies = connection.read_replies(awaited) if awaited else []
         except BaseException:
-            self.close()  # half a command: the server would take the next one for its rest
+            self.close()  # half a command, or half a reply
             raise
+        self._unread -= awaited
+        return replies
 
     def read(self) -> Any:
         """The next reply. Raises it if it is an error."""
-        return self._value(self._read_reply())
+        [reply] = self.step(b"", 0, 1)
+        return self._value(reply)
 
     def wait(self, timeout: float, *wakes: int) -> bool:
         """Waits until the server sends something, or one of the descriptors ``wakes`` is readable.
@@ -224,8 +239,11 @@ class RedisConnection:
     def stale(self) -> bool:
         """Whether an idle connection must not be used: it is not ``reusable``, or the server closed
         it or sent something."""
+        connection = self._connection
+        if connection is None or self._unread or self._pid != os.getpid():
+            return True
         try:
-            return not self.reusable or self._open().can_read()
+            return connection.can_read()
         except ConnectionLost:
             return True
 
@@ -262,7 +280,7 @@ class RedisConnection:
         if not readable((connection.fileno(),), limit):
             self.close()
             raise exceptions.TimeoutError(f"no sign of life within {limit:g} s")
-        self._read_reply()
+        self.step(b"", 0, 1)
 
     def _value(self, reply: Any) -> Any:
         """The reply; raises it if it is an error."""
@@ -294,15 +312,3 @@ class RedisConnection:
         except BaseException:
             self.close()
             raise
-
-    def _read_reply(self, command: Command | None = None) -> Any:
-        connection = self._connection or self._open()
-        try:
-            reply = connection.read()
-        except ResponseError as error:
-            reply = error if command is None else with_key(error, command)
-        except BaseException:
-            self.close()  # half a reply
-            raise
-        self._unread -= 1
-        return reply

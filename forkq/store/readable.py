@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Iterable
+from functools import partial
 
 
 def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
@@ -16,11 +17,11 @@ def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
     return [fd for fd, _ in poller.poll(max(0.0, seconds) * 1000)]
 
 
-def input_check(fd: int) -> Callable[[], bool]:
-    """A function that tells whether ``fd`` can be read without waiting: for one that is asked
+def input_check(fd: int) -> Callable[[], object]:
+    """A function whose result is true if ``fd`` can be read without waiting: for one that is asked
     often. Not thread-safe."""
     if not hasattr(select, "poll"):  # Windows
-        return lambda: bool(readable([fd], 0))
+        return partial(readable, [fd], 0)
     poller = select.poll()
     poller.register(fd, select.POLLIN)
-    return lambda: bool(poller.poll(0))
+    return partial(poller.poll, 0)

@@ -11,7 +11,7 @@ them must do, and pyproject.toml allows the versions that pass it.
 
 from __future__ import annotations
 
-import encodings.idna  # noqa: F401 - else getaddrinfo imports it late (transport._before_fork)
+import encodings.idna  # noqa: F401 - else getaddrinfo imports it late (route._before_fork)
 import inspect
 import os
 import socket
@@ -51,7 +51,7 @@ _TCP_KEEPALIVE: Final = {
     "TCP_USER_TIMEOUT": 10_000,
 }
 
-# No CLIENT SETINFO: it costs two round trips, a right (ACL), and late imports (transport.py).
+# No CLIENT SETINFO: it costs two round trips, a right (ACL), and late imports (route.py).
 _ANONYMOUS: Final[dict[str, Any]] = (
     {"driver_info": None}
     if "driver_info" in inspect.signature(AbstractConnection).parameters
@@ -135,32 +135,52 @@ class RawConnection:
 
     def send(self, commands: Iterable[Command | Packed]) -> None:
         """Writes the commands, and reads nothing."""
-        packed = pack(commands)
+        self.write(pack(commands))
+
+    def write(self, commands: Packed) -> None:
+        """Writes what ``pack`` has made, and reads nothing."""
         try:
-            self.socket.sendall(packed)
+            self.socket.sendall(commands)
         except OSError as error:
             raise self._lost(error) from error
 
     def read(self) -> Any:
         """The next reply, as bytes; raises it if it is an error. Passes on invalidations."""
-        reply = self._next()
-        while type(reply) is PushNotification:
-            self._pass_on(reply)
-            reply = self._next()
-        self._raise_error(reply)
+        [reply] = self.read_replies(1)
+        if isinstance(reply, Exception):
+            raise reply
         return reply
+
+    def read_replies(self, count: int) -> list[Any]:
+        """The next ``count`` replies, as bytes. What the server refuses is an error among them;
+        what it says of the connection as a whole is raised. Passes on invalidations."""
+        replies: list[Any] = []
+        take = self._reader.gets
+        while len(replies) < count:
+            reply = take(False)
+            if reply is _MORE:
+                self._receive()
+            elif type(reply) is PushNotification:
+                self._pass_on(reply)
+            else:
+                if isinstance(reply, Exception):
+                    _check_reply(reply)
+                replies.append(reply)
+        return replies
 
     def read_push(self) -> None:
         """Reads one message that the server sent by itself, and passes it on."""
         message = self._next()
         if type(message) is not PushNotification:
-            self._raise_error(message)
+            if isinstance(message, Exception):
+                _drop_arguments(message)
+                raise message
             raise exceptions.ConnectionError("the server sent a reply that no command awaits")
         self._pass_on(message)
 
     def can_read(self) -> bool:
         """Whether the server has sent something, or has hung up."""
-        return self._reader.has_data() or self._has_input()
+        return bool(self._reader.has_data() or self._has_input())
 
     def next_is_push(self) -> bool:
         """Whether the next thing to read is a message that the server sent by itself. False also
@@ -183,23 +203,22 @@ class RawConnection:
     def _next(self) -> Any:
         """The next thing that the server sends: a reply, an error, or a PushNotification."""
         while (found := self._reader.gets(False)) is _MORE:
-            try:
-                received = self.socket.recv(_READ_SIZE)
-            except OSError as error:
-                raise self._lost(error) from error
-            if not received:
-                raise self._lost(ConnectionResetError("the server has closed the connection"))
-            self._reader.feed(received)
+            self._receive()
         return found
+
+    def _receive(self) -> None:
+        """Waits for bytes of the server, and hands them to the reader."""
+        try:
+            received = self.socket.recv(_READ_SIZE)
+        except OSError as error:
+            raise self._lost(error) from error
+        if not received:
+            raise self._lost(ConnectionResetError("the server has closed the connection"))
+        self._reader.feed(received)
 
     def _pass_on(self, message: Sequence[Any]) -> None:
         if message[:1] == [b"invalidate"] and len(message) > 1 and self._on_change is not None:
             self._on_change(message[1])
-
-    def _raise_error(self, reply: Any) -> None:
-        if isinstance(reply, Exception):
-            _drop_arguments(reply)
-            raise reply
 
     def _lost(self, error: OSError) -> exceptions.RedisError:
         """redis-py's error for one of the socket. The kernel's time-out comes as EAGAIN."""
@@ -289,6 +308,13 @@ def _as_error(parse: Callable[[str], Exception], said: str) -> Exception:
         return parse(said)
     except (ValueError, LookupError):  # it begins as one that redis-py takes apart (MOVED)
         return exceptions.ResponseError(said)
+
+
+def _check_reply(error: Exception) -> None:
+    """Raises ``error`` unless it refuses a single command."""
+    _drop_arguments(error)
+    if not isinstance(error, exceptions.ResponseError):
+        raise error
 
 
 def _drop_arguments(error: BaseException) -> None:

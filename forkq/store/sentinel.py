@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from ..wire.password_source import PasswordSource
 from ..wire.redis_url import SentinelUrl, sentinel_url
 from .readable import readable
-from .redis_py import Command, Connector, Packed, RawConnection, exceptions
+from .redis_py import Connector, Packed, RawConnection, exceptions
 from .refusals import refuses
 
 Address: TypeAlias = "tuple[str, int]"
@@ -110,16 +110,10 @@ class MasterConnection(RawConnection):
         self._address = address
         self._watch = watch
 
-    def send(self, commands: Iterable[Command | Packed]) -> None:
-        """As RawConnection.send. Sends nothing to a server that was replaced."""
+    def write(self, commands: Packed) -> None:
+        """As RawConnection.write. Sends nothing to a server that was replaced."""
         self._check()
-        super().send(commands)
-
-    def read(self) -> Any:
-        """As RawConnection.read. Stops waiting once the server was replaced."""
-        if not super().can_read():
-            self._wait_for_reply()
-        return super().read()
+        super().write(commands)
 
     def can_read(self) -> bool:
         """As RawConnection.can_read."""
@@ -139,6 +133,11 @@ class MasterConnection(RawConnection):
         if present is not None and present != self._address:
             was, is_ = _shown(self._address), _shown(present)
             raise MasterLost(f"the Sentinels have replaced the master at {was} by {is_}")
+
+    def _receive(self) -> None:
+        """As RawConnection._receive. Stops waiting once the server was replaced."""
+        self._wait_for_reply()
+        super()._receive()
 
     def _wait_for_reply(self) -> None:
         deadline = time.monotonic() + self._timeout

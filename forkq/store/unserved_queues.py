@@ -24,7 +24,7 @@ from ..wire.password_source import PasswordSource
 from ..wire.printable import shown_name
 from .connection import RedisConnection
 from .process_info import live_queues
-from .transport import reaches_redis
+from .route import reaches_redis
 
 _TIMEOUT: Final = 1.0
 _THREAD: Final = "forkq-unserved-queues"
@@ -49,9 +49,9 @@ class UnservedQueues:
     def __call__(self, queues: Iterable[str]) -> None:
         """Checks those of ``queues`` that are new, later and elsewhere. Never raises. What a test
         records instead of sending it is not checked: that would reach a real server."""
-        new = set(queues) - self._seen
-        if not new or not reaches_redis(self._url):
+        if self._seen.issuperset(queues) or not reaches_redis(self._url):
             return
+        new = set(queues) - self._seen
         self._seen |= new
         asked = sorted(name for name in new if not matches_any(name, self._declared))
         if asked:

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from ..store.transport import Channel
+from ..store.route import Channel
 from ..wire.redis_url import redacted_url
 from .jobs import RecordedJobs
 from .stack import Mode, enter, leave, modes, within

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from bisect import insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import is_
 from typing import NoReturn
 
-from ..store.transport import Write
+from ..store.route import EncodedJob
 from .recorded_job import RecordedJob
 
 
@@ -28,9 +28,9 @@ class Recorder:
         """All pushes come here, whatever server they are for."""
         return self
 
-    def push(self, batches: Iterator[Sequence[Write]], total: int) -> None:
+    def push(self, jobs: Sequence[EncodedJob]) -> None:
         """Records the jobs of a push, and performs those that are due if that is the mode."""
-        fresh = [job for batch in batches for write in batch for job in _jobs_in(write)]
+        fresh = [RecordedJob.of(job.payload, job.at) for job in jobs]
         for job in fresh:
             self.add(job)
         for job in fresh if self._at_once else ():
@@ -72,16 +72,6 @@ class Recorder:
         from .perform import perform  # noqa: PLC0415 - most tests need nothing of the child
 
         return perform(job, self)
-
-
-def _jobs_in(write: Write) -> Iterator[RecordedJob]:
-    """The jobs that a client has sent: see Client._writes."""
-    name, _, *rest = write[0]
-    if name == "LPUSH":
-        yield from map(RecordedJob.of, rest)
-    elif name == "ZADD":
-        for at, payload in zip(rest[::2], rest[1::2], strict=True):
-            yield RecordedJob.of(payload, at)
 
 
 def _due_time(job: RecordedJob) -> float:

@@ -1,6 +1,6 @@
 """The modes that are in force in this process; the latest counts, in all threads.
 
-It is asked at the one place where a push leaves the process (store/transport.py).
+It is asked at the one place where a push leaves the process (store/route.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from ..store.transport import Channel, divert
+from ..store.route import Channel, divert
 
 
 class Mode(Protocol):

@@ -17,8 +17,9 @@ from redis import Redis
 
 import forkq
 from forkq import default_client, middleware, registry
-from forkq.client import BATCH, Client
+from forkq.client import Client
 from forkq.errors import InvalidJob, ServerFull, ServerReadOnly, ServerUnavailable, TooFewReplicas
+from forkq.store.push_steps import BATCH
 from forkq.wire.validation import check_args
 from tests.redis.proxy import Proxy
 from tests.support.server import Server

@@ -13,8 +13,10 @@ from redis.exceptions import ResponseError
 
 import forkq
 from forkq import registry
-from forkq.client import BATCH, Client
+from forkq.client import Client
 from forkq.errors import InvalidJob, ServerUnavailable
+from forkq.store import push_steps
+from forkq.store.push_steps import BATCH
 from forkq.store.refusals import failure
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
@@ -89,19 +91,21 @@ def test_a_bulk_push_with_a_lost_reply_says_which_jobs_are_in_and_which_may_be(
     assert pushed <= in_redis(redis) <= pushed | unknown
 
 
-def test_a_bulk_push_never_says_nothing_was_pushed_when_something_was(own_server: Server) -> None:
+def test_a_bulk_push_never_says_nothing_was_pushed_when_something_was(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server goes away before the fifth batch is sent; the reply to the first has come."""
     client = Client(own_server.url)
     made: list[object] = []
-    writes = client._writes
+    writes = push_steps._writes
 
-    def away(jobs: Any) -> Any:
+    def away(jobs: Any, keys: Any) -> Any:
         made.append(jobs)
         if len(made) == 5:
             own_server.stop()
-        return writes(jobs)
+        return writes(jobs, keys)
 
-    client._writes = away  # type: ignore[method-assign]
+    monkeypatch.setattr(push_steps, "_writes", away)
     with pytest.raises(ServerUnavailable, match=r"[1-4],000 of 5,000 jobs were pushed") as caught:
         client.push_bulk({"class": "MyJob", "args": ROWS})
     client.close()

@@ -182,8 +182,8 @@ def test_nothing_is_imported_later_than_a_fork_waits_for(redis_server: Server, k
         url = redis_server.url.replace("127.0.0.1", "localhost")
     source = f"""
 import importlib, sys, forkq
-from forkq.store import transport
-for name in transport._LATE:
+from forkq.store import route
+for name in route._LATE:
     importlib.import_module(name)
 before = set(sys.modules)
 

@@ -42,12 +42,13 @@ pytestmark = [
 # An exception in these may leave a reply unread. While redis-py connects, no reply is due; of its
 # functions, forkq then calls that which closes the connection.
 FILES = (
+    "forkq/store/channel.py",
     "forkq/store/connection.py",
-    "forkq/store/delivery.py",
     "forkq/store/pool.py",
+    "forkq/store/push_steps.py",
     "forkq/store/readable.py",
     "forkq/store/redis_py.py",
-    "forkq/store/transport.py",
+    "forkq/store/route.py",
     "contextlib.py",
     "child/fetch/fetch_connection.py",
 )

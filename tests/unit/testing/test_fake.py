@@ -204,7 +204,7 @@ def test_without_pytest_an_app_loads_nothing_of_this_and_pushes_to_redis() -> No
 import sys
 import forkq
 assert "forkq.testing" not in sys.modules
-from forkq.store.transport import is_diverted
+from forkq.store.route import is_diverted
 with __import__("forkq.testing").testing.fake() as jobs:
     forkq.Client("redis://127.0.0.1:1").push({"class": "X", "args": []})
     assert is_diverted() and len(jobs) == 1

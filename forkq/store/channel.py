@@ -1,0 +1,70 @@
+"""The way of pushes and questions to one server, over pooled connections. Any process.
+
+route.py imports this module, and redis-py with it, at the first push.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ..errors import ServerUnavailable
+from ..wire.keys import Keys
+from .connection import RedisConnection, RedisError
+from .pool import RedisPool
+from .push_steps import Push
+from .refusals import failure
+from .route import Access, EncodedJob
+
+
+class RedisChannel:
+    """Pushes jobs to one server, and lends connections to it. Thread-safe."""
+
+    def __init__(self, access: Access, keys: Keys, size: int) -> None:
+        self._url = access.url
+        self._keys = keys
+        self._pool = RedisPool(**access._asdict(), size=size)
+
+    def push(self, jobs: Sequence[EncodedJob]) -> None:
+        """Sends the jobs, in batches of which several are under way at a time. Stops at the first
+        that fails, and raises ServerUnavailable with the jids that are surely in Redis, and those
+        that may be."""
+        if not jobs:
+            return
+        push = Push(jobs, self._keys)
+        try:
+            self._carry_out(push)
+            while push.go_on():
+                self._pool.close()  # the pooled connections lead to the old master, too
+                self._carry_out(push)
+        except RedisError as error:
+            raise self._failure(error, push) from error
+
+    @contextmanager
+    def connection(self) -> Iterator[RedisConnection]:
+        """A pooled connection. What goes wrong with it is raised as ServerUnavailable."""
+        try:
+            with self._pool.connection() as connection:
+                yield connection
+        except RedisError as error:
+            raise failure(error, self._url) from error
+
+    def close(self) -> None:
+        """Closes the idle connections."""
+        self._pool.close()
+
+    def _carry_out(self, push: Push) -> None:
+        """Does what can be done over one connection."""
+        connection = self._pool.take()
+        try:
+            while (step := push.next_step()) is not None:
+                replies = connection.step(*step)
+                if replies:
+                    push.note(replies)
+        finally:
+            self._pool.give_back(connection)
+
+    def _failure(self, error: Exception, push: Push) -> ServerUnavailable:
+        found = failure(error, self._url, str(push))
+        found.pushed, found.unknown = push.pushed, push.unknown
+        return found

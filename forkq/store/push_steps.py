@@ -1,0 +1,172 @@
+"""What a push sends, what the replies mean, and what may be sent again. Any process.
+
+It does no I/O: ``RedisChannel.push`` carries it out in a thread that waits, and an event loop could
+do so without one. forkq sends a job twice only where Redis has refused it before it did anything.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final, TypeAlias
+
+from ..wire.keys import Keys
+from .connection import ResponseError, refused
+from .redis_py import Command, Packed, pack
+from .route import EncodedJob
+from .wrong_type import with_key
+
+# Jobs that are sent at a time.
+BATCH: Final = 1000
+# So many batches hide a network's round trip. After a lost reply, all of them are in doubt.
+_UNDER_WAY: Final = 4
+# One command, and the jids of the jobs that are in Redis once it is done.
+Write: TypeAlias = "tuple[Command, Sequence[str]]"
+# What to send (it may be empty), how many replies will answer it, and how many to read now.
+Step: TypeAlias = "tuple[Packed, int, int]"
+
+
+class Push:
+    """One push: what to do next, and which jobs are in Redis.
+
+    Who carries it out does each ``next_step``, and gives the replies to ``note``, until there is no
+    step. Then ``go_on`` says whether it goes on over a fresh connection.
+    """
+
+    __slots__ = (
+        *("_again", "_done", "_jobs", "_keys", "_lost", "_refusals", "_resent", "_sent"),
+        "_under_way",
+    )
+
+    def __init__(self, jobs: Sequence[EncodedJob], keys: Keys) -> None:
+        self._jobs = jobs
+        self._keys = keys
+        self._sent = 0  # how many of ``jobs``
+        self._under_way: deque[list[Write]] = deque()  # their replies are still to be read
+        self._done: list[Write] = []  # Redis has confirmed them
+        self._lost: list[Write] = []  # refused by a server that has lost its role (a failover)
+        self._again: list[Write] = []  # what is sent next, for the second time
+        self._resent = self._again
+        self._refusals: list[Exception] = []  # those that stand
+
+    def next_step(self) -> Step | None:
+        """What to send and to read now. After a refusal nothing more is sent, but what is on its
+        way is read. None if there is nothing to do on this connection."""
+        under_way = self._under_way
+        is_stopped = self._lost or self._refusals
+        if not self._again and (is_stopped or self._sent == len(self._jobs)):
+            return (b"", 0, len(under_way[0])) if under_way else None
+        commands, writes = self._next_batch()
+        under_way.append(writes)
+        is_to_be_filled = self._sent < len(self._jobs) and len(under_way) < _UNDER_WAY
+        return commands, len(writes), 0 if is_to_be_filled else len(under_way[0])
+
+    def note(self, replies: Sequence[Any]) -> None:
+        """Takes the replies to what was sent first of all that is under way."""
+        writes = self._under_way.popleft()
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                self._note_refusals(writes, replies)
+                return
+        self._done += writes
+
+    def go_on(self) -> bool:
+        """Whether a fresh connection is needed: for what a server has refused that has lost its
+        role, which is sent once more. Raises the first refusal that stands."""
+        if self._lost:
+            self._again = self._resent = self._lost
+            self._lost = []
+            return True
+        if self._refusals:
+            raise self._refusals[0]
+        return False
+
+    @property
+    def pushed(self) -> tuple[str, ...]:
+        """The jids of the jobs that are in Redis."""
+        return _jids(self._done)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The jids of the jobs that may be in Redis: the replies about them were lost."""
+        return _jids(chain.from_iterable(self._under_way))
+
+    def __str__(self) -> str:
+        pushed, unknown, total = len(self.pushed), len(self.unknown), len(self._jobs)
+        if not pushed and not unknown:
+            return "nothing was pushed"
+        if total == 1:
+            known = "the job was pushed all the same"
+            return known if pushed else "whether the job was pushed is not known"
+        doubt = f"; whether {unknown:,} more were is not known" if unknown else ""
+        return (
+            f"{pushed:,} of {total:,} jobs were pushed{doubt} (the error's `pushed` "
+            "and `unknown` have their jids)"
+        )
+
+    def _note_refusals(self, writes: list[Write], replies: Sequence[Any]) -> None:
+        for write, reply in zip(writes, replies, strict=True):
+            if not isinstance(reply, ResponseError):
+                self._done.append(write)
+            elif refused(reply) and writes is not self._resent:
+                self._lost.append(write)
+            else:
+                self._refusals.append(with_key(reply, write[0]))
+
+    def _next_batch(self) -> tuple[Packed, list[Write]]:
+        if self._again:
+            writes, self._again = self._again, []
+            return pack([command for command, _ in writes]), writes
+        jobs = self._jobs[self._sent : self._sent + BATCH]
+        self._sent += len(jobs)
+        if len(jobs) == 1 and jobs[0].at is None:
+            return _one(jobs[0], self._keys)
+        writes = _writes(jobs, self._keys)
+        return pack([command for command, _ in writes]), writes
+
+
+def _one(job: EncodedJob, keys: Keys) -> tuple[Packed, list[Write]]:
+    """As ``_writes``, for a single job to a queue: most pushes are."""
+    beginning, announcement, key = _way_into(keys.prefix, job.queue)
+    payload = job.payload
+    commands = b"%b$%d\r\n%b\r\n" % (beginning, len(payload), payload)
+    return commands, [announcement, (("LPUSH", key, payload), (job.jid,))]
+
+
+@lru_cache(maxsize=1000)
+def _way_into(prefix: str, queue: str) -> tuple[Packed, Write, str]:
+    """What all pushes of a single job to this queue begin with, up to the payload: as bytes, its
+    first command, and the key of the list."""
+    keys = Keys(prefix)
+    key = keys.queue(queue)
+    announcement = ("SADD", keys.queues, queue)
+    without_payload = pack([announcement, ("LPUSH", key, b"")]).removesuffix(b"$0\r\n\r\n")
+    return without_payload, (announcement, ()), key
+
+
+def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
+    """The commands that push these jobs."""
+    pairs: list[float | bytes] = []
+    scheduled: list[str] = []
+    queues: dict[str, tuple[list[bytes], list[str]]] = {}
+    for jid, queue, at, payload in jobs:
+        if at is not None:
+            pairs += (at, payload)
+            scheduled.append(jid)
+        else:
+            payloads, jids = queues.setdefault(queue, ([], []))
+            payloads.append(payload)
+            jids.append(jid)
+    writes: list[Write] = []
+    if scheduled:
+        writes.append((("ZADD", keys.schedule, *pairs), scheduled))
+    for queue, (payloads, jids) in queues.items():
+        writes.append((("SADD", keys.queues, queue), ()))
+        writes.append((("LPUSH", keys.queue(queue), *payloads), jids))
+    return writes
+
+
+def _jids(writes: Iterable[Write]) -> tuple[str, ...]:
+    return tuple(jid for _, jids in writes for jid in jids)

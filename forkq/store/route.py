@@ -1,0 +1,145 @@
+"""Which channel takes a push: one to Redis, or that of a test. Any process; this module is light.
+
+The first push imports channel.py and with it redis-py (docs/decisions/006). A fork must find
+neither an import of ours half done nor a lock of ours held: see ``_before_fork``.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures.thread  # noqa: F401 - imported with logging; see _before_fork
+import importlib
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+
+from ..wire.keys import Keys
+
+if TYPE_CHECKING:
+    from ..wire.password_source import PasswordSource
+    from .channel import RedisChannel
+    from .connection import RedisConnection
+
+# The modules that forkq imports late, on first use.
+_LATE: Final = (
+    "forkq.store.channel",
+    "forkq.store.unserved_queues",
+    "forkq.session",
+    "forkq.config.load",
+    "forkq.sharded_client",
+    "forkq.config.private_files",
+    "forkq.cron.entry",
+    "forkq.api",
+)
+_lock = threading.Lock()
+
+
+class EncodedJob(NamedTuple):
+    """A job as it is written to Redis. ``at`` is None if it goes to its queue now."""
+
+    jid: str
+    queue: str
+    at: float | None
+    payload: bytes
+
+
+class Channel(Protocol):
+    """The way out of this process: a RedisChannel, or what ``forkq.testing`` puts in its place."""
+
+    def push(self, jobs: Sequence[EncodedJob]) -> None: ...
+
+    def connection(self) -> AbstractContextManager[RedisConnection]: ...
+
+
+# Names the channel to a URL; None means Redis.
+Detour: TypeAlias = "Callable[[str], Channel | None]"
+_detour: Detour | None = None
+
+
+def divert(detour: Detour | None) -> None:
+    """Asks ``detour`` for the channel of each push and each read of this process from now on."""
+    global _detour  # noqa: PLW0603 - no client of this process may go around it
+    _detour = detour
+
+
+def reaches_redis(url: str) -> bool:
+    """Whether a push to ``url`` leaves this process; ``forkq.testing`` may take or refuse it."""
+    try:
+        return _detour is None or _detour(url) is None
+    except AssertionError:
+        return False
+
+
+def is_diverted() -> bool:
+    """Whether pushes may go elsewhere than to Redis: ``forkq.testing`` takes them."""
+    return _detour is not None
+
+
+class Access(NamedTuple):
+    """Where a server is, how long one waits for it, and where its password is read."""
+
+    url: str
+    timeout: float
+    connect_timeout: float
+    password_source: PasswordSource | None
+
+
+class Route:
+    """The way to one server: its channel is opened at first use. Thread-safe."""
+
+    __slots__ = ("_access", "_keys", "_opened", "_size")
+
+    def __init__(self, access: Access, keys: Keys, size: int) -> None:
+        self._access = access
+        self._keys = keys
+        self._size = size
+        self._opened: RedisChannel | None = None
+
+    def channel(self) -> Channel:
+        """What takes a push or a question now. ``forkq.testing`` may refuse it."""
+        if _detour is not None and (found := _detour(self._access.url)) is not None:
+            return found
+        return self._opened or self._open()
+
+    def to(self, url: str, password_source: PasswordSource | None) -> Route:
+        """The way to another server with the same time-outs, and a password of its own."""
+        access = self._access._replace(url=url, password_source=password_source)
+        return Route(access, self._keys, self._size)
+
+    def close(self) -> None:
+        """Closes the idle connections."""
+        if self._opened is not None:
+            self._opened.close()
+
+    def _open(self) -> RedisChannel:
+        from .channel import RedisChannel  # noqa: PLC0415 - see the module's docstring
+
+        with _lock:
+            if self._opened is None:
+                self._opened = RedisChannel(self._access, self._keys, self._size)
+            return self._opened
+
+
+def _before_fork() -> None:
+    """In a process with threads: finishes our late imports before it forks.
+
+    importlib holds a lock for each module that is being imported. If another thread holds one at
+    the fork, it stays locked in the child, where the first push would wait for ever. Importing the
+    same modules here waits for that thread, and leaves nothing for the child to import.
+
+    Python calls the latest hook first. ``logging`` and ``concurrent.futures`` take locks in theirs,
+    which that thread needs too: both are imported above, so that we wait before those are taken.
+    """
+    if threading.active_count() > 1:
+        for name in _LATE:
+            importlib.import_module(name)
+
+
+def _after_fork_in_child() -> None:
+    global _lock  # noqa: PLW0603 - a thread of the parent may hold the old one
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
