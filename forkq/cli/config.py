@@ -23,7 +23,7 @@ from ..limits.rules import Rules
 from ..runtime.unserved import queue_of, unserved
 from ..wire.redis_url import redacted_url
 from .app import import_app
-from .options import app_options, configuration, json_option, runs_tree
+from .options import app_options, configuration, flag_of, json_option, runs_tree
 from .output import as_json, echo, facts, table
 from .queues import report_unserved_queue
 
@@ -37,7 +37,7 @@ def config() -> None:
 
 @config.command()
 @click.option("-C", "--config", metavar="FILE", help="Configuration [./forkq.toml].")
-@click.option("-e", "--environment", metavar="E", help="Which environment's tables apply.")
+@flag_of("forkq.environment", "-e", metavar="E", about="Which environment's tables apply.")
 @app_options
 def check(no_import: bool, **flags: Any) -> int:
     """Check the configuration, import the app, and show a summary with its jobs.

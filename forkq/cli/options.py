@@ -5,38 +5,60 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
-from ..config.config import Config
+from ..config.config import KEYS, TYPES, Config
 from ..config.load import load
+from ..config.schema import base_of
 from .shards import for_shards, shard_named
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+
+def flag_of(key: str, *names: str, about: str = "", **words: Any) -> Callable[[Command], Command]:
+    """The flag that sets ``key``, of the type that the key is declared with. ``names`` are further
+    names of it. ``{default}`` in ``about`` is the key's."""
+    declared, base = KEYS[key], base_of(TYPES[key])
+    initial = declared.initial
+    default = f"{initial:g}" if isinstance(initial, float) else str(initial)
+    if base is bool:
+        words |= {"is_flag": True, "default": None}
+    elif get_origin(base) is tuple:
+        words |= {"multiple": True}
+    elif get_origin(base) is Literal:
+        words |= {"type": click.Choice(get_args(base))}
+    elif base in (int, float):
+        words |= {"type": base}
+    shown = about.format(default=default) or None
+    return click.option(*names, declared.flag, declared.parsed_as, help=shown, **words)
+
+
 _FINDING = (
     click.option("-C", "--config", metavar="FILE", help="Configuration [./forkq.toml]."),
-    click.option("-e", "--environment", metavar="E", help="Which environment's tables apply."),
-    click.option("-g", "--tag", metavar="T", help="Name of this tree: titles, pidfile, web UI."),
-    click.option("--pidfile", metavar="F", help="The file with the master's process id."),
+    flag_of("forkq.environment", "-e", metavar="E", about="Which environment's tables apply."),
+    flag_of("forkq.tag", "-g", metavar="T", about="Name of this tree: titles, pidfile, web UI."),
+    flag_of("forkq.pidfile", metavar="F", about="The file with the master's process id."),
 )
-_REDIS = click.option("--redis", metavar="URL", help="redis://..., unix://... or `embedded`.")
+_REDIS = flag_of("redis.url", metavar="URL", about="redis://..., unix://... or `embedded`.")
 _SHARD = click.option("--shard", metavar="NAME", help="One of [[redis.shards]], or `default`.")
 _RUNNING = (
-    click.option(
-        "-r", "--require", "require", multiple=True, metavar="APP",
-        help="Module, module:attr or file that defines the jobs (repeatable).",
+    flag_of(
+        "forkq.app", "--require", metavar="APP",
+        about="Module, module:attr or file that defines the jobs (repeatable).",
     ),
-    click.option("-w", "--workers", type=int, metavar="N", help="Children per capsule [1]."),
-    click.option("-c", "--concurrency", type=int, metavar="N", help="Processors per child [5]."),
-    click.option(
-        "-q", "--queue", "queues", multiple=True, metavar="NAME[,WEIGHT]",
-        help="Queue to work on, in order (repeatable) [default].",
+    flag_of("forkq.workers", "-w", metavar="N", about="Children per capsule [{default}]."),
+    flag_of(
+        "capsules.NAME.concurrency", "-c", metavar="N", about="Processors per child [{default}]."
     ),
-    click.option("-t", "--timeout", type=float, metavar="S", help="Seconds to finish in [25]."),
-    click.option("--log-format", type=click.Choice(["console", "json", "logfmt"])),
-    click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"])),
+    flag_of(
+        "capsules.NAME.queues", "--queue", metavar="NAME[,WEIGHT]",
+        about="Queue to work on, in order (repeatable) [default].",
+    ),
+    flag_of("forkq.timeout", "-t", metavar="S", about="Seconds to finish in [{default}]."),
+    flag_of("log.format"),
+    flag_of("log.level"),
 )  # fmt: skip
 
 _REQUIRE = _RUNNING[0]

@@ -17,7 +17,7 @@ from ..default_client import use
 from ..errors import ForkqError
 from ..runtime import log
 from ..wire.redis_url import redacted_url
-from .options import configuration, finds_redis
+from .options import configuration, finds_redis, flag_of
 from .output import echo
 from .shards import by_shard, shard_named
 
@@ -25,8 +25,8 @@ _SHORTEST = 8
 
 
 @click.group(invoke_without_command=True)
-@click.option("--listen", metavar="HOST:PORT", help="Where to listen [127.0.0.1:9293].")
-@click.option("--read-only", is_flag=True, default=None, help="Show everything, change nothing.")
+@flag_of("web.listen", metavar="HOST:PORT", about="Where to listen [{default}].")
+@flag_of("web.read_only", about="Show everything, change nothing.")
 @finds_redis
 @click.pass_context
 def web(ctx: click.Context, /, **flags: Any) -> None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
 
 from ..errors import ConfigError
 from ..limits.rules import Rulebook
 from ..wire.redis_url import redacted_url
 from .recycling import Recycling
+from .schema import Key
 from .settings import Origin
 
 Mode = Literal["strict", "random", "weighted"]
@@ -23,8 +26,7 @@ DEFAULT_NAME = "default"
 DEFAULT_QUEUES = (("default", 0),)
 DEFAULT_CONCURRENCY = 5
 MOST_SOLO = 25
-# The keys of [forkq] that count in a capsule without a value of its own.
-INHERITED = ("workers", "job_timeout", "job_hard_timeout", "solo_children")
+QUEUE_LIST: Final = 'a list of queues, each "NAME", "NAME,WEIGHT" or ["NAME", WEIGHT]'
 
 # A child is called CAPSULE.NUMBER; the clock is a process beside the children, with this name.
 RESERVED_NAMES = frozenset({"clock"})
@@ -32,6 +34,56 @@ RESERVED_NAMES = frozenset({"clock"})
 _QUEUE_NAME = r"[A-Za-z0-9_.:*?\[\]-]+"
 _QUEUE = re.compile(rf"({_QUEUE_NAME})(?:,([0-9]{{1,6}}))?")
 _CAPSULE_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
+BRACKETS: Final = re.compile(r"\[.[^\]]*\]")
+
+
+def parse_queue(text: str) -> tuple[str, int]:
+    """``"mail,3"`` -> ``("mail", 3)``; without a weight it is 0. Raises ConfigError."""
+    match = _QUEUE.fullmatch(text)
+    if match is None or (match[2] is not None and int(match[2]) == 0):
+        raise ConfigError(
+            f'"{redacted_url(text)}" is not a queue: expected NAME or NAME,WEIGHT, the name of '
+            "letters, digits and _ . : * ? [ ] -, the weight a whole number from 1 to 999999"
+        )
+    return match[1], int(match[2] or 0)
+
+
+def weigh(queues: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """The queues of one capsule with their final weights; ConfigError for none or one named twice.
+    If one has a weight, those without have the weight 1: with 0 they would never be chosen."""
+    listed = tuple(queues)
+    if not listed:
+        raise ConfigError("expected at least one queue, found none")
+    names = [name for name, _ in listed]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f'queue "{name}" is listed twice: for a bigger share, "{name},2"')
+    if any(weight for _, weight in listed):
+        return tuple((name, weight or 1) for name, weight in listed)
+    return listed
+
+
+def check_queue(name: str) -> None:
+    """ConfigError unless ``name`` is a possible name of a queue, or a pattern."""
+    if "," in name:
+        raise ConfigError(f'"{name}" has a weight, which only queues take: write the name alone')
+    parse_queue(name)
+    if "[" in BRACKETS.sub("", name):
+        raise ConfigError(
+            f'"{name}" is a bad pattern: its "[" is never closed, as in "tenant-[ab]"'
+        )
+
+
+def _queues(items: tuple[str | tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    """Both spellings of a weight, ``"mail,3"`` and ``["mail", 3]``, as pairs."""
+    texts = (item if isinstance(item, str) else f"{item[0]},{item[1]}" for item in items)
+    queues = weigh(parse_queue(text) for text in texts)
+    for name, _ in queues:
+        check_queue(name)
+    return queues
+
+
+_Queues = Annotated[tuple[str | tuple[str, int], ...], Meta(description=QUEUE_LIST), _queues]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +99,17 @@ class Capsule:
     """
 
     name: str
-    queues: tuple[tuple[str, int], ...] = DEFAULT_QUEUES
-    concurrency: int = DEFAULT_CONCURRENCY
+    queues: Annotated[tuple[tuple[str, int], ...], Key(
+        "The queues and patterns that the capsule serves: strictly in this order, or with weights "
+        "by chance in these proportions.",
+        ("FORKQ_QUEUES",), "-q", parameter="queues", split=r"[\s;]+",  # a weight has a comma
+        default="the queue `default` for the capsule `default`; required for others",
+        written=_Queues,
+    )] = DEFAULT_QUEUES  # fmt: skip
+    concurrency: Annotated[int, Meta(ge=1, le=1000), Key(
+        "Jobs that one child runs at the same time, with a thread for each.",
+        ("FORKQ_CONCURRENCY",), "--concurrency",
+    )] = DEFAULT_CONCURRENCY  # fmt: skip
     workers: int = 1
     job_timeout: float = 0.0
     job_hard_timeout: float = 0.0
@@ -78,32 +139,6 @@ class Capsule:
         if weights <= {0}:
             return "strict"
         return "random" if weights == {1} else "weighted"
-
-
-def parse_queue(text: str) -> tuple[str, int]:
-    """``"mail,3"`` -> ``("mail", 3)``; without a weight it is 0. Raises ConfigError."""
-    match = _QUEUE.fullmatch(text)
-    if match is None or (match[2] is not None and int(match[2]) == 0):
-        raise ConfigError(
-            f'"{redacted_url(text)}" is not a queue: expected NAME or NAME,WEIGHT, the name of '
-            "letters, digits and _ . : * ? [ ] -, the weight a whole number from 1 to 999999"
-        )
-    return match[1], int(match[2] or 0)
-
-
-def weigh(queues: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """The queues of one capsule with their final weights; ConfigError for none or one named twice.
-    If one has a weight, those without have the weight 1: with 0 they would never be chosen."""
-    listed = tuple(queues)
-    if not listed:
-        raise ConfigError("expected at least one queue, found none")
-    names = [name for name, _ in listed]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f'queue "{name}" is listed twice: for a bigger share, "{name},2"')
-    if any(weight for _, weight in listed):
-        return tuple((name, weight or 1) for name, weight in listed)
-    return listed
 
 
 def check_time_limits(capsules: Iterable[Capsule], origins: Mapping[str, Origin]) -> None:

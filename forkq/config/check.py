@@ -22,6 +22,7 @@ from .schema import (
     expectation,
     shown_key,
     shown_path,
+    walk,
 )
 from .settings import Origin, Problems, Setting, Settings
 
@@ -120,7 +121,7 @@ class Checker:
         near = nearest(key, keys)
         if near is not None:
             return f"unknown key, the nearest valid one is {shown_path((*path, near))} ({valid})"
-        places = [".".join(found) for found in key_paths(self.root) if found[-1] == key]
+        places = [".".join(found) for found, _ in walk(self.root) if found[-1] == key]
         if places:  # a key of a row is rarely what is meant
             return f"unknown key here, it belongs to {min(places, key=_is_of_row)} ({valid})"
         return f"unknown key ({valid})"
@@ -144,15 +145,3 @@ def names_given_twice(rows: Rows, tables: list[Settings]) -> Iterator[str]:
         if first.setdefault(name, here) != here:
             taken = f"{name!r} is the name of {first[name]} too; give one of them another name"
             yield f"{origin.file}: {here}: {taken}"
-
-
-def key_paths(keys: Table, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every key that a file may have, NAME and N standing for names and numbers."""
-    for key, expected in keys.items():
-        below = expected.item if isinstance(expected, Each | Rows) else expected
-        below = below.long if isinstance(below, Either) else below
-        here = (*path, f"{key}[N]") if isinstance(expected, Rows) else (*path, key)
-        here = (*here, "NAME") if isinstance(expected, Each) else here
-        yield here
-        if isinstance(below, Mapping):
-            yield from key_paths(below, here)

@@ -1,9 +1,9 @@
 """The configuration: its values, their types and their defaults.
 
 ``load`` makes it once in every process that a user starts (``forkq start``, ``stop``, ``push``);
-children get the finished ``Config`` by the fork. The annotated types below are what the file, the
-variables and the flags are checked against. A new key is one more field here and one more line in
-``keys``; a new table of the file is one more line in ``TABLES`` and one more field of ``Config``.
+children get the finished ``Config`` by the fork. A key of the file is one field with a ``Key``: its
+type is what the file, the variables and the flag are checked against, and docs/configuration.md is
+made of it. A new table of the file is one more line in ``TABLES`` and one more field of ``Config``.
 """
 
 from __future__ import annotations
@@ -21,31 +21,28 @@ from ..limits.rules import Rulebook
 from ..wire.password_source import PasswordSource
 from ..wire.payload import DEEPEST, LARGEST, MAX_NESTING, MAX_SIZE
 from ..wire.redis_url import checked_url
-from .capsule import DEFAULT_NAME, Capsule, check_name, parse_queue, weigh
+from .capsule import DEFAULT_NAME, Capsule, check_name
 from .cron_tables import ROWS
 from .limit_tables import TABLES as RULES
-from .limit_tables import check_queue
 from .password_keys import PASSWORD_KEYS
 from .paths import STATUS_SUFFIX, beside
-from .recycling import KEYS as RECYCLING
 from .recycling import Recycling
-from .schema import Each, Table, keys_of
+from .schema import Each, Key, MadeOf, Table, key_of, keys_of, walk, with_key
 from .settings import DEFAULT, Origin
 from .shards import ROWS as SHARDS
 from .shards import Shard
 from .web_table import WebTable
 
 DEFAULT_ENVIRONMENT: Final = "development"
-QUEUE_LIST: Final = 'a list of queues, each "NAME", "NAME,WEIGHT" or ["NAME", WEIGHT]'
 
-Workers = Annotated[int, Meta(ge=1, le=512)]
-SoloChildren = Annotated[int, Meta(ge=0, le=1000)]
 Seconds = Annotated[float, Meta(ge=0, le=86400)]
 JobSeconds = Annotated[float, Meta(ge=0, le=1_000_000_000)]
 NetworkSeconds = Annotated[float, Meta(ge=0.001, le=3600)]
 Text = Annotated[str, Meta(min_length=1)]
-Name = Annotated[str, Meta(pattern=r"\A\S+\Z", description="a name without spaces")]
-Tag = Annotated[str, Meta(max_length=64, description="a string of at most 64 characters")]
+
+_NAME = Meta(pattern=r"\A\S+\Z", description="a name without spaces")
+_TAG = Meta(max_length=64, description="a string of at most 64 characters")
+_COMMAS = r"\s*,\s*"
 
 _LONGEST_BEAT = 10.0  # seconds
 
@@ -55,12 +52,20 @@ class RedisSettings:
     """``[redis]``: where the jobs are. Times in seconds; ``repr`` leaves the URL out.
     ``password_source``: of ``password_file`` or ``password_command``."""
 
-    url: Annotated[str, checked_url] = field(default="redis://localhost:6379/0", repr=False)
-    password_source: PasswordSource | None = None
-    prefix: str = ""
-    pool: Annotated[int, Meta(ge=1, le=1000)] = 10
-    connect_timeout: NetworkSeconds = 2.0
-    timeout: NetworkSeconds = 5.0
+    url: Annotated[str, checked_url, Key(
+        "The address of Redis ([forms and options](redis.md)), or `embedded`: a server that forkq "
+        "starts and stops itself.",
+        ("FORKQ_REDIS", "REDIS_URL"), "--redis",
+    )] = field(default="redis://localhost:6379/0", repr=False)  # fmt: skip
+    password_source: Annotated[PasswordSource | None, MadeOf(PASSWORD_KEYS)] = None
+    prefix: Annotated[
+        str, Key("Put before every key; with a prefix Sidekiq does not see the data.")
+    ] = ""
+    pool: Annotated[int, Meta(ge=1, le=1000), Key(
+        "The most connections that the client of one process opens."
+    )] = 10  # fmt: skip
+    connect_timeout: Annotated[NetworkSeconds, Key("Seconds to wait for a connection.")] = 2.0
+    timeout: Annotated[NetworkSeconds, Key("Seconds to wait for a reply.")] = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +73,24 @@ class LogSettings:
     """``[log]``: the lowest level that is logged, the format, whose logging counts, and how much is
     logged: lines of one run of a job in a minute (0: any number), and each how many-th ``done``."""
 
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["auto", "console", "json", "logfmt"] = "auto"
-    takeover: bool = False
-    max_job_lines: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 1000
-    done_every: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1
+    level: Annotated[Literal["debug", "info", "warning", "error"], Key(
+        "The lowest level that is logged.", ("FORKQ_LOG_LEVEL",), "--log-level"
+    )] = "info"  # fmt: skip
+    format: Annotated[Literal["auto", "console", "json", "logfmt"], Key(
+        "The format of log lines; `auto` is `console` at a terminal, otherwise `logfmt`.",
+        ("FORKQ_LOG_FORMAT",), "--log-format",
+    )] = "auto"  # fmt: skip
+    takeover: Annotated[bool, Key(
+        "Whether forkq writes what the app logs even if the app has set up `logging` itself "
+        "([logging](logging.md))."
+    )] = False  # fmt: skip
+    max_job_lines: Annotated[int, Meta(ge=0, le=1_000_000_000), Key(
+        "Lines that the app may log and print in one run of a job in a minute, before the rest is "
+        "only counted; 0 is no limit ([logging](logging.md#how-much-is-logged))."
+    )] = 1000  # fmt: skip
+    done_every: Annotated[int, Meta(ge=1, le=1_000_000_000), Key(
+        "Of each class each child logs the first `done` line, and then each so many-th."
+    )] = 1  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,29 +105,101 @@ class Config:
     ``shards`` are all of them, the default first, or none. ``shard``: the one at ``redis.url``.
     """
 
-    app: tuple[Text, ...] = ()
-    timeout: Seconds = 25.0
-    pidfile: Path
-    environment: Name = DEFAULT_ENVIRONMENT
-    tag: Tag = ""
-    labels: tuple[Text, ...] = ()
-    preload: bool = False
-    boot_timeout: Seconds = 300.0
-    workers: Workers = 1
-    strict_args: Literal["raise", "warn", "off"] = "raise"
+    app: Annotated[tuple[Text, ...], Key(
+        "What the children import to find the jobs: a module, `module:attribute` or a file.",
+        ("FORKQ_REQUIRE",), "-r", parameter="require", split=_COMMAS,
+    )] = ()  # fmt: skip
+    timeout: Annotated[Seconds, Key(
+        "Seconds from TERM until a job that still runs is interrupted and returned to its queue.",
+        ("FORKQ_TIMEOUT",), "--timeout",
+    )] = 25.0  # fmt: skip
+    pidfile: Annotated[Path, Key(
+        "The file with the master's process id, in which `quiet`, `stop` and `status` find it.",
+        ("FORKQ_PIDFILE",), "--pidfile",
+        default="`forkq.pid` in systemd's RuntimeDirectory, else a name made of the tag or the "
+        "working directory, in `$XDG_RUNTIME_DIR/forkq`, `/run/forkq` (root) or `/tmp/forkq-UID`",
+    )]  # fmt: skip
+    environment: Annotated[str, _NAME, Key(
+        "Which of the tables `[environments.NAME]` is laid over the rest.",
+        ("FORKQ_ENVIRONMENT",), "--environment",
+    )] = DEFAULT_ENVIRONMENT  # fmt: skip
+    tag: Annotated[str, _TAG, Key(
+        "A word for process titles, logs and Sidekiq's Web UI; two masters that run in the same "
+        "directory need different ones.",
+        ("FORKQ_TAG",), "--tag",
+    )] = ""  # fmt: skip
+    labels: Annotated[
+        tuple[Text, ...], Key("Further words that the Web UI shows beside each child.")
+    ] = ()
+    preload: Annotated[bool, Key(
+        "Whether the master imports the app once, before it forks; otherwise every child does.",
+        ("FORKQ_PRELOAD",),
+    )] = False  # fmt: skip
+    boot_timeout: Annotated[Seconds, Key(
+        "Seconds that a child may take to import the app and run its startup handlers, and for "
+        "which a new tree tries again when they fail ([a failed boot](signals.md#a-failed-boot)); "
+        "0 is no limit.",
+        ("FORKQ_BOOT_TIMEOUT",),
+    )] = 300.0  # fmt: skip
+    workers: Annotated[int, Meta(ge=1, le=512), Key(
+        "Children of each capsule without `workers` of its own.",
+        ("FORKQ_WORKERS",), "--workers", per_capsule=True,
+    )] = 1  # fmt: skip
+    strict_args: Annotated[Literal["raise", "warn", "off"], Key(
+        "What a push does with an argument that JSON would change: refuses the job, gives a "
+        "Python warning (once for each line) or none, and pushes what JSON makes of it."
+    )] = "raise"  # fmt: skip
     # Below what is read: a retry and a crash record add to a payload.
-    max_payload_size: Annotated[int, Meta(ge=1024, le=LARGEST // 2)] = MAX_SIZE
-    max_nesting: Annotated[int, Meta(ge=10, le=DEEPEST - 100)] = MAX_NESTING
-    dead_max: Annotated[int, Meta(ge=0, le=100_000_000)] = 10_000
-    dead_days: Annotated[float, Meta(ge=0, le=36_500)] = 180.0
-    job_timeout: JobSeconds = 0.0
-    job_hard_timeout: JobSeconds = 0.0
-    solo_children: SoloChildren = 0
-    silent_after: Annotated[float, Meta(ge=1, le=86400)] = 30.0
-    replace_silent_after: Seconds = 60.0
-    kill_silent_after: Seconds = 0.0
-    state_dir: Path
-    recycling: Recycling = field(default_factory=Recycling)
+    max_payload_size: Annotated[int, Meta(ge=1024, le=LARGEST // 2), Key(
+        "The most bytes of JSON that a pushed job may have; a larger one is refused."
+    )] = MAX_SIZE  # fmt: skip
+    max_nesting: Annotated[int, Meta(ge=10, le=DEEPEST - 100), Key(
+        "The most levels of arrays and objects that a pushed job may have, the job itself included."
+    )] = MAX_NESTING  # fmt: skip
+    dead_max: Annotated[
+        int, Meta(ge=0, le=100_000_000), Key("The most jobs that the dead set keeps.")
+    ] = 10_000
+    dead_days: Annotated[
+        float, Meta(ge=0, le=36_500), Key("The most days for which the dead set keeps a job.")
+    ] = 180.0
+    job_timeout: Annotated[JobSeconds, Key(
+        "Seconds after which `forkq.TimeLimit` is raised in a job that sets no `timeout`; 0 is no "
+        "limit ([time limits](jobs.md#time-limits)).",
+        per_capsule=True,
+    )] = 0.0  # fmt: skip
+    job_hard_timeout: Annotated[JobSeconds, Key(
+        "Seconds after which a job that sets no `hard_timeout` is ended with its child; 0 is no "
+        "limit.",
+        per_capsule=True,
+    )] = 0.0  # fmt: skip
+    solo_children: Annotated[int, Meta(ge=0, le=1000), Key(
+        "How many jobs of a capsule that may have killed a process run side by side, each alone in "
+        "a child of its own, as far as memory allows "
+        "([isolation](jobs.md#jobs-that-kill-their-process)); 0 is one for each thread that "
+        "runs jobs, at most 25.",
+        per_capsule=True,
+    )] = 0  # fmt: skip
+    silent_after: Annotated[float, Meta(ge=1, le=86400), Key(
+        "Seconds without a sign of life after which a child, the clock or the master counts as "
+        "silent.",
+        ("FORKQ_SILENT_AFTER",),
+    )] = 30.0  # fmt: skip
+    replace_silent_after: Annotated[Seconds, Key(
+        "Seconds of silence after which a child gets a replacement, and ends when it can; 0 is "
+        "never.",
+        ("FORKQ_REPLACE_SILENT_AFTER",),
+    )] = 60.0  # fmt: skip
+    kill_silent_after: Annotated[Seconds, Key(
+        "Seconds of silence after which a child is killed and its jobs go back, each with a crash "
+        "record; 0 is never: a job may hold the interpreter in C for hours, and do its work.",
+        ("FORKQ_KILL_SILENT_AFTER",),
+    )] = 0.0  # fmt: skip
+    state_dir: Annotated[Path, Key(
+        "The folder of the embedded server and its data.",
+        default="systemd's StateDirectory, else a folder named like the pidfile in "
+        "`$XDG_STATE_HOME/forkq` or `~/.local/state/forkq`",
+    )]  # fmt: skip
+    recycling: Annotated[Recycling, MadeOf(keys_of(Recycling))] = field(default_factory=Recycling)
     redis: RedisSettings = field(default_factory=RedisSettings)
     log: LogSettings = field(default_factory=LogSettings)
     web: WebTable = field(default_factory=WebTable)
@@ -175,40 +265,25 @@ class Config:
         return self.origins.get(key, DEFAULT)
 
 
-def _queues(items: tuple[str | tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """Both spellings of a weight, ``"mail,3"`` and ``["mail", 3]``, as pairs."""
-    texts = (item if isinstance(item, str) else f"{item[0]},{item[1]}" for item in items)
-    queues = weigh(parse_queue(text) for text in texts)
-    for name, _ in queues:
-        check_queue(name)
-    return queues
+def _of_capsule(key: str, hint: object) -> object:
+    """A key of ``[forkq]`` in a capsule's table."""
+    about = f"As `{key}` under `[forkq]`, for this capsule."
+    return with_key(hint, Key(about, default=f"`{key}` under `[forkq]`"))
 
 
 # What a file may say: every key with the type of its value.
-_NOT_OF_FORKQ: Final = (
-    "recycling", "redis", "log", "web", "capsules", "cron", "rules", "source", "folder", "reload",
-    "foreground", "origins", "shards", "shard"
-)  # fmt: skip
-_FORKQ: Final[Table] = {**keys_of(Config, without=_NOT_OF_FORKQ), **RECYCLING}
-_REDIS: Final[Table] = {
-    "url": keys_of(RedisSettings)["url"],
-    **PASSWORD_KEYS,
-    **keys_of(RedisSettings, without=("url", "password_source")),
-}
 PLAIN_TABLES: Final[Mapping[str, Table]] = {
-    "forkq": _FORKQ,
-    "redis": _REDIS,
+    "forkq": keys_of(Config),
+    "redis": keys_of(RedisSettings),
     "log": keys_of(LogSettings),
     "web": keys_of(WebTable),
 }
+_FORKQ: Final = PLAIN_TABLES["forkq"]
+# The keys of [forkq] that count in a capsule without a value of its own.
+INHERITED: Final = tuple(key for key, hint in _FORKQ.items() if key_of(hint).per_capsule)
 CAPSULE: Final[Table] = {
-    "queues": Annotated[tuple[str | tuple[str, int], ...], Meta(description=QUEUE_LIST), _queues],
-    "concurrency": Annotated[int, Meta(ge=1, le=1000)],
-    "workers": Workers,
-    "job_timeout": JobSeconds,
-    "job_hard_timeout": JobSeconds,
-    "solo_children": SoloChildren,
-    **RECYCLING,
+    **keys_of(Capsule),
+    **{key: _of_capsule(key, _FORKQ[key]) for key in INHERITED},
 }
 TABLES: Final[Table] = {
     **PLAIN_TABLES,
@@ -217,6 +292,11 @@ TABLES: Final[Table] = {
     "cron": ROWS,
     **RULES,
 }
+# Every key that has a value, by its path; NAME stands for a name, N for the number of a row.
+TYPES: Final = {
+    ".".join(path): hint for path, hint in walk(TABLES) if not isinstance(hint, Mapping)
+}
+KEYS: Final = {path: key_of(hint) for path, hint in TYPES.items()}
 # An environment may say all of it, except which environment it is.
 ENVIRONMENT: Final[Table] = {
     **TABLES,

@@ -17,7 +17,7 @@ from ..cron.entry import LONGEST_JITTER, MOST_MISSED, Entry, Overlap, Schedule, 
 from ..cron.zones import zone_of
 from ..errors import ConfigError, InvalidSchedule
 from .expand import leaves
-from .schema import Rows, described
+from .schema import Key, Rows, described
 
 
 def _valid(check: Callable[[str], object]) -> Callable[[str], str]:
@@ -51,17 +51,34 @@ _Missed = Annotated[
 ]
 
 _ROW: Final[dict[str, object]] = {
-    "name": Annotated[str, _valid(check_name)],
-    "cron": Annotated[str, Meta(description="a cron expression"), _valid(Schedule.parse)],
-    "tz": Annotated[str, _valid(zone_of)],
-    "job": Annotated[str, Meta(min_length=1, description="the name of a job")],
-    "args": Annotated[list[Any], Meta(description="a list of arguments"), _json_values],
-    "queue": Annotated[str, Meta(min_length=1, description="the name of a queue")],
-    "overlap": Overlap,
-    "missed": _Missed,
-    "jitter": Annotated[float, Meta(ge=0, le=LONGEST_JITTER)],
-    "enabled": bool,
-}
+    "name": Annotated[str, _valid(check_name), Key(
+        "What `forkq cron` and the log call the periodic job.", default="the name of the job"
+    )],
+    "cron": Annotated[str, Meta(description="a cron expression"), _valid(Schedule.parse), Key(
+        "When its ticks come: a cron expression of five or six fields, or a word such as `@daily`."
+    )],
+    "tz": Annotated[str, _valid(zone_of), Key("The IANA time zone of the expression.")],
+    "job": Annotated[str, Meta(min_length=1, description="the name of a job"), Key(
+        "The registered name of the job to push at each tick."
+    )],
+    "args": Annotated[list[Any], Meta(description="a list of arguments"), _json_values, Key(
+        "The arguments of every run.", default="none"
+    )],
+    "queue": Annotated[str, Meta(min_length=1, description="the name of a queue"), Key(
+        "The queue to push to.", default="the job's own queue"
+    )],
+    "overlap": Annotated[Overlap, Key(
+        "Whether a tick pushes (`allow`) or not (`skip`) while the job of an earlier tick has not "
+        "ended."
+    )],
+    "missed": Annotated[_Missed, Key(
+        "How many missed ticks are enqueued late, newest first; `once` is one, `skip` none."
+    )],
+    "jitter": Annotated[float, Meta(ge=0, le=LONGEST_JITTER), Key(
+        "Each push is delayed by up to so many seconds, spread evenly."
+    )],
+    "enabled": Annotated[bool, Key("Whether its ticks push anything.")],
+}  # fmt: skip
 
 
 def _name(row: Mapping[str, Any]) -> object:

@@ -12,12 +12,12 @@ from ..limits.rate_text import rate_text
 from ..limits.rules import Rules
 from ..wire.password_source import PasswordSource
 from ..wire.redis_url import redacted_url
-from .capsule import INHERITED
-from .config import PLAIN_TABLES, Config
+from .capsule import Capsule
+from .config import INHERITED, PLAIN_TABLES, Config
 from .cron_tables import ROWS
 from .limit_tables import FIELDS
 from .password_keys import COMMAND, FILE, PASSWORD_KEYS
-from .recycling import KEYS as RECYCLING
+from .recycling import RECYCLING
 from .schema import KeyPath, shown_path
 from .settings import DEFAULT, Origin
 
@@ -52,15 +52,18 @@ def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
     for capsule in config.own_capsules:
         yield ("capsules", capsule.name, "queues"), capsule.listed_queues
         yield ("capsules", capsule.name, "concurrency"), capsule.concurrency
-        yield from ((("capsules", capsule.name, key), getattr(capsule, key)) for key in INHERITED)
-        for key in RECYCLING:
-            yield ("capsules", capsule.name, key), capsule.recycling.shown(key)
+        for key in INHERITED:
+            yield ("capsules", capsule.name, key), _of_capsule(capsule, key)
     for index, entry in enumerate(config.cron):
         row = _row(entry)
         yield from ((("cron", index, key), row[key]) for key in ROWS.item)
     for table in FIELDS:
         for name, rules in config.rules.entries.items():
             yield from _rule(table, name, rules)
+
+
+def _of_capsule(capsule: Capsule, key: str) -> object:
+    return capsule.recycling.shown(key) if key in RECYCLING else getattr(capsule, key)
 
 
 def _shown(key: str, value: object) -> object:
@@ -107,7 +110,7 @@ def _origin(config: Config, key: str, path: KeyPath) -> Origin:
     """A capsule inherits some keys of ``[forkq]``, and "rates.NAME" may be the rate itself or a
     table."""
     found = config.origins.get(key)
-    if found is None and path[0] == "capsules" and path[-1] in (*INHERITED, *RECYCLING):
+    if found is None and path[0] == "capsules" and path[-1] in INHERITED:
         found = config.origins.get(f"forkq.{path[-1]}")
     if found is None and path[0] == "rates":
         found = config.origins.get(shown_path(path[:-1]))

@@ -1,7 +1,4 @@
-"""What flags and variables set, as settings. Used by ``load`` only.
-
-Which flag and which variables set a key stands in ``keys``.
-"""
+"""What flags and variables set, as settings. Used by ``load`` only."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..errors import nearest
-from .keys import KEYS, Key
-from .schema import Table, converted
+from .config import KEYS
+from .schema import Key, Table, converted, key_of
 from .settings import Origin, Problems, Setting, Settings
 
 # Variables of forkq that are no key of the configuration, and prefixes that belong to others.
@@ -20,17 +17,13 @@ _FOREIGN_PREFIXES = ("FORKQ_DEMO_", "FORKQ_TEST_", "FORKQ_BENCH_")
 
 
 def read_options(
-    keys: Table,
-    path: str,
-    flags: Mapping[str, Any],
-    environ: Mapping[str, str],
-    problems: Problems,
+    keys: Table, flags: Mapping[str, Any], environ: Mapping[str, str], problems: Problems
 ) -> Settings:
-    """Every key of the table ``path`` that a flag or a variable gives; what is wrong joins
+    """Every key of the table ``keys`` that a flag or a variable gives; what is wrong joins
     ``problems``."""
     settings: Settings = {}
     for name, hint in keys.items():
-        option = _option(KEYS[f"{path}.{name}"], flags, environ)
+        option = _option(key_of(hint), flags, environ)
         if option is None:
             continue
         origin, value = option
@@ -43,7 +36,7 @@ def _option(
     key: Key, flags: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[Origin, object] | None:
     """What sets the key, a flag before any variable, and the value that it gives."""
-    value = flags.get(key.parameter)
+    value = flags.get(key.parsed_as)
     if value not in (None, "", (), []):
         return Origin("flag", key.flag), list(value) if isinstance(value, tuple) else value
     for variable in key.variables:

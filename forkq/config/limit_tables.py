@@ -17,23 +17,11 @@ from ..errors import ConfigError, nearest
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import EXPECTED, parse_rate
 from ..limits.rules import HIGHEST_LIMIT, Rate, Rulebook, Rules
-from .capsule import Capsule, parse_queue
-from .schema import Each, Either, shown_path
+from .capsule import BRACKETS, Capsule, check_queue
+from .schema import Each, Either, Key, shown_path
 from .settings import Origin
 
 _WILDCARDS: Final = re.compile(r"[*?]")
-_BRACKETS: Final = re.compile(r"\[.[^\]]*\]")
-
-
-def check_queue(name: str) -> None:
-    """ConfigError unless ``name`` is a possible name of a queue, or a pattern."""
-    if "," in name:
-        raise ConfigError(f'"{name}" has a weight, which only queues take: write the name alone')
-    parse_queue(name)
-    if "[" in _BRACKETS.sub("", name):
-        raise ConfigError(
-            f'"{name}" is a bad pattern: its "[" is never closed, as in "tenant-[ab]"'
-        )
 
 
 def check_pattern(name: str) -> None:
@@ -67,17 +55,40 @@ _Blocking = Annotated[
 
 # The tables of the file, and the field of Rules that each one sets.
 TABLES: Final[dict[str, object]] = {
-    "limits": Each(_Limit, check_queue),
-    "process_limits": Each(_Limit, check_queue),
+    "limits": Each(Annotated[_Limit, Key(
+        "The most jobs of the queue that are in progress on all hosts.", default="none"
+    )], check_queue),
+    "process_limits": Each(Annotated[_Limit, Key(
+        "The most jobs of the queue that are in progress in one child.", default="none"
+    )], check_queue),
     "rates": Each(
         Either(
-            _RateText, {"rate": _RateText, "burst": Annotated[int, Meta(ge=1, le=HIGHEST_LIMIT)]}
+            Annotated[_RateText, Key(
+                "How many jobs of the queue may start in a time.", default="none"
+            )],
+            {
+                "rate": Annotated[_RateText, Key(
+                    "The same, where the rate is a table.", default="required"
+                )],
+                "burst": Annotated[int, Meta(ge=1, le=HIGHEST_LIMIT), Key(
+                    "How many jobs may start at once when none has started for a while.",
+                    default="one job, and what the rate gives in a tenth of a second",
+                )],
+            },
         ),
         check_queue,
     ),
-    "blocking": Each(_Blocking, check_queue),
-    "fair": Each(bool, check_pattern),
-}
+    "blocking": Each(Annotated[_Blocking, Key(
+        "Which later queues of the capsule wait while this queue has jobs in progress: `true` for "
+        "all of them.",
+        default="`false`",
+    )], check_queue),
+    "fair": Each(Annotated[bool, Key(
+        "Whether the queues of a pattern take turns, job by job, instead of coming in alphabetical "
+        "order.",
+        default="`false`",
+    )], check_pattern),
+}  # fmt: skip
 FIELDS: Final = {
     "limits": "limit",
     "process_limits": "process_limit",
@@ -113,7 +124,7 @@ def _rate(name: str, value: Rate | dict[str, Any], source: Path | None) -> Rate:
 
 
 def _letters(name: str) -> int:
-    return len(_WILDCARDS.sub("", _BRACKETS.sub("", name)))
+    return len(_WILDCARDS.sub("", BRACKETS.sub("", name)))
 
 
 def check_blocking(

@@ -14,14 +14,14 @@ from typing import Any
 from ..errors import ConfigError, nearest
 from ..limits.rules import Rulebook
 from . import provided
-from .capsule import DEFAULT_NAME, INHERITED, Capsule, check_time_limits
+from .capsule import DEFAULT_NAME, QUEUE_LIST, Capsule, check_time_limits
 from .check import Checker, names_given_twice
 from .config import (
     CAPSULE,
     DEFAULT_ENVIRONMENT,
     FILE,
+    INHERITED,
     PLAIN_TABLES,
-    QUEUE_LIST,
     Config,
     LogSettings,
     RedisSettings,
@@ -32,8 +32,7 @@ from .flags import misspelt_variables, read_options
 from .limit_tables import check_blocking, rulebook
 from .password_keys import PASSWORD_KEYS, password_source
 from .paths import default_pidfile, default_state_dir
-from .recycling import KEYS as RECYCLING
-from .recycling import Recycling
+from .recycling import RECYCLING, Recycling
 from .settings import Origin, Problems, Setting, Settings, mapped, origins, overlaid, table_of
 from .shards import DEFAULT_SHARD, Shard, check_blocking_on, shards_of, spread
 from .shards import ROWS as SHARDS
@@ -77,7 +76,7 @@ def config_despite_errors(
     """The pidfile, the tag and the file of a wrong configuration, by what is right in it: the
     commands that look after a running tree need no more. Raises ConfigError if no flag or variable
     names the pidfile and the file cannot be read."""
-    options = read_options(PLAIN_TABLES["forkq"], "forkq", flags, environ, Problems())
+    options = read_options(PLAIN_TABLES["forkq"], flags, environ, Problems())
     folder, source, document = cwd, None, {}
     if "pidfile" not in options:
         named = flags.get("config")
@@ -129,10 +128,9 @@ def _options(
 ) -> tuple[Settings, Settings]:
     """What flags and variables set: keys of whole tables, and keys of one capsule."""
     options: Settings = {
-        name: read_options(keys, name, flags, environ, problems)
-        for name, keys in PLAIN_TABLES.items()
+        name: read_options(keys, flags, environ, problems) for name, keys in PLAIN_TABLES.items()
     }
-    return options, read_options(CAPSULE, "capsules.NAME", flags, environ, problems)
+    return options, read_options(CAPSULE, flags, environ, problems)
 
 
 def _environment(settings: Settings, options: Settings, environ: Mapping[str, str]) -> str:
@@ -212,8 +210,8 @@ def _build(
     state_dir = forkq.get("state_dir") or default_state_dir(environ, folder, tag)
     forkq["state_dir"] = folder / state_dir
     rules = rulebook(values, source)
+    shared = {key: forkq[key] for key in INHERITED if key in forkq}
     recycling = {key: forkq.pop(key) for key in RECYCLING if key in forkq}
-    shared = {key: forkq[key] for key in INHERITED if key in forkq} | recycling
     capsules = _capsules(values.get("capsules"), shared, rules, source)
     given = dict(origins(settings))
     check_time_limits(capsules, given)

@@ -13,7 +13,7 @@ from msgspec import Meta
 from ..errors import ConfigError
 from ..wire.password_source import PasswordSource
 from ..wire.redis_url import EMBEDDED, split_url
-from .schema import Table
+from .schema import Key, Table, with_key
 from .settings import Origin
 
 FILE: Final = "password_file"
@@ -33,8 +33,19 @@ def _words(items: tuple[str, ...]) -> tuple[str, ...]:
 
 _COMMAND_HINT: Final = Meta(description="a command: a string, or a list of words")
 PASSWORD_KEYS: Final[Table] = {
-    FILE: Path,
-    COMMAND: Annotated[tuple[str, ...], _COMMAND_HINT, _words],
+    FILE: Annotated[Path, Key(
+        "A file with the password of Redis, read at each connect ([a new password](redis.md#a-new-"
+        "password)); a relative path starts at the folder of forkq.toml.",
+        ("FORKQ_REDIS_PASSWORD_FILE",), default="none",
+    )],
+    COMMAND: Annotated[tuple[str, ...], _COMMAND_HINT, _words, Key(
+        "A command that prints the password of Redis, run at each connect, without a shell.",
+        ("FORKQ_REDIS_PASSWORD_COMMAND",), default="none",
+    )],
+}  # fmt: skip
+PASSWORD_KEYS_OF_SHARD: Final[Table] = {
+    name: with_key(hint, Key(f"As `{name}`, for this server.", default="none"))
+    for name, hint in PASSWORD_KEYS.items()
 }
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from ..errors import ConfigError
-from .schema import Table
+from .schema import Key, keys_of
 
 _SIZE: Final = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,3})?)\s*(?:([KMGT])(?:i?B)?|B)?\s*", re.I)
 _UNITS: Final = ("", "K", "M", "G", "T")
@@ -38,15 +38,37 @@ def size_text(size: int) -> str:
     return f"{digits}{_UNITS[unit]}B"
 
 
+_Size = Annotated[str, Meta(description=_EXPECTED), size_of]
+_LongTime = Annotated[float, Meta(ge=0, le=31_536_000)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recycling:
     """The limits of one child: sizes in bytes, times in seconds; 0 is no limit."""
 
-    max_memory: int = 0
-    hard_max_memory: int = 0
-    max_jobs: int = 0
-    max_age: float = 0.0
-    drain_timeout: float = 0.0
+    max_memory: Annotated[int, Key(
+        "A child whose own share of memory (PSS) comes above this is replaced, and ends when its "
+        "jobs have.",
+        ("FORKQ_MAX_MEMORY",), default="no limit", written=_Size, per_capsule=True,
+    )] = 0  # fmt: skip
+    hard_max_memory: Annotated[int, Key(
+        "A child above this is killed at once; its jobs go back, each with a crash record.",
+        ("FORKQ_HARD_MAX_MEMORY",), default="no limit", written=_Size, per_capsule=True,
+    )] = 0  # fmt: skip
+    max_jobs: Annotated[int, Meta(ge=0, le=1_000_000_000), Key(
+        "A child that has run about so many jobs (up to a tenth fewer) is replaced; 0 is no limit.",
+        ("FORKQ_MAX_JOBS",), per_capsule=True,
+    )] = 0  # fmt: skip
+    max_age: Annotated[_LongTime, Key(
+        "A child that has lived for about so many seconds (up to a tenth fewer) is replaced; 0 is "
+        "no limit.",
+        ("FORKQ_MAX_AGE",), per_capsule=True,
+    )] = 0.0  # fmt: skip
+    drain_timeout: Annotated[_LongTime, Key(
+        "Seconds after which the jobs of a replaced child are interrupted and returned to their "
+        "queues; 0 is no limit.",
+        ("FORKQ_DRAIN_TIMEOUT",), per_capsule=True,
+    )] = 0.0  # fmt: skip
 
     def shown(self, key: str) -> object:
         """The value of ``key`` as forkq.toml has it."""
@@ -66,12 +88,4 @@ class Recycling:
             )
 
 
-_Size = Annotated[str, Meta(description=_EXPECTED), size_of]
-_LongTime = Annotated[float, Meta(ge=0, le=31_536_000)]
-KEYS: Final[Table] = {
-    "max_memory": _Size,
-    "hard_max_memory": _Size,
-    "max_jobs": Annotated[int, Meta(ge=0, le=1_000_000_000)],
-    "max_age": _LongTime,
-    "drain_timeout": _LongTime,
-}
+RECYCLING: Final = tuple(keys_of(Recycling))

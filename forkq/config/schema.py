@@ -1,7 +1,7 @@
 """Typed keys: what a table may hold, and how one value is checked and converted.
 
-Used by ``config`` only. It knows none of forkq's keys: a *table* maps each key to what is expected
-there: a type with its limits (``Annotated[int, Meta(ge=1)]``), another table, ``Each`` for a table
+It knows none of forkq's keys: a *table* maps each key to what is expected there: a type with its
+limits and its Key (``Annotated[int, Meta(ge=1), Key("...")]``), another table, ``Each`` for a table
 whose keys are names, ``Rows`` for a list of tables, or ``Either`` for a value with a longer form. A
 function among the annotations of a type turns the converted value into the final one, or raises
 ConfigError.
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
 
@@ -35,6 +35,41 @@ _NOUNS: dict[object, str] = {
     tuple: "a list of strings",
     Path: "a path",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a key is for, and what sets it beside the file. It stands among the annotations of the
+    key's type: the one place where a key is declared.
+
+    ``about`` is one sentence. The first of ``variables`` that is set counts; ``split`` is the
+    pattern that cuts its text into a list. ``default`` describes one that is no constant;
+    ``initial`` is one that is, taken from the key's dataclass (``keys_of``). The parsed flags have
+    ``flag`` under its own name, or as ``parameter``. ``written`` is the type in the file, if the
+    field has another one. A key that is ``per_capsule`` may stand in a capsule's table, too.
+    """
+
+    about: str
+    variables: tuple[str, ...] = ()
+    flag: str = ""
+    parameter: str = ""
+    split: str = ""
+    default: str = ""
+    written: object = None
+    per_capsule: bool = False
+    initial: object = None
+
+    @property
+    def parsed_as(self) -> str:
+        """The name of ``flag`` among the parsed flags."""
+        return self.parameter or self.flag.lstrip("-").replace("-", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class MadeOf:
+    """An annotation of a field that several keys of the file make together."""
+
+    table: Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +98,47 @@ class Either:
     long: Table
 
 
-def keys_of(owner: type, *, without: tuple[str, ...] = ()) -> dict[str, object]:
-    """The table that a dataclass stands for: its fields and their types, ``without`` some."""
+def keys_of(owner: type) -> dict[str, object]:
+    """The table that a dataclass stands for: the types of its fields that have a Key."""
+    table: dict[str, object] = {}
     hints = get_type_hints(owner, include_extras=True)
-    return {key: hint for key, hint in hints.items() if key not in without}
+    for field in fields(owner):
+        hint = hints[field.name]
+        for note in _unwrapped(hint)[1]:
+            if isinstance(note, MadeOf):
+                table |= note.table
+            elif isinstance(note, Key):
+                key = replace(note, initial=None if field.default is MISSING else field.default)
+                table[field.name] = with_key(note.written or hint, key)
+    return table
+
+
+def key_of(hint: object) -> Key:
+    """The Key among the annotations of a type; of several, the last."""
+    return [note for note in _unwrapped(hint)[1] if isinstance(note, Key)][-1]
+
+
+def base_of(hint: object) -> object:
+    """A type without its limits and its Key."""
+    return _unwrapped(hint)[0]
+
+
+def with_key(hint: object, key: Key) -> object:
+    """The same type, with that Key."""
+    return Annotated[hint, key]
+
+
+def walk(table: Table, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Every key that a file may have, NAME and N standing for names and numbers, with its type: the
+    short one of a value that has a longer form, and the table of one that has keys below it."""
+    for key, expected in table.items():
+        below = expected.item if isinstance(expected, Each | Rows) else expected
+        here = (*path, f"{key}[N]") if isinstance(expected, Rows) else (*path, key)
+        here = (*here, "NAME") if isinstance(expected, Each) else here
+        yield here, below.short if isinstance(below, Either) else below
+        below = below.long if isinstance(below, Either) else below
+        if isinstance(below, Mapping):
+            yield from walk(below, here)
 
 
 def shown_path(path: KeyPath) -> str:

@@ -26,10 +26,9 @@ from ..wire.redis_url import (
     sentinel_url,
     split_url,
 )
-from .capsule import Capsule
-from .limit_tables import check_queue
-from .password_keys import PASSWORD_KEYS, password_source
-from .schema import Rows, shown_path
+from .capsule import Capsule, check_queue
+from .password_keys import PASSWORD_KEYS_OF_SHARD, password_source
+from .schema import Key, Rows, shown_path
 from .settings import Origin
 
 # The shard of ``[redis] url``: it has the queues that no other shard has.
@@ -73,11 +72,20 @@ def _checked_queues(names: tuple[str, ...]) -> tuple[str, ...]:
 
 _QUEUES: Final = Meta(description="a list of queues and patterns")
 _ROW: Final[dict[str, object]] = {
-    "name": Annotated[str, Meta(description="a name"), _checked_name],
-    "url": Annotated[str, Meta(description="the address of a server"), _checked_url],
-    **PASSWORD_KEYS,
-    "queues": Annotated[tuple[str, ...], _QUEUES, _checked_queues],
-}
+    "name": Annotated[str, Meta(description="a name"), _checked_name, Key(
+        "What commands, process titles and logs call a further server ([sharding](sharding.md)).",
+        default="required",
+    )],
+    "url": Annotated[str, Meta(description="the address of a server"), _checked_url, Key(
+        "Its address, of the same forms as `url`.", default="required"
+    )],
+    **PASSWORD_KEYS_OF_SHARD,
+    "queues": Annotated[tuple[str, ...], _QUEUES, _checked_queues, Key(
+        "The queues and patterns whose jobs are pushed there; the first shard that has a queue "
+        "counts, and `url` has all others.",
+        default="required",
+    )],
+}  # fmt: skip
 
 
 def _name(row: Mapping[str, Any]) -> object:

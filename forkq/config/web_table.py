@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from ..errors import ConfigError
+from .schema import Key
 
 _ADDRESS: Final = re.compile(
     r"(?:\[(?P<v6>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>\d{1,5})"
@@ -16,6 +17,7 @@ _ADDRESS: Final = re.compile(
 _HASH: Final = re.compile(r"scrypt(:[A-Za-z0-9+/=]+){5}")
 _CALLABLE: Final = re.compile(r"[\w.]+:[\w.]+")
 _HIGHEST_PORT: Final = 65535
+_HEADER: Final = Meta(pattern=r"\A[A-Za-z0-9-]*\Z", description="the name of a header")
 
 
 def check_address(text: str) -> str:
@@ -44,19 +46,32 @@ def _check_callable(text: str) -> str:
     return text
 
 
-Callable = Annotated[str, _check_callable]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebTable:
     """``[web]``. An empty string is a setting that is not there."""
 
-    listen: Annotated[str, check_address] = "127.0.0.1:9293"
-    password_hash: Annotated[str, _check_hash] = field(default="", repr=False)
-    user_header: Annotated[
-        str, Meta(pattern=r"\A[A-Za-z0-9-]*\Z", description="the name of a header")
-    ] = ""
-    authenticate: Callable = ""
-    authorize: Callable = ""
-    hosts: tuple[str, ...] = ()
-    read_only: bool = False
+    listen: Annotated[str, check_address, Key(
+        "Where `forkq web` listens, `HOST:PORT`; beyond the loopback it needs an authentication.",
+        ("FORKQ_WEB_LISTEN",), "--listen",
+    )] = "127.0.0.1:9293"  # fmt: skip
+    password_hash: Annotated[str, _check_hash, Key(
+        "The password of `forkq web`, as `forkq web hash-password` prints it.",
+        ("FORKQ_WEB_PASSWORD_HASH",),
+    )] = field(default="", repr=False)  # fmt: skip
+    user_header: Annotated[str, _HEADER, Key(
+        "The header in which a reverse proxy names the user; only the proxy may reach `listen`."
+    )] = ""  # fmt: skip
+    authenticate: Annotated[str, _check_callable, Key(
+        "A function `module:name` of your own: it gets the request, and returns the name of the "
+        "user, or None."
+    )] = ""  # fmt: skip
+    authorize: Annotated[str, _check_callable, Key(
+        "A function `module:name` of your own: it gets the user and an action, and returns whether "
+        "the user may do it."
+    )] = ""  # fmt: skip
+    hosts: Annotated[tuple[str, ...], Key(
+        "The host names under which the web UI is served, beside the loopback."
+    )] = ()  # fmt: skip
+    read_only: Annotated[
+        bool, Key("Whether the web UI offers no actions.", flag="--read-only")
+    ] = False  # fmt: skip

@@ -1,41 +1,36 @@
 """Makes docs/configuration.md from the code: ``python -m tests.support.configuration_page``.
 
-Types come from the declarations that the file is checked against, defaults from the dataclasses,
-sentences, variables and flags from ``forkq.config.keys``.
+All of it comes from the declarations that the file is checked against: a type with a ``Key``
+among its annotations, and the default of its field.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import Any
 
-from forkq.config.capsule import Capsule
-from forkq.config.config import TABLES, Config, LogSettings, RedisSettings
-from forkq.config.keys import KEYS
-from forkq.config.schema import Each, Either, Rows, expectation
-from forkq.config.web_table import WebTable
+from forkq.config.config import TABLES
+from forkq.config.schema import Key, expectation, key_of, walk
 from forkq.cron.entry import Entry, Schedule
 from tests.support.documents import ROOT
 
 PAGE = ROOT / "docs" / "configuration.md"
-_OWNERS: Mapping[str, type] = {
-    "forkq": Config,
-    "redis": RedisSettings,
-    "log": LogSettings,
-    "web": WebTable,
-    "capsules": Capsule,
-    "cron": Entry,
-}
 _HEADINGS: Mapping[str, str] = {
     "capsules": "[capsules.NAME]",
     "cron": "[[cron]]",
 }
+_DEFAULTS_OF_CRON: Mapping[str, object] = {
+    **{field.name: field.default for field in fields(Entry) if field.default is not MISSING},
+    "tz": Schedule.parse("@daily").tz,
+    "missed": "once",
+}
 _HEAD = """\
 # Configuration
 
-<!-- Made by `python -m tests.support.configuration_page`; change forkq/config/keys.py instead. -->
+<!-- Made by `python -m tests.support.configuration_page`; change forkq/config/ instead. -->
 
 Every key of forkq.toml. The file is `-C FILE`, else `FORKQ_CONFIG`, else the first forkq.toml from
 the working directory upwards. A process that only pushes then looks upwards from the modules that
@@ -64,35 +59,24 @@ def _section(table: str) -> str:
         "",
         "| key | type | default | variable | flag | meaning |",
         "|---|---|---|---|---|---|",
-        *(_row(table, path, hint) for path, hint in _keys((table,), TABLES[table])),
+        *(_row(table, path, hint) for path, hint in _keys(table)),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _keys(path: tuple[str, ...], expected: object) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Each key below ``path`` that has a value, and the type of the value."""
-    if isinstance(expected, Each):
-        yield from _keys((*path, "NAME"), expected.item)
-    elif isinstance(expected, Rows):
-        yield from _keys((*path[:-1], f"{path[-1]}[N]"), expected.item)
-    elif isinstance(expected, Either):
-        yield path, expected.short
-        yield from _keys(path, expected.long)
-    elif isinstance(expected, Mapping):
-        for key, below in expected.items():
-            yield from _keys((*path, key), below)
-    else:
-        yield path, expected
+def _keys(table: str) -> list[tuple[tuple[str, ...], object]]:
+    """Each key of a table that has a value, and the type of the value."""
+    found = walk({table: TABLES[table]})
+    return [(path, hint) for path, hint in found if not isinstance(hint, Mapping)]
 
 
 def _row(table: str, path: tuple[str, ...], hint: object) -> str:
-    key = KEYS[".".join(path)]
-    short = table in _OWNERS and path[1] != "shards[N]"
-    name = path[-1] if short else ".".join(path[1:])
+    key = key_of(hint)
+    name = ".".join(path[2 if table == "capsules" else 1 :])
     cells = (
         f"`{name}`",
         expectation(hint),
-        key.default or _default(table, path[-1]),
+        key.default or _default(table, key, path[-1]),
         ", ".join(f"`{variable}`" for variable in key.variables),
         f"`{key.flag}`" if key.flag else "",
         key.about,
@@ -100,13 +84,10 @@ def _row(table: str, path: tuple[str, ...], hint: object) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _default(table: str, key: str) -> str:
+def _default(table: str, key: Key, name: str) -> str:
     """The default of the dataclass, as TOML writes it."""
-    defaults = {field.name: field.default for field in dataclasses.fields(_OWNERS[table])}
-    if table == "cron":
-        defaults |= {"tz": Schedule.parse("@daily").tz, "missed": "once"}
-    default = defaults.get(key, dataclasses.MISSING)
-    if default is dataclasses.MISSING:
+    default: Any = _DEFAULTS_OF_CRON.get(name) if table == "cron" else key.initial
+    if default is None:
         return "required"
     whole = isinstance(default, float) and default.is_integer()
     return f"`{json.dumps(int(default) if whole else default)}`"

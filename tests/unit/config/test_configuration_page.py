@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from forkq.cli.start import start
 from forkq.cli.web import web
-from forkq.config.check import key_paths
-from forkq.config.config import TABLES
-from forkq.config.keys import KEYS
+from forkq.config.config import KEYS
 from tests.support.configuration_page import PAGE, page
 
 
@@ -15,18 +13,13 @@ def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), remedy
 
 
-def test_every_key_is_described_and_no_other() -> None:
-    tables = {*TABLES, "capsules.NAME", "cron[N]", "redis.shards[N]"}
-    assert set(KEYS) == {".".join(path) for path in key_paths(TABLES)} - tables
-
-
 def test_every_flag_exists() -> None:
     """`forkq start` or `forkq web` has it, and parses it under the name that the configuration
     reads."""
     for name, key in KEYS.items():
         command = web if name.startswith("web.") else start
         options = {option: given.name for given in command.params for option in given.opts}
-        assert not key.flag or options[key.flag] == key.parameter
+        assert not key.flag or options[key.flag] == key.parsed_as
 
 
 def test_a_description_is_one_sentence() -> None:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from forkq.cli.config import config as config_command
-from forkq.config.keys import KEYS
+from forkq.config.config import KEYS
 from forkq.errors import ConfigError
 
 TEXT = """
