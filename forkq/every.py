@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 from . import registry
 from .errors import InvalidJob, InvalidSchedule, UnknownJob, nearest
 from .job import FunctionJob, Job
-from .push import OPTIONS
 from .registry import JobSpec, PeriodicSpec
 from .wire.payload import DEFAULT_QUEUE, check_bounds, dumps
+from .wire.validation import OPTIONS, placed
 
 if TYPE_CHECKING:
     from .config.config import Config
@@ -26,8 +26,8 @@ Target = TypeVar("Target", bound="type[Job] | FunctionJob[..., Any]")
 
 # The payload keys that neither the job nor the definition sets.
 DEFAULTS: Final[Mapping[str, Any]] = {"retry": True, "queue": DEFAULT_QUEUE}
-# The keywords of ``api.cron.add``, except payload keys of the user's own.
-_KEYWORDS: Final = [*OPTIONS, "args", "tz", "overlap", "missed", "jitter", "enabled"]
+# The keywords of ``api.cron.add``, except options of the job and payload keys of the user's own.
+_KEYWORDS: Final = ("args", "tz", "overlap", "missed", "jitter", "enabled")
 
 
 def every(
@@ -120,7 +120,8 @@ def template(spec: JobSpec, args: object, own: Mapping[str, Any]) -> dict[str, A
         raise InvalidJob(
             f"job {spec.name!r} takes {takes} arguments, but args has {len(args)}: {[*args]!r}"
         )
-    return {**DEFAULTS, **spec.options, **own, "class": spec.name, "args": [*args]}
+    keys = placed({**DEFAULTS, **spec.options}, own, spec.name)
+    return {**keys, "class": spec.name, "args": [*args]}
 
 
 def template_of(job: object, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,14 +141,14 @@ def template_of(job: object, args: Sequence[Any], options: Mapping[str, Any]) ->
     try:
         spec = registry.lookup(name)
     except UnknownJob:
-        return {**DEFAULTS, **options, "class": name, "args": [*args]}
+        return {**placed(DEFAULTS, options, name), "class": name, "args": [*args]}
     return template(spec, args, options)
 
 
 def _refuse_misspelt(options: Mapping[str, Any]) -> None:
     """Refuses a key that resembles a keyword. Other unknown keys are the user's own."""
-    for key in options.keys() - OPTIONS:
-        near = nearest(key, _KEYWORDS, 0.75)
+    for key in options.keys() - OPTIONS.keys():
+        near = nearest(key, (*OPTIONS, *_KEYWORDS), 0.75)
         if near is not None:
             raise InvalidJob(f"there is no option {key!r}; the nearest is {near!r}")
 

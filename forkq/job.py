@@ -13,7 +13,6 @@ from . import registry
 from .current_job import CurrentJob
 from .errors import InvalidJob, MissingAttribute
 from .push import (
-    OPTIONS,
     Parameters,
     PerformAsync,
     PerformAsyncOnCommit,
@@ -23,12 +22,12 @@ from .push import (
     SetOptions,
 )
 from .registry import JobSpec, Place
-from .wire.validation import validate
+from .wire.validation import OPTIONS, with_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .signatures import JobOptions
+    from .wire.validation import JobOptions
 
 _HOOKS: Final = {
     "retry_in": ("count", "exception", "job"),
@@ -156,10 +155,10 @@ def job(
     name: str | None = None,
     retry_in: registry.RetryIn | None = None,
     retries_exhausted: registry.Exhausted | None = None,
-    **options: Any,
+    **options: Unpack[JobOptions],
 ) -> Any:
     """Decorator, with or without options: makes a function a job, registered as ``name`` (default:
-    module.qualname)."""
+    module.qualname). A job class takes the same options, and ``set`` takes them for one push."""
 
     for what, hook in (("retry_in", retry_in), ("retries_exhausted", retries_exhausted)):
         if hook is not None:
@@ -221,15 +220,13 @@ def _checked(
 ) -> dict[str, Any]:
     """The options of a definition and those that it inherits. Raises InvalidJob for a typo or an
     impossible value."""
-    odd = sorted(set(options) - OPTIONS)
+    odd = sorted(options.keys() - OPTIONS.keys())
     if odd:
         raise InvalidJob(
             f"{thing.__qualname__}: there is no job option {odd[0]!r}; use one of "
             f"{', '.join(sorted(OPTIONS))} (or .set({{{odd[0]!r}: ...}}) to send a key of your own)"
         )
-    every = {**inherited, **options}
-    validate({**every, "class": thing.__qualname__, "args": []}, "off")
-    return every
+    return with_options(inherited, options, thing.__qualname__)
 
 
 def _refuse_lazy(function: Callable[..., Any]) -> None:

@@ -27,7 +27,7 @@ from .default_client import default
 from .errors import InvalidJob, MissingAttribute, nearest
 from .wire.payload import Payload
 from .wire.times import Moment, due
-from .wire.validation import validate
+from .wire.validation import OPTIONS, with_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
         A,
         B,
         C,
-        JobOptions,
         TakesAll,
         TakesOneOrTwo,
         TakesOneToThree,
         TakesTwoOrThree,
         Ts,
     )
+    from .wire.validation import JobOptions
 
     # A tuple is checked against the job's parameters, a list is not.
     OneOrTwo = tuple[A] | tuple[A, B] | list[Any]
@@ -51,14 +51,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 When: TypeAlias = "Moment | Sequence[Moment] | None"
-
-# The payload keys that a definition may set; another one is a typo.
-OPTIONS: Final = frozenset(
-    {
-        *("queue", "retry", "dead", "backtrace", "retry_queue", "retry_for", "tags", "log_level"),
-        *("on_crash", "crashes", "timeout", "hard_timeout", "secret"),
-    }
-)
 
 _NAMED: Final = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 
@@ -188,10 +180,9 @@ class Pusher(Generic[P]):
         ``more`` are keys that forkq does not know. They stay in the payload, as they do in Sidekiq.
         Raises InvalidJob for a value that an option cannot have, and for a misspelt option.
         """
-        for key in sorted(options.keys() - OPTIONS):
+        for key in sorted(options.keys() - OPTIONS.keys()):
             _refuse_misspelt(self.name, key)
-        changed = {**self._options, **more, **options}
-        validate({**changed, "class": self.name, "args": []}, "off")
+        changed = with_options({**self._options, **more}, options, self.name)
         return Pusher(self.name, self._parameters, changed)
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> Payload:

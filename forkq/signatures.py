@@ -1,12 +1,11 @@
-"""Types for checkers only: the options of a job, and the rows of ``perform_bulk``.
+"""Types for checkers only: the rows of ``perform_bulk``.
 
 Nothing of this is imported when the code runs. ``typing_extensions`` comes with each type checker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol, TypedDict, TypeVar
+from typing import Protocol, TypeVar
 
 from typing_extensions import TypeVarTuple, Unpack
 
@@ -14,24 +13,6 @@ A = TypeVar("A", contravariant=True)  # noqa: PLC0105 - short, as these signatur
 B = TypeVar("B", contravariant=True)  # noqa: PLC0105 - short, as these signatures are
 C = TypeVar("C", contravariant=True)  # noqa: PLC0105 - short, as these signatures are
 Ts = TypeVarTuple("Ts")
-
-
-class JobOptions(TypedDict, total=False):
-    """What a definition, and ``set`` for one push, may say: docs/jobs.md."""
-
-    queue: str
-    retry: bool | int
-    dead: bool
-    backtrace: bool | int
-    retry_queue: str
-    retry_for: float
-    tags: Sequence[str]
-    log_level: str
-    on_crash: Literal["dead", "requeue", "discard"]
-    crashes: int
-    timeout: float | None
-    hard_timeout: float | None
-    secret: bool
 
 
 # By these shapes a checker knows which rows fit. A job without optional parameters has the first.

@@ -1,10 +1,17 @@
-"""What a job must be to be pushed: the shape of its payload, and values that JSON carries."""
+"""What a job must be to be pushed: its options, the shape of its payload, values that JSON carries.
+
+``JobOptions`` is the table of the options: a new one is one more field there, with its row. Each
+definition and each push is checked against it, type checkers know the options by it, and the
+documents show it.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypedDict, get_type_hints
 
 from ..errors import InvalidJob, callers_level, shown
 from .payload import DEEPEST, DEFAULT_QUEUE, Payload, what_to_pass
@@ -13,14 +20,137 @@ StrictArgs: TypeAlias = Literal["raise", "warn", "off"]
 
 # Values of these types stay what they are, with any content.
 _SIMPLE: Final = frozenset((str, int, bool, type(None)))
-# A larger `retry_for` is a time stamp by mistake: the job would be retried for ever.
-_RETRY_FOR_CEILING = 1e9
-# What becomes of a job that has killed too many processes, and how many it may kill: crash records
-# of so many fit into a payload.
-_ON_CRASH = ("dead", "requeue", "discard")
-MOST_CRASHES = 100
-_LONGEST_LIMIT = 1e9
-_RARE_OPTIONS: Final = frozenset(("retry_for", "timeout", "hard_timeout", "on_crash", "crashes"))
+# Keys of a payload that ``check_shape`` checks itself, or that are no options.
+_USUAL: Final = frozenset(
+    (*("class", "args", "queue", "retry", "jid"), *("at", "created_at", "enqueued_at"))
+)
+# How many processes a job may kill: crash records of so many fit into a payload.
+MOST_CRASHES: Final = 100
+# A larger number of seconds is a time stamp by mistake.
+_LONGEST: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Which values an option can have: ``fits`` says so of one, ``expected`` in words."""
+
+    fits: Callable[[Any], bool]
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """The row of an option, beside its name and type in ``JobOptions``. ``about`` is one sentence,
+    ``default`` what holds without the option. ``place`` is where the payload has the value, as in
+    "forkq.needs.name"; the key of the option's name if it is empty."""
+
+    about: str
+    default: str
+    values: Values
+    place: str = ""
+
+    def refusal(self, job: str, name: str, value: object) -> InvalidJob:
+        """The error for a value that the option cannot have; it names the job and the option."""
+        return _wrong(job, name, value, self.values.expected)
+
+
+def _is_seconds(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= _LONGEST
+
+
+def _is_flag_or_count(value: object) -> bool:
+    return type(value) is bool or (type(value) is int and value >= 0)
+
+
+def _is_tags(value: object) -> bool:
+    return isinstance(value, list | tuple) and {str}.issuperset(map(type, value))
+
+
+_TEXT: Final = Values(lambda value: type(value) is str and value != "", "a non-empty string")
+_FLAG: Final = Values(lambda value: type(value) is bool, "True or False")
+_FLAG_OR_COUNT: Final = Values(_is_flag_or_count, "True, False or a whole number from 0 on")
+_SECONDS: Final = Values(_is_seconds, "a number of seconds up to 1e9")
+_LIMIT: Final = Values(
+    lambda value: value is None or _is_seconds(value),
+    "a number of seconds from 0 (no limit) to 1e9",
+)
+_CRASHES: Final = Values(
+    lambda value: type(value) is int and 1 <= value <= MOST_CRASHES,
+    f"a whole number from 1 to {MOST_CRASHES}",
+)
+_ON_CRASH: Final = Values(
+    lambda value: value in ("dead", "requeue", "discard"), "one of dead, requeue, discard"
+)
+_TAGS: Final = Values(_is_tags, "a list of strings")
+
+
+class JobOptions(TypedDict, total=False):
+    """What a definition, and ``set`` for one push, may say."""
+
+    # fmt: off
+    queue: Annotated[str, Option("The queue that the job is pushed to.", '`"default"`', _TEXT)]
+    retry: Annotated[bool | int, Option(
+        "How often it is tried again when it has failed; `True` is 25 times. After `False` it is "
+        "not kept in the dead set.",
+        "`True`", _FLAG_OR_COUNT,
+    )]
+    retry_for: Annotated[float, Option(
+        "Seconds from the first failure on for which it is tried again; the count is then ignored.",
+        "none", _SECONDS,
+    )]
+    retry_queue: Annotated[str, Option("The queue of its retries.", "its own queue", _TEXT)]
+    dead: Annotated[bool, Option(
+        "Whether it is kept in the dead set when forkq gives it up.", "`True`", _FLAG
+    )]
+    backtrace: Annotated[bool | int, Option(
+        "Whether the payload keeps the traceback of the last failure, or how many lines of it.",
+        "`False`", _FLAG_OR_COUNT,
+    )]
+    timeout: Annotated[float | None, Option(
+        "Seconds after which `forkq.TimeLimit` is raised in the job; 0 is no limit "
+        "([time limits](jobs.md#time-limits)).",
+        "`job_timeout` of the capsule", _LIMIT,
+    )]
+    hard_timeout: Annotated[float | None, Option(
+        "Seconds after which it is ended by force, together with its child: at least `timeout`, or "
+        "0 for no limit.",
+        "`job_hard_timeout` of the capsule", _LIMIT,
+    )]
+    crashes: Annotated[int, Option(
+        "How many crashes end it ([jobs that kill their process]"
+        "(jobs.md#jobs-that-kill-their-process)).",
+        "`3`", _CRASHES,
+    )]
+    on_crash: Annotated[Literal["dead", "requeue", "discard"], Option(
+        "What becomes of it then: given up, run again after each crash, or dropped.",
+        '`"dead"`', _ON_CRASH,
+    )]
+    secret: Annotated[bool, Option(
+        "Whether `forkq.api`, and the pages and commands that use it, show `***` for each "
+        "argument.",
+        "`False`", _FLAG,
+    )]
+    tags: Annotated[Sequence[str], Option(
+        "Words that travel in the payload, for UIs and other workers.", "none", _TAGS
+    )]
+    log_level: Annotated[str, Option(
+        "A level that travels in the payload, for other workers.", "none", _TEXT
+    )]
+    # fmt: on
+
+
+def rows_of(options: type) -> dict[str, Option]:
+    """The rows of a table of options, by the names of its fields."""
+    hints = get_type_hints(options, include_extras=True)
+    return {
+        name: row
+        for name, hint in hints.items()
+        for row in hint.__metadata__
+        if isinstance(row, Option)
+    }
+
+
+OPTIONS: Final = rows_of(JobOptions)
 
 _TOO_DEEP = (
     f"args are nested too deeply (more than {DEEPEST} levels), or contain themselves; pass a "
@@ -54,6 +184,36 @@ def check_args(job: Payload, strict: StrictArgs) -> None:
     warnings.warn(message, stacklevel=callers_level())
 
 
+def with_options(job: Mapping[str, Any], options: Mapping[str, Any], name: str) -> Payload:
+    """As ``placed``, with all of the keys checked."""
+    changed = placed(job, options, name)
+    check_shape({**changed, "class": name, "args": []})
+    return changed
+
+
+def placed(job: Mapping[str, Any], options: Mapping[str, Any], name: str) -> Payload:
+    """A new dict: ``job``, the keys of a payload called ``name``, and each option at its place.
+    Raises InvalidJob for a value that an option with a place of its own cannot have."""
+    changed = {**job, **options}
+    for key in options:
+        row = OPTIONS.get(key)
+        if row is not None and row.place:
+            if not row.values.fits(options[key]):
+                raise row.refusal(name, key, options[key])
+            _put(changed, row.place.split("."), changed.pop(key))
+    return changed
+
+
+def _put(job: Payload, path: Sequence[str], value: object) -> None:
+    """Sets a value below ``job``; the objects on the way are new."""
+    *above, last = path
+    for key in above:
+        below = job.get(key)
+        job[key] = dict(below) if type(below) is dict else {}
+        job = job[key]
+    job[last] = value
+
+
 def check_shape(job: Payload) -> None:
     """Raises InvalidJob for a key of the job with a value that it cannot have. The values inside
     ``args`` may be any."""
@@ -65,35 +225,24 @@ def check_shape(job: Payload) -> None:
         raise InvalidJob(f"job {name!r}: `args` is a {kind}; pass a list")
     queue = job.get("queue", DEFAULT_QUEUE)
     if type(queue) is not str or not queue:  # each push comes here: no call where all is well
-        raise _wrong(name, "queue", queue, "a non-empty string")
+        raise OPTIONS["queue"].refusal(name, "queue", queue)
     if "jid" in job and (type(job["jid"]) is not str or not job["jid"]):
         raise _wrong(name, "jid", job["jid"], "a string")
     retry = job.get("retry", True)
     if type(retry) is not bool and (type(retry) is not int or retry < 0):
-        raise _wrong(name, "retry", retry, "True, False or a whole number from 0 on")
-    if not job.keys().isdisjoint(_RARE_OPTIONS):
-        _check_rare_options(job, name)
+        raise OPTIONS["retry"].refusal(name, "retry", retry)
+    if not _USUAL.issuperset(job):
+        _check_options(job, name)
 
 
-def _check_rare_options(job: Payload, name: str) -> None:
-    window = job.get("retry_for", 0)
-    if type(window) not in (int, float) or not 0 <= window <= _RETRY_FOR_CEILING:
-        raise _wrong(name, "retry_for", window, "a number of seconds up to 1e9")
-    _check_limits(job, name)
-    on_crash = job.get("on_crash", "dead")
-    if type(on_crash) is not str or on_crash not in _ON_CRASH:
-        raise _wrong(name, "on_crash", on_crash, f"one of {', '.join(_ON_CRASH)}")
-    most = job.get("crashes", 1)
-    if type(most) is not int or not 1 <= most <= MOST_CRASHES:
-        raise _wrong(name, "crashes", most, f"a whole number from 1 to {MOST_CRASHES}")
-
-
-def _check_limits(job: Payload, name: str) -> None:
+def _check_options(job: Payload, name: str) -> None:
+    for key in job:
+        row = None if key in _USUAL else OPTIONS.get(key)
+        if row is not None and not row.place and not row.values.fits(job[key]):
+            raise row.refusal(name, key, job[key])
+    if "hard_timeout" not in job:
+        return
     soft, hard = time_limit(job, "timeout"), time_limit(job, "hard_timeout")
-    for key, limit in (("timeout", soft), ("hard_timeout", hard)):
-        if limit is None and job.get(key) is not None:
-            expected = "a number of seconds from 0 (no limit) to 1e9"
-            raise _wrong(name, key, job[key], expected)
     if soft and hard and hard < soft:
         expected = f"0 (no limit), or at least the {soft:g} s of its `timeout`"
         raise _wrong(name, "hard_timeout", hard, expected)
@@ -102,9 +251,8 @@ def _check_limits(job: Payload, name: str) -> None:
 def time_limit(job: Payload, key: str) -> float | None:
     """The limit under ``key`` (``timeout`` or ``hard_timeout``) in seconds, 0 for none. None if the
     job has none there, or another value than a number from 0 on."""
-    value: Any = job.get(key)
-    usable = type(value) in (int, float) and 0 <= value <= _LONGEST_LIMIT
-    return float(value) if usable else None
+    value = job.get(key)
+    return float(value) if value is not None and _is_seconds(value) else None
 
 
 def _wrong(job: str, key: str, found: Any, expected: str) -> InvalidJob:

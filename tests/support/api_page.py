@@ -29,6 +29,7 @@ from forkq.push import Pusher
 from forkq.store.find_job import Found
 from forkq.wire.lease import Progress
 from tests.support.documents import ROOT
+from tests.support.option_table import table, types_of
 
 PAGE: Final = ROOT / "docs" / "api.md"
 
@@ -90,6 +91,8 @@ _INTERNAL: Final = frozenset(
     )
 )
 _WIDTH: Final = 100
+# How a function takes the options of a job.
+_OPTIONS: Final = "options: Unpack[JobOptions]"
 
 
 class Undocumented(Exception):
@@ -144,6 +147,8 @@ def _described(name: str, thing: Any) -> Iterator[str]:
         kind = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
         yield _code([f"{kind} {_signature(node, _WIDTH)}: ..."])
         yield _markdown(inspect.getdoc(thing))
+        if _takes_options(node.args):
+            yield table()
     else:
         yield _markdown(_constant_doc(name))
 
@@ -234,8 +239,12 @@ def _markdown(docstring: str | None) -> str:
 
 
 def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef, width: int = 0) -> str:
-    """Name, parameters without ``self``, and result; one parameter a line beyond ``width``."""
+    """Name, parameters without ``self``, and result; one parameter a line beyond ``width``, and
+    there each option of a job by its name."""
     parameters = _parameters(node.args)
+    if width and _takes_options(node.args):
+        options = (f"{name}: {kind} = ..." for name, kind in types_of().items())
+        parameters = [*parameters[:-1], *options]
     result = f" -> {_result(node)}"
     line = f"{node.name}({', '.join(parameters)}){result}"
     if not width or len(line) <= width:
@@ -258,6 +267,10 @@ def _parameters(arguments: ast.arguments) -> list[str]:
     if arguments.kwarg is not None:
         shown.append(f"**{_source(arguments.kwarg)}")
     return [one for one in shown if one not in ("self", "cls")]
+
+
+def _takes_options(arguments: ast.arguments) -> bool:
+    return arguments.kwarg is not None and _source(arguments.kwarg) == _OPTIONS
 
 
 def _with_default(argument: ast.arg, default: ast.expr | None) -> str:

@@ -25,9 +25,8 @@ except ModuleNotFoundError:
 from ...client import transactions
 from ...default_client import default
 from ...errors import InvalidJob, nearest
-from ...push import OPTIONS
 from ...wire.payload import new_jid
-from ...wire.validation import validate
+from ...wire.validation import OPTIONS, with_options
 from . import task_run
 from .task_store import TaskStore
 
@@ -110,7 +109,6 @@ def _checked(alias: str, options: Mapping[str, Any]) -> dict[str, Any]:
             near = nearest(name, known) or ", ".join(known)
             raise InvalidTaskBackend(f"{place}: there is no option {name!r}; use {near}")
     try:
-        validate({**options, "class": alias, "args": []}, "off")
+        return with_options({}, options, alias)
     except InvalidJob as error:
         raise InvalidTaskBackend(f"{place}: {error}") from None
-    return dict(options)
