@@ -12,7 +12,18 @@ from ..errors import ForkqError, InvalidJob, MalformedPayload, ServerUnavailable
 from ..sharded_client import chosen, on
 from ..store.scripts import JOBS_RESTORE
 from ..wire.times import now
-from .changes import DELETED, DONE, GONE, REFUSED, Change, Kept, apply, killed, source_key
+from .changes import (
+    DELETED,
+    DONE,
+    GONE,
+    REFUSED,
+    UNDO_TIME,
+    Change,
+    Kept,
+    apply,
+    killed,
+    source_key,
+)
 from .entry import JobEntry
 from .filters import Filter
 from .pages import ListPages, Pages
@@ -181,20 +192,20 @@ def undo(token: str, *, progress: OnProgress | None = None) -> Outcome:
     to the end of their queue that is fetched next, suspects among its suspects. A second call finds
     nothing to do.
 
-    Raises ForkqError if Redis keeps nothing under this token: the ten minutes are over, or they
+    Raises ForkqError if Redis keeps nothing under this token: the time is over, or they
     were put back. Raises ServerUnavailable.
     """
     kept = first_found(lambda: _kept(token))
     if kept is None:
         raise ForkqError(
-            f"nothing is kept under {token!r}: the ten minutes are over, or it was put back"
+            f"nothing is kept under {token!r}: the {UNDO_TIME} are over, or it was put back"
         )
     with on(kept.shard):
         return _restore(token, kept, progress)
 
 
 class _Deleted(NamedTuple):
-    """What was deleted under one token; Redis keeps it for ten minutes: on which shard, from where,
+    """What was deleted under one token; Redis keeps it for a while: on which shard, from where,
     and in how many lists."""
 
     shard: str

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 DONE: Final = 1
 GONE: Final = 0
 REFUSED: Final = -1
-# Seconds for which deleted jobs can be put back.
+# Seconds for which deleted jobs can be put back; the same in words; and so many jobs at most, where
+# all of a queue or of a set are deleted.
 UNDO_FOR: Final = 600
+UNDO_TIME: Final = "ten minutes"
+MOST_UNDONE: Final = 100_000
 
 # Numbers of keys of jobs_move.lua; each queue has two there, the second is that of its suspects.
 _NOWHERE, _BACK, _DEAD, _FIRST_QUEUE, _FIRST_SUSPECTS = 0, 1, 3, 7, 8

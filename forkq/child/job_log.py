@@ -17,7 +17,8 @@ from ..errors import MalformedPayload
 from ..logs import attempt_of
 from ..runtime.done_lines import DoneValues
 from ..runtime.log import LogOnce
-from ..runtime.log_console import SENTENCE, span
+from ..runtime.log_console import SENTENCE
+from ..units import format_duration
 from ..wire.lease import UnitOfWork
 from ..wire.payload import Payload, loads
 from ..wire.printable import class_name, message
@@ -62,7 +63,7 @@ class JobLog(JobObserver):
 
     def interrupted(self, run: JobRun) -> None:
         values = {**_values(run), "elapsed": round(run.elapsed, 3)}
-        text = f"{_INTERRUPTED} (ran {span(run.elapsed)})"
+        text = f"{_INTERRUPTED} (ran {format_duration(run.elapsed)})"
         self._log.warning(_INTERRUPTED, **values, **{SENTENCE: text})
 
     def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
@@ -166,9 +167,8 @@ def _failure(run: JobRun, error: BaseException, decision: Decision) -> dict[str,
     outcome, then = _consequence(decision)
     kind, text = class_name(type(error)), message(error, _LONGEST_ERROR)
     of_most = f"attempt {attempt} of {most}" if most else f"attempt {attempt}"
-    sentence = (
-        f"failed after {span(run.elapsed)}: {kind}: {text} ({of_most}, {then}; jid {run.jid})"
-    )
+    why, more = f"{kind}: {text}", f"({of_most}, {then}; jid {run.jid})"
+    sentence = f"failed after {format_duration(run.elapsed)}: {why} {more}"
     return {
         **_values(run),
         "attempt": attempt,
@@ -195,6 +195,6 @@ def _consequence(decision: Decision) -> tuple[dict[str, Any], str]:
     if isinstance(decision, Retry):
         wait = round(decision.at - now(), 1)
         at = strftime("%H:%M:%S", localtime(time() + wait))
-        return {"retry_in": wait}, f"again in {span(wait)}, at {at}"
+        return {"retry_in": wait}, f"again in {format_duration(wait)}, at {at}"
     outcome = "dead" if isinstance(decision, Bury) else "dropped"
     return {"outcome": outcome}, f"no more attempts: {outcome}"

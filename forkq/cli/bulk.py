@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 import click
 
 from ..api import Filter, Outcome
+from ..api.changes import UNDO_TIME
 from ..errors import ServerUnavailable
 from ..runtime.exit_codes import INTERRUPTED
-from .output import as_json_line, echo, plural
+from ..units import plural
+from .output import as_json_line, echo
 from .progress import ActionProgress
 from .question import agreed, need_terminal
 
@@ -133,7 +135,7 @@ def _report(action: Action, outcome: Outcome, how: How) -> int:
 
 
 def _to_undo(outcome: Outcome) -> str:
-    return f"to put back within ten minutes: forkq undo {outcome.undo}"
+    return f"to put back within {UNDO_TIME}: forkq undo {outcome.undo}"
 
 
 def _nothing(action: Action) -> int:

@@ -9,10 +9,11 @@ import click
 
 from ..api import HeldClass, held_classes, release_class
 from ..default_client import use
+from ..units import format_moment
 from ..wire.printable import shown_name
 from .job_group import ListFirst
 from .options import configuration, finds_redis, json_option
-from .output import as_json_line, echo, echo_table, relative_time
+from .output import as_json_line, echo, echo_table
 
 _TITLES: Final = ("CLASS", "DEATHS", "HELD", "WAITING")
 _NONE: Final = "no class is held"
@@ -65,6 +66,6 @@ def _row(held: HeldClass) -> tuple[str, ...]:
     return (
         shown_name(held.name),
         f"{held.deaths:,}",
-        relative_time(held.since),
+        format_moment(held.since),
         f"{held.waiting:,}",
     )

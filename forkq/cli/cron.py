@@ -13,8 +13,9 @@ from ..api import cron as periodic_jobs
 from ..api.cron import Periodic
 from ..api.cron_runs import Run
 from ..default_client import use
+from ..units import format_duration, format_moment
 from .options import configuration, finds_redis, json_option
-from .output import as_json, duration, echo, echo_table, relative_time, timestamp
+from .output import as_json, echo, echo_table, timestamp
 
 _NO_ENTRIES = (
     "no periodic job is known: an app publishes its own (@forkq.every, [[cron]]) at its start"
@@ -64,7 +65,7 @@ def next_(name: str | None, count: int, wants_json: bool, **flags: Any) -> int:
     if name is not None and chosen[0].resting:
         echo(f"{name} is {_resting_state(chosen[0])}: none of these will be enqueued", err=True)
     rows = [
-        (timestamp(tick, one.entry.schedule.tz), relative_time(tick), one.name)
+        (timestamp(tick, one.entry.schedule.tz), format_moment(tick), one.name)
         for tick, one in ticks
     ]
     echo_table(rows, ("TICK", "", "NAME"), "no tick is coming" if chosen else _NO_ENTRIES)
@@ -147,7 +148,7 @@ def _next(periodic: Periodic) -> tuple[str, str]:
     tick = next(iter(periodic.ticks(1)), None)
     if tick is None:
         return "never", ""
-    return _short_timestamp(tick, periodic), relative_time(tick)
+    return _short_timestamp(tick, periodic), format_moment(tick)
 
 
 def _short_timestamp(tick: int, periodic: Periodic) -> str:
@@ -166,7 +167,7 @@ def _resting_state(periodic: Periodic) -> str:
 def _latest(periodic: Periodic) -> str:
     """The latest event of its history, and how long ago that was."""
     run = periodic.latest
-    return "-" if run is None else f"{run.event} {relative_time(run.ended_at or run.at)}"
+    return "-" if run is None else f"{run.event} {format_moment(run.ended_at or run.at)}"
 
 
 def _job(periodic: Periodic) -> str:
@@ -192,8 +193,8 @@ def _warn_without_leader(found: Sequence[Periodic]) -> None:
 
 def _history_row(run: Run, tz: str) -> tuple[str, ...]:
     at = run.tick or run.at
-    took = "-" if run.elapsed is None else duration(run.elapsed)
-    return timestamp(at, tz), relative_time(at), _outcome(run), took, run.jid or "-"
+    took = "-" if run.elapsed is None else format_duration(run.elapsed)
+    return timestamp(at, tz), format_moment(at), _outcome(run), took, run.jid or "-"
 
 
 def _outcome(run: Run) -> str:

@@ -14,20 +14,12 @@ from .. import api
 from ..api import JobEntry, WorkSet
 from ..api.life import crash_of
 from ..sharded_client import chosen, on
+from ..units import format_duration, format_moment, format_share, format_size
 from ..wire.lease import Progress
 from ..wire.marks import KEY
 from ..wire.printable import cut, printable, shown_name, signal_name
 from ..wire.times import seconds
-from .output import (
-    as_json,
-    as_json_line,
-    duration,
-    echo,
-    echo_table,
-    facts,
-    relative_time,
-    timestamp,
-)
+from .output import as_json, as_json_line, echo, echo_table, facts, timestamp
 
 # How many jobs a table has, unless --limit says another number.
 _ROWS: Final = 50
@@ -119,7 +111,7 @@ def _print_lines(entries: Iterable[JobEntry]) -> int:
 
 def _row(entry: JobEntry) -> Sequence[str]:
     moment = entry.at if entry.at is not None else entry.since
-    when = "?" if moment is None else relative_time(moment)
+    when = "?" if moment is None else format_moment(moment)
     failed = f"{_attempts(entry)}x" if _attempts(entry) else "-"
     name = entry.name or f"(no job: {entry.malformed})"
     return entry.jid or "-", name, entry.queue or "-", when, failed, _note(entry)
@@ -148,7 +140,7 @@ def progress_text(progress: Progress | None) -> str:
         return "-"
     if not progress.total:
         return f"{progress.done:g} {progress.note}".strip()
-    share = f"{progress.done / progress.total:.0%}"
+    share = f"{format_share(progress.done / progress.total)}"
     return f"{progress.done:g}/{progress.total:g} {share} {progress.note}".strip()
 
 
@@ -211,10 +203,10 @@ def _crash(crash: Mapping[str, Any]) -> str:
     when = timestamp(seconds(at)) if isinstance(at, int | float) else "?"
     number = crash.get("signal")
     code = signal_name(number) if number else f"exit code {crash.get('exit')}"
-    peak = f", peak {rss / 1024:.0f} MB" if isinstance(rss := crash.get("rss"), int) else ""
+    peak = f", peak {format_size(rss * 1024)}" if isinstance(rss := crash.get("rss"), int) else ""
     jobs = "alone" if crash.get("alone") else f"with {crash.get('jobs')} jobs in progress"
     ran = crash_of(dict(crash)).ran
-    after = "" if ran is None else f" after {duration(ran)}"
+    after = "" if ran is None else f" after {format_duration(ran)}"
     return f"{when} {crash.get('reason') or code}{after}{peak}, {jobs}, on {crash.get('host')}"
 
 
@@ -223,7 +215,7 @@ def _shown(name: str, value: Any) -> str:
         return ran_twice_text(value)
     if name == "progress":
         progress = Progress(**value)
-        return f"{shown_name(progress_text(progress))} ({relative_time(progress.at)})"
+        return f"{shown_name(progress_text(progress))} ({format_moment(progress.at)})"
     if name in _TIMES:
-        return f"{timestamp(value)} ({relative_time(value)})"
+        return f"{timestamp(value)} ({format_moment(value)})"
     return shown_name(value)

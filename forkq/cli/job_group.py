@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 import click
 
 from ..api import Filter, JobEntry, Outcome
+from ..api.changes import MOST_UNDONE
 from ..default_client import use
 from ..screens.job_acts import loss_of_dead_jobs
 from ..wire.printable import shown_name
@@ -23,9 +24,7 @@ from .queues import warn_of_unknown_queues
 from .selection import filters, limit_option, take_filter
 
 EVERY: Final = Filter()
-# So many jobs are kept for ``forkq undo`` when all are deleted.
-MOST_TO_KEEP: Final = 100_000
-CAN_BE_UNDONE: Final = "Up to 100,000 can be put back with `forkq undo` for a while."
+CAN_BE_UNDONE: Final = f"Up to {MOST_UNDONE:,} can be put back with `forkq undo` for a while."
 _WHICH: Final = "which jobs? Give jids, a filter such as --class or --older-than, or --all"
 
 
@@ -267,7 +266,7 @@ def cleared(one: str, jobs: Clearable, how: How, *, undo: bool) -> int:
     if not count:
         echo(f"there is no {one}: nothing to do", err=True)
         return 1
-    keeps = undo and count <= MOST_TO_KEEP
+    keeps = undo and count <= MOST_UNDONE
     if how.dry_run or (keeps and how.yes):
         return perform(action, EVERY, how)
     warning = "?" if keeps else "? This cannot be undone"

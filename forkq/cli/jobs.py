@@ -10,26 +10,27 @@ import click
 
 from .. import api
 from ..default_client import use
+from ..units import format_duration
 from ..wire.printable import shown_name
+from .durations import duration
 from .job_facts import print_job, progress_text, ran_twice, ran_twice_text
 from .options import configuration, finds_redis, json_option
-from .output import as_json, duration, echo, echo_table
-from .spans import span
+from .output import as_json, echo, echo_table
 
 _TITLES = ("JID", "JOB", "QUEUE", "RUNS", "SILENT", "PROGRESS", "PROCESS")
 
 
 @click.command()
-@click.option("--longer-than", callback=span, metavar="T", help="Only those: 90s, 5m, 1h, 2d.")
+@click.option("--longer-than", callback=duration, metavar="T", help="Only those: 90s, 5m, 1h, 2d.")
 @json_option
 @finds_redis
 def running(longer_than: float | None, wants_json: bool, **flags: Any) -> int:
     """List the jobs that run now, the longest first; their progress as of the last heartbeats.
 
-    `< 8.0 s`: no heartbeat has told of the job yet. It runs for a shorter time than that.
+    `< 8 s`: no heartbeat has told of the job yet. It runs for a shorter time than that.
     """
     use(configuration(**flags))
-    bound = "" if longer_than is None else f" for more than {duration(longer_than)}"
+    bound = "" if longer_than is None else f" for more than {format_duration(longer_than)}"
     _print(api.running(longer_than), wants_json, f"no job is running{bound}")
     return 0
 
@@ -50,7 +51,8 @@ def stuck(minutes: float, wants_json: bool, **flags: Any) -> int:
     """
     use(configuration(**flags))
     jobs = api.stuck(minutes)
-    _print(jobs, wants_json, f"no job has been silent for more than {duration(minutes * 60)}")
+    silence = format_duration(minutes * 60)
+    _print(jobs, wants_json, f"no job has been silent for more than {silence}")
     return 1 if jobs else 0
 
 
@@ -109,7 +111,7 @@ def _silence(job: api.RunningJob) -> str:
 
 
 def _at_most(job: api.RunningJob, time: float) -> str:
-    return duration(time) if job.thread else f"< {duration(time)}"
+    return format_duration(time) if job.thread else f"< {format_duration(time)}"
 
 
 def _process(identity: str) -> str:

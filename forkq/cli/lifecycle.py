@@ -16,10 +16,10 @@ import psutil
 
 from ..config.config import Config
 from ..config.load import config_despite_errors
-from ..config.recycling import size_text
 from ..doctor.finding import listed
 from ..errors import ConfigError, ForkqError, NotRunning
 from ..master.pidfile import lives, running_master
+from ..units import format_size
 from ..wire.printable import last_line
 from .options import configuration, finds_master, json_option
 from .output import as_json, echo, table
@@ -249,7 +249,7 @@ def _memory(child: dict[str, Any]) -> list[str]:
     memory = child.get("memory")
     if not memory:
         return ["-", "-"]
-    return [size_text(memory["private"] + memory["shared"]), size_text(memory["used"])]
+    return [format_size(memory["private"] + memory["shared"]), format_size(memory["used"])]
 
 
 def _outage(found: dict[str, Any]) -> list[str]:

@@ -6,7 +6,6 @@ import json
 import math
 import shutil
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -18,8 +17,6 @@ from ..wire.printable import printable, shown_name
 
 _GAP: Final = 2
 _WHOLE: Final = frozenset({"JID", "NAME", "KEY", "TICK", "NEXT"})
-_EVER: Final = 1e12  # seconds: more years than any clock has
-_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -60,11 +57,6 @@ def echo_table(rows: Sequence[Any], titles: Sequence[str], if_empty: str) -> Non
     echo(table(titles, rows) if rows else if_empty)
 
 
-def plural(count: int, noun: str) -> str:
-    """Such as "1 job" and "1,204 jobs"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def timestamp(stamp: float, tz: str | None = None) -> str:
     """An epoch second in its zone; without one, in this machine's."""
     try:
@@ -72,22 +64,6 @@ def timestamp(stamp: float, tz: str | None = None) -> str:
     except (ValueError, OverflowError, OSError):  # what is in Redis may be any number
         return "before the year 1" if stamp < 0 else "after the year 9999"
     return f"{at.astimezone() if tz is None else at:%Y-%m-%d %H:%M:%S %Z}"
-
-
-def relative_time(stamp: float) -> str:
-    """An epoch second as seen from now: ``in 4 min``, ``3 h ago``."""
-    away = stamp - time.time()
-    if abs(away) > _EVER:
-        return "never" if away > 0 else "long ago"
-    return f"in {duration(away)}" if away > 0 else f"{duration(-away)} ago"
-
-
-def duration(seconds: float) -> str:
-    """A length of time in one unit, with two digits at least: ``45 s``, ``90 min``, ``47 h``."""
-    for size, name in _UNITS:
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {name}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
 def _escaped(text: str) -> str:

@@ -11,13 +11,13 @@ import click
 
 from ..api import Process, ProcessSet, WorkSet
 from ..api.process_set import untaken
-from ..config.recycling import size_text
 from ..default_client import use
 from ..doctor.finding import listed
+from ..units import format_duration, format_moment, format_size, plural
 from ..wire.printable import printable, shown_name
 from .job_group import ListFirst
 from .options import configuration, finds_redis, json_option
-from .output import as_json, as_json_line, duration, echo, echo_table, facts, plural, relative_time
+from .output import as_json, as_json_line, echo, echo_table, facts
 from .question import confirmed
 
 _TITLES: Final = ("HOST", "PID", "TREE", "BUSY", "RSS", "HEARTBEAT", "STATE", "QUEUES")
@@ -66,8 +66,8 @@ def show(name: str, wants_json: bool, **flags: Any) -> int:
         if wants_json:
             click.echo(as_json({**asdict(process), "jobs": [asdict(job) for job in jobs]}))
             continue
-        runs = ((("runs", f"{job.jid} {job.job}, for {duration(job.elapsed)}")) for job in jobs)
-        echo(facts([*_facts(process), *((name, shown_name(text)) for name, text in runs)]))
+        runs = (f"{job.jid} {job.job}, for {format_duration(job.elapsed)}" for job in jobs)
+        echo(facts([*_facts(process), *(("runs", shown_name(run)) for run in runs)]))
     return 0
 
 
@@ -118,7 +118,7 @@ def _order(names: Iterable[str], order: Callable[..., int], done: str) -> int:
 
 
 def _counted(count: int) -> str:
-    return "1 process" if count == 1 else plural(count, "processe")
+    return plural(count, "process", "processes")
 
 
 def _chosen(names: Iterable[str]) -> list[Process]:
@@ -146,8 +146,8 @@ def _row(process: Process) -> tuple[str, ...]:
         str(process.pid),
         _tree(process),
         f"{process.busy} of {process.concurrency}",
-        size_text(process.rss * 1024),
-        f"{duration(process.silent_for)} ago",
+        format_size(process.rss * 1024),
+        f"{format_duration(process.silent_for)} ago",
         "quiet" if process.quiet else "running",
         " ".join(process.queues),
     )
@@ -162,7 +162,7 @@ def _facts(process: Process) -> Iterator[tuple[str, str]]:
     yield "identity", shown_name(process.identity)
     for title, value in zip(_TITLES[2:], _row(process)[2:], strict=True):
         yield title.lower(), shown_name(value)
-    yield "started", relative_time(process.started_at)
+    yield "started", format_moment(process.started_at)
     yield "round trip", f"{process.rtt_us / 1000:.1f} ms"
     yield "version", shown_name(process.version)
     if process.refused:

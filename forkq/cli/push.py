@@ -15,9 +15,9 @@ from ..wire.payload import Payload
 from ..wire.times import due
 from ..wire.validation import validate
 from .app import import_app
+from .durations import delay as in_
 from .options import app_options, configuration, finds_redis
 from .pushable import check_pushable
-from .spans import delay as in_
 
 _DIGITS: Final = re.compile(r"-?[0-9]{1000,}")
 _LONGEST_EXAMPLE: Final = 60

@@ -11,12 +11,13 @@ import click
 from .. import api
 from ..api import QueueReport
 from ..default_client import use
+from ..units import format_duration
 from ..wire.printable import shown_name
 from .bulk import How
 from .completion import complete_queues
 from .job_group import ListFirst, cleared, clears
 from .options import configuration, finds_redis, json_option
-from .output import as_json, as_json_line, duration, echo, echo_table, facts
+from .output import as_json, as_json_line, echo, echo_table, facts
 from .queues import warn_of_unknown_queues
 
 _TITLES: Final = ("QUEUE", "SIZE", "BUSY", "LATENCY", "THREADS", "WHY IT WAITS")
@@ -82,7 +83,7 @@ def _row(report: QueueReport) -> tuple[str, ...]:
         state.name,
         f"{state.size:,}",
         f"{state.busy:,}",
-        duration(report.latency) if state.size else "-",
+        format_duration(report.latency) if state.size else "-",
         f"{report.threads:,}",
         report.holds[0].text if report.holds else "",
     )
@@ -95,7 +96,7 @@ def _facts(report: QueueReport) -> Iterator[tuple[str, str]]:
     if state.suspects:
         yield "suspects", f"{state.suspects:,}"
     yield "busy", f"{state.busy:,}"
-    yield "latency", duration(report.latency)
+    yield "latency", format_duration(report.latency)
     for hold in report.holds:
         yield "why it waits", shown_name(hold.text)
     yield "threads", f"{report.threads:,}"
@@ -105,7 +106,7 @@ def _facts(report: QueueReport) -> Iterator[tuple[str, str]]:
         threads = f"{process.busy} of {process.concurrency} busy"
         yield "served by", shown_name(f"{process.hostname}:{process.pid}, {threads}")
     for job in report.in_flight:
-        time = f"{'' if job.thread else 'at most '}{duration(job.elapsed)}"
+        time = f"{'' if job.thread else 'at most '}{format_duration(job.elapsed)}"
         yield "runs", shown_name(f"{job.jid} {job.job}, for {time}")
 
 

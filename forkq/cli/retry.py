@@ -10,9 +10,10 @@ from .. import api
 from ..api import JobEntry
 from ..default_client import use
 from ..errors import ForkqError, MalformedPayload, ServerUnavailable
+from ..units import plural
 from ..wire.printable import shown_name
 from .options import configuration, finds_redis
-from .output import echo, plural
+from .output import echo
 from .progress import ActionProgress
 
 

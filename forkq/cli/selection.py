@@ -9,7 +9,7 @@ import click
 
 from ..api import Filter
 from .completion import complete_queues
-from .spans import age
+from .durations import age
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -11,9 +11,10 @@ from .. import api
 from ..default_client import use
 from ..limits.patterns import is_pattern
 from ..store.damage import about
+from ..units import format_duration
 from .local_counts import with_local_counts
 from .options import configuration, finds_redis, json_option
-from .output import as_json, duration, echo, facts, table
+from .output import as_json, echo, facts, table
 
 _INCLUDED: Final = (
     "processed: failed runs included, as in `forkq status`\n"
@@ -77,7 +78,7 @@ def _queues(found: api.Stats) -> str:
     if not found.queues:
         return "no job has been pushed to any queue"
     rows = [
-        (queue.name, f"{queue.size:,}", duration(queue.latency) if queue.size else "-")
+        (queue.name, f"{queue.size:,}", format_duration(queue.latency) if queue.size else "-")
         for queue in found.queues
     ]
     return table(("QUEUE", "SIZE", "LATENCY"), rows)

@@ -13,6 +13,7 @@ from ..config.config import Config
 from ..config.shards import place_of_url
 from ..default_client import address, default, use
 from ..errors import ConfigError, ForkqError
+from ..master.memory import resident
 from ..store.connection import ConnectionLost, RedisConnection, RedisError
 from ..store.refusals import failure
 from ..store.server_check import check_files, check_usable
@@ -23,7 +24,7 @@ from .finding import Finding, examine, unchecked
 from .host import max_memory, memory, oom_group, open_files, processes
 from .journal import journal
 from .network import clock, latency, rights
-from .probe import AppReport, import_app, resident
+from .probe import AppReport, import_app
 from .redis_settings import clients, huge_pages, idle_timeout, output_buffers, overcommit
 from .server import SeenServers, Server, eviction, persistence, redis_memory, separate, version
 from .stop_time import kubernetes, systemd
@@ -47,8 +48,6 @@ _OF_SERVER: Final[dict[str, _Check]] = {
     "huge-pages": huge_pages,
     "overcommit": overcommit,
 }
-
-_NO_PROC: Final = "this system does not tell the memory of a process (no /proc)"
 
 
 def all_findings(config: Config, unit: Path | None, grace: float | None) -> Iterator[Finding]:
@@ -106,16 +105,12 @@ def _of_host(
 
 
 def _memory(config: Config, report: AppReport | None) -> Finding:
-    bare = resident()
-    if bare is None:
-        return unchecked("memory", _NO_PROC)
-    with_app = report and report.resident
-    return memory(config, bare, with_app or bare)
+    bare = resident(os.getpid())
+    return memory(config, bare, (report and report.resident) or bare)
 
 
 def _max_memory(config: Config) -> Finding:
-    bare = resident()
-    return unchecked("max-memory", _NO_PROC) if bare is None else max_memory(config, bare)
+    return max_memory(config, resident(os.getpid()))
 
 
 def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> Iterator[Finding]:

@@ -13,7 +13,6 @@ Level: TypeAlias = Literal["ok", "warn", "fail"]
 _LONGEST_REASON = 500
 # Names in one line.
 _SHOWN = 5
-_MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +49,6 @@ def examine(check: str, make: Callable[[], Finding]) -> Finding:
         return make()
     except Exception as error:  # noqa: BLE001 - see above; the reason is shown
         return unchecked(check, str(error) or type(error).__name__)
-
-
-def mib(size: float) -> str:
-    """A number of bytes for people."""
-    return f"{size / _MIB:,.0f} MiB"
 
 
 def listed(names: Iterable[str]) -> str:

@@ -13,8 +13,9 @@ import psutil
 from ..config.capsule import Capsule
 from ..config.config import Config
 from ..config.recycling import Recycling
+from ..units import format_size
 from . import cgroup
-from .finding import Finding, mib
+from .finding import Finding
 
 # Of forkq's own in a process: standard streams, pipes, connections to Redis, a log, imports.
 _OWN_FILES: Final = 32
@@ -67,8 +68,8 @@ def memory(config: Config, bare: int, app: int, limit: int | None = None) -> Fin
     children = sum(capsule.workers for capsule in config.capsules)
     shared = app + (children + 1) * _UNSHARED  # the preloaded app, which all have in common
     needed = shared if config.preload else children * app + 2 * bare
-    what = f"the tree takes about {mib(needed)} before its first job, the limit {whose} is "
-    what += mib(limit)
+    what = f"the tree takes about {format_size(needed)} before its first job, the limit {whose} is "
+    what += format_size(limit)
     remedy = "lower workers, raise the limit, or set preload = true to share the app's memory"
     if needed > limit:
         return Finding("fail", "memory", what, "the kernel would kill children", remedy)
@@ -98,7 +99,7 @@ def max_memory(config: Config, bare: int, limit: int | None = None) -> Finding:
     if not allowed:
         return Finding("ok", "max-memory", "no child has a limit of its own (max_memory)")
     allowed += 2 * bare
-    what = f"the tree may grow to {mib(allowed)}, the limit {whose} is {mib(limit)}"
+    what = f"the tree may grow to {format_size(allowed)}, the limit {whose} is {format_size(limit)}"
     if allowed > limit:
         why = "the kernel would kill children, or all of the container, before forkq replaces one"
         remedy = "lower workers, max_memory or hard_max_memory, or raise the limit"

@@ -21,6 +21,7 @@ import msgspec
 
 from .. import registry
 from ..errors import ForkqError
+from ..master.memory import resident
 from ..runtime.app_loader import load_app
 from ..wire.printable import class_name, message
 from .opened import Opened
@@ -31,13 +32,13 @@ _LONGEST_MESSAGE = 400
 @dataclass(frozen=True, slots=True)
 class AppReport:
     """``error`` is why the app cannot be imported, "" if it can. ``resident`` are the bytes of
-    memory that a process with the app takes; None where the system does not tell."""
+    memory that a process with the app takes; 0 if it cannot be imported."""
 
     error: str = ""
     jobs: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
     sockets: tuple[str, ...] = ()
-    resident: int | None = None
+    resident: int = 0
 
 
 def import_app(app: Sequence[str], limit: float) -> AppReport:
@@ -103,15 +104,7 @@ def _report(app: Sequence[str]) -> AppReport:
     except BaseException as error:  # noqa: BLE001 - the app's own code, SystemExit too
         return AppReport(f"{class_name(type(error))}: {message(error, _LONGEST_MESSAGE)}")
     threads, sockets = tuple(opened.threads()), tuple(opened.sockets())
-    return AppReport("", tuple(registry.names()), threads, sockets, resident())
-
-
-def resident() -> int | None:
-    """The resident memory of this process in bytes; None where there is no /proc."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return None
+    return AppReport("", tuple(registry.names()), threads, sockets, resident(os.getpid()))
 
 
 def _read(fd: int, deadline: float) -> bytes | None:

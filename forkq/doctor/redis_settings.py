@@ -14,7 +14,8 @@ import psutil
 from ..config.config import Config
 from ..store.process_info import UNREADABLE, ProcessInfo, process_info
 from ..store.server_check import setting
-from .finding import Finding, mib, unchecked
+from ..units import format_size
+from .finding import Finding, unchecked
 from .server import Server
 
 # Of a child: one to fetch with and one for its heartbeat. Of a tree: the clock's, the rescue's.
@@ -80,17 +81,17 @@ def output_buffers(server: Server, config: Config) -> Finding:
         why = "CONFIG GET client-output-buffer-limit is refused"
         return unchecked("buffers", why, _CONFIG_RIGHT)
     hard, soft, seconds = _limits_of("normal", value)
-    needed = config.max_payload_size + _BESIDE
+    largest, needed = format_size(config.max_payload_size), config.max_payload_size + _BESIDE
     what = f"client-output-buffer-limit is normal {hard} {soft} {seconds}"
     remedy = 'set client-output-buffer-limit "normal 0 0 0"'
     if 0 < hard < needed:
-        why = f"Redis cuts off who fetches a job of {mib(config.max_payload_size)}"
+        why = f"Redis cuts off who fetches a job of {largest}"
         why += " (max_payload_size), and the job is never run"
         return Finding("fail", "buffers", what, why, remedy)
     if 0 < soft < needed:
         why = f"Redis cuts off who reads a large job for longer than {seconds} s"
         return Finding("warn", "buffers", what, why, remedy)
-    return Finding("ok", "buffers", f"{what}: enough for a job of {mib(config.max_payload_size)}")
+    return Finding("ok", "buffers", f"{what}: enough for a job of {largest}")
 
 
 def huge_pages(server: Server, enabled: Path = _THP, proc: Path = _PROC) -> Finding:

@@ -11,9 +11,10 @@ from ..config.shards import place_of_url
 from ..errors import ServerUnavailable
 from ..store.connection import RedisConnection
 from ..store.server_check import check_usable, server_info
+from ..units import format_share, format_size
 from ..wire.keys import Keys
 from ..wire.redis_url import database_of, redacted_url
-from .finding import Finding, Level, mib, unchecked
+from .finding import Finding, Level, unchecked
 
 # Shares of the memory that Redis may use.
 _LITTLE_ROOM: Final = 0.75
@@ -84,7 +85,7 @@ def eviction(server: Server) -> Finding:
         why = f"once maxmemory is set, a full server deletes {deletes}"
         return Finding("warn", "eviction", f"{what}; there is no maxmemory", why, remedy)
     if limit:
-        what += f", maxmemory is {mib(int(limit))}"
+        what += f", maxmemory is {format_size(int(limit))}"
     return Finding("fail", "eviction", what, f"a full server deletes {deletes}", remedy)
 
 
@@ -115,7 +116,8 @@ def redis_memory(server: Server) -> Finding:
     if not limit:
         return unchecked("redis-memory", "INFO has neither maxmemory nor total_system_memory")
     used = int(server.info["used_memory"])
-    what = f"Redis uses {mib(used)} of {mib(limit)} ({used / limit:.0%} {of})"
+    share = format_share(used / limit)
+    what = f"Redis uses {format_size(used)} of {format_size(limit)} ({share} {of})"
     if used < _LITTLE_ROOM * limit:
         return Finding("ok", "redis-memory", what)
     level: Level = "fail" if used >= _NO_ROOM * limit else "warn"

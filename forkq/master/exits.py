@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..runtime.control_group import OWN, ROOT, control_groups
 from ..store.crash_record import Crash
+from ..units import format_size
 from ..wire.lease import is_solo
 from ..wire.printable import last_line, signal_name
 from .child_handle import ChildHandle
@@ -154,7 +155,7 @@ def _certificate(death: Death) -> dict[str, object]:
     status, jobs = death.status, death.child.in_progress
     found: dict[str, object] = {
         "how": status.text,
-        "peak": f"{status.rss / 1024:.0f} MB",
+        "peak": format_size(status.rss * 1024),
         "uptime": round(status.uptime, 1),
     }
     if jobs:

@@ -9,9 +9,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from ..config.recycling import Recycling, size_text
+from ..config.recycling import Recycling
 from ..store.crash_record import Crash
 from ..store.outage import LONGEST_BETWEEN_FORKS, Backoff
+from ..units import format_size
 from .child_handle import ChildHandle
 from .children import Children
 from .memory import measure, resident
@@ -82,7 +83,7 @@ class Recycler:
         if child.memory is None:
             return
         used, limit = child.memory.used, _limits(child).hard_max_memory
-        why = f"memory above hard_max_memory ({size_text(used)} of {size_text(limit)})"
+        why = f"memory above hard_max_memory ({format_size(used)} of {format_size(limit)})"
         self._removals.begin(child, Crash(rss=used // 1024, reason=why), why)
 
     def _reason(self, child: ChildHandle) -> str:
@@ -116,7 +117,7 @@ class Recycler:
             pid=child.pid,
             why=reason,
             limit=_limits(child).shown(reason),
-            memory=size_text(child.memory.used) if child.memory else None,
+            memory=format_size(child.memory.used) if child.memory else None,
             jobs=child.processed,
             age=round(age),
         )

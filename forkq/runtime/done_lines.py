@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from ..units import format_duration
 from ..wire.printable import NAME_LIMIT
-from .log_console import SENTENCE, job_line, span
+from .log_console import SENTENCE, job_line
 from .log_values import AT, iso
 
 _MOST_TEMPLATES: Final = 1000
@@ -99,8 +100,8 @@ class DoneLines:
 
 def sentence(done: Done) -> str:
     """For the console."""
-    text = f"done in {span(done.elapsed)}"
-    return text if done.waited is None else f"{text}, waited {span(done.waited)}"
+    text = f"done in {format_duration(done.elapsed)}"
+    return text if done.waited is None else f"{text}, waited {format_duration(done.waited)}"
 
 
 def _is_plain(jid: object) -> bool:

@@ -76,19 +76,6 @@ def _split(text: str, room: int) -> tuple[str, str]:
     return ("", text) if end <= 0 else (text[:end], text[end + 1 :])
 
 
-def span(seconds: float) -> str:
-    """A length of time to read: ``0.012 s``, ``1.2 s``, ``17 s``, ``35 min``, ``5.2 h``."""
-    if seconds < 1:
-        return f"{max(seconds, 0.0):.3f} s"
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
-
-
 def _with_values(event: Event, placed: frozenset[str]) -> str:
     """The event, and the values that have no place of their own. Those of an error are in its
     traceback."""

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from .. import api
+from ..api.changes import MOST_UNDONE, UNDO_TIME
 from ..api.shards import on_shard_of
 from ..store.find_job import Location
+from ..units import format_count, plural
 from .plans import Done, Plan
-from .texts import count, plural
 from .texts import name as shown
 
 PATHS: Final[dict[Location, str]] = {
@@ -24,7 +25,6 @@ WORDS: Final[dict[Location, str]] = {
 _SECONDS: Final = 1.5  # for counting before the question
 _MOST_JIDS: Final = 1000  # for the audit log
 _NONE_LEFT: Final = "Nothing was done: none of these jobs is there any more."
-_MOST_TO_KEEP: Final = 100_000  # jobs that a delete keeps for its undo
 
 
 class Jobs(Protocol):
@@ -106,8 +106,8 @@ def retry(chosen: Chosen) -> Plan:
 
 
 def delete(chosen: Chosen) -> Plan:
-    keeps = chosen.jobs.size <= _MOST_TO_KEEP or not chosen.by_filter
-    details = ("They can be put back for ten minutes.",) if keeps else ()
+    keeps = chosen.jobs.size <= MOST_UNDONE or not chosen.by_filter
+    details = (f"They can be put back for {UNDO_TIME}.",) if keeps else ()
 
     def do() -> api.Outcome:
         return chosen.jobs.delete_all(chosen.where, undo=keeps)
@@ -136,8 +136,8 @@ def loss_of_dead_jobs(more: int = 0, queue: str = "") -> str:
     if bounds is None or size <= bounds.size:
         return ""
     return (
-        f"The dead set keeps {plural(bounds.size, 'job')}: of {count(size)}, forkq deletes the "
-        f"oldest {count(size - bounds.size)} for good when the next job dies."
+        f"The dead set keeps {plural(bounds.size, 'job')}: of {format_count(size)}, forkq deletes "
+        f"the oldest {format_count(size - bounds.size)} for good when the next job dies."
     )
 
 

@@ -10,8 +10,8 @@ from typing import Final, Protocol
 from .. import api
 from ..api.entry import score_in
 from ..api.pages import ListPages, SetPages
-from ..api.spans import age
 from ..store.find_job import Location
+from ..units import parse_age
 
 PER_PAGE: Final = 50
 FIELDS: Final = ("job", "error", "jid", "queue", "match", "older")
@@ -60,7 +60,7 @@ def asked(values: dict[str, str]) -> api.Filter:
     age."""
     given = {name: _trimmed(values.get(name, ""))[:_LONGEST] or None for name in FIELDS}
     older = given.pop("older")
-    return api.Filter(**given, older_than=None if older is None else age(older))  # type: ignore[arg-type]
+    return api.Filter(**given, older_than=None if older is None else parse_age(older))  # type: ignore[arg-type]
 
 
 def _trimmed(text: str) -> str:

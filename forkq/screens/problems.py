@@ -11,13 +11,14 @@ from ..api import QueueState
 from ..limits.patterns import matches_any
 from ..store.damage import about
 from ..store.held_classes import DEADLY_DEATHS
+from ..units import format_duration, format_share, plural
 from ..wire.printable import printable
 from .facts import Facts
 from .queue_acts import path_of
-from .texts import length, name, plural
+from .texts import name
 
 MOST: Final = 3
-_BEHIND: Final = 300.0  # seconds that a job may wait
+BEHIND: Final = 300.0  # seconds that a job may wait
 _SILENT: Final = 30.0  # seconds without a heartbeat
 _FULL: Final = 0.9
 _LATELY: Final = 10  # minutes
@@ -49,7 +50,7 @@ def problems(facts: Facts, most: int = MOST) -> list[Problem]:
 def _redis(facts: Facts) -> Iterator[Problem]:
     memory = facts.memory
     if memory.share >= _FULL:
-        yield Problem(f"Redis is {memory.share:.0%} full ({memory.policy})")
+        yield Problem(f"Redis is {format_share(memory.share)} full ({memory.policy})")
     if facts.replica_of:
         yield Problem(
             f"Redis is a replica of {facts.replica_of}, which takes no writes: give the address of "
@@ -71,7 +72,7 @@ def _processes(facts: Facts) -> Iterator[Problem]:
     for process in facts.processes:
         if process.silent_for > _SILENT:
             who = f"process {process.pid} on {name(process.hostname)}"
-            yield Problem(f"{who} is silent for {length(process.silent_for)}", "/busy")
+            yield Problem(f"{who} is silent for {format_duration(process.silent_for)}", "/busy")
     refused = Counter(process.refused for process in facts.processes if process.refused)
     for why, count in refused.items():
         yield Problem(f"{printable(why)} ({plural(count, 'process', 'processes')})", "/busy")
@@ -107,12 +108,13 @@ def _queues(facts: Facts) -> Iterator[Problem]:
 def _queue(state: QueueState, wait: float, served: list[str]) -> Iterator[Problem]:
     path = path_of(state.name)
     what, jobs = f"queue {name(state.name)}", f"{plural(state.size, 'job')} waiting"
+    waited = format_duration(wait)
     if not matches_any(state.name, served):
-        yield Problem(f"no process serves {what}: {jobs}, the next for {length(wait)}", path)
+        yield Problem(f"no process serves {what}: {jobs}, the next for {waited}", path)
     elif state.paused:
-        yield Problem(f"{what} is paused: {jobs}, the next for {length(wait)}", path, urgent=False)
-    elif wait > _BEHIND:
-        yield Problem(f"{what} is {length(wait)} behind: {jobs}", path, urgent=False)
+        yield Problem(f"{what} is paused: {jobs}, the next for {waited}", path, urgent=False)
+    elif wait > BEHIND:
+        yield Problem(f"{what} is {waited} behind: {jobs}", path, urgent=False)
 
 
 _CHECKS: Final[tuple[Callable[[Facts], Iterator[Problem]], ...]] = (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from .. import api
+from ..units import plural
 from .plans import Done, Plan
 from .texts import name as shown
-from .texts import plural
 
 
 def _place(process: api.Process) -> str:

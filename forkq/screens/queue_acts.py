@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
 from urllib.parse import urlencode
 
 from .. import api
+from ..api.changes import MOST_UNDONE, UNDO_TIME
+from ..units import plural
 from .plans import Done, Plan
 from .texts import name as shown
-from .texts import plural
-
-_MOST_TO_KEEP: Final = 100_000  # jobs that a clear keeps for its undo
 
 
 def path_of(name: str) -> str:
@@ -52,7 +50,7 @@ def clear(name: str) -> Plan:
     one = api.Queue(name)
     count = one.size
     jobs = plural(count, "job")
-    keeps = count <= _MOST_TO_KEEP
+    keeps = count <= MOST_UNDONE
 
     def do() -> Done:
         if not keeps:
@@ -64,7 +62,7 @@ def clear(name: str) -> Plan:
         return Done(text, undo=undo, count=outcome.done)
 
     says = f"Delete {jobs} from {shown(one.name)}?"
-    details = () if not keeps else ("They can be put back for ten minutes.",)
+    details = () if not keeps else (f"They can be put back for {UNDO_TIME}.",)
     return Plan(
         says, do, f"Delete {jobs}", path_of(one.name), ask=True, danger=not keeps,
         details=(*details, "Jobs that run now go on."),

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from ..limits.patterns import decoded_names, is_pattern, matching
+from ..units import format_duration
 from ..wire.lease import is_solo, owner
 from ..wire.printable import shown_name
 from .connection import Call, DamagedKey, RedisConnection, RedisError, ResponseError
@@ -270,7 +271,7 @@ def _begun(leases: Iterable[Lease], last: int | None) -> dict[bytes, Lease]:
 def _with_run_time(lease: Lease, ran: Mapping[int, float]) -> str:
     """Class and jid, and how long the job had run, for people."""
     seconds = ran.get(lease.sequence)
-    return lease.job if seconds is None else f"{lease.job} ({seconds:.1f} s)"
+    return lease.job if seconds is None else f"{lease.job} ({format_duration(seconds)})"
 
 
 def _deadly_classes(begun: Iterable[Lease], crash: Crash, crashed: int | None) -> set[str]:

@@ -13,7 +13,7 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 
 from ..screens.problems import Problem
-from ..screens.texts import length, plural
+from ..units import format_duration, plural
 from ..wire.printable import cut
 from .cells import BAD, GOOD, QUIET, WARN, cell, words
 from .content import Page
@@ -90,7 +90,7 @@ class Problems(Vertical):
 def _lines(found: Sequence[Problem], away: Away | None, most: int) -> list[tuple[Text, str]]:
     if away is not None:
         since = time.strftime("%H:%M:%S", time.localtime(away.since))
-        gone = length(max(0.0, round(time.time() - away.since)))
+        gone = format_duration(max(0.0, round(time.time() - away.since)))
         says = f"Redis has not answered since {since} ({gone}). "
         return [(words((says, BAD), cell(away.says)), "1")]
     if not found:

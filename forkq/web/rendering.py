@@ -9,6 +9,7 @@ from typing import Any, Final
 import jinja2
 from starlette.responses import HTMLResponse, Response
 
+from ..screens.problems import BEHIND
 from . import charts, texts
 from .flash import Flash, end_flash
 from .visit import View, Visit
@@ -29,7 +30,7 @@ def environment() -> jinja2.Environment:
         auto_reload=False,
     )
     made.filters.update(texts.FILTERS)
-    made.globals.update(sparkline=charts.sparkline, share=charts.share)
+    made.globals.update(sparkline=charts.sparkline, share=charts.share, BEHIND=BEHIND)
     made.globals["parts"] = made.get_template("parts.html").module
     return made
 

@@ -9,7 +9,15 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from ..screens import texts
-from ..screens.texts import count, length, name, plural, relative, size
+from ..screens.texts import name
+from ..units import (
+    format_count,
+    format_duration,
+    format_moment,
+    format_share,
+    format_size,
+    plural,
+)
 from ..wire.printable import printable
 
 _SHORT_ID: Final = 10
@@ -24,7 +32,9 @@ def when(epoch: float | None) -> Markup:
     except (ValueError, OverflowError, OSError):
         return Markup('<span class="quiet">unknown</span>')
     return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
-        exact.isoformat(timespec="seconds"), exact.strftime("%Y-%m-%d %H:%M:%S"), relative(epoch)
+        exact.isoformat(timespec="seconds"),
+        exact.strftime("%Y-%m-%d %H:%M:%S"),
+        format_moment(epoch),
     )
 
 
@@ -41,12 +51,18 @@ def arguments(args: Any) -> Markup:
     return Markup('<code class="args">{}</code>').format(texts.arguments(args))
 
 
+def memory(kib: float) -> str:
+    """What a process has in memory, from KiB."""
+    return format_size(kib * 1024)
+
+
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "args": arguments,
-    "count": count,
-    "length_of_time": length,
-    "memory": size,
+    "count": format_count,
+    "duration": format_duration,
+    "memory": memory,
     "name": name,
+    "percent": format_share,
     "plural": plural,
     "short_id": short_id,
     "when": when,

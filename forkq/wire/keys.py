@@ -265,12 +265,12 @@ class Keys:
         return f"{self.prefix}forkq:task:{jid}"
 
     def undo(self, token: str) -> str:
-        """Hash, expiring after ten minutes: where the jobs come from that were deleted under that
-        token, and how many lists keep them (api/bulk.py)."""
+        """Hash, expiring: where the jobs come from that were deleted under that token, and how
+        many lists keep them (api/bulk.py)."""
         return f"{self.prefix}forkq:undo:{token}"
 
     def undo_list(self, token: str, number: int) -> str:
-        """List, expiring after ten minutes: score and member in turn of deleted jobs."""
+        """List, expiring: score and member in turn of deleted jobs."""
         return f"{self.prefix}forkq:undo:{token}:{number}"
 
     def web_message(self, name: str) -> str:

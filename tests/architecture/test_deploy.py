@@ -335,7 +335,7 @@ def test_kubernetes_limits_memory_above_what_the_children_may_take(configured: C
     assert limit == "1Gi"
     assert all(capsule.recycling.max_memory for capsule in configured.capsules)
     found = max_memory(configured, bare=50 << 20, limit=1 << 30)
-    assert (found.level, "MiB" in found.what) == ("ok", True)
+    assert (found.level, "MB" in found.what) == ("ok", True)
 
 
 def test_kubernetes_keeps_most_pods_when_it_drains_fills_or_loses_a_node() -> None:

@@ -264,7 +264,7 @@ def test_clear(redis: Redis, shell: Shell) -> None:
 def test_more_than_redis_should_keep_is_cleared_for_good(
     command: str, redis: Redis, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_group, "MOST_TO_KEEP", 2)
+    monkeypatch.setattr(job_group, "MOST_UNDONE", 2)
     fill(redis, "a", "b", "c")
     push(redis, "mail", "a", "b", "c")
     assert (shell(f"{command} --yes"), "undo" in shell.out) == (0, False)

@@ -57,7 +57,7 @@ def test_find_shows_what_show_does_but_the_arguments(
     for command in (f"{place} show a", "find a"):
         assert shell(command) == 0
         texts.append(shell.out)
-        assert "SIGSEGV, peak 4 MB, with 2 jobs in progress, on web1" in shell.out
+        assert "SIGSEGV, peak 4MB, with 2 jobs in progress, on web1" in shell.out
         assert "in g\n" in shell.out
     assert [line for line in texts[0].splitlines() if not line.startswith("args ")] == (
         texts[1].splitlines()

@@ -9,6 +9,8 @@ import socket
 _CHANGES = (
     (re.compile(r"[\w.-]+:\d+:(?:solo)?[0-9a-f]+"), "OWNER"),
     (re.compile(r"\b(?:[0-9a-f]{24}|[0-9a-f]{8})\b"), "JID"),
+    (re.compile(r"\b\d[\d.,]* (?:ms|s|min|h|d)\b"), "TIME"),
+    (re.compile(r"\bTIME ago\b|\bjust now\b"), "AGO"),
     (re.compile(r"\d[\d.,:-]*"), "N"),
     (re.compile(r"\s+"), " "),
 )

@@ -36,7 +36,7 @@ def test_the_six_questions_are_answered(client: Redis) -> None:
         await screen.press("2")
         await screen.shows("mail  It drains", "1 process on web-1, 1 of 5 threads busy")
         await screen.press("g", "b")
-        await screen.shows("web-1", "1 of 5", "42 %", "84 MiB", "Report", "40 of 120 rows")
+        await screen.shows("web-1", "1 of 5", "42%", "84MB", "Report", "40 of 120 rows")
         await screen.press("4")
         await screen.shows("1  retrying  Mail", "1  dead      Mail", "Timeout")
         await screen.press("5")

@@ -41,7 +41,7 @@ def test_it_is_right_at_80_by_24_and_gives_the_terminal_back(
     terminal.shows("1 Dashboard", "Is anything wrong?", "jobs a minute", "live")
     assert terminal.fact("alternate_on") == "1"
     terminal.keys("3")
-    terminal.shows("Report", "40 of 120 rows", "42 %")
+    terminal.shows("Report", "40 of 120 rows", "42%")
     assert [len(line) <= 80 for line in terminal.text().splitlines()] == [True] * 24
     terminal.keys("g", "r")
     terminal.shows("[red]Mail[/red]\\x1b[31m")

@@ -228,7 +228,7 @@ class TestBusy:
         html = web.get("/busy").text
         assert "Export" in html
         assert "40 of 120" in html
-        assert "1 h 1 min" in html
+        assert "61 min" in html
         assert "secret argument" not in html
         assert "web-1" in html
 

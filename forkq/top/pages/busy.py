@@ -14,7 +14,8 @@ from ...errors import ForkqError
 from ...screens import process_acts
 from ...screens.busy import Host, hosts, usual
 from ...screens.plans import Plan
-from ...screens.texts import count, length, name, plural, relative, size
+from ...screens.texts import name
+from ...units import format_count, format_duration, format_moment, format_share, format_size, plural
 from ..cells import BAD, QUIET, STRONG, WARN, bar, cell, words
 from ..content import Act, Column, Content, Look, Page, Row, Selection
 from .job import Job
@@ -114,7 +115,8 @@ def _host(host: Host, runs: Mapping[str | None, list[Run]], look: Look) -> Itera
     used = [process.cpu for process in host.processes if process.cpu is not None]
     cells = (
         words((name(host.name), STRONG)), cell(f"{host.busy} of {host.threads}"),
-        cell(f"{sum(used):.0f} %" if used else "-"), cell(size(host.rss)), cell(""), cell(""),
+        cell(_cpu(sum(used) if used else None)), cell(format_size(host.rss * 1024)),
+        cell(""), cell(""),
     )  # fmt: skip
     yield Row(f"host {host.name}", cells, host)
     yield from lines
@@ -127,12 +129,12 @@ def _wanted(run: Run, look: Look) -> bool:
 def _child(process: api.Process) -> Row:
     capsules = ", ".join(process.capsules) or process.tag
     silent = process.silent_for > _SILENT
-    state = f"silent for {length(process.silent_for)}" if silent else ""
+    state = f"silent for {format_duration(process.silent_for)}" if silent else ""
     state = state or ("quiet" if process.quiet else "")
     cells = (
         words("  ", cell(f"{capsules} {process.pid}")),
         cell(f"{process.busy} of {process.concurrency}"),
-        cell("-" if process.cpu is None else f"{process.cpu:.0f} %"), cell(size(process.rss)),
+        cell(_cpu(process.cpu)), cell(format_size(process.rss * 1024)),
         cell(""), cell(state, BAD if silent else WARN),
     )  # fmt: skip
     return Row(process.identity, cells, process)
@@ -148,7 +150,7 @@ def _job(run: Run) -> Row:
         cell(""),
         cell(""),
         cell(""),
-        cell(f"{'' if job.thread else '< '}{length(job.elapsed, 1)}", late),
+        cell(f"{'' if job.thread else '< '}{format_duration(job.elapsed)}", late),
         _progress(run),
     )
     return Row(f"{job.identity} {job.thread} {job.jid}", cells, run)
@@ -161,12 +163,12 @@ def _progress(run: Run) -> Text:
         if not run.usual or not job.thread:
             return cell("")
         share = bar(job.elapsed, run.usual, _BAR)
-        return words((f"{share} ", QUIET), (f"usual {length(run.usual)}", QUIET))
-    still = f" none for {length(job.silent_for)}" if job.silent_for > _NO_PROGRESS else ""
+        return words((f"{share} ", QUIET), (f"usual {format_duration(run.usual)}", QUIET))
+    still = f" none for {format_duration(job.silent_for)}" if job.silent_for > _NO_PROGRESS else ""
     if not reported.total:
-        return words(f"{count(reported.done)} done ", cell(reported.note), (still, WARN))
+        return words(f"{format_count(reported.done)} done ", cell(reported.note), (still, WARN))
     share = bar(reported.done, reported.total, _BAR)
-    parts = f" {count(reported.done)} of {count(reported.total)} "
+    parts = f" {format_count(reported.done)} of {format_count(reported.total)} "
     return words((share, "cyan"), parts, cell(reported.note), (still, WARN))
 
 
@@ -176,7 +178,7 @@ def _foot(look: Look) -> list[Text]:
         return _of_process(target)
     if not isinstance(target, Run):
         return []
-    times = f", 95 of 100 end within {length(target.usual)}" if target.usual else ""
+    times = f", 95 of 100 end within {format_duration(target.usual)}" if target.usual else ""
     return [words((name(target.job.jid), STRONG), f"  queue {name(target.job.queue)}{times}")]
 
 
@@ -184,6 +186,11 @@ def _of_process(process: api.Process) -> list[Text]:
     master = f", master {process.master}" if process.master else ""
     first = words((name(process.identity), STRONG), (f"  {name(process.version)}{master}", QUIET))
     trip = f"{process.rtt_us / 1000:.1f} ms"
-    beat = f"heartbeat {length(process.silent_for)} ago, round trip {trip}"
+    beat = f"heartbeat {format_duration(process.silent_for)} ago, round trip {trip}"
     serves = f"serves {plural(len(process.queues), 'queue')}: {', '.join(process.queues)}"
-    return [first, words((f"{beat}, started {relative(process.started_at)}", QUIET)), cell(serves)]
+    began = format_moment(process.started_at)
+    return [first, words((f"{beat}, started {began}", QUIET)), cell(serves)]
+
+
+def _cpu(percent: float | None) -> str:
+    return "-" if percent is None else format_share(percent / 100)

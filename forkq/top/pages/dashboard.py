@@ -9,7 +9,8 @@ from rich.text import Text
 
 from ... import api
 from ...screens.facts import Facts
-from ...screens.texts import count, length, plural, relative
+from ...screens.problems import BEHIND
+from ...units import format_count, format_duration, format_moment, plural
 from ..cells import BAD, GOOD, QUIET, STRONG, WARN, cell, spark, words
 from ..content import Column, Content, Look, Page, Row
 from .queue_jobs import QueueJobs
@@ -17,7 +18,6 @@ from .queue_jobs import QueueJobs
 _COLUMNS: Final = (
     Column("QUEUE", least=12), Column("JOBS", "right"), Column("THE NEXT WAITS FOR", "right")
 )  # fmt: skip
-_BEHIND: Final = 300.0  # seconds
 _MINUTES: Final = 60
 _DEPLOYS: Final = 3
 
@@ -48,9 +48,9 @@ def _longest_wait(queue: api.QueueFigures) -> float:
 
 
 def _row(queue: api.QueueFigures) -> Row:
-    late = WARN if queue.latency > _BEHIND else ""
-    cells = (cell(queue.name), cell(count(queue.size)), cell(length(queue.latency), late))
-    return Row(queue.name, cells, queue.name)
+    late = WARN if queue.latency > BEHIND else ""
+    wait = cell(format_duration(queue.latency), late)
+    return Row(queue.name, (cell(queue.name), cell(format_count(queue.size)), wait), queue.name)
 
 
 def _figures(facts: Facts) -> tuple[Text, Text]:
@@ -59,13 +59,13 @@ def _figures(facts: Facts) -> tuple[Text, Text]:
     minute = points[-2] if len(points) > 1 else None  # the last whole one
     failed = minute.failed if minute else 0
     shown = (
-        (count(minute.processed if minute else 0), "jobs a minute", ""),
-        (count(failed), "failed", BAD if failed else ""),
-        (count(stats.busy), f"of {facts.threads} busy", ""),
-        (count(stats.enqueued), "queued", ""),
-        (count(stats.scheduled), "scheduled", ""),
-        (count(stats.retry), "to retry", WARN if stats.retry else ""),
-        (count(stats.dead), "dead", BAD if stats.dead else ""),
+        (format_count(minute.processed if minute else 0), "jobs a minute", ""),
+        (format_count(failed), "failed", BAD if failed else ""),
+        (format_count(stats.busy), f"of {facts.threads} busy", ""),
+        (format_count(stats.enqueued), "queued", ""),
+        (format_count(stats.scheduled), "scheduled", ""),
+        (format_count(stats.retry), "to retry", WARN if stats.retry else ""),
+        (format_count(stats.dead), "dead", BAD if stats.dead else ""),
     )
     values, names = words(), words()
     for value, name, style in shown:
@@ -82,10 +82,10 @@ def _hour(facts: Facts, width: int) -> Iterator[Text]:
     most = max((point.processed for point in points), default=0)
     done = spark([point.processed for point in points], len(points))
     failed = spark([point.failed for point in points], len(points))
-    yield words(("done    ", QUIET), (done, GOOD), (f" {count(most)} a minute", QUIET))
+    yield words(("done    ", QUIET), (done, GOOD), (f" {format_count(most)} a minute", QUIET))
     if any(point.failed for point in points):
         lost = max(point.failed for point in points)
-        yield words(("failed  ", QUIET), (failed, BAD), (f" {count(lost)} a minute", QUIET))
+        yield words(("failed  ", QUIET), (failed, BAD), (f" {format_count(lost)} a minute", QUIET))
     if report.deploys:
         yield words(("deploys ", QUIET), _marks(report.deploys, points))
         latest = report.deploys[::-1][:_DEPLOYS]
@@ -100,7 +100,7 @@ def _marks(deploys: Sequence[api.Deploy], points: Sequence[api.Point]) -> str:
 def _named(deploys: Sequence[api.Deploy]) -> Iterator[Text]:
     for number, one in enumerate(deploys):
         start = "        " if number == 0 else ", "
-        yield words((start, QUIET), cell(one.label), (f" {relative(one.at)}", QUIET))
+        yield words((start, QUIET), cell(one.label), (f" {format_moment(one.at)}", QUIET))
 
 
 def more(number: int, word: str) -> str:

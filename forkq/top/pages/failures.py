@@ -10,8 +10,9 @@ from rich.text import Text
 from ... import api
 from ...screens import job_acts
 from ...screens.plans import Plan
-from ...screens.texts import count, name, relative
+from ...screens.texts import name
 from ...store.find_job import Location
+from ...units import format_count, format_moment
 from ..cells import BAD, QUIET, STRONG, WARN, cell, spark, words
 from ..content import Act, Column, Content, Look, Page, Row, Selection
 from .jobs import Dead, Retries
@@ -46,7 +47,7 @@ class Failures(Page):
         found = api.failures(most=_MOST_READ)
         groups = [one for one in found.groups if look.wants(one.job, one.error, one.message)]
         rows = [_row(part, look.is_wide) for group in groups[:_MOST] for part in _parts(group)]
-        seen = f"Of the latest {count(found.seen)}; {count(found.total)} in all."
+        seen = f"Of the latest {format_count(found.seen)}; {format_count(found.total)} in all."
         head = [words((seen, QUIET))] if found.seen < found.total else ()
         empty = "No job waits for a retry, and none is dead."
         return Content(head, _COLUMNS, rows, foot=_foot(look), empty=empty)
@@ -80,9 +81,9 @@ def _parts(group: api.FailureGroup) -> Iterator[Part]:
 
 def _row(part: Part, is_wide: bool) -> Row:
     group, dead = part.group, part.location == "dead"
-    last = relative(group.last_seen, 1) if group.last_seen else "-"
+    last = format_moment(group.last_seen) if group.last_seen else "-"
     cells = (
-        cell(count(group.dead if dead else group.retrying)),
+        cell(format_count(group.dead if dead else group.retrying)),
         words(("dead", BAD) if dead else ("retrying", WARN)), cell(group.job or "no job"),
         words((_spark(group.hourly, is_wide), "cyan")), cell(last),
         cell(group.error or "no error", BAD),
@@ -102,6 +103,6 @@ def _foot(look: Look) -> list[Text]:
     if not isinstance(part, Part):
         return []
     group = part.group
-    first = relative(group.first_seen) if group.first_seen else "unknown"
+    first = format_moment(group.first_seen) if group.first_seen else "unknown"
     says = words((name(group.job or "no job"), STRONG), (f"  first {first}", QUIET))
     return [says, words((name(group.error or "no error"), BAD), " ", cell(group.message))]

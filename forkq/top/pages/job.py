@@ -13,8 +13,9 @@ from ...screens import job_acts
 from ...screens.frames import split
 from ...screens.payloads import payload_text, pretty
 from ...screens.plans import Plan
-from ...screens.texts import length, name, plural, relative, size
+from ...screens.texts import name
 from ...store.find_job import Location
+from ...units import format_duration, format_moment, format_size, plural
 from ...wire.printable import cut
 from ..cells import BAD, QUIET, STRONG, cell, prose, words
 from ..content import Act, Content, Look, Page, Selection
@@ -92,7 +93,7 @@ def _lines(job: api.JobEntry) -> Iterator[Text]:
 def _life(job: api.JobEntry) -> Iterator[Text]:
     known = job.events
     lines = (
-        words(f"{event.what:9} ", (f"{relative(event.at):16} ", QUIET), cell(event.detail))
+        words(f"{event.what:9} ", (f"{format_moment(event.at):16} ", QUIET), cell(event.detail))
         for event in known
     )
     yield from _section("Its life", lines if known else [words("Nothing is known of its life.")])
@@ -106,9 +107,9 @@ def _error(job: api.JobEntry) -> Iterator[Text]:
         yield from _frames(job)
     for crash in job.crashes:
         yield words("")
-        when = "" if crash.at is None else relative(crash.at)
-        peak = f", peak {size(crash.rss)}" if crash.rss else ""
-        ran = "" if crash.ran is None else f", after {length(crash.ran)}"
+        when = "" if crash.at is None else format_moment(crash.at)
+        peak = f", peak {format_size(crash.rss * 1024)}" if crash.rss else ""
+        ran = "" if crash.ran is None else f", after {format_duration(crash.ran)}"
         yield words(("crash ", BAD), cell(crash.why), f" {when} on {name(crash.host)}{peak}{ran}")
         yield from _lines_of(crash.stack)
 

@@ -9,8 +9,9 @@ from rich.text import Text
 
 from ... import api
 from ...screens import job_acts, job_lists
-from ...screens.texts import arguments, count, name, relative
+from ...screens.texts import arguments, name
 from ...store.find_job import Location
+from ...units import format_count, format_moment
 from ..cells import BAD, QUIET, STRONG, cell, words
 from ..content import Act, Column, Content, Look, Page, Row, Selection
 from .job import Job, still_there
@@ -64,7 +65,7 @@ class Jobs(Page):
         return still_there(job_acts.selected(self.location, [job.key for job in chosen.targets]))
 
     def _counted(self, shown: int, look: Look) -> Text:
-        total = count(api.job_set(self.location).size)
+        total = format_count(api.job_set(self.location).size)
         parts = [(f"{shown} of {total} in {job_acts.WORDS[self.location]}", STRONG)]
         group = " ".join(word[1:] for word in (self.where.job, self.where.error) if word)
         asked = ", ".join(filter(None, (name(group), name(look.wanted))))
@@ -109,7 +110,7 @@ class Scheduled(Jobs):
 
 
 def _cells(job: api.JobEntry) -> tuple[Text, ...]:
-    called, moment = cell(job.name or "no job"), cell(relative(job.score, 1))
+    called, moment = cell(job.name or "no job"), cell(format_moment(job.score))
     if job.location == "scheduled":
         return moment, called, cell(job.queue), cell(arguments(job.args))
     error = words((name(job.error_class or "no error"), BAD), " ", cell(job.error_message))

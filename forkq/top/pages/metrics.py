@@ -8,7 +8,8 @@ from typing import ClassVar, Final, TypeVar
 from rich.text import Text
 
 from ... import api
-from ...screens.texts import count, length, name, relative
+from ...screens.texts import name
+from ...units import format_count, format_duration, format_moment, format_share
 from ..cells import BAD, GOOD, QUIET, STRONG, cell, spark, words
 from ..content import Column, Content, Look, Page, Row
 
@@ -50,7 +51,7 @@ class Metrics(Page):
 def _head(deploy: api.Deploy | None) -> list[Text]:
     if deploy is None:
         return [words(("No deploy in the last hour: forkq mark-deploy notes one.", QUIET))]
-    return [words("Deployed ", cell(deploy.label), (f" {relative(deploy.at)}", QUIET))]
+    return [words("Deployed ", cell(deploy.label), (f" {format_moment(deploy.at)}", QUIET))]
 
 
 def _fitting(parts: Sequence[T], is_wide: bool) -> Sequence[T]:
@@ -62,9 +63,9 @@ def _row(
     one: api.ClassMetrics, times: api.Histogram, deploy: api.Deploy | None, is_wide: bool
 ) -> Row:
     failed = f"{one.failed / one.processed:.1%}" if one.processed else "-"
-    percentiles = ("-" if at is None else length(at) for at in times.percentiles())
+    percentiles = ("-" if at is None else format_duration(at) for at in times.percentiles())
     cells = (
-        cell(one.job), cell(count(one.processed)), cell(failed, BAD if one.failed else ""),
+        cell(one.job), cell(format_count(one.processed)), cell(failed, BAD if one.failed else ""),
         *map(cell, percentiles), words((_bars(one.points, is_wide), "cyan")),
         _change(one.points, deploy),
     )  # fmt: skip
@@ -116,5 +117,6 @@ def _foot(look: Look, deploy: api.Deploy | None) -> list[Text]:
     if sides is None:
         return [says]
     (time, failed), (new_time, new_failed) = sides
-    before = f"before the deploy {length(time)} a run, {failed:.1%} failed"
-    return [says, words(before, f"; since then {length(new_time)}, {new_failed:.1%} failed")]
+    before = f"before the deploy {format_duration(time)} a run, {format_share(failed, 1)} failed"
+    since = f"; since then {format_duration(new_time)}, {format_share(new_failed, 1)} failed"
+    return [says, words(before, since)]

@@ -12,7 +12,8 @@ from rich.text import Text
 from ...api import cron
 from ...screens import cron_acts
 from ...screens.plans import Plan
-from ...screens.texts import name, relative
+from ...screens.texts import name
+from ...units import format_moment
 from ..cells import BAD, QUIET, STRONG, WARN, cell, words
 from ..content import Act, Column, Content, Look, Page, Row, Selection
 
@@ -65,9 +66,7 @@ def _next(one: cron.Periodic) -> float:
 
 def _row(at: float, one: cron.Periodic) -> Row:
     state = "paused" if one.paused else "asleep" if one.asleep else "disabled"
-    when = (
-        words((state, WARN)) if one.resting else cell("never" if at == math.inf else relative(at))
-    )
+    when = words((state, WARN)) if one.resting else cell(format_moment(at))
     cells = (when, cell(one.name), cell(one.entry.schedule.expression), _last(one))
     return Row(one.name, cells, one)
 
@@ -77,7 +76,7 @@ def _last(one: cron.Periodic) -> Text:
     if latest is None:
         return words(("-", QUIET))
     style = BAD if latest.event in _BAD else ""
-    return words((latest.event, style), f" {relative(latest.at)}")
+    return words((latest.event, style), f" {format_moment(latest.at)}")
 
 
 def _foot(look: Look) -> list[Text]:

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Final
 from rich.text import Text
 
 from ... import api
-from ...screens.texts import arguments, name, relative
+from ...screens.texts import arguments, name
+from ...units import format_moment
 from ..cells import STRONG, WARN, cell, words
 from ..content import Column, Content, Look, Page, Row
 from .job import Job
@@ -42,7 +43,7 @@ class QueueJobs(Page):
 
 
 def _row(number: int, job: api.JobEntry) -> Row:
-    queued = relative(job.enqueued_at, 1) if job.enqueued_at else "-"
+    queued = format_moment(job.enqueued_at) if job.enqueued_at else "-"
     cells = (
         cell(number), _called(job), cell(job.jid), cell(queued),
         cell(arguments(job.args)),

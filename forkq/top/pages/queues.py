@@ -10,14 +10,15 @@ from rich.text import Text
 from ... import api
 from ...screens import queue_acts
 from ...screens.facts import Facts, drains_in
-from ...screens.texts import count, length, name, plural
+from ...screens.problems import BEHIND
+from ...screens.texts import name
+from ...units import format_count, format_duration, plural
 from ..cells import BAD, QUIET, STRONG, WARN, cell, spark, words
 from ..content import Act, Column, Content, Look, Page, Row, Selection
 from .queue_jobs import QueueJobs
 
 _MOST: Final = 200
 _SPARK: Final = 14
-_BEHIND: Final = 300.0  # seconds
 _STEADY: Final = 0.02  # jobs a second
 _COLUMNS: Final = (
     Column("QUEUE", least=10), Column("JOBS", "right"), Column("TREND", "right"), Column(""),
@@ -71,10 +72,10 @@ def _row(state: api.QueueState, facts: Facts, look: Look) -> Row:
     wait = facts.latency(state.name)
     limit = "" if state.limit is None else f" of {state.limit}"
     cells = (
-        cell(state.name), cell(count(state.size)), cell(_rate(sizes)),
+        cell(state.name), cell(format_count(state.size)), cell(_rate(sizes)),
         words((spark([size for _, size in sizes], _SPARK), "cyan")),
-        cell(length(wait) if state.size else "-", WARN if wait > _BEHIND else ""),
-        cell(f"{count(state.busy)}{limit}"), _rules(state),
+        cell(format_duration(wait) if state.size else "-", WARN if wait > BEHIND else ""),
+        cell(f"{format_count(state.busy)}{limit}"), _rules(state),
     )  # fmt: skip
     return Row(state.name, cells, state)
 
@@ -84,7 +85,7 @@ def _rate(sizes: list[tuple[float, int]]) -> str:
     trend = drains_in(sizes)
     if trend is None or abs(trend[0]) < _STEADY:
         return ""
-    return f"{'+' if trend[0] > 0 else '-'}{count(abs(trend[0]) * 60)}/min"
+    return f"{'+' if trend[0] > 0 else '-'}{format_count(abs(trend[0]) * 60)}/min"
 
 
 def _rules(state: api.QueueState) -> Text:
@@ -115,7 +116,7 @@ def _ends(sizes: list[tuple[float, int]], state: api.QueueState) -> str:
     if trend is None or not state.size:
         return ""
     if trend[1]:
-        return f": empty in {length(trend[1])} at this rate"
+        return f": empty in {format_duration(trend[1])} at this rate"
     return ": it grows" if trend[0] > _STEADY else ": as many come as go"
 
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from ... import api
 from ...screens.facts import Facts
-from ...screens.texts import plural
+from ...units import plural
 from ..plots.axes import TimeAxis
 from ..plots.day_strip import DAY
 from ..plots.over_time import Slot, bars

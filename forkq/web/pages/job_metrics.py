@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ... import api
+from ...units import format_duration
 from ..paging import paging
 from ..plots.axes import TimeAxis
 from ..plots.over_time import Line, Slot, bars, lines
-from ..plots.run_times import heat_map, histogram, span
+from ..plots.run_times import heat_map, histogram
 from ..routing import NavItem, page
 from ..visit import View, Visit
 
@@ -41,7 +42,7 @@ def metrics(visit: Visit) -> View:
     minutes = minutes if minutes in _RANGES else _HOUR
     report = api.Metrics().over(minutes)
     shared = {
-        "minutes": minutes, "ranges": _NAMES, "deploys": report.deploys[::-1][:5], "span": span,
+        "minutes": minutes, "ranges": _NAMES, "deploys": report.deploys[::-1][:5],
     }  # fmt: skip
     job = visit.query("job")
     values = _one(job, report, minutes) if job else _all(visit, report, minutes)
@@ -101,14 +102,16 @@ def _plots(times: api.Histogram, report: api.MetricsReport) -> dict[str, object]
     known = [part.percentiles() for part in parts]
     series = [Line(name, [at[n] for at in known]) for n, name in enumerate(_PERCENTILES)]
     told = ", ".join(
-        f"{name} {span(value)}"
+        f"{name} {format_duration(value)}"
         for name, value in zip(_PERCENTILES, times.percentiles(), strict=True)
         if value is not None
     )
     columns, deploys = [part.buckets for part in parts], report.deploys
     return {
         "spread": histogram(times.buckets, times.bounds, summary=f"run times: {told}"),
-        "lines": lines(series, axis, summary=f"{told} over time", label=span, deploys=deploys),
+        "lines": lines(
+            series, axis, summary=f"{told} over time", label=format_duration, deploys=deploys
+        ),
         "heat": heat_map(columns, times.bounds, axis, summary=told, deploys=deploys),
     }
 

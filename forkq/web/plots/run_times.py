@@ -8,6 +8,7 @@ from typing import Final
 from markupsafe import Markup
 
 from ...api import Deploy
+from ...units import format_duration
 from .axes import LABELS, TimeAxis, ValueAxis, clock
 from .columns import column
 from .deploys import marks
@@ -18,16 +19,6 @@ _ROW: Final = 12  # pixels of a heat map's row
 _FEWEST_ROWS: Final = 8
 _MOST_LABELS: Final = 7
 _PALEST: Final = 0.12
-
-
-def span(seconds: float) -> str:
-    """A length of time in the unit that reads best: 20 ms, 2.5 s, 3 min, 2 h, 5 d."""
-    if seconds < 1:
-        return f"{seconds * 1000:.3g} ms"
-    for below, size, unit in ((60, 1, "s"), (3600, 60, "min"), (172_800, 3600, "h")):
-        if seconds < below:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 86_400:.3g} d"
 
 
 def histogram(counts: Sequence[int], bounds: Sequence[float], *, summary: str) -> Markup:
@@ -63,10 +54,10 @@ def used(counts: Sequence[int]) -> tuple[int, int]:
 def bucket(at: int, bounds: Sequence[float]) -> str:
     """What belongs into a bucket, in words."""
     if at == 0:
-        return f"under {span(bounds[0])}"
+        return f"under {format_duration(bounds[0])}"
     if at >= len(bounds):
-        return f"{span(bounds[-1])} and longer"
-    return f"{span(bounds[at - 1])} to {span(bounds[at])}"
+        return f"{format_duration(bounds[-1])} and longer"
+    return f"{format_duration(bounds[at - 1])} to {format_duration(bounds[at])}"
 
 
 def _counted(at: int, counts: Sequence[int], bounds: Sequence[float]) -> str:
@@ -80,7 +71,7 @@ def _bounds(first: int, last: int, bounds: Sequence[float]) -> Markup:
     return joined(
         element(
             "text",
-            span(bounds[at - 1]),
+            format_duration(bounds[at - 1]),
             x=percent((at - first) / (last - first)),
             y=_HEIGHT + 14,
             class_="time",
@@ -157,6 +148,12 @@ def _row_names(first: int, last: int, bounds: Sequence[float]) -> Markup:
     """The upper bound of each third row, over the cells."""
     rows = range(first, min(last, len(bounds)), 3)
     return joined(
-        element("text", span(bounds[row]), x=2, y=(last - 1 - row) * _ROW + 10, class_="value")
+        element(
+            "text",
+            format_duration(bounds[row]),
+            x=2,
+            y=(last - 1 - row) * _ROW + 10,
+            class_="value",
+        )
         for row in rows
     )

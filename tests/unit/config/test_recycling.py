@@ -2,30 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from forkq.config.recycling import size_of, size_text
 from tests.support.config_files import Failer, Loader
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("0", 0), ("0MB", 0), ("100B", 100), ("1KB", 1024), ("512MB", 512 << 20),
-        ("512m", 512 << 20),
-        ("512 MiB", 512 << 20), ("1.5GB", 1536 << 20), ("2T", 2 << 40),
-    ],
-)  # fmt: skip
-def test_spellings_of_sizes(text: str, size: int) -> None:
-    assert size_of(text) == size
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(0, "0B"), (999, "999B"), (1000, "1KB"), (81 << 20, "81MB"), (1536 << 20, "1.5GB")],
-)
-def test_sizes_for_people(size: int, text: str) -> None:
-    assert size_text(size) == text
 
 
 def test_a_hard_limit_below_the_other_one_is_refused(problems: Failer) -> None:

@@ -6,27 +6,27 @@ from collections.abc import Callable
 
 import click
 
-from ..api import spans
 from ..errors import ForkqError
+from ..units import parse_age, parse_duration
 
 
-def span(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+def duration(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
     """The seconds in ``value``: callback of an option. Raises BadParameter."""
-    return _read(spans.span, value)
+    return _read(parse_duration, value)
 
 
 def age(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
     """The seconds in ``value``, or since that time: callback of an option. Raises BadParameter."""
-    return _read(spans.age, value)
+    return _read(parse_age, value)
 
 
 def delay(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    """As ``span``; a number alone is seconds, as in ``perform_in``: callback of an option. Raises
-    BadParameter."""
+    """As ``duration``; a number alone is seconds, as in ``perform_in``: callback of an option.
+    Raises BadParameter."""
     try:
         return None if value is None else float(value)
     except ValueError:
-        return _read(spans.span, value)
+        return _read(parse_duration, value)
 
 
 def _read(parse: Callable[[str], float], value: str | None) -> float | None:
