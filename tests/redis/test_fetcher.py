@@ -369,17 +369,16 @@ def test_a_child_that_stops_before_it_has_reconnected_tells_that_redis_is_back(
     redis: Redis, redis_server: Server
 ) -> None:
     """Its stop is the first that Redis answers: it returns the leases."""
-    child = ProcessorThreads(redis_server.url)
-    child.fetcher._backoff._first = 600.0  # it does not reconnect by itself
-
-    def is_lost() -> bool:
-        redis.client_kill_filter(_type="normal", skipme=True)  # again: an idle one is no outage
-        return child.log.events() == ["redis lost"]
-
-    with child:
-        wait_until(lambda: is_waiting(child.fetcher), what="the child to wait")
-        wait_until(is_lost, what="the outage")
-    assert child.fetcher.give_back()
+    with Proxy(redis_server.port) as proxy:
+        child = ProcessorThreads(proxy.url)
+        child.fetcher._backoff._first = 600.0  # it does not reconnect by itself
+        with child:
+            wait_until(lambda: is_waiting(child.fetcher), what="the child to wait")
+            proxy.target = 1  # nothing listens there
+            proxy.hang_up()
+            wait_until(lambda: child.log.events() == ["redis lost"], what="the outage")
+        proxy.target = redis_server.port
+        assert child.fetcher.give_back()
     assert child.log.events() == ["redis lost", "redis is back"]
 
 
