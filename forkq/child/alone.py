@@ -55,7 +55,7 @@ class AloneRunner:
         if self.parts is None:
             return
         suspects, now = self.parts.fetcher, time.monotonic()
-        running = any(unit.thread for unit in suspects.in_flight())
+        running = any(unit.thread for unit in self.parts.leases.units().values())
         is_long = running and 0.0 < self.parts.runs.long_at <= now
         turn = running or (self._ordered and now >= self._works_until)
         self._ordinary.pause(on=turn and not is_long)

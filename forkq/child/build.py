@@ -25,10 +25,12 @@ from .cron.outcome import CronOutcomes
 from .cron.publish import Claim, Publisher, of_shard
 from .debugger import NoTimeLimits
 from .failure.settle import Settler
-from .fetch.fetch_connection import FetchConnection
+from .fetch.channel import FetchChannel
 from .fetch.fetcher import Fetcher
-from .fetch.lost_leases import LostLeases
+from .fetch.leases import Leases
+from .fetch_turn import FetchParts, make_fetch
 from .heartbeat.beat import Heartbeat
+from .heartbeat.lost_leases import LostLeases
 from .heartbeat.record import Record, describe
 from .heartbeat.round_trip import RoundTrip
 from .heartbeat.stats import Tally
@@ -61,6 +63,7 @@ class Parts:
     """What the child's main loop drives. ``runs``: of the suspects, if it runs some."""
 
     fetcher: Fetcher
+    leases: Leases
     manager: Manager
     heartbeat: Heartbeat
     limits: TimeLimits
@@ -100,25 +103,29 @@ class Builder:
     def build(self) -> Parts:
         """Raises ForkqError if the app's periodic jobs contradict each other."""
         pool = RedisPool(size=self._capsule.concurrency, **_how_to_connect(self._config))
-        fetcher = self._make_fetcher()
-        settler = self._make_settler(fetcher, pool)
+        fetch = self._make_fetch()
+        settler = self._make_settler(fetch.fetcher, pool)
         limits = self._make_limits()
         runs = SoloRuns(limits.waker)
-        manager = self._make_manager(fetcher, settler, pool, limits, runs)
-        heartbeat = self._make_heartbeat(fetcher, settler, manager)
-        return Parts(fetcher, manager, heartbeat, limits, runs)
+        manager = self._make_manager(fetch, settler, pool, limits, runs)
+        heartbeat = self._make_heartbeat(fetch, settler, manager)
+        return Parts(fetch.fetcher, fetch.leases, manager, heartbeat, limits, runs)
 
     def _connection(self) -> RedisConnection:
         return RedisConnection(**_how_to_connect(self._config))
 
-    def _make_fetcher(self) -> Fetcher:
-        solo = self._assignment.solo
-        connection = FetchConnection(
-            self._capsule, self._identity, self._keys, self._connection(), self._log, solo=solo
+    def _make_fetch(self) -> FetchParts:
+        fetch = make_fetch(
+            self._capsule,
+            self._identity,
+            self._keys,
+            self._connection(),
+            self._outage,
+            self._log,
+            solo=self._assignment.solo,
         )
-        fetcher = Fetcher(self._capsule, connection, self._outage, solo=solo)
-        fetcher.report_lost_writes(self._news.set)
-        return fetcher
+        fetch.channel.on_writes_lost = self._news.set
+        return fetch
 
     def _make_limits(self) -> TimeLimits:
         soft, hard = self._capsule.job_timeout, self._capsule.job_hard_timeout
@@ -145,7 +152,7 @@ class Builder:
 
     def _make_manager(
         self,
-        fetcher: Fetcher,
+        fetch: FetchParts,
         settler: Settler,
         pool: RedisPool,
         limits: TimeLimits,
@@ -159,25 +166,26 @@ class Builder:
             observers.append(runs)
 
         def make_processor(name: str, tally: Tally) -> Processor:
-            parts = (fetcher, settler, observers, complain, limits, tally)
+            parts = (fetch, settler, observers, complain, limits, tally)
             return Processor(name, *parts, solo=solo, sole=self._assignment.sole, held=held)
 
-        return Manager(self._capsule.concurrency, fetcher, make_processor, self._log)
+        return Manager(self._capsule.concurrency, fetch, make_processor, self._log)
 
-    def _make_heartbeat(self, fetcher: Fetcher, settler: Settler, manager: Manager) -> Heartbeat:
-        lost_leases = LostLeases(self._identity, self._keys, fetcher, self._log)
+    def _make_heartbeat(self, fetch: FetchParts, settler: Settler, manager: Manager) -> Heartbeat:
+        lost_leases = LostLeases(self._identity, self._keys, fetch, self._log)
 
         def snapshot() -> Snapshot:
             totals = manager.tally(lost_leases.ran_twice(), self._assignment.ended)
-            return Snapshot(fetcher.in_flight(), totals, self._is_quiet(), self._outage.refused)
+            units = list(fetch.leases.units().values())
+            return Snapshot(units, totals, self._is_quiet(), self._outage.refused)
 
         def retry_parked() -> bool:
-            fetcher.flush()
+            fetch.fetcher.flush()
             return settler.again_in_time()
 
         return Heartbeat(
             self._connection(),
-            self._make_tasks(fetcher, lost_leases),
+            self._make_tasks(fetch.channel, lost_leases),
             self._outage,
             self._outage.refusal("redis takes no heartbeat", "redis takes heartbeats again"),
             self._log,
@@ -186,14 +194,14 @@ class Builder:
             news=self._news,
         )
 
-    def _make_tasks(self, fetcher: Fetcher, lost_leases: LostLeases) -> list[HeartbeatTask]:
+    def _make_tasks(self, channel: FetchChannel, lost_leases: LostLeases) -> list[HeartbeatTask]:
         """The record first: all else can wait."""
         info = describe(self._identity, self._config, self._capsule)
         record = Record(self._identity, self._keys, info)
         round_trip = RoundTrip(self._log)
 
         def find_lost(connection: RedisConnection) -> None:
-            fetcher.note_queues_again()
+            channel.note_queues_again()
             lost_leases.look(connection)
 
         find = FindLostLeases(find_lost, self._log)

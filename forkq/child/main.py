@@ -183,7 +183,7 @@ class Child:
 
     @property
     def _in_flight(self) -> list[UnitOfWork]:
-        return [unit for parts in self._all_parts for unit in parts.fetcher.in_flight()]
+        return [unit for parts in self._all_parts for unit in parts.leases.units().values()]
 
     @property
     def _managers(self) -> list[Manager]:
@@ -386,4 +386,4 @@ class Child:
     @property
     def _leases(self) -> int:
         """How many leases Redis has of this child, as far as it knows."""
-        return sum(parts.fetcher.leases for parts in self._all_parts)
+        return sum(len(parts.leases.known()) for parts in self._all_parts)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING
 
-from .fetch.fetcher import Fetcher
+from .fetch_turn import FetchParts
 from .heartbeat.stats import Tally, Totals, total
 from .processor import Processor
 
@@ -21,11 +21,13 @@ class Manager:
     def __init__(
         self,
         concurrency: int,
-        fetcher: Fetcher,
+        fetch: FetchParts,
         make_processor: Callable[[str, Tally], Processor],
         log: FilteringBoundLogger,
     ) -> None:
-        self._fetcher = fetcher
+        self._turn = fetch.turn
+        self._fetcher = fetch.fetcher
+        self._leases = fetch.leases
         self._make_processor = make_processor
         self._log = log
         self._names = (f"processor-{number}" for number in count())
@@ -60,7 +62,7 @@ class Manager:
     @property
     def busy(self) -> int:
         """How many processors perform a job now."""
-        return sum(1 for unit in self._fetcher.in_flight() if unit.thread)
+        return sum(1 for unit in self._leases.units().values() if unit.thread)
 
     @property
     def unfinished(self) -> int:
@@ -87,7 +89,7 @@ class Manager:
         dead = [number for number, one in enumerate(self._processors) if not one.alive]
         for number in dead:
             if self._processors[number].has_died:  # else its thread could not be started
-                self._fetcher.abandon(self._processors[number].holdings)
+                self._turn.abandon(self._processors[number].hand)
         if self._quiet:
             return
         for number in dead:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from ..wire.marks import long_run
 from .failure.retry import Decision
-from .fetch.waker import Waker
 from .job_run import JobRun
+from .waker import Waker
 
 
 class JobObserver:

@@ -45,8 +45,7 @@ from .failure.retry import (
     postponed_too_long,
 )
 from .failure.settle import MustRunAlone, MustRunSole, NeedsNewer, NotRun, Settler, Unread
-from .fetch.fetch_turn import Holdings
-from .fetch.fetcher import Fetcher
+from .fetch_turn import FetchParts, Hand
 from .heartbeat.stats import JobCounter, Tally
 from .interrupt import InterruptRegion
 from .job_run import JobRun
@@ -67,7 +66,7 @@ class Interrupted(Exception):
 
 
 class Processor:
-    """Takes units from the fetcher until the child is quiet.
+    """Takes units from the fetcher in its turn, until the child is quiet.
 
     ``observers`` are told of each job; the counts in ``tally`` come first. ``complain`` logs an
     error in the app's own handlers, or in forkq. ``limits`` are the time limits of jobs. ``solo``:
@@ -78,7 +77,7 @@ class Processor:
     def __init__(
         self,
         name: str,
-        fetcher: Fetcher,
+        fetch: FetchParts,
         settler: Settler,
         observers: Sequence[JobObserver],
         complain: Complain,
@@ -91,8 +90,8 @@ class Processor:
     ) -> None:
         self.tally = Tally() if tally is None else tally
         self.region = InterruptRegion()
-        self.holdings = Holdings()
-        self._fetcher = fetcher
+        self.hand = Hand()
+        self._fetch = fetch
         self._settler = settler
         self._observers = Observers([JobCounter(self.tally), *observers])
         self._complain = complain
@@ -127,7 +126,7 @@ class Processor:
             self._gate.wait()
             while True:
                 try:
-                    if (unit := self._fetcher.take(self.holdings)) is None:
+                    if (unit := self._fetch.turn.take(self.hand)) is None:
                         return
                     self.process(unit)
                 except Shutdown:  # Python 3.10 can deliver it after the region
@@ -142,7 +141,7 @@ class Processor:
         try:
             error = self._perform(run)  # what the job raised is a value from here on
             if error is None:
-                run.elapsed = self._fetcher.acknowledge(unit)  # sent with the next fetch
+                run.elapsed = self._fetch.fetcher.done(unit)  # sent with the next fetch
                 run.settled = True
                 observers = self._observers
                 for done in observers.done if run.marks is None else observers.done_marked:
@@ -167,7 +166,7 @@ class Processor:
         elif isinstance(decision, Bury):
             self._settler.bury(run.unit, decision)
         else:
-            self._fetcher.acknowledge(run.unit)
+            self._fetch.fetcher.done(run.unit)
         run.settled = True
         for failed in self._observers.failed:
             failed(run, error, decision)
@@ -293,7 +292,7 @@ class Processor:
             for postponed in self._observers.postponed:
                 postponed(run)
         elif isinstance(why, Unread) and self._solo:
-            self._fetcher.put_back(unit)  # elsewhere, or later, it may be read
+            self._fetch.fetcher.put_back(unit)  # elsewhere, or later, it may be read
             time.sleep(_UNREAD_PAUSE)
         elif isinstance(why, MustRunSole):
             self._settler.isolate(unit, last=True)

@@ -17,9 +17,9 @@ from ..runtime.deadlines import Begins, DeadlineTable
 from ..runtime.stack_dump import calls_of, stack_of
 from ..wire.payload import Payload
 from ..wire.validation import time_limit
-from .fetch.waker import Waker
 from .interrupt import InterruptRegion
 from .job_run import JobRun
+from .waker import Waker
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger

@@ -116,8 +116,8 @@ class Recovery:
         unknown). A solo child leases nothing ahead. If known, ``crashed`` is that of the job whose
         thread crashed; ``ran``: for how many seconds jobs had run, by number. An owner that
         ``may_return`` is perhaps only cut off from Redis. It finds a note of its lost leases
-        (child/fetch/lost_leases.py). After a failure the caller begins anew; the result includes
-        what its earlier tries did."""
+        (child/heartbeat/lost_leases.py). After a failure the caller begins anew; the result
+        includes what its earlier tries did."""
         progress = self._progress.setdefault(identity, _Progress())
         yield from self._look_for_burials(progress)
         listed = yield from self.list_all(queues, identity)

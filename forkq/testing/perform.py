@@ -13,6 +13,7 @@ from collections.abc import Callable, Container, MutableMapping
 from contextvars import copy_context
 from itertools import count
 from time import monotonic
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from ..child.failure.settle import Settler
-    from ..child.fetch.fetcher import Fetcher
+    from ..child.fetch_turn import FetchParts
     from ..child.time_limits import TimeLimits
     from .recorder import Recorder
 
@@ -50,8 +51,7 @@ def perform(job: RecordedJob, jobs: Recorder) -> BaseException | None:
 
 
 class _Run(JobObserver):
-    """One run of one job: what the processor has instead of a Fetcher and a Settler, and its
-    observer."""
+    """One run of one job, as its observer."""
 
     def __init__(self, job: RecordedJob, jobs: Recorder) -> None:
         self.error: BaseException | None = None
@@ -60,19 +60,33 @@ class _Run(JobObserver):
 
     def processor(self) -> Processor:
         """A processor of this run alone."""
-        log = JobLog(child_log())
+        log, ends = JobLog(child_log()), _Ends(self._jobs)
         return Processor(
             "forkq.testing",
-            cast("Fetcher", self),
-            cast("Settler", self),
+            cast("FetchParts", SimpleNamespace(fetcher=ends, turn=None)),
+            cast("Settler", ends),
             [log, self],
             log.complain,
             cast("TimeLimits", _NoTimeLimits()),
         )
 
-    # As a Fetcher and a Settler
+    def done(self, run: JobRun) -> None:
+        self._jobs.performed.append(self._job)
 
-    def acknowledge(self, unit: UnitOfWork) -> float:
+    def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
+        """The job is given up unless it is retried, or its own hook said DISCARD."""
+        self.error = error
+        if isinstance(decision, Bury | Drop) and decision.job is not None:
+            self._jobs.give_up(self._job, error)
+
+
+class _Ends:
+    """What the processor has instead of a Fetcher and a Settler: the jobs go to the recorder."""
+
+    def __init__(self, jobs: Recorder) -> None:
+        self._jobs = jobs
+
+    def done(self, unit: UnitOfWork) -> float:
         """The job is done, or dropped."""
         return monotonic() - unit.taken
 
@@ -84,17 +98,6 @@ class _Run(JobObserver):
     def bury(self, unit: UnitOfWork, decision: Bury) -> None:
         """The dead set would have the job."""
         self._jobs.dead.append(RecordedJob.of(decision.payload))
-
-    # As an observer
-
-    def done(self, run: JobRun) -> None:
-        self._jobs.performed.append(self._job)
-
-    def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
-        """The job is given up unless it is retried, or its own hook said DISCARD."""
-        self.error = error
-        if isinstance(decision, Bury | Drop) and decision.job is not None:
-            self._jobs.give_up(self._job, error)
 
 
 class _NoTimeLimits:

@@ -40,7 +40,7 @@ class Keys:
 
         A queue that was deleted, for example in Sidekiq's UI, is no longer in ``queues``, but the
         sweep must find its in-flight jobs. A child writes the names before it leases a job
-        (child/fetch/fetch_connection.py), and with each beat those of its in-flight jobs
+        (child/fetch/channel.py), and with each beat those of its in-flight jobs
         (child/heartbeat/record.py). The sweep removes names after a day."""
         return f"{self.prefix}forkq:fetched"
 

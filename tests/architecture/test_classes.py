@@ -46,11 +46,7 @@ LARGE: Final[dict[str, Size]] = {
     "forkq/clock/main.py:Clock": Size(fields=25),
     "forkq/master/loop.py:Master": Size(fields=24),
     # To be cut: one mind in several classes, or several minds in one.
-    "forkq/child/fetch/fetch_connection.py:FetchConnection": Size(methods=17, fields=18),
-    "forkq/child/fetch/fetcher.py:Fetcher": Size(methods=20),
-    "forkq/child/fetch/in_flight.py:InFlight": Size(methods=22),
-    "forkq/child/fetch/lease_exchange.py:LeaseExchange": Size(methods=14, fields=20),
-    "forkq/child/fetch/queue_selector.py:QueueSelector": Size(fields=18),
+    "forkq/child/fetch/fetcher.py:Fetcher": Size(methods=15, fields=16),
     "forkq/master/child_handle.py:ChildHandle": Size(methods=22, fields=53),
     "forkq/master/children.py:Children": Size(methods=26),
     "forkq/store/connection.py:RedisConnection": Size(methods=21),
@@ -91,7 +87,6 @@ NAMED_ALIKE: Final[dict[str, int]] = {
 
 # Pairs of classes that hold each other: neither can be read, made or tested without the other.
 CIRCLES: Final = {
-    ("AheadWatch", "LeaseExchange"),
     ("ChildHandle", "Slot"),
     ("JobRun", "TimedJob"),
     ("Outage", "Reach"),

@@ -52,7 +52,7 @@ def test_each_function_stands_in_the_source_as_it_is_shown(
 
 
 def test_the_way_of_a_job_is_shown() -> None:
-    assert any("_fetcher.acknowledge(unit)" in excerpt.text for excerpt in excerpts())
+    assert any("_fetch.fetcher.done(unit)" in excerpt.text for excerpt in excerpts())
 
 
 def test_the_orders_and_facts_are_those_of_the_pipe() -> None:

@@ -8,10 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from forkq.child.failure.settle import Settler
-from forkq.child.fetch.fetch_connection import FetchConnection
-from forkq.child.fetch.fetch_turn import Holdings
 from forkq.child.fetch.fetcher import Fetcher
-from forkq.child.fetch.supply import State
+from forkq.child.fetch_turn import Hand, make_fetch
 from forkq.child.heartbeat.stats import Tally
 from forkq.child.job_log import make_job_log
 from forkq.child.manager import Manager
@@ -41,7 +39,7 @@ IDENTITY = "vm:4242:0123456789ab"
 
 def is_waiting(fetcher: Fetcher) -> bool:
     """Whether a processor waits until there are jobs."""
-    return fetcher._supply.state is State.WAITING
+    return fetcher._state == "waiting"
 
 
 class ProcessorThreads:
@@ -63,8 +61,10 @@ class ProcessorThreads:
         self.identity = identity
         connection = RedisConnection(url, timeout=5)
         weakref.finalize(self, connection.close)
-        fetches = FetchConnection(self.capsule, identity, Keys(), connection, self.log)
-        self.fetcher = Fetcher(self.capsule, fetches, Outage(self.log))
+        self.fetch = make_fetch(
+            self.capsule, identity, Keys(), connection, Outage(self.log), self.log
+        )
+        self.fetcher, self.leases = self.fetch.fetcher, self.fetch.leases
         self.order: list[bytes] = []
         self.errors: list[BaseException] = []
         self._work = work
@@ -93,8 +93,8 @@ class ProcessorThreads:
             if thread.ident is not None:
                 thread.join(20)
                 assert not thread.is_alive(), f"{thread.name} did not end"
-        self.fetcher.late_jobs.end()
-        wait_until(lambda: not self.fetcher.late_jobs.runs, what="the end of the watch")
+        self.fetch.turn.watch.end()
+        wait_until(lambda: not self.fetch.turn.watch.runs, what="the end of the watch")
         assert self.errors == []
 
     def wait_runs(self, count: int, deadline: float | None = None) -> None:
@@ -106,14 +106,18 @@ class ProcessorThreads:
         )
         assert self.errors == []
 
+    def take(self, hand: Hand | None = None) -> UnitOfWork | None:
+        """The next job, as a processor takes it."""
+        return self.fetch.turn.take(hand or Hand())
+
     def _run(self) -> None:
-        holdings = Holdings()
+        hand = Hand()
         try:
-            while (unit := self.fetcher.take(holdings)) is not None:
+            while (unit := self.take(hand)) is not None:
                 unit.begin(threading.get_ident(), 1.0)
                 self._work(unit)
                 self.order.append(unit.payload)
-                self.fetcher.acknowledge(unit)
+                self.fetcher.done(unit)
         except BaseException as error:  # noqa: BLE001 - told by stop()
             self.errors.append(error)
 
@@ -147,10 +151,10 @@ class InProcessChild:
         self._observers = (self.job_log, *observers)
         self._connection = RedisConnection(url)
         identity = solo_identity(IDENTITY) if solo else IDENTITY
-        fetches = FetchConnection(
-            capsule, identity, self.keys, self._connection, self.log, solo=solo
+        self.fetch = make_fetch(
+            capsule, identity, self.keys, self._connection, outage, self.log, solo=solo
         )
-        self.fetcher = Fetcher(capsule, fetches, outage, solo=solo)
+        self.fetcher, self.leases = self.fetch.fetcher, self.fetch.leases
         self.parked = threading.Event()
         self.settler = Settler(
             identity,
@@ -164,7 +168,7 @@ class InProcessChild:
         )
         self.limits = TimeLimits(self.log, job_timeout, job_hard_timeout, table)
         self.processors: list[Processor] = []
-        self.manager = Manager(concurrency, self.fetcher, self._make_processor, self.log)
+        self.manager = Manager(concurrency, self.fetch, self._make_processor, self.log)
         self._pool = pool
 
     def _write_done(self, done: DoneValues) -> None:
@@ -173,7 +177,7 @@ class InProcessChild:
     def _make_processor(self, name: str, tally: Tally) -> Processor:
         processor = Processor(
             name,
-            self.fetcher,
+            self.fetch,
             self.settler,
             self._observers,
             self.job_log.complain,
@@ -205,7 +209,8 @@ class InProcessChild:
             wait_until(lambda: self.manager.idle, deadline=20, what="the end of all processors")
         finally:
             returned = self.fetcher.give_back()
-            wait_until(lambda: not self.fetcher.late_jobs.runs, what="the end of the watch")
+            self.fetch.turn.watch.end()
+            wait_until(lambda: not self.fetch.turn.watch.runs, what="the end of the watch")
             self._pool.close()
             self._connection.close()
         return returned

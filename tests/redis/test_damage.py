@@ -165,7 +165,7 @@ def test_what_was_in_flight_of_a_damaged_queue_goes_back_once_it_is_mended(
     redis.hset(KEYS.inflight("other"), f"{IDENTITY}/8", "2")
     redis.set("queue:x", "x")
     child = ProcessorThreads(redis_server.url, queues={"x": 0, "other": 0})
-    child.fetcher._connection._sequence = 9
+    child.fetch.channel._sequence = 9
     assert not child.fetcher.give_back()
     assert redis.lrange("queue:other", 0, -1) == [b"2"]
     redis.delete("queue:x")

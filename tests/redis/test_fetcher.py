@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from forkq.child.fetch.fetch_turn import Holdings
+from forkq.child.fetch_turn import Hand
 from forkq.limits.rules import Rules
 from forkq.store.connection import RedisConnection, ResponseError
 from forkq.store.scripts import FETCH
@@ -237,7 +237,7 @@ def test_the_child_owes_what_redis_has_not_confirmed(own_server: Server, gate: G
         done.open()
         wait_until(lambda: child.order == [b"1"], what="the job's end")
         wait_until(lambda: child.fetcher.owes, what="an acknowledgement to be under way")
-        assert len(child.fetcher.in_flight()) == 1
+        assert len(child.leases.units()) == 1
         own_server.resume()
         wait_until(lambda: not child.fetcher.owes, what="its reply")
         assert client.hlen(INFLIGHT) == 1
@@ -255,7 +255,7 @@ def test_the_heartbeat_leaves_the_connection_to_a_processor_that_waits(
         with monkeypatch.context() as patched:
             patched.setattr(child.fetcher, "_waker", SimpleNamespace(wake=lambda: None))
             child.fetcher.quiet()
-        child.fetcher._leases.must_reconcile = True
+        child.leases.must_compare = True
         before = clients(redis)
         child.fetcher.flush()
         assert clients(redis) == before  # to compare leases takes a new connection
@@ -282,14 +282,14 @@ def test_what_is_given_back_stands_at_the_head_in_its_old_order(
 ) -> None:
     push(redis, *range(6))
     child = ProcessorThreads(redis_server.url, concurrency=4)
-    units = [child.fetcher.take() for _ in range(4)]
+    units = [child.take() for _ in range(4)]
     assert units[1] is not None
-    child.fetcher.acknowledge(units[1])
+    child.fetcher.done(units[1])
     child.fetcher.quiet()
     assert child.fetcher.give_back()
     assert line(redis) == [b"0", b"2", b"3", b"4", b"5"]
     assert redis.hlen(INFLIGHT) == 0
-    assert child.fetcher.in_flight() == []
+    assert child.leases.units() == {}
 
 
 def test_giving_back_to_a_server_that_is_away_says_so_and_the_leases_stay(
@@ -298,7 +298,7 @@ def test_giving_back_to_a_server_that_is_away_says_so_and_the_leases_stay(
     redis = own_server.client()
     push(redis, 1, 2)
     child = ProcessorThreads(own_server.url, concurrency=2)
-    assert child.fetcher.take() is not None
+    assert child.take() is not None
     child.fetcher.quiet()
     own_server.stop()
     assert child.fetcher.give_back() is False
@@ -311,9 +311,9 @@ def test_the_job_of_a_dead_processor_goes_back_and_runs_again(
 ) -> None:
     push(redis, "orphan")
     child = ProcessorThreads(redis_server.url, concurrency=2)
-    holdings = Holdings()
-    assert child.fetcher.take(holdings) is not None
-    child.fetcher.abandon(holdings)
+    hand = Hand()
+    assert child.take(hand) is not None
+    child.fetch.turn.abandon(hand)
     with child:
         child.wait_runs(1)
     assert child.order == [b"orphan"]
@@ -322,7 +322,7 @@ def test_the_job_of_a_dead_processor_goes_back_and_runs_again(
 def test_leases_name_their_owner_and_count_up(redis: Redis, redis_server: Server) -> None:
     push(redis, "1", "2", "3")
     child = ProcessorThreads(redis_server.url, concurrency=3)
-    assert child.fetcher.take() is not None
+    assert child.take() is not None
     assert set(redis.hkeys(INFLIGHT)) == {f"{IDENTITY}/{n}".encode() for n in (1, 2, 3)}
     child.fetcher.quiet()
     assert child.fetcher.give_back()
@@ -484,13 +484,13 @@ def test_an_acknowledgement_during_a_reconnection_is_not_forgotten(
     push(redis, "1", "2")
     child = ProcessorThreads(redis_server.url, concurrency=3)
     fetcher = child.fetcher
-    one, two = fetcher.take(), fetcher.take()
+    one, two = child.take(), child.take()
     assert one is not None
     assert two is not None
-    fetcher._in_flight.done = done = InterferingDeque()
-    fetcher.acknowledge(one)
-    fetcher._leases.must_reconcile = True  # as after a lost connection
-    done.meddle = lambda: fetcher.acknowledge(two)
+    child.leases._ended = done = InterferingDeque()
+    fetcher.done(one)
+    child.leases.must_compare = True  # as after a lost connection
+    done.meddle = lambda: fetcher.done(two)
     with child:
         wait_until(
             lambda: is_waiting(fetcher) and not redis.exists(INFLIGHT),

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from forkq.child.fetch.fetch_connection import FetchConnection
+from forkq.child.fetch.channel import FetchChannel
+from forkq.child.fetch.leases import Leases
 from forkq.client import Client
 from forkq.clock.tracking import TrackingConnection
 from forkq.config.capsule import Capsule
@@ -50,7 +51,7 @@ FILES = (
     "forkq/store/redis_py.py",
     "forkq/store/route.py",
     "contextlib.py",
-    "child/fetch/fetch_connection.py",
+    "child/fetch/channel.py",
 )
 PARTS = ("disconnect",)
 # Makes commands with numbers, and raises in a signal handler at any moment of it.
@@ -225,31 +226,30 @@ def test_a_fetch_that_is_interrupted_is_never_answered_by_another_ones_reply(
 ) -> None:
     capsule = Capsule("default", queues=(("one", 0), ("tenant-*", 0)))
     connection = RedisConnection(redis_server.url)
-    fetches = FetchConnection(capsule, "host:1:abc", Keys(""), connection, logger())
+    fetches = FetchChannel(capsule, "host:1:abc", Keys(""), connection, logger())
+    leases = Leases(1, logger())
     fetched: list[bytes] = []
 
     def fetch() -> None:
         fetches.open()
-        fetches.look_for_queues()
-        fetches.send(1, [])
+        fetches.send(1, leases)
         fetched.extend(unit.payload for unit in fetches.receive().units)
 
     def check() -> None:
         redis.delete("{queue:one}:inflight", "queue:one")
         redis.rpush("queue:one", "mine")
-        if fetches.busy:
-            fetches.disconnect()
+        if fetches.under_way is not None:
+            fetches.disconnect(leases)
         try:
             fetches.open()
-            fetches.look_for_queues()
-            fetches.send(1, [])
+            fetches.send(1, leases)
             assert [unit.payload for unit in fetches.receive().units] == [b"mine"]
         except (*ConnectionLost, ResponseError):  # as the fetcher does after any failure
-            fetches.disconnect()
+            fetches.disconnect(leases)
 
     redis.sadd("queues", "one", "tenant-a")
     interrupted_everywhere(fetch, check)
-    fetches.disconnect()
+    fetches.disconnect(leases)
 
 
 def test_time_outs_by_signal_never_mix_up_answers(client: Client, redis_server: Server) -> None:

@@ -16,7 +16,8 @@ from redis import Redis
 import forkq
 from forkq import middleware, registry
 from forkq.child import processor as processor_module
-from forkq.child.fetch.fetch_turn import FetchTurn, Holdings
+from forkq.child.fetch.plan import FetchPace
+from forkq.child.fetch_turn import FetchTurn, Hand
 from forkq.child.heartbeat.stats import Tally
 from forkq.child.processor import Processor
 from forkq.runtime import log
@@ -235,31 +236,33 @@ def test_exceptions_that_strike_while_processors_wait_stop_no_child(
 
 def test_the_turn_is_never_lost_whenever_an_exception_strikes() -> None:
     """Threads take, leave and renew the turn as fast as they can; any bytecode may be struck."""
-    turn, over, rounds = FetchTurn(), threading.Event(), [0]
-    hands: list[Holdings] = []
-    in_use: dict[int, Holdings] = {}
+    unused: Any = None
+    pace = FetchPace(4, time.monotonic())
+    turn, over, rounds = FetchTurn(unused, unused, pace), threading.Event(), [0]
+    hands: list[Hand] = []
+    in_use: dict[int, Hand] = {}
 
     def follow() -> None:
-        holdings = Holdings()
-        hands.append(holdings)
-        in_use[threading.get_ident()] = holdings
+        hand = Hand()
+        hands.append(hand)
+        in_use[threading.get_ident()] = hand
         while not over.is_set():
             try:
-                if not turn.resume(holdings):
-                    turn.wait(holdings)
+                if not turn.resume(hand):
+                    turn.wait(hand)
                 rounds[0] += 1
-                turn.performed(0)
-                turn.leave(holdings, performs=True)
-                if holdings.reserved:
-                    turn.renew(holdings, time.monotonic())
+                pace.performed(0)
+                turn.leave(hand, performs=True)
+                if hand.reserved:
+                    turn.renew(hand, time.monotonic())
             except Stray:
-                turn.recover(holdings)
+                turn.recover(hand)
 
     def survive() -> None:
         while not over.is_set():
             try:
                 follow()
-            except Stray:  # struck in the handler itself: its holdings is dead
+            except Stray:  # struck in the handler itself: its hand is dead
                 continue
 
     threads = [threading.Thread(target=survive, daemon=True) for _ in range(4)]
@@ -274,8 +277,8 @@ def test_the_turn_is_never_lost_whenever_an_exception_strikes() -> None:
     before = rounds[0]
 
     def goes_on() -> bool:
-        for holdings in set(hands).difference(in_use.values()):
-            turn.release(holdings)  # as the manager does with the hands of the dead
+        for hand in set(hands).difference(in_use.values()):
+            turn.release(hand)  # as the manager does with the hands of the dead
         return rounds[0] > before + 100
 
     wait_until(goes_on, what="the turn to go round")
@@ -314,17 +317,17 @@ def test_when_several_processors_die_no_job_runs_twice_at_once(
     monkeypatch.setattr(Processor, "process", die)
     order: list[str] = []
     with InProcessChild(redis_server.url, concurrency=4) as child:
-        abandon, make_processor = child.fetcher.abandon, child.manager._make_processor
+        abandon, make_processor = child.fetch.turn.abandon, child.manager._make_processor
 
-        def note_abandon(holdings: Holdings) -> None:
+        def note_abandon(hand: Hand) -> None:
             order.append("abandon")
-            abandon(holdings)
+            abandon(hand)
 
         def note_make(name: str, tally: Tally) -> Processor:
             order.append("make")
             return make_processor(name, tally)
 
-        monkeypatch.setattr(child.fetcher, "abandon", note_abandon)
+        monkeypatch.setattr(child.fetch.turn, "abandon", note_abandon)
         monkeypatch.setattr(child.manager, "_make_processor", note_make)
         redis.lpush(LIST, *[payload("Good", jid=str(n)) for n in range(4)])
         wait_until(

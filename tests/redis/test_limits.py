@@ -175,7 +175,7 @@ def test_a_dead_owners_slots_come_back_with_its_jobs(redis: Redis, redis_server:
     """Recovery moves the leases and wakes the child that waits for a permit."""
     push(redis, "job")
     dead, living = owners(2)
-    assert ProcessorThreads(redis_server.url, identity=dead, rules=ONE).fetcher.take() is not None
+    assert ProcessorThreads(redis_server.url, identity=dead, rules=ONE).take() is not None
     with ProcessorThreads(redis_server.url, identity=living, rules=ONE) as child:
         push(redis, "next")
         wait_idle(child)
@@ -193,7 +193,7 @@ def test_a_lease_removed_by_another_script_wakes_the_child_that_waits(
     rules = ONE if waits_for == "full" else {"q": Rules(blocking=True, limit=1)}
     push(redis, "job")
     holder, living = owners(2)
-    unit = ProcessorThreads(redis_server.url, identity=holder, rules=ONE).fetcher.take()
+    unit = ProcessorThreads(redis_server.url, identity=holder, rules=ONE).take()
     assert unit is not None
     with ProcessorThreads(redis_server.url, identity=living, rules=rules, queues=queues) as child:
         push(redis, "next", queue=list(queues)[-1])
@@ -278,11 +278,11 @@ def test_a_thousand_kills_leak_no_permit(redis: Redis, redis_server: Server) -> 
         victim = ProcessorThreads(redis_server.url, identity=identity, concurrency=4,
                       rules={"q": Rules(limit=3)})  # fmt: skip
         if dice.random() < 0.5:
-            assert victim.fetcher.take() is not None
+            assert victim.take() is not None
         else:
-            victim.fetcher._connection.open()
-            victim.fetcher._leases.request()
-        victim.fetcher._connection.disconnect()
+            victim.fetch.channel.open()
+            victim.fetcher._request()
+        victim.fetch.channel.disconnect(victim.leases)
         recover(redis_server, ["q"], identity)
         if kill % 100 == 99:
             wait_until(
@@ -473,8 +473,8 @@ def test_jobs_of_a_dead_child_are_found_in_all_queues_of_its_pattern(
     push(redis, "first", queue=names[0])
     (dead,) = owners(1)
     child = ProcessorThreads(redis_server.url, identity=dead, queues={"tenant-*": 0})
-    assert child.fetcher.take() is not None
-    child.fetcher._connection.disconnect()
+    assert child.take() is not None
+    child.fetch.channel.disconnect(child.leases)
     recover(redis_server, ["tenant-*"], dead)
     assert [redis.hlen(KEYS.inflight(name)) for name in names] == [0] * 700
     assert [redis.llen(KEYS.queue(name)) for name in (names[0], names[-1])] == [1, 1]
@@ -487,7 +487,7 @@ def test_a_child_of_a_pattern_requeues_each_job_to_its_own_queue(
         redis.sadd(KEYS.queues, name)
         push(redis, name, queue=name)
     child = ProcessorThreads(redis_server.url, queues={"tenant-*": 0})
-    assert child.fetcher.take() is not None
+    assert child.take() is not None
     child.fetcher.quiet()
     assert child.fetcher.give_back()
     assert [redis.lrange(KEYS.queue(f"tenant-{x}"), 0, -1) for x in "ab"] == [
@@ -540,7 +540,7 @@ def test_without_tracking_patterns_and_limits_are_polled(own_server: Server) -> 
         push(redis, *range(20), queue="tenant-99")
         wait_until(lambda: sum(len(child.order) for child in children) == 20, what="20 runs")
     assert work.most == 1
-    assert not children[0].fetcher._connection.tracks
+    assert not children[0].fetch.channel.tracks
 
 
 def test_two_patterns_with_many_queues_are_emptied(redis: Redis, redis_server: Server) -> None:

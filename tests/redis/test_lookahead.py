@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis import Redis
 
-from forkq.child.fetch import fetcher, lease_exchange
+from forkq.child.fetch import fetcher
 from forkq.limits.rules import Rules
 from forkq.store.scripts import PUT_BACK
 from forkq.wire.lease import UnitOfWork
@@ -170,15 +170,16 @@ def test_a_damaged_queue_keeps_no_job_of_another_from_going_back(
     push(redis, range(2), queue="bad")
     push(redis, range(2))
     child = ProcessorThreads(redis_server.url, concurrency=4, queues={"q": 0, "bad": 0})
-    leases, in_flight = child.fetcher._leases, child.fetcher._in_flight
-    assert leases.exchange()
-    assert len(in_flight.ready) == 4
+    leases = child.leases
+    assert child.fetcher._exchange()
+    assert leases.count().ready == 4
     redis.set("queue:bad", "no list")
-    leases.quiet, leases._concurrency = True, 1
-    leases.put_back()
-    assert leases.exchange()
+    child.fetcher.quiet()
+    leases._capacity = 1
+    child.fetcher._put_back()
+    assert child.fetcher._exchange()
     assert (redis.hlen(INFLIGHT), redis.hlen("{queue:bad}:inflight")) == (1, 2)
-    assert [unit.payload for unit in in_flight.units()] == [b"0"]
+    assert [unit.payload for unit in leases.units().values()] == [b"0"]
     child.stop()
 
 
@@ -237,23 +238,22 @@ def test_no_old_lease_begins_while_redis_cannot_be_asked(
 ) -> None:
     """Another host may have taken it meanwhile."""
     monkeypatch.setattr(fetcher, "_OLD_LEASE", -60.0)
-    monkeypatch.setattr(lease_exchange, "_DOUBT_PAUSE", 0.01)
+    monkeypatch.setattr(fetcher, "_COMPARE_PAUSE", 0.01)
     push(redis, range(4))
     taken: list[Any] = []
     with Proxy(redis_server.port) as proxy:
         child = ProcessorThreads(proxy.url, concurrency=4)
-        leases = child.fetcher._leases
-        assert leases.exchange()
-        tries, exchange = [0], leases.exchange
+        assert child.fetcher._exchange()
+        tries, exchange = [0], child.fetcher._exchange
 
         def counted() -> bool:
             tries[0] += 1
             return exchange()
 
-        monkeypatch.setattr(leases, "exchange", counted)
+        monkeypatch.setattr(child.fetcher, "_exchange", counted)
         proxy.target = 1  # nothing listens there
         proxy.hang_up()
-        thread = threading.Thread(target=lambda: taken.append(child.fetcher.take()))
+        thread = threading.Thread(target=lambda: taken.append(child.take()))
         thread.start()
         wait_until(lambda: tries[0] >= 3, what="the child to ask in vain")
         assert not taken

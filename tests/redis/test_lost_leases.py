@@ -14,8 +14,8 @@ from redis import Redis
 from forkq import api
 from forkq.child.failure.retry import Bury, Retry
 from forkq.child.failure.settle import Settler
-from forkq.child.fetch import fetch_connection, fetcher, lease_exchange, wake_up
-from forkq.child.fetch.lost_leases import LostLeases
+from forkq.child.fetch import channel, fetcher
+from forkq.child.heartbeat.lost_leases import LostLeases
 from forkq.client import Client
 from forkq.limits.rules import Rules
 from forkq.store.connection import RedisConnection
@@ -60,7 +60,7 @@ def losses(child: ProcessorThreads) -> LostLeases:
 
 
 def losses_of(child: ProcessorThreads) -> LostLeases:
-    return LostLeases(IDENTITY, Keys(), child.fetcher, child.log)
+    return LostLeases(IDENTITY, Keys(), child.fetch, child.log)
 
 
 def push(redis: Redis, *jids: str) -> None:
@@ -69,7 +69,7 @@ def push(redis: Redis, *jids: str) -> None:
 
 
 def take(child: ProcessorThreads) -> UnitOfWork:
-    unit = child.fetcher.take()
+    unit = child.take()
     assert unit is not None
     return unit
 
@@ -100,7 +100,7 @@ def test_a_job_that_still_runs_learns_of_it_and_its_late_end_changes_nothing(
     take_away(connection)
     losses.look(connection)
     assert (one.lost, two.lost, losses.ran_twice()) == (True, True, {})
-    child.fetcher.acknowledge(one)
+    child.fetcher.done(one)
     settle(redis, child)
     assert losses.ran_twice() == {"J": 1}
     assert told(child) == [(TAKEN, "J 1"), (TAKEN, "J 2"), (TWICE, "J 1")]
@@ -120,7 +120,7 @@ def test_a_job_that_ran_twice_has_a_note_for_a_day(
     one, _ = take(child), take(child)
     take_away(connection)
     losses.look(connection)
-    child.fetcher.acknowledge(one)
+    child.fetcher.done(one)
     settle(redis, child)
     before = now()
     assert api.ran_twice("1") is None
@@ -145,7 +145,7 @@ def test_a_job_that_ended_before_the_child_knew_is_counted_at_its_acknowledgemen
     push(redis, "1", "2")
     one, two = take(child), take(child)
     take_away(connection)
-    child.fetcher.acknowledge(one)
+    child.fetcher.done(one)
     with child:
         wait_until(losses.ran_twice, what="the count")
         assert two.lost
@@ -177,7 +177,7 @@ def test_an_acknowledgement_sent_again_after_a_lost_reply_did_not_run_twice(
         unit = take(child)
         child.fetcher._backoff._first = 0.02
         proxy.cut(b"EVALSHA")
-        child.fetcher.acknowledge(unit)
+        child.fetcher.done(unit)
         with child:
             wait_until(lambda: proxy.cuts, what="a lost reply")
             wait_until(lambda: is_waiting(child.fetcher), what="the child to wait again")
@@ -191,16 +191,17 @@ def test_a_job_of_which_we_never_heard_did_not_run_here(redis: Redis, redis_serv
     with Proxy(redis_server.port) as proxy:
         child = ProcessorThreads(proxy.url, concurrency=1)
         losses = losses_of(child)
-        child.fetcher._connection.open()
+        child.fetch.channel.open()
+        child.leases.must_compare = False
         proxy.cut(b"EVALSHA")
-        assert not child.fetcher._leases.exchange()
+        assert not child.fetcher._exchange()
         assert redis.hlen(INFLIGHT) == 1
         direct = RedisConnection(redis_server.url)
         direct.connect()
         take_away(direct)
         direct.close()
         redis.delete(LIST)
-        assert child.fetcher._leases.exchange()
+        assert child.fetcher._exchange()
     assert (losses.ran_twice(), told(child)) == ({}, [])
     assert redis.hgetall(NOTE) == {b"1": b"J 1"}, "no other child reads it; it expires"
 
@@ -210,13 +211,13 @@ def test_a_second_look_at_the_same_note_counts_nothing_again(
 ) -> None:
     push(redis, "1", "2")
     one, two = take(child), take(child)
-    child.fetcher.acknowledge(one)
+    child.fetcher.done(one)
     take_away(connection)
     note: Any = redis.hgetall(NOTE)
     for _ in range(2):
         redis.hset(NOTE, mapping=note)
         losses.look(connection)
-    child.fetcher.acknowledge(two)
+    child.fetcher.done(two)
     redis.hset(NOTE, mapping=note)
     losses.look(connection)
     assert losses.ran_twice() == {"J": 2}
@@ -231,7 +232,7 @@ def test_the_end_of_a_job_during_a_look_is_not_missed(
         units = [take(child) for _ in range(3)]
         take_away(connection)
         redis.delete(LIST)
-        ends = [threading.Thread(target=child.fetcher.acknowledge, args=[unit]) for unit in units]
+        ends = [threading.Thread(target=child.fetcher.done, args=[unit]) for unit in units]
         looks = [threading.Thread(target=look_from_elsewhere, args=[losses, connection.url])]
         for thread in (*ends[:1], *looks, *ends[1:]):
             thread.start()
@@ -305,7 +306,7 @@ def test_a_failure_that_finds_no_lease_adds_nothing_and_is_counted(
     settle_failure(settler(child, connection.url, parked), unit, decision)
     losses.look(connection)
     assert (unit.lost, losses.ran_twice(), told(child)) == (True, {"J": 1}, [(TWICE, "J 1")])
-    assert child.fetcher.in_flight() == []
+    assert child.leases.units() == {}
     assert (redis.zcard("retry"), redis.zcard("dead"), redis.llen(LIST)) == (0, 0, 1)
 
 
@@ -327,7 +328,7 @@ def test_a_failure_settled_although_its_reply_was_lost_is_no_loss(
         assert not settling.again()
     assert (unit.lost, losses.ran_twice(), told(child)) == (False, {}, [])
     assert redis.zcard("retry") + redis.zcard("dead") == 1
-    assert child.fetcher.in_flight() == []
+    assert child.leases.units() == {}
 
 
 @pytest.mark.parametrize("decision", DECISIONS, ids=["retry", "burial"])
@@ -369,7 +370,7 @@ def test_a_refused_retry_leaves_no_doubt(
 
 def suspend(monkeypatch: pytest.MonkeyPatch) -> None:
     """This host was suspended for a minute: monotonic time stood still."""
-    for module in (fetcher, fetch_connection, lease_exchange, wake_up):
+    for module in (fetcher, channel):
         monkeypatch.setattr(module, "steady", lambda: times.steady() + 60)
 
 
@@ -389,7 +390,7 @@ def test_a_job_that_has_not_begun_does_not_begin_once_its_lease_is_lost(
     suspend(monkeypatch)
     assert jid(take(child)) == "4"
     assert losses.ran_twice() == {}
-    assert sorted(map(jid, child.fetcher.in_flight())) == ["1", "4"]
+    assert sorted(map(jid, child.leases.units().values())) == ["1", "4"]
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -412,8 +413,8 @@ def test_leases_in_doubt_are_compared_once_for_all(
             thread.join(20)
     for thread in threads:
         thread.join(20)
-    assert len(child.fetcher.in_flight()) == 3
-    assert not child.fetcher._in_flight.ready
+    assert len(child.leases.units()) == 3
+    assert not child.leases.count().ready
     assert connections(redis) == before + 1
 
 

@@ -18,7 +18,7 @@ from forkq import middleware, registry
 from forkq.child import processor
 from forkq.child.cron.outcome import CronOutcomes
 from forkq.child.failure import settle
-from forkq.child.fetch import in_flight
+from forkq.child.fetch import leases
 from forkq.child.heartbeat.stats import Totals
 from forkq.child.processor import Processor
 from forkq.errors import Shutdown
@@ -791,7 +791,7 @@ FEW_PARKED_AGAIN = "fetching jobs again"
 def test_when_too_many_failed_jobs_are_kept_nothing_is_fetched_or_asked(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_flight, "_MOST_PARKED", 3)
+    monkeypatch.setattr(leases, "_MOST_PARKED", 3)
     ran = good()
     failing(ValueError("boom"))
     redis.set("retry", "no set")
@@ -822,8 +822,10 @@ def test_what_is_refused_is_tried_again_with_growing_pauses(
     redis.set("retry", "no set")
     with InProcessChild(redis_server.url, concurrency=2) as child:
         redis.lpush(LIST, *(payload("Bad", jid=f"{n}") for n in range(9)))
-        parked = child.fetcher._in_flight.parked
-        wait_until(lambda: len(parked) == 9 and child.manager.busy == 0, what="the failures")
+        wait_until(
+            lambda: child.leases.count().parked == 9 and child.manager.busy == 0,
+            what="the failures",
+        )
         assert child.settler.again_in_time() is True
         before = commands(redis)
         for _ in range(100):

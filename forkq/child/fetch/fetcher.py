@@ -1,312 +1,500 @@
-"""The one fetcher of a child: leases jobs for its processors and acknowledges what they finish.
+"""The one fetcher of a child: leases jobs for its consumers, and tells Redis how they ended.
 
-There is no fetcher thread. Processors take from a shared deque. One that finds it empty waits for
-the turn to talk to Redis (fetch_turn.py), and then fills the deque for all (lease_exchange.py).
-While a processor is free, one of them has the turn: it fetches, or waits for a report of Redis
-(supply.py, wake_up.py). Acknowledgements travel in the next fetch, while the last jobs still run.
+It has no thread. Whoever drives it calls ``step`` again and again: it plans, exchanges with Redis,
+or waits. For processors that is the one whose turn it is (fetch_turn.py), while another one may
+send the next fetch between two of its jobs, and a watch looks while all of them are busy. For an
+event loop it is a thread. Ends travel in the next exchange, while the last jobs still run.
 
-A fetch brings jobs for the processors that are free, and those that will start within some
-milliseconds (lookahead.py). What does not start in that time goes back (late_jobs.py). A solo child
-fetches suspects, one at a time, and leases nothing ahead.
+A fetch brings jobs for what can begin now, and those that will start within some milliseconds
+(plan.py). What does not start in that time goes back. A solo child fetches suspects, one at a time,
+and leases nothing ahead.
+
+After a failure this child no longer knows which leases Redis has for it. It compares them before it
+fetches on: what has ended is told, and Redis returns each lease that is unknown here.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from math import inf
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Final, Literal
 
-from ...config.capsule import Capsule
-from ...store.connection import ConnectionLost, RedisConnection
+from ...store.connection import ConnectionLost, RedisConnection, RedisError
 from ...store.outage import Outage, ended_idle, reconnect_backoff
 from ...wire.lease import UnitOfWork
 from ...wire.times import steady
-from .fetch_connection import FetchConnection
-from .fetch_turn import FetchTurn, Holdings
-from .in_flight import InFlight
-from .lease_exchange import LeaseExchange
-from .parked_notice import ParkedNotice
-from .supply import State, Supply
-from .waker import Waker
-from .wakeup_backoff import WakeupBackoff
+from ..waker import Waker
+from . import plan
+from .channel import Exchange, FetchChannel
+from .leases import Leased, Leases
+from .plan import FetchPace, FetchPlan, FetchState
 
-# Seconds. A child that waits looks for itself now and then, in case a wake-up was lost. A server
-# that is gone is noticed sooner (RedisConnection.wait).
-_LONGEST_WAIT: Final = 60.0
-# A solo child that a rule keeps waiting notes that again, before its last note counts no more
-# (TURN_SECONDS in rules.lua).
-_LONGEST_WAIT_OF_SOLO: Final = 5.0
-_WAITING: Final = State.WAITING
-# Seconds. This host may have stood still since then, and another one may have its leases.
+# All in seconds. This host may have stood still since a lease that old was asked for, and another
+# one may have it.
 _OLD_LEASE: Final = 20.0
+# How often leases that are unknown here are returned though nothing has failed.
+_COMPARE_EVERY: Final = 120.0
+# Until Redis is asked again for leases that it may have given to another host.
+_COMPARE_PAUSE: Final = 1.0
+# Until a processor looks again for a reply that has not come.
+_LOOK_AGAIN: Final = 0.00025
+_OUTAGE_PAUSE: Final = 1.0
 
 
 class Fetcher:
-    """Thread-safe: processors call ``take`` and ``acknowledge``, the manager the rest."""
+    """Thread-safe: consumers call ``next`` and ``done``, drivers ``step`` and ``look``, the manager
+    the rest. The thread that has the lock uses the channel, or the one that waits."""
 
     def __init__(
-        self, capsule: Capsule, connection: FetchConnection, outage: Outage, *, solo: bool = False
+        self, channel: FetchChannel, leases: Leases, pace: FetchPace, outage: Outage
     ) -> None:
-        self._connection = connection
-        self._turn = FetchTurn()
-        self._waker = Waker()  # wakes the processor that has the turn
-        self._backoff = reconnect_backoff(connection.connection)
-        self._wakeups = WakeupBackoff()
-        self._in_flight = InFlight()
-        self._notice = ParkedNotice(self._in_flight, capsule.concurrency, connection.log)
-        self._supply = Supply()
-        self._longest_wait = _LONGEST_WAIT_OF_SOLO if solo else _LONGEST_WAIT
-        self._leases = LeaseExchange(
-            capsule.concurrency,
-            connection,
-            self._in_flight,
-            self._supply,
-            self._wakeups,
-            self._turn,
-            outage,
-            ahead=not solo,
-        )
-        self.late_jobs = self._leases.late_jobs
-        self._on_lost: Callable[[UnitOfWork], None] = lambda unit: None
+        self.look_for_lost: Callable[[RedisConnection], None] = lambda connection: None
+        self.on_lost: Callable[[UnitOfWork], None] = lambda unit: None
+        self._channel = channel
+        self._leases = leases
+        self._pace = pace
+        self._outage = outage.part("redis gives no jobs", "redis gives jobs again")
+        self._backoff = reconnect_backoff(channel.connection)
+        self._waker = Waker()  # wakes the driver
+        self._lock = threading.RLock()  # an RLock knows its owner: see recover
+        self._mode: Literal["on", "paused", "quiet"] = "on"
+        self._state: FetchState = "plenty"
+        self._plan = FetchPlan()
+        # Monotonic: when a processor looks for the reply to the exchange under way; infinity: none
+        # is. And times.steady: until then no ready unit has an old lease.
+        self._look_at = inf
+        self._fresh_until = 0.0
+        self._news: SimpleQueue[bool] = SimpleQueue()  # for the watch
+        self.watch: Literal["none", "wanted", "asleep", "awake"] = "none"
 
-    # What processors call
+    # What consumers ask
 
-    def take(self, holdings: Holdings | None = None) -> UnitOfWork | None:
-        """The next job to perform; waits for one. None once the child is quiet.
-
-        The last job in ``holdings`` is done with. If an exception is raised here, other processors
-        go on.
-        """
-        holdings = Holdings() if holdings is None else holdings
-        holdings.units.clear()
-        in_flight = self._in_flight
+    def next(self, place: deque[UnitOfWork], take: Iterator[None]) -> UnitOfWork | None:
+        """A ready unit, moved to ``place`` by its ``take`` (``Leases.taker``); or None."""
+        now = monotonic()
+        if steady() > self._fresh_until and not self._confirm():
+            return None
         try:
-            taken = time.monotonic()
-            old = steady() - _OLD_LEASE
-            if in_flight.oldest_lease() < old and not self._leases.confirm(old):
-                return None
-            unit = in_flight.next(holdings)
-            if unit is None:
-                return self._take_in_turn(holdings)
-            leases = self._leases
-            if len(in_flight.ready) <= leases.low or taken >= leases.reply_due:
-                leases.go_on()
-            unit.taken = taken
-            if holdings.reserved:
-                self._turn.renew(holdings, taken)
-        except BaseException:
-            self._leases.recover()
-            self._turn.recover(holdings)
-            raise
+            next(take)
+        except IndexError:  # there is none
+            return None
+        none_under_way = self._look_at == inf
+        if self._leases.is_low(self._plan.low) if none_under_way else now >= self._look_at:
+            self._go_on()
+        unit = place[-1]
+        unit.taken = now
         return unit
 
-    def acknowledge(self, unit: UnitOfWork) -> float:
-        """``unit`` is done: the next fetch drops its lease. Returns the seconds since it was
+    def done(self, unit: UnitOfWork) -> float:
+        """``unit`` has ended: the next exchange drops its lease. Returns the seconds since it was
         taken."""
-        self._in_flight.finish(unit)
-        elapsed = time.monotonic() - unit.taken
-        self._turn.performed(elapsed)
-        if self._supply.state is _WAITING:
+        self._leases.end(unit)
+        elapsed = monotonic() - unit.taken
+        self._pace.performed(elapsed)
+        if self._state == "waiting":
             self._waker.wake()
         return elapsed
 
     def forget(self, unit: UnitOfWork) -> None:
         """``unit`` was settled by another script, or its lease was given to another host."""
-        self._in_flight.forget(unit)
-        self._notice.update()
+        self._leases.forget(unit)
         if unit.lost:
-            self._on_lost(unit)
-        # A processor that is about to wait must know it, too: a fetch that counted this unit as
-        # held here may have found its queue full.
-        self._waker.wake()
+            self.on_lost(unit)
+        self._waker.wake()  # a fetch that counted it as in flight may have found its queue full
 
     def park(self, unit: UnitOfWork) -> None:
         """Redis refuses what was decided of ``unit``: it keeps its lease, but its processor is free
         for another one."""
         unit.thread = 0
-        self._in_flight.park(unit)
-        self._notice.update()
-        self._waker.wake()  # the processor that waits may fetch again
+        self._leases.park(unit)
+        self._waker.wake()  # the driver that waits may fetch again
 
     def put_back(self, unit: UnitOfWork) -> None:
         """Returns ``unit``, which no processor performs, to its queue."""
-        self._in_flight.forget(unit)
-        self._leases.must_reconcile = True  # returns each lease that is unknown here
+        self._leases.forget(unit)
+        self._leases.must_compare = True  # returns each lease that is unknown here
         self._waker.wake()
 
-    # What lost_leases.py and the heartbeat need
-
-    def report_lost(
-        self, *, look: Callable[[RedisConnection], None], on_lost: Callable[[UnitOfWork], None]
-    ) -> None:
-        """Has ``look`` called whenever leases may have been given to another host, or an
-        acknowledgement found none, on a connection that is free just then; and ``on_lost`` when a
-        unit is forgotten that is marked lost."""
-        self._leases.look_for_lost, self._on_lost = look, on_lost
-
-    def report_lost_writes(self, on_writes_lost: Callable[[], None]) -> None:
-        """Has ``on_writes_lost`` called when what this child wrote in Redis may be gone: the
-        connection is new, or Redis says that all keys are gone."""
-        self._connection.on_writes_lost = on_writes_lost
-
-    def note_queues_again(self) -> None:
-        """Redis's note of the queues that this child may hold leases of may be gone."""
-        self._connection.note_queues_again()
-
-    def find(self, sequence: int) -> UnitOfWork | None:
-        """The unit in flight of that number, if there is one."""
-        return self._in_flight.by_sequence.get(sequence)
-
-    def drop(self, unit: UnitOfWork) -> bool:
-        """Whether ``unit``, whose lease is lost, had not begun here. Then no processor gets it."""
-        return self._in_flight.drop(unit)
-
-    def knows(self, sequence: int) -> bool:
-        """Whether the reply to the fetch that asked for that number has come."""
-        return self._connection.knows(sequence)
-
-    # What the manager calls
-
-    def abandon(self, holdings: Holdings) -> None:
-        """The processor of ``holdings`` died: returns its job to its queue, and frees its turn."""
-        for unit in holdings.units:
-            if self.find(unit.sequence) is unit:
-                self.put_back(unit)
-        self._turn.release(holdings)
+    # What the manager and the heartbeat ask
 
     def quiet(self) -> None:
-        """Fetches nothing more. Processors get what is leased already, then None."""
-        self._leases.quiet = True
-        self.late_jobs.hurry()
+        """Fetches nothing more. Consumers get what is leased already, then None."""
+        self._mode = "quiet"
+        self._news.put(True)  # the watch looks now
         self._waker.wake()
 
     def pause(self, *, on: bool) -> None:
         """Whether to fetch nothing for now. What is leased goes on."""
-        if on != self._leases.paused:
-            self._leases.paused = on
+        mode: Literal["on", "paused"] = "paused" if on else "on"
+        if self._mode not in ("quiet", mode):
+            self._mode = mode
             self._waker.wake()
-
-    def in_flight(self) -> list[UnitOfWork]:
-        """Every unit of which this child holds the lease, performed or about to be."""
-        return self._in_flight.units()
 
     @property
     def owes(self) -> bool:
-        """Whether Redis has yet to confirm the acknowledgement of a job."""
-        if not self._leases.lock.acquire(blocking=False):
-            return True  # a processor talks to Redis
+        """Whether Redis has yet to confirm the end of a job."""
+        if not self._lock.acquire(blocking=False):
+            return True  # a thread talks to Redis
         try:
-            return bool(self._in_flight.done) or self._connection.busy
+            return self._has_news()
         finally:
-            self._leases.lock.release()
+            self._lock.release()
 
     @property
     def is_drained(self) -> bool:
         """Whether no job is left that a death of this process would harm: what is parked waits for
         Redis alone."""
-        return self._in_flight.is_parked_all() and not self.owes
+        count = self._leases.count()
+        return count.ready + count.running == 0 and not self.owes
 
     def flush(self) -> None:
-        """Once quiet: acknowledges what Redis could not be told, and returns what was put back."""
-        if self._leases.quiet and (self._in_flight.done or self._leases.must_reconcile):
-            self._leases.exchange_unless_waiting()
+        """Once quiet: tells what Redis could not be told, and returns what was put back."""
+        if self._mode == "quiet" and (self._leases.count().ended or self._leases.must_compare):
+            with self._lock:
+                if self._state != "waiting":  # else the driver that waits has the connection
+                    self._exchange()
 
     def give_back(self) -> bool:
-        """Acknowledges what is done and puts all else back to the head of its queue.
+        """Tells what has ended, and puts all else back to the head of its queue. Call it when no
+        consumer runs any more. False if Redis refused or a queue is damaged: the leases stay, and
+        the master or a sweep puts them back once this child is gone."""
+        with self._lock:
+            complete = self._attempt(lambda: self._compare(keep=tuple))
+            if complete is None:
+                return False
+            self._leases.returned(all_of_them=True)
+        self._outage.end()
+        return complete
 
-        Call it when no processor runs any more. False if Redis refused: the leases stay, and the
-        master or a sweep puts them back once this child is gone.
-        """
-        self.late_jobs.end()
-        return self._leases.give_back()
+    # What drivers do
 
-    @property
-    def leases(self) -> int:
-        """How many leases this child has, as far as it knows: after an error a fetch may have
-        brought more."""
-        return len(self._in_flight.known())
-
-    # What a processor does
-
-    def _take_in_turn(self, holdings: Holdings) -> UnitOfWork | None:
-        """No unit is ready: takes the turn, fetches, and leaves the turn again."""
-        if not self._turn.resume(holdings):
-            self._turn.wait(holdings)
-        unit = self._next(holdings)
-        self._turn.leave(holdings, performs=unit is not None)
-        if unit is not None:
-            unit.taken = time.monotonic()
-        return unit
-
-    # What the processor that has the turn does
-
-    def _next(self, holdings: Holdings) -> UnitOfWork | None:
-        """Waits for a job: it fetches for all processors, but takes the first for itself."""
-        while not self._leases.quiet:
-            unit = self._in_flight.next(holdings)
-            if unit is not None:
-                return unit
-            self._refill()
-        return self._last(holdings)
-
-    def _last(self, holdings: Holdings) -> UnitOfWork | None:
-        """Once quiet: a job that a fetch still brings, or None. Acknowledges what is done."""
-        while (unit := self._in_flight.next(holdings)) is None and (
-            self._connection.busy or self._in_flight.done
-        ):
-            if not self._leases.exchange():
-                break  # Redis is away: flush and give_back come later
-        return unit
-
-    def _refill(self) -> None:
-        """One step of the table in supply.py."""
-        seen = self._supply.state
-        if seen is State.TRACKED and not self._connection.busy:
+    def step(self) -> bool:
+        """One step of the table in plan.py. False once quiet, when Redis knows all ends or is away:
+        ``flush`` and ``give_back`` come later."""
+        if self._mode == "quiet":
+            return self._has_news() and self._exchange()
+        seen = self._state
+        if seen == "tracked" and self._channel.under_way is None:
             self._wait(seen)
-        elif not self._leases.exchange():
+        elif not self._exchange():
             self._rest(self._backoff.pause())
         else:
             self._backoff.reset()
-            if not self._in_flight.ready and (
-                not self._connection.tracks or self._leases.room() == 0
-            ):
-                self._wait(self._supply.state)  # Redis will not say when there is more
+            count = self._leases.count()
+            if not count.ready and not (self._channel.tracks and self._free(count)):
+                self._wait(self._state)  # Redis will not say when there is more
+        return True
 
-    def _wait(self, seen: State) -> None:
-        """Until Redis says that a key changed, a processor has news, or the time is up."""
-        self._turn.idle()
-        if not self._leases.begin_wait(seen):
-            return
-        began, notified = time.monotonic(), False
-        try:
-            if self._in_flight.done or self._leases.quiet:
+    def look(self, pause: float | None) -> float | None:
+        """What the watch does after a pause, or at news: what is due while all processors perform.
+        Returns the next pause; None: until there is news."""
+        with suppress(Empty):
+            self._news.get(timeout=pause)
+        self.watch = "awake"
+        found = self._look()
+        if found is None:
+            self.watch = "asleep"
+            found = self._look()  # for what came before
+        return found
+
+    def note_watch(self, *, on: bool) -> None:
+        """A thread calls ``look`` from now on, or none does: then nothing is leased ahead."""
+        self.watch = "awake" if on else "none"
+        self._news.put(True)
+
+    def recover(self) -> None:
+        """An exception ended a call here of this thread, perhaps between a fetch and its reply."""
+        self._leases.must_compare = True
+        with suppress(RuntimeError):  # another thread holds it
+            self._lock.release()
+
+    # Waiting: the thread that drives has the channel meanwhile
+
+    def _wait(self, seen: FetchState) -> None:
+        """Until Redis says that a key changed, a consumer has news, or the time is up."""
+        self._pace.tiny_jobs = 0
+        with self._lock:
+            if self._leases.count().ready or self._state != seen:
                 return
-            notified = self._wait_for_change()
+            self._state = "waiting"
+        began, notified = monotonic(), False
+        try:
+            if not self._leases.count().ended and self._mode != "quiet":
+                notified = self._wait_for_change()
         except ConnectionLost as error:
-            if self._connection.busy or not ended_idle(error, began):
-                self._leases.failed(error)
+            if self._channel.under_way is not None or not ended_idle(error, began):
+                self._failed(error)
             else:
-                self._leases.disconnect()
+                self._disconnect()
         finally:
-            self._supply.end_wait(notified=notified)
+            self._state = "notified" if notified else "short"
             self._waker.clear(seen=not notified)
 
     def _wait_for_change(self) -> bool:
         """Whether Redis said that a key changed."""
-        if not self._connection.tracks:
-            self._rest(self._wakeups.pause_before_poll())
+        if not self._channel.tracks:
+            self._rest(self._pace.pause_before_poll())
             return False
-        notified = self._connection.wait(self._longest_wait, self._waker.fd, self._leases.room())
-        if notified and (pause := self._wakeups.pause_after_wakeup()):
+        want = min(self._free(self._leases.count()), self._pace.fitting)
+        notified = self._channel.wait(self._waker.fd, want)
+        if notified and (pause := self._pace.pause_after_wake(monotonic())):
             self._rest(pause)
-            self._connection.wake_up.read()
+            self._channel.read_changes()
         return notified
 
     def _rest(self, seconds: float) -> None:
-        """Waits out a pause, unless the child goes quiet or there is something to acknowledge."""
-        self._turn.idle()
-        deadline = time.monotonic() + seconds
-        while not self._leases.quiet and (left := deadline - time.monotonic()) > 0:
+        """Waits out a pause, unless the child goes quiet or there is an end to tell."""
+        self._pace.tiny_jobs = 0
+        deadline = monotonic() + seconds
+        while self._mode != "quiet" and (left := deadline - monotonic()) > 0:
             self._waker.sleep(left)
-            if self._in_flight.done and self._connection.is_open:
+            if self._leases.count().ended and not self._leases.must_compare:
                 return
+
+    # The exchange: the caller has the lock
+
+    def _attempt(self, action: Callable[[], bool]) -> bool | None:
+        """What ``action`` returns; None if Redis failed."""
+        try:
+            return action()
+        except (*ConnectionLost, RedisError) as error:
+            self._failed(error)
+        except BaseException:
+            self._leases.must_compare = True  # this thread dies of it; what it fetched must go back
+            raise
+        return None
+
+    def _exchange(self) -> bool:
+        """Sends a fetch unless one is under way, and takes in the reply. False if Redis failed."""
+        with self._lock:
+            if not self._attempt(self._exchange_once):
+                return False
+        self._outage.end()
+        return True
+
+    def _exchange_once(self) -> bool:
+        channel = self._channel
+        if self._leases.must_compare:
+            self._compare(keep=self._leases.known)
+        at_once = channel.under_way is None
+        if at_once and not (self._state == "notified" and self._request_prepared()):
+            self._request()
+        began, had_none = monotonic(), not self._leases.count().ready
+        seconds = self._take_in().seconds
+        if had_none:
+            self._pace.waited(monotonic() - began)
+        if at_once:
+            self._pace.measured(seconds)
+        self._compare_in_time()
+        return True
+
+    def _request(self) -> None:
+        """Sends a fetch."""
+        count = self._make_plan()
+        free = self._free(count)
+        want = min(plan.wanted(free, self._ahead(count)), self._pace.fitting)
+        self._channel.send(want, self._leases, free=free, register=self._state != "plenty")
+        self._look_at = plan.first_look(self._pace, monotonic())
+
+    def _request_prepared(self) -> bool:
+        """After a wake-up: sends the fetch that was made before the wait, if it will still do."""
+        count = self._leases.count()
+        want = min(self._free(count), self._pace.fitting)
+        if count.ended or not self._channel.send_prepared(want):
+            return False
+        self._make_plan()  # the idle time before must not count
+        return True
+
+    def _take_in(self) -> Exchange:
+        """Reads the reply to the exchange under way."""
+        reply = self._channel.receive()
+        self._look_at = inf
+        woken, ruled = self._state == "notified", reply.ruled
+        self._pace.replied(monotonic(), reply.seconds, reply.largest, ruled=ruled, woken=woken)
+        self._state = plan.state_after_fetch(short=reply.short, tracked=reply.tracked)
+        if self._leases.add(reply.units):
+            self._fresh_until = reply.asked + _OLD_LEASE
+        if self.watch in ("asleep", "awake"):
+            self._watch_over(brought=bool(reply.units))
+        if reply.lease_gone:
+            self.look_for_lost(self._channel.connection)
+        return reply
+
+    def _go_on(self) -> None:
+        """Between two jobs of any consumer: reads the reply to the exchange under way, if it has
+        come, and sends the next one if it is due."""
+        if not self._lock.acquire(blocking=False):
+            return  # another thread talks to Redis
+        try:
+            if self._state != "waiting" and not self._leases.must_compare:
+                self._attempt(self._go_on_once)
+        finally:
+            self._lock.release()
+
+    def _go_on_once(self) -> bool:
+        if self._channel.under_way is not None:
+            if not self._channel.has_reply:
+                self._look_at = monotonic() + _LOOK_AGAIN
+                return False
+            self._take_in()
+            self._compare_in_time()
+        if plan.is_time_to_send(self._plan.low, self._leases.count()):
+            self._request()
+            if self.watch == "asleep":  # each processor may be busy when the reply comes
+                self._news.put(True)
+        return True
+
+    def _has_news(self) -> bool:
+        return self._leases.count().ended > 0 or self._channel.under_way is not None
+
+    def _make_plan(self) -> Leased:
+        """Returns the counts by which the plan was made."""
+        count, units = self._leases.count(), self._leases.units().values()
+        began = (unit.taken for unit in islice(units, len(units) - count.ready))
+        now = monotonic()
+        self._plan = self._pace.plan(now, count.started, began)
+        is_watch_needed = self._plan.depth or self._plan.expects_ends
+        if self.watch == "none" and is_watch_needed and not self._pace.is_ruled(now):
+            self.watch = "wanted"
+        return count
+
+    def _free(self, count: Leased) -> int:
+        """How many more jobs can begin."""
+        return count.free if self._mode == "on" else 0
+
+    def _ahead(self, count: Leased) -> int:
+        """How many jobs may be asked for, if more than can begin; 0: no more."""
+        if self._mode != "on" or not self._plan.depth or self.watch in ("none", "wanted"):
+            return 0
+        if count.parked or self._pace.is_ruled(monotonic()):
+            return 0
+        return count.capacity + self._plan.depth - count.occupying
+
+    # What the watch finds
+
+    def _look(self) -> float | None:
+        if not self._lock.acquire(blocking=False):
+            return self._pace.horizon / 2  # another thread talks to Redis
+        try:
+            is_driven = self._state == "waiting" or not self._leases.count().all_busy
+            if not is_driven and not self._attempt(self._look_once):
+                return _OUTAGE_PAUSE
+            count, reply_at = self._leases.count(), self._reply_at()
+            return plan.pause_of_watch(self._plan, self._pace, monotonic(), count, reply_at)
+        finally:
+            self._lock.release()
+
+    def _look_once(self) -> bool:
+        """Each processor performs: does what a driver would do."""
+        channel, leases, now = self._channel, self._leases, monotonic()
+        if leases.must_compare:
+            return self._exchange()
+        before = inf if self._mode == "quiet" else now - self._pace.late_after
+        is_late, reply_at = leases.count().oldest < before, self._reply_at()
+        if reply_at is not None and (is_late or reply_at <= now):
+            self._take_in()  # what it brings is younger: it goes back first
+        if is_late:
+            self._put_back()
+        if channel.under_way is None:
+            count = self._make_plan()
+            quiet, now = self._mode == "quiet", monotonic()
+            if plan.is_due_while_all_are_busy(self._plan, self._pace, now, count, quiet=quiet):
+                self._request()
+        return True
+
+    def _reply_at(self) -> float | None:
+        """When the reply to the exchange under way is due; None without one."""
+        if (exchange := self._channel.under_way) is None:
+            return None
+        quiet = self._mode == "quiet"
+        return plan.reply_due(self._plan, self._pace, exchange.sent_at, quiet=quiet)
+
+    def _watch_over(self, *, brought: bool) -> None:
+        """Jobs that nothing is free for may not start; a fetch may be due before one ends."""
+        is_surplus, under_way = self._leases.count().has_surplus, self._channel.under_way
+        cannot_keep = self._mode == "quiet" or self._pace.is_ruled(monotonic())
+        is_due = is_surplus or under_way is not None or (brought and self._plan.expects_ends)
+        if is_surplus and under_way is None and cannot_keep:
+            self._put_back()
+        elif self.watch == "asleep" and is_due:
+            self._news.put(True)
+
+    def _put_back(self) -> None:
+        """Returns to its queue what nothing is free for."""
+        if surplus := self._leases.take_surplus():
+            if not self._channel.put_back(surplus):
+                self._leases.must_compare = True  # so that the jobs of the other queues go back
+            self._leases.returned()
+            self._state = plan.state_after_loss(self._state)
+
+    # Failures
+
+    def _failed(self, error: BaseException) -> None:
+        """Redis failed: this child no longer knows what Redis did."""
+        self._disconnect()
+        self._outage.begin(error)
+
+    def _disconnect(self) -> None:
+        """Closes the connection. What the exchange under way was to tell, the next one tells."""
+        self._leases.must_compare = True
+        self._look_at = inf
+        self._state = plan.state_after_loss(self._state)
+        if self._channel.under_way is not None:
+            self._pace.reply_lost()
+        self._channel.disconnect(self._leases)
+
+    def _confirm(self) -> bool:
+        """Whether the ready units may begin. Those with an old lease may have lost it, unless all
+        were compared since. Until Redis has told which (lost_leases.py), none may begin. False if
+        the child is quiet before that."""
+        since, oldest = steady() - _OLD_LEASE, self._leases.count().oldest_lease
+        if oldest == inf:
+            return True
+        self._fresh_until = oldest + _OLD_LEASE
+        if oldest >= since:
+            return True
+        while True:
+            with self._lock:  # else each processor would have them compared again
+                self._leases.must_compare |= self._leases.compared_at < since
+                if not self._leases.must_compare or self._exchange():
+                    return True
+            if self._mode == "quiet":
+                return False
+            time.sleep(_COMPARE_PAUSE)
+
+    def _compare_in_time(self) -> None:
+        """A command of a connection that was given up may have reached Redis later, and have leased
+        jobs that are unknown here."""
+        if (now := steady()) >= self._leases.compared_at + _COMPARE_EVERY:
+            self._return_all_but(self._leases.known(), now)
+            self._channel.note_queues_again()
+
+    def _compare(self, keep: Callable[[], Iterable[int]]) -> bool:
+        """Opens the connection, tells what has ended, and has Redis return each lease of this child
+        but those that ``keep`` names: a fetch with a lost reply may have leased jobs that are
+        unknown here. False if a queue is damaged: its leases stay."""
+        began = steady()
+        # First: what another thread forgets from here on, the next exchange compares.
+        must, self._leases.must_compare = self._leases.must_compare, False
+        if must:
+            self._channel.disconnect(self._leases)
+        self._channel.open()
+        if self._channel.under_way is not None:
+            self._take_in()
+        self._channel.send(0, self._leases)
+        self._take_in()
+        return self._return_all_but(keep(), began)
+
+    def _return_all_but(self, keep: Iterable[int], now: float) -> bool:
+        complete = self._channel.compare_leases(keep)
+        self._leases.returned()
+        self.look_for_lost(self._channel.connection)
+        self._leases.compared_at = now
+        return complete

@@ -14,14 +14,14 @@ from forkq.master.rescue import Rescue
 
 def acknowledge_first() -> None:
     """Each job is acknowledged before it runs, as by a queue that pops."""
-    perform, acknowledge = Processor._perform, Fetcher.acknowledge
+    perform, done = Processor._perform, Fetcher.done
 
     def performed(self: Any, run: Any) -> Any:
-        acknowledge(self._fetcher, run.unit)
+        done(self._fetch.fetcher, run.unit)
         return perform(self, run)
 
     Processor._perform = performed  # type: ignore[method-assign]
-    Fetcher.acknowledge = lambda self, unit: 0.0  # type: ignore[method-assign]
+    Fetcher.done = lambda self, unit: 0.0  # type: ignore[method-assign]
 
 
 def no_rescue() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from forkq.child.boot import start_threads
-from forkq.child.fetch.fetch_turn import Holdings
-from forkq.child.fetch.fetcher import Fetcher
+from forkq.child.fetch_turn import FetchParts, Hand
 from forkq.child.heartbeat.stats import Tally
 from forkq.child.lifecycle import Election
 from forkq.child.manager import Manager
@@ -23,22 +23,22 @@ def refuse(*_: object) -> None:
     raise RuntimeError("can't start new thread")
 
 
-class FakeFetcher:
+class FakeTurn:
     """Remembers whose units were given up."""
 
     def __init__(self) -> None:
-        self.abandoned: list[Holdings] = []
+        self.abandoned: list[Hand] = []
 
-    def abandon(self, holdings: Holdings) -> None:
+    def abandon(self, hand: Hand) -> None:
         """The processor with that hand died."""
-        self.abandoned.append(holdings)
+        self.abandoned.append(hand)
 
 
 class FakeProcessor:
     """One that dies at once, or cannot be started."""
 
     def __init__(self, start: Callable[[], None], *, alive: bool, has_died: bool) -> None:
-        self.tally, self.holdings = Tally(), Holdings()
+        self.tally, self.hand = Tally(), Hand()
         self._start = start
         self.alive, self.has_died = alive, has_died
 
@@ -68,7 +68,7 @@ def test_leaders_handlers_that_get_no_thread_do_not_end_the_child(
 
 def test_a_replacement_that_cannot_be_started_is_tried_again() -> None:
     """And nothing is given up in its name: it has never had a thread."""
-    log, fetcher = RecordedLog(), FakeFetcher()
+    log, turn = RecordedLog(), FakeTurn()
     first = FakeProcessor(lambda: None, alive=False, has_died=True)
     unstarted = FakeProcessor(refuse, alive=False, has_died=False)
     processors = iter([first, unstarted, FakeProcessor(lambda: None, alive=True, has_died=False)])
@@ -76,10 +76,11 @@ def test_a_replacement_that_cannot_be_started_is_tried_again() -> None:
     def make_processor(name: str, tally: Tally) -> Processor:
         return cast("Processor", next(processors))
 
-    manager = Manager(1, cast("Fetcher", fetcher), make_processor, log)
+    fetch = cast("FetchParts", SimpleNamespace(turn=turn, fetcher=None, leases=None))
+    manager = Manager(1, fetch, make_processor, log)
     for _ in range(3):
         manager.replace_the_dead()
-    assert fetcher.abandoned == [first.holdings]
+    assert turn.abandoned == [first.hand]
     assert log.events() == [
         "a processor died; replaced",
         "a processor cannot be started; trying again",

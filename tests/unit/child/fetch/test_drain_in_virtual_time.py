@@ -4,22 +4,27 @@ one; time, Redis and the network are made up, so that a busy machine changes not
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from forkq.child.fetch import fetch_turn, fetcher, lease_exchange, lookahead
-from forkq.child.fetch.fetch_request import FetchReply
-from forkq.child.fetch.fetch_turn import Holdings
+from forkq.child import fetch_turn
+from forkq.child.fetch import fetcher
+from forkq.child.fetch.channel import Exchange
 from forkq.child.fetch.fetcher import Fetcher
-from forkq.config.capsule import Capsule
+from forkq.child.fetch.leases import Leases
+from forkq.child.fetch.plan import FetchPace
+from forkq.child.fetch.queues import QueueOffer
+from forkq.child.fetch_turn import FetchTurn, Hand
 from forkq.wire.lease import UnitOfWork
+from forkq.wire.times import steady
+from tests.support.recorded_log import RecordedLog
 
 JOB, SCRIPT, EACH = 10e-6, 60e-6, 3.3e-6  # seconds: a job; a fetch in Redis, and each job in it
 LOOK = 5e-6  # seconds to look whether a reply has come
 JOBS = 10_000
+NO_OFFER = QueueOffer((), {}, 0, (), (), in_order=True)
 
 
 class Clock:
@@ -32,48 +37,43 @@ class Clock:
         return self.now
 
 
-class FakeConnection:
-    """Stands for FetchConnection: a queue without end, at a distance of ``round_trip``."""
+class FakeChannel:
+    """Stands for FetchChannel: a queue without end, at a distance of ``round_trip``."""
 
-    is_open = tracks = True
-    counts = is_ruled = False
-    log = None
+    tracks = True
+    connection = None
 
     def __init__(self, clock: Clock, round_trip: float) -> None:
         self.waited = 0.0
         self.delay = 0.0  # of the next reply
         self.asked = 0
-        self.sent_at = 0.0
-        self.busy = False
+        self.under_way: Exchange | None = None
         self._clock = clock
         self._round_trip = round_trip
-        self._want = 0
         self._reply_at = 0.0
 
-    def look_for_queues(self) -> None: ...
-
-    def send(self, want: int, done: Sequence[UnitOfWork], **_: object) -> None:
-        self.sent_at, self.busy, self._want = self._clock.now, True, want
-        self._reply_at = self._clock.now + self._round_trip + SCRIPT + EACH * want + self.delay
+    def send(self, want: int, leases: Leases, **_: object) -> None:
+        ended, now = leases.take_ended(), self._clock.now
+        self.under_way = Exchange(self.asked, want, want, ended, NO_OFFER, sent_at=now)
+        self._reply_at = now + self._round_trip + SCRIPT + EACH * want + self.delay
         self.delay = 0.0
 
     @property
-    def connection(self) -> FakeConnection:
-        return self
-
-    def wait(self, seconds: float) -> bool:
-        assert not seconds
+    def has_reply(self) -> bool:
         self._clock.now += LOOK
         return self._reply_at <= self._clock.now
 
-    def receive(self) -> FetchReply:
+    def receive(self) -> Exchange:
         late = max(0.0, self._reply_at - self._clock.now)
         self.waited += late
         self._clock.now += late
-        first, self.asked, self.busy = self.asked, self.asked + self._want, False
-        units = [UnitOfWork(1, "q", n, b"", self.sent_at) for n in range(first, self.asked)]
-        seconds = self._clock.now - self.sent_at
-        return FetchReply(units, short=False, tracked=False, seconds=seconds, lease_gone=False)
+        exchange, self.under_way = self.under_way, None
+        assert exchange is not None
+        self.asked += exchange.want
+        exchange.asked = steady()
+        exchange.units = [UnitOfWork(1, "q", n, b"", exchange.sent_at) for n in exchange.sequences]
+        exchange.seconds = self._clock.now - exchange.sent_at
+        return exchange
 
 
 class FakeOutage:
@@ -88,40 +88,48 @@ class FakeOutage:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (lookahead, lease_exchange):
-        monkeypatch.setattr(module, "monotonic", clock)
+    monkeypatch.setattr(fetcher, "monotonic", clock)
     timed = SimpleNamespace(**{**vars(time), "monotonic": clock})
-    for module in (fetcher, fetch_turn):
-        monkeypatch.setattr(module, "time", timed)
+    monkeypatch.setattr(fetch_turn, "time", timed)
     monkeypatch.setattr(fetcher, "reconnect_backoff", lambda _: SimpleNamespace(reset=lambda: None))
     return clock
 
 
-def fetcher_of(connection: Any, processors: int) -> Fetcher:
-    outage: Any = FakeOutage()
-    child = Fetcher(Capsule("c", (("q", 1),), concurrency=processors), connection, outage)
-    late_jobs: Any = child.late_jobs  # the watch looks at the real time
-    late_jobs.starts, late_jobs.watch = lambda: True, lambda: None
-    return child
+class Child:
+    """The fetcher of so many processors, and the one of them that performs."""
+
+    def __init__(self, clock: Clock, channel: Any, processors: int) -> None:
+        outage: Any = FakeOutage()
+        self.leases = Leases(processors, RecordedLog())
+        self.leases.must_compare, self.leases.compared_at = False, steady()
+        self.pace = FetchPace(processors, clock.now)
+        self.fetcher = Fetcher(channel, self.leases, self.pace, outage)
+        self._turn = FetchTurn(self.fetcher, self.leases, self.pace)
+        watch: Any = self._turn.watch  # the watch looks at the real time
+        watch.start_if_wanted = lambda: self.fetcher.note_watch(on=True)
+        self._hand = Hand()
+
+    def take(self) -> UnitOfWork:
+        unit = self._turn.take(self._hand)
+        assert unit is not None
+        return unit
 
 
 def drained(clock: Clock, processors: int, round_trip: float) -> tuple[float, float]:
     """The share of the time in which the processor waited, and the longest time from the request
     for a job to its start. The first jobs do not count."""
-    connection = FakeConnection(clock, round_trip)
-    child = fetcher_of(connection, processors)
-    holdings, longest, began, before = Holdings(), 0.0, clock.now, 0.0
+    channel = FakeChannel(clock, round_trip)
+    child = Child(clock, channel, processors)
+    longest, began, before = 0.0, clock.now, 0.0
     for number in range(JOBS):
         if number == JOBS // 4:
-            longest, began, before = 0.0, clock.now, connection.waited
-        ready = child._in_flight.ready
-        asked = ready[0].taken if ready else clock.now
-        unit = child.take(holdings)
-        assert unit is not None
+            longest, began, before = 0.0, clock.now, channel.waited
+        asked = min(child.leases.count().oldest, clock.now)
+        unit = child.take()
         longest = max(longest, clock.now - asked)
         clock.now += JOB
-        child.acknowledge(unit)
-    return (connection.waited - before) / (clock.now - began), longest
+        child.fetcher.done(unit)
+    return (channel.waited - before) / (clock.now - began), longest
 
 
 @pytest.mark.parametrize(
@@ -146,12 +154,11 @@ def test_far_away_they_wait_because_the_horizon_bounds_what_is_leased(clock: Clo
 def test_a_round_trip_that_was_measured_as_too_long_is_corrected(clock: Clock) -> None:
     """The first fetch may have waited for a busy machine. Else the child would lease for four times
     as long as it may, until its queues are empty."""
-    connection = FakeConnection(clock, 0.001)
-    connection.delay = 0.02
-    child, holdings = fetcher_of(connection, 10), Holdings()
+    channel = FakeChannel(clock, 0.001)
+    channel.delay = 0.02
+    child = Child(clock, channel, 10)
     for _ in range(JOBS):
-        unit = child.take(holdings)
-        assert unit is not None
+        unit = child.take()
         clock.now += JOB
-        child.acknowledge(unit)
-    assert child._leases.lookahead.horizon == pytest.approx(0.005)
+        child.fetcher.done(unit)
+    assert child.pace.horizon == pytest.approx(0.005)

@@ -17,7 +17,7 @@ from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
 from ...wire.printable import class_and_jid
 from ...wire.times import now
-from .fetcher import Fetcher
+from ..fetch_turn import FetchParts
 
 _TOLD_FOR = 86_400  # seconds
 
@@ -33,11 +33,12 @@ class LostLeases:
     """
 
     def __init__(
-        self, identity: str, keys: Keys, fetcher: Fetcher, log: FilteringBoundLogger
+        self, identity: str, keys: Keys, fetch: FetchParts, log: FilteringBoundLogger
     ) -> None:
         self._identity = identity
         self._keys = keys
-        self._fetcher = fetcher
+        self._leases = fetch.leases
+        self._channel = fetch.channel
         self._log = log
         self._lock = threading.Lock()
         self._running: dict[int, str] = {}  # what is lost and has not ended: sequence -> job
@@ -45,7 +46,7 @@ class LostLeases:
         self._ran_twice: Counter[str] = Counter()
         self._untold: dict[str, float] = {}  # jid -> when that was noticed
         self._log_once = LogOnce(log)
-        fetcher.report_lost(look=self.look, on_lost=self._failed)
+        fetch.fetcher.look_for_lost, fetch.fetcher.on_lost = self.look, self._failed
 
     def ran_twice(self) -> dict[str, int]:
         """By class, how many jobs ran here although another child had been given them."""
@@ -72,7 +73,7 @@ class LostLeases:
             # Another program's key, say. Jobs must be fetched all the same.
             self._log_once.error("note", "cannot read which leases were lost", error=str(error))
         for sequence, job in list(self._running.items()):
-            if self._fetcher.find(sequence) is None:
+            if sequence not in self._leases.units():
                 self._count(sequence, job)
 
     def _take_note(self, connection: RedisConnection) -> None:
@@ -85,12 +86,12 @@ class LostLeases:
     def _take(self, sequence: int, job: str) -> bool:
         """Deals with one lost lease. False if it is unknown here: the fetch that took it is still
         under way, or its reply was lost."""
-        if not self._fetcher.knows(sequence):
+        if not self._channel.knows(sequence):
             return False
-        unit = self._fetcher.find(sequence)
+        unit = self._leases.units().get(sequence)
         if unit is None:
             self._count(sequence, job)
-        elif self._fetcher.drop(unit):
+        elif self._leases.forget(unit, if_ready=True):
             pass  # leased ahead: it has not begun here
         elif not unit.lost:
             unit.lost = True

@@ -1,0 +1,201 @@
+"""What one child has leased: ready to be performed, running, ended and not yet told, or parked.
+
+A unit is in flight from its fetch until it has ended. Before a processor takes it, it is ready too;
+``taken`` is the time of its fetch then. Once ended, it waits for the exchange that tells Redis so.
+It is parked if Redis refuses what was decided of it. Any thread may call. No lock is needed: each
+step is a single one that Python does not interrupt.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from itertools import repeat
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from ...runtime.log import LogOnce
+from ...wire.lease import UnitOfWork
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+_MOST_PARKED: Final = 1000
+
+_T = TypeVar("_T")
+
+
+def moves(
+    source: deque[_T], target: deque[_T], pop: Callable[[deque[_T]], _T] = deque.pop
+) -> Iterator[None]:
+    """Each ``next()`` moves one item from ``source`` to ``target``, or raises IndexError if there
+    is none. That is a single call into C, so an exception from outside strikes before or after it:
+    the item is always in one of the two."""
+    return map(target.append, map(pop, repeat(source)))
+
+
+class Leased(NamedTuple):
+    """How many units a child has at one moment: ``ready``, ``running`` (each has a processor),
+    ``ended`` and not yet told, and ``parked``; and how many processors have ``started`` so far. The
+    oldest ready one was asked for at ``oldest`` (monotonic), ``oldest_lease`` (times.steady).
+    ``capacity``: how many may run at once. ``occupying``: how many have a processor, are ready for
+    one, or are parked beyond the number that fits into memory: while the last are too many, nothing
+    more is fetched. ``free``: how many more can begin."""
+
+    ready: int
+    running: int
+    ended: int
+    parked: int
+    started: int
+    oldest: float
+    oldest_lease: float
+    capacity: int
+    occupying: int
+    free: int
+
+    @property
+    def has_surplus(self) -> bool:
+        """Whether some are ready that no processor is free for."""
+        return self.occupying > self.capacity
+
+    @property
+    def all_busy(self) -> bool:
+        """Whether each processor performs a unit."""
+        return self.running >= self.capacity
+
+
+class Leases:
+    """The fetcher's: a unit stays here until Redis knows its end. ``capacity``: how many units may
+    run at once. ``must_compare``: this child and Redis may disagree about its leases; they were
+    compared ``compared_at`` (times.steady)."""
+
+    def __init__(self, capacity: int, log: FilteringBoundLogger) -> None:
+        self.must_compare = True
+        self.compared_at = 0.0
+        self._capacity = capacity
+        self._ready: deque[UnitOfWork] = deque()
+        self._in_flight: dict[int, UnitOfWork] = {}
+        self._ended: deque[UnitOfWork] = deque()
+        self._parked: set[int] = set()
+        self._surplus: deque[UnitOfWork] = deque()
+        self._added = 0
+        self._log = log
+        self._log_once = LogOnce(log)
+
+    # Snapshots
+
+    def count(self) -> Leased:
+        """How many there are now."""
+        try:
+            first = self._ready[0]
+            oldest, oldest_lease = first.taken, first.asked
+        except IndexError:
+            oldest = oldest_lease = inf
+        ready, ended, parked = len(self._ready), len(self._ended), len(self._parked)
+        running = len(self._in_flight) - ready - parked
+        started = self._added - ready - len(self._surplus)
+        capacity, occupying = self._capacity, ready + running
+        if parked > _MOST_PARKED:
+            occupying += parked - _MOST_PARKED
+        free = capacity - occupying if occupying < capacity else 0
+        return Leased(
+            ready, running, ended, parked, started, oldest, oldest_lease, capacity, occupying, free
+        )
+
+    def is_low(self, low: int) -> bool:
+        """Whether at most ``low`` units are ready, and some end is to be told."""
+        return len(self._ready) <= low and bool(self._ended)
+
+    def units(self) -> dict[int, UnitOfWork]:
+        """All that are in flight, by sequence number. Those that are ready come last."""
+        return self._in_flight.copy()
+
+    def known(self) -> tuple[int, ...]:
+        """The sequence numbers of all whose lease may stand in Redis."""
+        # In this order: a unit goes from in flight to ended. Each copy is one step, even without
+        # the GIL; list(deque) and tuple(dict) are loops there, and fail when another thread adds.
+        in_flight, ended = list(self._in_flight), self._ended.copy()
+        surplus = {unit.sequence for unit in self._surplus}
+        kept = [number for number in in_flight if number not in surplus]
+        return (*kept, *(unit.sequence for unit in ended))
+
+    # The way of a unit
+
+    def add(self, units: Collection[UnitOfWork]) -> bool:
+        """A fetch brought these. Returns whether none was ready."""
+        was_empty = not self._ready
+        self._added += len(units)
+        for unit in units:
+            self._in_flight[unit.sequence] = unit
+            self._ready.append(unit)
+        return was_empty
+
+    def taker(self, place: deque[UnitOfWork]) -> Iterator[None]:
+        """Each ``next()`` moves the oldest ready unit to ``place``: see ``moves``."""
+        return moves(self._ready, place, deque.popleft)
+
+    def end(self, unit: UnitOfWork) -> None:
+        """It has ended: the next exchange tells Redis. To tell it again does no harm."""
+        self._ended.append(unit)  # first: it must never be in neither
+        self._in_flight.pop(unit.sequence, None)
+
+    def park(self, unit: UnitOfWork) -> None:
+        """Redis refuses what was decided: it keeps its lease, not its processor."""
+        self._parked.add(unit.sequence)
+        self._tell_parked()
+
+    def forget(self, unit: UnitOfWork, *, if_ready: bool = False) -> bool:
+        """This child has its lease no more. If its processor died, it is forgotten already.
+        ``if_ready``: only if it has not begun; then no processor gets it. Returns whether."""
+        if if_ready:
+            try:
+                self._ready.remove(unit)
+            except ValueError:
+                return False
+            self._added -= 1
+        # In this order: no more may be fetched than there are processors.
+        self._parked.discard(unit.sequence)
+        self._in_flight.pop(unit.sequence, None)
+        self._tell_parked()
+        return True
+
+    # What the exchange does
+
+    def take_ended(self) -> list[UnitOfWork]:
+        """Those of which Redis is told now, one by one: other threads add to them meanwhile."""
+        return [self._ended.popleft() for _ in range(len(self._ended))]
+
+    def take_surplus(self) -> list[UnitOfWork]:
+        """The ready units that no processor is free for, youngest first. They are in flight no
+        more. ``returned`` follows; after an exception, ``known`` leaves them out."""
+        move = moves(self._ready, self._surplus)
+        with suppress(IndexError):  # processors take from the other end
+            while self.count().has_surplus:
+                next(move)
+                self._in_flight.pop(self._surplus[-1].sequence, None)
+        return list(self._surplus)
+
+    def returned(self, *, all_of_them: bool = False) -> None:
+        """The jobs of the surplus are in their queues again, or of all units."""
+        for unit in self._surplus:
+            self._in_flight.pop(unit.sequence, None)
+        self._added -= len(self._surplus)
+        self._surplus.clear()
+        if all_of_them:
+            for units in (self._in_flight, self._ready, self._parked):
+                units.clear()
+
+    def _tell_parked(self) -> None:
+        """Tells the log when too many parked jobs leave no room for others, and when that ends."""
+        parked = len(self._parked)
+        if parked - _MOST_PARKED >= self._capacity:
+            self._log_once.error(
+                "parked",
+                "fetching no more jobs: too many keep their leases without a processor",
+                kept=parked,
+                remedy="redis does not take failed jobs: make room there, or mend its retry and "
+                "dead sets",
+            )
+        elif parked <= _MOST_PARKED and self._log_once.over("parked"):
+            self._log.info("fetching jobs again", kept=parked)
