@@ -24,6 +24,7 @@ from ..wire.password_source import PasswordSource
 from .cron.outcome import CronOutcomes
 from .cron.publish import Claim, Publisher, of_shard
 from .debugger import NoTimeLimits
+from .failure.ends import Ends
 from .failure.settle import Settler
 from .fetch.channel import FetchChannel
 from .fetch.fetcher import Fetcher
@@ -104,7 +105,7 @@ class Builder:
         """Raises ForkqError if the app's periodic jobs contradict each other."""
         pool = RedisPool(size=self._capsule.concurrency, **_how_to_connect(self._config))
         fetch = self._make_fetch()
-        settler = self._make_settler(fetch.fetcher, pool)
+        settler = Settler(fetch, pool, on_parked=self._news.set)
         limits = self._make_limits()
         runs = SoloRuns(limits.waker)
         manager = self._make_manager(fetch, settler, pool, limits, runs)
@@ -117,8 +118,7 @@ class Builder:
     def _make_fetch(self) -> FetchParts:
         fetch = make_fetch(
             self._capsule,
-            self._identity,
-            self._keys,
+            self._make_ends(),
             self._connection(),
             self._outage,
             self._log,
@@ -136,19 +136,9 @@ class Builder:
         table = None if file is None else DeadlineTable(file, processors)
         return TimeLimits(self._log, soft, hard, table)
 
-    def _make_settler(self, fetcher: Fetcher, pool: RedisPool) -> Settler:
-        config = self._config
-        dead_set = DeadSet(self._keys, config.dead_max, config.dead_days)
-        return Settler(
-            self._identity,
-            self._keys,
-            pool,
-            fetcher,
-            dead_set,
-            self._outage,
-            on_parked=self._news.set,
-            held=self._held,
-        )
+    def _make_ends(self) -> Ends:
+        dead_set = DeadSet(self._keys, self._config.dead_max, self._config.dead_days)
+        return Ends(self._identity, self._keys, dead_set, self._held)
 
     def _make_manager(
         self,
@@ -180,7 +170,8 @@ class Builder:
             return Snapshot(units, totals, self._is_quiet(), self._outage.refused)
 
         def retry_parked() -> bool:
-            fetch.fetcher.flush()
+            if self._is_quiet():
+                fetch.fetcher.flush()
             return settler.again_in_time()
 
         return Heartbeat(

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from ..config.capsule import Capsule
 from ..store.connection import RedisConnection
 from ..store.outage import Outage
-from ..wire.keys import Keys
 from ..wire.lease import UnitOfWork
+from .failure.ends import Ends
 from .fetch.channel import FetchChannel
 from .fetch.fetcher import Fetcher
 from .fetch.leases import Leases, moves
@@ -63,10 +63,11 @@ class FetchTurn:
     """What processors take jobs from. One token: free, with a processor, or reserved by one. Who
     has it has the turn, and drives the fetcher. Thread-safe."""
 
-    def __init__(self, fetcher: Fetcher, leases: Leases, pace: FetchPace) -> None:
+    def __init__(self, fetcher: Fetcher, leases: Leases, pace: FetchPace, ends: Ends) -> None:
         self._fetcher = fetcher
         self._leases = leases
         self._pace = pace
+        self._ends = ends
         self.watch = LeaseWatch(fetcher)
         self._free: SimpleQueue[bool] = SimpleQueue()
         self._free.put(True)
@@ -114,7 +115,7 @@ class FetchTurn:
         units = self._leases.units()
         for unit in hand.units:
             if units.get(unit.sequence) is unit:
-                self._fetcher.put_back(unit)
+                self._fetcher.done(unit, self._ends.put_back(unit))
         self.release(hand)
 
     def resume(self, hand: Hand) -> bool:
@@ -204,8 +205,9 @@ class FetchTurn:
 
 @dataclass(frozen=True, slots=True)
 class FetchParts:
-    """What fetches for a child, and what processors take from."""
+    """What fetches for a child, what processors take from, and how jobs end."""
 
+    ends: Ends
     channel: FetchChannel
     leases: Leases
     fetcher: Fetcher
@@ -214,20 +216,21 @@ class FetchParts:
 
 def make_fetch(
     capsule: Capsule,
-    identity: str,
-    keys: Keys,
+    ends: Ends,
     connection: RedisConnection,
     outage: Outage,
     log: FilteringBoundLogger,
     *,
     solo: bool = False,
+    ahead: bool = True,
 ) -> FetchParts:
-    """The parts of one child, which fetch from ``connection``."""
-    channel = FetchChannel(capsule, identity, keys, connection, log, solo=solo)
-    leases = Leases(capsule.concurrency, log)
-    pace = FetchPace(capsule.concurrency, time.monotonic(), ahead=not solo)
+    """The parts of one child, which fetch from ``connection``. Only with ``ahead`` jobs are leased
+    for which nothing is free."""
+    channel = FetchChannel(capsule, ends.identity, ends.keys, connection, log, solo=solo)
+    leases = Leases(capsule.concurrency, log, outage)
+    pace = FetchPace(capsule.concurrency, time.monotonic(), ahead=ahead and not solo)
     fetcher = Fetcher(channel, leases, pace, outage)
-    return FetchParts(channel, leases, fetcher, FetchTurn(fetcher, leases, pace))
+    return FetchParts(ends, channel, leases, fetcher, FetchTurn(fetcher, leases, pace, ends))
 
 
 class LeaseWatch:

@@ -292,7 +292,7 @@ class Processor:
             for postponed in self._observers.postponed:
                 postponed(run)
         elif isinstance(why, Unread) and self._solo:
-            self._fetch.fetcher.put_back(unit)  # elsewhere, or later, it may be read
+            self._settler.put_back(unit)  # elsewhere, or later, it may be read
             time.sleep(_UNREAD_PAUSE)
         elif isinstance(why, MustRunSole):
             self._settler.isolate(unit, last=True)

@@ -39,12 +39,13 @@ class DeadSet:
     size: int = 10_000
     days: float = 180.0
 
-    def bury(self, connection: RedisConnection, queue: str, lease: str, payload: bytes) -> bool:
-        """Moves one leased job here. False if the lease is no longer there."""
+    def burial(self, queue: str, lease: str, payload: bytes) -> Call:
+        """The call of bury.lua that moves one leased job here, now; it returns 0 if the lease is no
+        longer there."""
         at = now()
         keys = (self.keys.inflight(queue), self.keys.dead)
         limits = (at - self.days * _DAY, self.size)
-        return bool(connection.script(BURY, keys, (lease, at, payload, *limits)))
+        return Call(BURY, keys, (lease, at, payload, *limits))
 
     def recover(
         self, queues: Sequence[str], identity: str, moves: Sequence[object], note_for: int

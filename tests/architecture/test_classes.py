@@ -31,8 +31,9 @@ class Size:
 LARGE: Final[dict[str, Size]] = {
     # A list of names: one method for each key.
     "forkq/wire/keys.py:Keys": Size(methods=60),
-    # Records: each field is a value that a document names.
+    # Records: each field is a value that a document names, or that is sent or received.
     "forkq/api/processes.py:Process": Size(fields=19),
+    "forkq/child/fetch/channel.py:Exchange": Size(fields=17),
     "forkq/config/config.py:Config": Size(fields=35),
     # The public API: what a caller may ask of a job, a queue, a set.
     "forkq/api/entry.py:JobEntry": Size(methods=30),
@@ -46,7 +47,6 @@ LARGE: Final[dict[str, Size]] = {
     "forkq/clock/main.py:Clock": Size(fields=25),
     "forkq/master/loop.py:Master": Size(fields=24),
     # To be cut: one mind in several classes, or several minds in one.
-    "forkq/child/fetch/fetcher.py:Fetcher": Size(methods=15, fields=16),
     "forkq/master/child_handle.py:ChildHandle": Size(methods=22, fields=53),
     "forkq/master/children.py:Children": Size(methods=26),
     "forkq/store/connection.py:RedisConnection": Size(methods=21),

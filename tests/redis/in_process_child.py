@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from forkq.child.failure.ends import Ends
 from forkq.child.failure.settle import Settler
 from forkq.child.fetch.fetcher import Fetcher
 from forkq.child.fetch_turn import Hand, make_fetch
@@ -61,9 +62,8 @@ class ProcessorThreads:
         self.identity = identity
         connection = RedisConnection(url, timeout=5)
         weakref.finalize(self, connection.close)
-        self.fetch = make_fetch(
-            self.capsule, identity, Keys(), connection, Outage(self.log), self.log
-        )
+        self.ends = Ends(identity, Keys(), DeadSet(Keys()))
+        self.fetch = make_fetch(self.capsule, self.ends, connection, Outage(self.log), self.log)
         self.fetcher, self.leases = self.fetch.fetcher, self.fetch.leases
         self.order: list[bytes] = []
         self.errors: list[BaseException] = []
@@ -151,21 +151,11 @@ class InProcessChild:
         self._observers = (self.job_log, *observers)
         self._connection = RedisConnection(url)
         identity = solo_identity(IDENTITY) if solo else IDENTITY
-        self.fetch = make_fetch(
-            capsule, identity, self.keys, self._connection, outage, self.log, solo=solo
-        )
+        ends = Ends(identity, self.keys, DeadSet(self.keys, dead_max), self._held)
+        self.fetch = make_fetch(capsule, ends, self._connection, outage, self.log, solo=solo)
         self.fetcher, self.leases = self.fetch.fetcher, self.fetch.leases
         self.parked = threading.Event()
-        self.settler = Settler(
-            identity,
-            self.keys,
-            pool,
-            self.fetcher,
-            DeadSet(self.keys, dead_max),
-            outage,
-            on_parked=self.parked.set,
-            held=self._held,
-        )
+        self.settler = Settler(self.fetch, pool, on_parked=self.parked.set)
         self.limits = TimeLimits(self.log, job_timeout, job_hard_timeout, table)
         self.processors: list[Processor] = []
         self.manager = Manager(concurrency, self.fetch, self._make_processor, self.log)
@@ -201,6 +191,18 @@ class InProcessChild:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def again(self) -> bool:
+        """Has Redis told again what it has refused, as the heartbeat does after a pause. Whether
+        anything is left."""
+        self.leases._backoff.due = 0.0
+
+        def is_told() -> bool:
+            count = self.leases.count()
+            return not (count.ended or count.due) or not self.fetcher.flush()
+
+        wait_until(is_told, what="Redis to be told")
+        return self.leases.count().parked > 0
 
     def close(self) -> bool:
         """Quiet, interrupt what does not end, give back what is left. Whether Redis took it."""

@@ -262,7 +262,7 @@ def test_jobs_and_retries_go_on(
             wait_until(lambda: expected <= set(ran), what=f"{expected} with a {wrong}")  # noqa: B023
         redis.delete(key_of(member))
         # The last job may be parked only now: its processor had been refused before.
-        wait_until(lambda: not child.settler.again() and redis.zcard("retry") == turn + 1,
+        wait_until(lambda: not child.again() and redis.zcard("retry") == turn + 1,
                    what="all retries")  # fmt: skip
     assert "redis lost" not in child.log.events()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -33,12 +34,17 @@ def entries(count: int, age: float) -> dict[str, float]:
     return {f"{age:.0f}-{number}": at + number / 1000 for number in range(count)}
 
 
+def bury(dead_set: DeadSet, connection: RedisConnection, *job: Any) -> bool:
+    call = dead_set.burial(*job)
+    return bool(connection.script(call.script, call.keys, call.arguments))
+
+
 @pytest.mark.parametrize("before", [9_998, 9_999, 10_000, 10_050])
 def test_ten_thousand_are_kept_exactly(
     connection: RedisConnection, redis: Redis, before: int
 ) -> None:
     redis.zadd("dead", entries(before, DAY))
-    assert DeadSet(Keys()).bury(connection, "q", LEASE, b"last")
+    assert bury(DeadSet(Keys()), connection, "q", LEASE, b"last")
     assert redis.zcard("dead") == min(before + 1, 10_000)
     assert redis.zrange("dead", -1, -1) == [b"last"]
 
@@ -46,30 +52,30 @@ def test_ten_thousand_are_kept_exactly(
 @pytest.mark.parametrize("size", [0, 1, 5])
 def test_the_size_can_be_set(connection: RedisConnection, redis: Redis, size: int) -> None:
     redis.zadd("dead", entries(10, DAY))
-    assert DeadSet(Keys(), size=size).bury(connection, "q", LEASE, b"last")
+    assert bury(DeadSet(Keys(), size=size), connection, "q", LEASE, b"last")
     assert redis.zcard("dead") == size
 
 
 def test_entries_older_than_180_days_go(connection: RedisConnection, redis: Redis) -> None:
     redis.zadd("dead", {"old": now() - 181 * DAY, "young": now() - 179 * DAY})
-    DeadSet(Keys()).bury(connection, "q", LEASE, b"last")
+    bury(DeadSet(Keys()), connection, "q", LEASE, b"last")
     assert redis.zrange("dead", 0, -1) == [b"young", b"last"]
 
 
 def test_the_age_can_be_set(connection: RedisConnection, redis: Redis) -> None:
     redis.zadd("dead", {"old": now() - 3 * DAY, "young": now() - DAY})
-    DeadSet(Keys(), days=2).bury(connection, "q", LEASE, b"last")
+    bury(DeadSet(Keys(), days=2), connection, "q", LEASE, b"last")
     assert redis.zrange("dead", 0, -1) == [b"young", b"last"]
 
 
 def test_a_job_whose_lease_is_gone_is_not_buried(connection: RedisConnection, redis: Redis) -> None:
-    assert not DeadSet(Keys()).bury(connection, "q", "vm:1:aaaaaaaaaaaa/2", b"x")
+    assert not bury(DeadSet(Keys()), connection, "q", "vm:1:aaaaaaaaaaaa/2", b"x")
     assert redis.exists("dead") == 0
 
 
 def test_burials_of_a_prefix_stay_within_it(connection: RedisConnection, redis: Redis) -> None:
     redis.hset("app:{queue:q}:inflight", LEASE, "last")
-    assert DeadSet(Keys("app:")).bury(connection, "q", LEASE, b"last")
+    assert bury(DeadSet(Keys("app:")), connection, "q", LEASE, b"last")
     assert redis.zrange("app:dead", 0, -1) == [b"last"]
     assert redis.exists("dead") == 0
 

@@ -26,6 +26,7 @@ from forkq.clock.tracking import TrackingConnection
 from forkq.config.capsule import Capsule
 from forkq.runtime.log import logger
 from forkq.store.connection import ConnectionLost, RedisConnection, ResponseError
+from forkq.store.outage import Outage
 from forkq.store.scripts import RULES_CHANGE, SET_ADD
 from forkq.wire.keys import Keys
 from tests.redis.proxy import Proxy
@@ -227,7 +228,7 @@ def test_a_fetch_that_is_interrupted_is_never_answered_by_another_ones_reply(
     capsule = Capsule("default", queues=(("one", 0), ("tenant-*", 0)))
     connection = RedisConnection(redis_server.url)
     fetches = FetchChannel(capsule, "host:1:abc", Keys(""), connection, logger())
-    leases = Leases(1, logger())
+    leases = Leases(1, logger(), Outage(logger()))
     fetched: list[bytes] = []
 
     def fetch() -> None:

@@ -238,7 +238,7 @@ def test_the_turn_is_never_lost_whenever_an_exception_strikes() -> None:
     """Threads take, leave and renew the turn as fast as they can; any bytecode may be struck."""
     unused: Any = None
     pace = FetchPace(4, time.monotonic())
-    turn, over, rounds = FetchTurn(unused, unused, pace), threading.Event(), [0]
+    turn, over, rounds = FetchTurn(unused, unused, pace, unused), threading.Event(), [0]
     hands: list[Hand] = []
     in_use: dict[int, Hand] = {}
 

@@ -21,7 +21,6 @@ from forkq.limits.rules import Rules
 from forkq.store.connection import RedisConnection
 from forkq.store.crash_record import Crash
 from forkq.store.dead_set import DeadSet
-from forkq.store.outage import Outage
 from forkq.store.pool import RedisPool
 from forkq.store.recovery import Recovery
 from forkq.store.steps import carry_out
@@ -274,11 +273,11 @@ def parked() -> list[None]:
 
 
 def settler(child: ProcessorThreads, url: str, parked: list[None]) -> Settler:
+    """That of a child that fetches nothing more."""
     pool = RedisPool(url, size=1, timeout=5, connect_timeout=2)
     weakref.finalize(child, pool.close)
-    on_parked = lambda: parked.append(None)  # noqa: E731
-    outage = Outage(child.log)
-    return Settler(IDENTITY, Keys(), pool, child.fetcher, DeadSet(Keys()), outage, on_parked)
+    child.fetcher.pause(on=True)
+    return Settler(child.fetch, pool, on_parked=lambda: parked.append(None))
 
 
 def settle_failure(settler: Settler, unit: UnitOfWork, decision: Retry | Bury) -> None:
@@ -286,6 +285,12 @@ def settle_failure(settler: Settler, unit: UnitOfWork, decision: Retry | Bury) -
         settler.retry(unit, decision)
     else:
         settler.bury(unit, decision)
+
+
+def again(child: ProcessorThreads, settler: Settler) -> bool:
+    """What the heartbeat does after the pause."""
+    child.leases._backoff.due = 0.0
+    return settler.again_in_time()
 
 
 DECISIONS: list[Any] = [Retry(5.5, b"again"), Bury(b"dead", None)]
@@ -318,14 +323,14 @@ def test_a_failure_settled_although_its_reply_was_lost_is_no_loss(
     """The second try finds no lease because the first did it; so does one much later."""
     push(redis, "1")
     with Proxy(redis_server.port) as proxy:
-        child = ProcessorThreads(redis_server.url)
+        child = ProcessorThreads(proxy.url)
         losses = losses_of(child)
         unit, settling = take(child), settler(child, proxy.url, parked)
         proxy.cut(b"EVALSHA", times)
         settle_failure(settling, unit, decision)
         assert proxy.cuts == times
         assert len(parked) == times - 1
-        assert not settling.again()
+        assert not again(child, settling)
     assert (unit.lost, losses.ran_twice(), told(child)) == (False, {}, [])
     assert redis.zcard("retry") + redis.zcard("dead") == 1
     assert child.leases.units() == {}
@@ -338,14 +343,14 @@ def test_the_first_failure_that_redis_takes_ends_the_outage(
     """Those that are parked are tried again later."""
     push(redis, "1", "2")
     with Proxy(redis_server.port) as proxy:
-        child = ProcessorThreads(redis_server.url)
+        child = ProcessorThreads(proxy.url)
         first, second, settling = take(child), take(child), settler(child, proxy.url, parked)
         proxy.cut(b"EVALSHA", times=2)
         settle_failure(settling, first, decision)
         assert (parked, child.log.events()) == ([None], ["redis lost"])
         settle_failure(settling, second, decision)
         assert child.log.events() == ["redis lost", "redis is back"]
-        assert not settling.again()
+        assert not again(child, settling)
     assert child.log.events() == ["redis lost", "redis is back"]
 
 
@@ -364,7 +369,7 @@ def test_a_refused_retry_leaves_no_doubt(
     assert parked == [None]
     redis.delete("retry")
     take_away(connection)
-    assert not settling.again()
+    assert not again(child, settling)
     assert (unit.lost, losses.ran_twice(), redis.zcard("retry")) == (True, {"J": 1}, 0)
 
 

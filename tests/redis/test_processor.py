@@ -262,7 +262,7 @@ def test_a_job_that_needs_a_newer_forkq_keeps_its_lease_while_redis_refuses(
         assert child.parked.wait(10)
         assert redis.hlen(INFLIGHT) == 1
         redis.delete("schedule")
-        assert not child.settler.again()
+        assert not child.again()
         settled(redis)
     assert redis.zcard("schedule") == 1
 
@@ -750,10 +750,10 @@ def test_what_redis_does_not_take_is_kept_and_settled_later(
         own_server.cli("ACL", "SETUSER", "default", "-zadd")
         redis.lpush(LIST, payload("Bad", retry=retry))
         assert child.parked.wait(10)
-        assert child.settler.again() is True
+        assert child.again() is True
         assert redis.hlen(INFLIGHT) == 1
         own_server.cli("ACL", "SETUSER", "default", "+zadd")
-        assert child.settler.again() is False
+        assert child.again() is False
         assert redis.zcard(target) == 1
         assert redis.exists(INFLIGHT) == 0
 
@@ -773,9 +773,9 @@ def test_jobs_that_redis_does_not_take_keep_no_processor_from_working(
         wait_until(lambda: redis.hlen(INFLIGHT) == 5, what="the acknowledgements")
         wait_until(lambda: child.manager.busy == 0, what="the last failure")
         assert sent_in(redis, 0.5) < 20
-        assert child.settler.again() is True
+        assert child.again() is True
         accept(own_server, target, reason)
-        assert child.settler.again() is False
+        assert child.again() is False
         assert redis.zcard(target) == 5
         assert redis.exists(INFLIGHT) == 0
     events = child.log.events()
@@ -806,7 +806,7 @@ def test_when_too_many_failed_jobs_are_kept_nothing_is_fetched_or_asked(
         assert child.log.events().count(TOO_MANY_PARKED) == 1
         assert FEW_PARKED_AGAIN not in child.log.events()
         redis.delete("retry")
-        assert child.settler.again() is False
+        assert child.again() is False
         wait_until(lambda: ran == [[1]] and redis.zcard("retry") == 9, what="the rest")
     events = child.log.events()
     assert (events.count(TOO_MANY_PARKED), events.count(FEW_PARKED_AGAIN)) == (1, 1)

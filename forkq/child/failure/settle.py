@@ -1,36 +1,29 @@
-"""Settles a failed job in Redis: one script drops its lease and adds it to a set, or neither."""
+"""Settles a job that has not ended well: one script drops its lease and adds it to a set, or
+neither. The script travels with the next exchange of the fetcher."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Final
 
 from ...errors import MalformedPayload
-from ...store.connection import (
-    ConnectionLost,
-    RedisConnection,
-    RedisError,
-    ResponseError,
-)
-from ...store.dead_set import DeadSet
-from ...store.outage import Backoff, Outage
+from ...store.connection import ConnectionLost, RedisError
 from ...store.pool import RedisPool
-from ...store.scripts import ISOLATE, RETRY
 from ...wire import lease
-from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
 from ...wire.payload import LARGEST
-from ..fetch.fetcher import Fetcher
-from .retry import Bury, Postpone, Retry
+from ..fetch_turn import FetchParts
+from .ends import Ending, Outcome
+from .retry import Bury, Retry
 
 # What hiredis says when a reply does not fit into the memory of this process.
 _NO_MEMORY: Final = "Out of memory"
-# What isolate.lua says if the class is held no more: the job is in its queue again.
-_RELEASED: Final = 2
+# How often a processor sees the connection lost before it leaves an ending to others.
+_TRIES: Final = 2
+# Seconds until it looks after the thread that is to send it.
+_LOOK_AGAIN: Final = 0.1
 
 
 class NotRun(Exception):
@@ -58,69 +51,62 @@ class Unread(NotRun):
     """Redis did not give its payload."""
 
 
-@dataclass(frozen=True, slots=True)
-class Isolate:
-    """It runs alone: it goes to the list of suspects. ``held``: its class, if that is held; "" for
-    a suspect. ``last``: to the tail of that list."""
-
-    held: str = ""
-    last: bool = False
-
-
-@dataclass(slots=True)
-class PendingMove:
-    """A unit and what was decided. ``sent``: a script whose reply was lost may have moved it."""
-
-    unit: UnitOfWork
-    decision: Retry | Bury | Isolate
-    sent: bool = False
-
-
 class Settler:
-    """Shared by all processors. What Redis refuses is parked: its lease stays, and ``again`` tries
-    it later. ``on_parked`` is called when the first is parked; the heartbeat then calls
-    ``again``. ``held``: the classes that are held; one that is found released leaves it."""
+    """Shared by all processors: ends a job elsewhere, and waits until Redis has replied. What Redis
+    refuses is parked: its lease stays, and it is told again later. ``on_parked`` is called then:
+    the heartbeat calls ``again_in_time`` from then on."""
 
-    def __init__(
-        self,
-        identity: str,
-        keys: Keys,
-        pool: RedisPool,
-        fetcher: Fetcher,
-        dead_set: DeadSet,
-        outage: Outage,
-        on_parked: Callable[[], None],
-        held: set[str] | None = None,
-    ) -> None:
-        self._identity = identity
-        self._keys = keys
+    def __init__(self, fetch: FetchParts, pool: RedisPool, on_parked: Callable[[], None]) -> None:
+        self._ends = fetch.ends
+        self._fetcher = fetch.fetcher
+        self._leases = fetch.leases
         self._pool = pool
-        self._fetcher = fetcher
-        self._dead_set = dead_set
-        self._reach = outage.part(
-            "redis does not take failed jobs; they are kept and tried again",
-            "redis takes failed jobs again",
-        )
-        self._backoff = Backoff()
-        self._due = 0.0
         self._on_parked = on_parked
-        self._held = set() if held is None else held
-        self._lock = threading.Lock()
-        self._parked: list[PendingMove] = []
 
     def retry(self, unit: UnitOfWork, decision: Retry) -> None:
-        """Drops the lease and schedules the retry. If Redis refuses, the lease stays, and ``again``
-        does both."""
-        self._move_or_park(PendingMove(unit, decision))
+        """Drops the lease and schedules the retry. If Redis refuses, the lease stays, and both are
+        done later."""
+        self._settle(self._ends.retry(unit, decision))
 
     def bury(self, unit: UnitOfWork, decision: Bury) -> None:
         """Drops the lease and adds the job to the dead set. If Redis refuses: as ``retry``."""
-        self._move_or_park(PendingMove(unit, decision))
+        self._settle(self._ends.bury(unit, decision))
 
     def isolate(self, unit: UnitOfWork, held: str = "", *, last: bool = False) -> None:
         """Moves the job to its queue's list of suspects: it is one, or its class is ``held``. If
         Redis refuses: as ``retry``. ``last``: a suspect goes to the tail."""
-        self._move_or_park(PendingMove(unit, Isolate(held, last)))
+        self._settle(self._ends.isolate(unit, held, last=last))
+
+    def put_back(self, unit: UnitOfWork) -> None:
+        """Returns the job to the head of its queue. If Redis refuses: as ``retry``."""
+        self._settle(self._ends.put_back(unit))
+
+    def again_in_time(self) -> bool:
+        """Tells again what Redis has not taken, with growing pauses as long as it goes on refusing.
+        Returns whether anything is left."""
+        count = self._leases.count()
+        if count.ended or count.due:
+            self._fetcher.flush()
+            count = self._leases.count()
+        return count.ended + count.parked > 0
+
+    def _settle(self, ending: Ending) -> None:
+        """Returns once Redis has replied. If the connection is lost twice, the next one tells it:
+        a cut connection costs a second try, which moves the job, or finds it moved."""
+        told: SimpleQueue[Outcome] = SimpleQueue()
+        ending.told = told.put
+        try:
+            self._fetcher.done(ending.unit, ending)
+            for _ in range(_TRIES):
+                while self._fetcher.flush():
+                    with suppress(Empty):
+                        if told.get(timeout=_LOOK_AGAIN) == "refused":
+                            self._on_parked()
+                        return
+        except BaseException:
+            self._fetcher.recover()
+            raise
+        self._on_parked()
 
     def read(self, unit: UnitOfWork) -> bytes:
         """The payload of ``unit``, which the fetch has left in Redis because of its size. Raises
@@ -142,105 +128,11 @@ class Settler:
 
     def _payload_of(self, unit: UnitOfWork) -> bytes | None:
         """None if the lease is gone. A cut connection costs a second try."""
-        name = lease.lease(self._identity, unit.sequence)
-        command = ("HGET", self._keys.inflight(unit.queue_name), name)
+        name = lease.lease(self._ends.identity, unit.sequence)
+        command = ("HGET", self._ends.keys.inflight(unit.queue_name), name)
         with suppress(*ConnectionLost), self._pool.connection() as connection:
             first: bytes | None = connection.call(*command)
             return first
         with self._pool.connection() as connection:
             second: bytes | None = connection.call(*command)
             return second
-
-    def _move_or_park(self, move: PendingMove) -> None:
-        if self._moved(move):
-            return
-        self._fetcher.park(move.unit)  # first: ``again`` forgets the unit in another thread
-        with self._lock:
-            first = not self._parked
-            self._parked.append(move)
-        if first:
-            self._on_parked()
-
-    def again_in_time(self) -> bool:
-        """As ``again``, but with growing pauses as long as Redis goes on refusing."""
-        if not self._parked or time.monotonic() < self._due:
-            return bool(self._parked)
-        left = self.again()
-        if left:
-            self._due = time.monotonic() + self._backoff.pause()
-        else:
-            self._backoff.reset()
-        return left
-
-    def again(self) -> bool:
-        """Tries each parked move again; after one is refused, no other to the same set. Returns
-        whether any is left."""
-        with self._lock:
-            parked, self._parked = self._parked, []
-        left: list[PendingMove] = []
-        refused: dict[type[Retry | Bury | Isolate], PendingMove] = {}
-        for move in parked:
-            kind = type(move.decision)
-            if kind in refused:
-                left.append(move)
-            elif not self._moved(move):
-                refused[kind] = move  # to the end: another one comes first the next time
-        with self._lock:
-            self._parked += (*left, *refused.values())
-        if parked and not refused:
-            self._reach.end()
-        return bool(refused)
-
-    def _moved(self, move: PendingMove) -> bool:
-        """Whether Redis has the move. A cut connection costs a second try, which moves the job, or
-        finds it moved."""
-        for last in (False, True):
-            try:
-                with self._pool.connection() as connection:
-                    self._move_once(connection, move)
-            except ConnectionLost as error:
-                if last:
-                    self._reach.begin(error)
-            except RedisError as error:
-                self._reach.begin(error)
-                return False
-            else:
-                self._reach.answered()
-                self._fetcher.forget(move.unit)
-                return True
-        return False
-
-    def _move_once(self, connection: RedisConnection, move: PendingMove) -> None:
-        """A lease that is gone, though this child has not sent the move before, was taken by
-        another process: the job runs elsewhere."""
-        sent, move.sent = move.sent, True
-        try:
-            moved = self._move(connection, move.unit, move.decision)
-        except ResponseError:
-            move.sent = sent  # refused: nothing was done
-            raise
-        if not moved and not sent:
-            move.unit.lost = True
-
-    def _move(
-        self, connection: RedisConnection, unit: UnitOfWork, decision: Retry | Bury | Isolate
-    ) -> bool:
-        name, keys = lease.lease(self._identity, unit.sequence), self._keys
-        inflight = keys.inflight(unit.queue_name)
-        if isinstance(decision, Bury):
-            return self._dead_set.bury(connection, unit.queue_name, name, decision.payload)
-        if isinstance(decision, Isolate):
-            return self._isolate(connection, unit, decision)
-        is_unrun = isinstance(decision, Postpone)
-        later = keys.schedule if is_unrun else keys.retry
-        arguments = (name, decision.at, decision.payload, int(is_unrun))
-        return bool(connection.script(RETRY, (inflight, later), arguments))
-
-    def _isolate(self, connection: RedisConnection, unit: UnitOfWork, decision: Isolate) -> bool:
-        name, keys, queue = lease.lease(self._identity, unit.sequence), self._keys, unit.queue_name
-        lists = (keys.inflight(queue), keys.suspects(queue), keys.suspected, keys.queue(queue))
-        arguments = (name, queue, decision.held, int(decision.last))
-        moved = connection.script(ISOLATE, (*lists, keys.held_classes), arguments)
-        if moved == _RELEASED:  # this child has not heard of it yet
-            self._held.discard(decision.held)
-        return bool(moved)

@@ -23,18 +23,12 @@ from redis.exceptions import NoScriptError
 from ...config.capsule import Capsule
 from ...limits.patterns import decoded_names
 from ...store.connection import Call, DamagedKey, RedisConnection, ResponseError, pack
-from ...store.scripts import (
-    FETCH,
-    FETCH_SUSPECTS,
-    PUT_BACK,
-    QUEUES_IN_FLIGHT,
-    REQUEUE,
-    Script,
-)
+from ...store.scripts import FETCH, FETCH_SUSPECTS, PUT_BACK, QUEUES_IN_FLIGHT, REQUEUE, Script
 from ...store.server_time import ServerTime
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork, owner
 from ...wire.times import steady
+from ..failure.ends import Ending, read_replies, send_again
 from .leases import Leases
 from .queues import FetchQueues, QueueOffer
 
@@ -67,8 +61,9 @@ class Exchange:
 
     It wants ``want`` jobs from sequence number ``first`` on, and ``free`` of them at most if a rule
     is in force. It was sent at ``sent_at`` (monotonic), ``asked`` (times.steady). It tells that the
-    units ``ended`` are done, and registers the keys ``registers``, so that Redis says when they
-    change. ``in_flight``: how many jobs of each queue stay in flight (None: not counted).
+    units ``ended`` are done, and moves those of ``endings`` by these calls. It registers the keys
+    ``registers``, so that Redis says when they change. ``in_flight``: how many jobs of each queue
+    stay in flight (None: not counted).
 
     ``units``: what it brought. ``short``: fewer than it wanted. ``tracked``: Redis will say when
     there are more. ``seconds``: from the request to the reply. ``lease_gone``: it told of a unit
@@ -80,6 +75,7 @@ class Exchange:
     want: int
     free: int
     ended: Sequence[UnitOfWork]
+    endings: Sequence[tuple[Ending, Call]]
     offer: QueueOffer
     registers: Sequence[str] = ()
     in_flight: Mapping[str, int] | None = None
@@ -102,7 +98,7 @@ class Exchange:
     def commands(
         self, script: Script, more_keys: Sequence[str], owner: str
     ) -> list[tuple[Any, ...]]:
-        """What is sent to Redis; the script comes last.
+        """What is sent to Redis; the fetch script comes last.
 
         The keys are registered before the script looks at them, so no change is missed. A script's
         own reads would not do: Redis up to 7.0 tracks all of its KEYS for them, and no other keys.
@@ -123,9 +119,10 @@ class Exchange:
             *self._told(),
             *self._rules(),
         )
+        calls = [call.command for _, call in self.endings]
         if not self.registers:
-            return [fetch]
-        return [("CLIENT", "CACHING", "YES"), ("EXISTS", *self.registers), fetch]
+            return [*calls, fetch]
+        return [*calls, ("CLIENT", "CACHING", "YES"), ("EXISTS", *self.registers), fetch]
 
     def answered(self, queues: Sequence[int], payloads: Sequence[Any]) -> None:
         """It has leased these: the script numbers the queues from 1. A large payload is its length
@@ -236,6 +233,9 @@ class FetchChannel:
         self.under_way = None
         for unit in exchange.ended:
             leases.end(unit)
+        for ending, _ in exchange.endings:
+            if ending.reply is None:
+                leases.end(ending.unit, ending)
 
     def knows(self, sequence: int) -> bool:
         """Whether all is known that was leased under that number. False while the fetch that asked
@@ -260,16 +260,17 @@ class FetchChannel:
         queues = self._queues
         if want:
             self._learn_queues()
-        ended = leases.take_ended()
+        ended, endings = leases.take_ended()
         if queues.dynamic:
-            also = [unit.queue_name for unit in ended]
+            also = [unit.queue_name for unit in (*ended, *(ending.unit for ending in endings))]
             offer = queues.offer(also, turning=not self.tracks, nothing=want == 0)
         else:
             offer = queues.offer()
         if self._has_report:
             register = False
             self._forget_report()
-        exchange = Exchange(self._sequence, want, free, ended, offer)
+        sent = [(ending, ending.call()) for ending in endings]
+        exchange = Exchange(self._sequence, want, free, ended, sent, offer)
         if register and self.tracks:
             exchange.registers = queues.missing(offer)
         if queues.counts:
@@ -277,7 +278,7 @@ class FetchChannel:
         exchange.sent_at, exchange.asked = monotonic(), steady()
         self.under_way = exchange
         self._sequence += want
-        self._transmit(exchange)
+        self.connection.send(*self._commands(exchange))
 
     def receive(self) -> Exchange:
         """The exchange under way, with its reply."""
@@ -298,6 +299,7 @@ class FetchChannel:
             reasons,
             exchange.ended,
             units,
+            moved={ending.unit.queue_name for ending, _ in exchange.endings},
             short=exchange.short,
             marked=bool(marked),
         )
@@ -366,7 +368,7 @@ class FetchChannel:
         return complete
 
     def compare_leases(self, keep: Iterable[int]) -> bool:
-        """Returns to its queue each lease of this child but those with the sequence numbers
+        """Returns each lease of this child to its queue, but those with the sequence numbers
         ``keep``. False if a queue is damaged: its leases stay."""
         queues, complete = self._queues, True
         names = sorted(queues.offered) if queues.dynamic else queues.offer().names
@@ -401,17 +403,19 @@ class FetchChannel:
     def _script(self) -> Script:
         return FETCH_SUSPECTS if self._solo_keys else FETCH
 
-    def _transmit(self, exchange: Exchange) -> None:
-        self.connection.send(*self._commands(exchange))
-
     def _reply(self, exchange: Exchange) -> list[Any]:
-        """The script's reply. A server that does not know the script gets its text."""
+        """The fetch script's reply. A server that does not know the script gets its text."""
+        if exchange.endings:
+            read_replies(self.connection, exchange.endings)
         try:
             return self._read(exchange)
         except NoScriptError:
             self.connection.call("SCRIPT", "LOAD", self._script.text)
-            self._transmit(exchange)
+            self.connection.send(*self._commands(exchange)[len(exchange.endings) :])
             return self._read(exchange)
+        finally:
+            if exchange.endings:
+                send_again(self.connection, exchange.endings)
 
     def _read(self, exchange: Exchange) -> list[Any]:
         if exchange.registers:
@@ -426,7 +430,7 @@ class FetchChannel:
         self._prepared = None
         if self._queues.dynamic or self._queues.counts or not want:
             return
-        exchange = Exchange(self._sequence, want, want, (), self._queues.offer())
+        exchange = Exchange(self._sequence, want, want, (), (), self._queues.offer())
         [command] = self._commands(exchange)
         self._prepared = exchange, pack([command])
 

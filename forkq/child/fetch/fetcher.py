@@ -3,15 +3,14 @@
 It has no thread. Whoever drives it calls ``step`` again and again: it plans, exchanges with Redis,
 or waits. For processors that is the one whose turn it is (fetch_turn.py), while another one may
 send the next fetch between two of its jobs, and a watch looks while all of them are busy. For an
-event loop it is a thread. Ends travel in the next exchange, while the last jobs still run.
+event loop it is a thread (fetch_thread.py). Ends travel in the next exchange.
 
 A fetch brings jobs for what can begin now, and those that will start within some milliseconds
 (plan.py). What does not start in that time goes back. A solo child fetches suspects, one at a time,
 and leases nothing ahead.
 
 After a failure this child no longer knows which leases Redis has for it. It compares them before it
-fetches on: what has ended is told, and Redis returns each lease that is unknown here.
-"""
+fetches on: what has ended is told, and Redis returns each lease that is unknown here."""
 
 from __future__ import annotations
 
@@ -30,6 +29,7 @@ from ...store.connection import ConnectionLost, RedisConnection, RedisError
 from ...store.outage import Outage, ended_idle, reconnect_backoff
 from ...wire.lease import UnitOfWork
 from ...wire.times import steady
+from ..failure.ends import Ending
 from ..waker import Waker
 from . import plan
 from .channel import Exchange, FetchChannel
@@ -56,7 +56,6 @@ class Fetcher:
         self, channel: FetchChannel, leases: Leases, pace: FetchPace, outage: Outage
     ) -> None:
         self.look_for_lost: Callable[[RedisConnection], None] = lambda connection: None
-        self.on_lost: Callable[[UnitOfWork], None] = lambda unit: None
         self._channel = channel
         self._leases = leases
         self._pace = pace
@@ -67,10 +66,8 @@ class Fetcher:
         self._mode: Literal["on", "paused", "quiet"] = "on"
         self._state: FetchState = "plenty"
         self._plan = FetchPlan()
-        # Monotonic: when a processor looks for the reply to the exchange under way; infinity: none
-        # is. And times.steady: until then no ready unit has an old lease.
-        self._look_at = inf
-        self._fresh_until = 0.0
+        self._look_at = inf  # for the reply under way (monotonic); infinity: none is
+        self._fresh_until = 0.0  # times.steady: until then no ready unit has an old lease
         self._news: SimpleQueue[bool] = SimpleQueue()  # for the watch
         self.watch: Literal["none", "wanted", "asleep", "awake"] = "none"
 
@@ -92,35 +89,16 @@ class Fetcher:
         unit.taken = now
         return unit
 
-    def done(self, unit: UnitOfWork) -> float:
-        """``unit`` has ended: the next exchange drops its lease. Returns the seconds since it was
-        taken."""
-        self._leases.end(unit)
+    def done(self, unit: UnitOfWork, ending: Ending | None = None) -> float:
+        """``unit`` has ended: the next exchange drops its lease, or does what ``ending`` says. This
+        never blocks. Returns the seconds since it was taken."""
+        self._leases.end(unit, ending)
         elapsed = monotonic() - unit.taken
-        self._pace.performed(elapsed)
+        if ending is None:
+            self._pace.performed(elapsed)
         if self._state == "waiting":
             self._waker.wake()
         return elapsed
-
-    def forget(self, unit: UnitOfWork) -> None:
-        """``unit`` was settled by another script, or its lease was given to another host."""
-        self._leases.forget(unit)
-        if unit.lost:
-            self.on_lost(unit)
-        self._waker.wake()  # a fetch that counted it as in flight may have found its queue full
-
-    def park(self, unit: UnitOfWork) -> None:
-        """Redis refuses what was decided of ``unit``: it keeps its lease, but its processor is free
-        for another one."""
-        unit.thread = 0
-        self._leases.park(unit)
-        self._waker.wake()  # the driver that waits may fetch again
-
-    def put_back(self, unit: UnitOfWork) -> None:
-        """Returns ``unit``, which no processor performs, to its queue."""
-        self._leases.forget(unit)
-        self._leases.must_compare = True  # returns each lease that is unknown here
-        self._waker.wake()
 
     # What the manager and the heartbeat ask
 
@@ -143,7 +121,7 @@ class Fetcher:
         if not self._lock.acquire(blocking=False):
             return True  # a thread talks to Redis
         try:
-            return self._has_news()
+            return self._leases.count().ended > 0 or self._channel.under_way is not None
         finally:
             self._lock.release()
 
@@ -154,18 +132,23 @@ class Fetcher:
         count = self._leases.count()
         return count.ready + count.running == 0 and not self.owes
 
-    def flush(self) -> None:
-        """Once quiet: tells what Redis could not be told, and returns what was put back."""
-        if self._mode == "quiet" and (self._leases.count().ended or self._leases.must_compare):
-            with self._lock:
-                if self._state != "waiting":  # else the driver that waits has the connection
-                    self._exchange()
+    def flush(self) -> bool:
+        """Tells what has ended, or lets the driver that waits do so: it has the channel. Once
+        quiet, leases are compared, too, if they must be. False if Redis failed."""
+        with self._lock:
+            if self._state == "waiting":
+                self._waker.wake()
+            elif self._has_news() or (self._mode == "quiet" and self._leases.must_compare):
+                return self._exchange(self._tell_once)
+        return True
 
     def give_back(self) -> bool:
-        """Tells what has ended, and puts all else back to the head of its queue. Call it when no
-        consumer runs any more. False if Redis refused or a queue is damaged: the leases stay, and
-        the master or a sweep puts them back once this child is gone."""
+        """When no consumer runs any more: tells what has ended, and puts all else back to the head
+        of its queue. False if Redis refused or a queue is damaged: the leases stay, and the master
+        or a sweep puts them back once this child is gone."""
         with self._lock:
+            while self._leases.count().ended and self._attempt(self._tell_once):
+                pass
             complete = self._attempt(lambda: self._compare(keep=tuple))
             if complete is None:
                 return False
@@ -186,7 +169,6 @@ class Fetcher:
         elif not self._exchange():
             self._rest(self._backoff.pause())
         else:
-            self._backoff.reset()
             count = self._leases.count()
             if not count.ready and not (self._channel.tracks and self._free(count)):
                 self._wait(self._state)  # Redis will not say when there is more
@@ -215,10 +197,9 @@ class Fetcher:
         with suppress(RuntimeError):  # another thread holds it
             self._lock.release()
 
-    # Waiting: the thread that drives has the channel meanwhile
+    # Waiting: the driver has the channel meanwhile
 
     def _wait(self, seen: FetchState) -> None:
-        """Until Redis says that a key changed, a consumer has news, or the time is up."""
         self._pace.tiny_jobs = 0
         with self._lock:
             if self._leases.count().ready or self._state != seen:
@@ -226,7 +207,7 @@ class Fetcher:
             self._state = "waiting"
         began, notified = monotonic(), False
         try:
-            if not self._leases.count().ended and self._mode != "quiet":
+            if not self._has_news() and self._mode != "quiet":
                 notified = self._wait_for_change()
         except ConnectionLost as error:
             if self._channel.under_way is not None or not ended_idle(error, began):
@@ -255,7 +236,8 @@ class Fetcher:
         deadline = monotonic() + seconds
         while self._mode != "quiet" and (left := deadline - monotonic()) > 0:
             self._waker.sleep(left)
-            if self._leases.count().ended and not self._leases.must_compare:
+            count = self._leases.count()
+            if count.ready or (count.ended and not self._leases.must_compare):
                 return
 
     # The exchange: the caller has the lock
@@ -271,12 +253,15 @@ class Fetcher:
             raise
         return None
 
-    def _exchange(self) -> bool:
+    def _exchange(self, action: Callable[[], bool] | None = None) -> bool:
         """Sends a fetch unless one is under way, and takes in the reply. False if Redis failed."""
         with self._lock:
-            if not self._attempt(self._exchange_once):
+            if not self._attempt(action or self._exchange_once):
                 return False
         self._outage.end()
+        if self._backoff.failures:  # a driver may rest, and Redis is back
+            self._backoff.reset()
+            self._waker.wake()
         return True
 
     def _exchange_once(self) -> bool:
@@ -290,9 +275,21 @@ class Fetcher:
         seconds = self._take_in().seconds
         if had_none:
             self._pace.waited(monotonic() - began)
-        if at_once:
+        if at_once and had_none:
             self._pace.measured(seconds)
         self._compare_in_time()
+        return True
+
+    def _tell_once(self) -> bool:
+        """Asks for no job: who has something to tell may be busy still."""
+        if self._leases.must_compare:
+            self._compare(keep=self._leases.known)
+        if self._channel.under_way is not None:
+            self._take_in()
+        count = self._leases.count()
+        if count.ended or count.due:
+            self._channel.send(0, self._leases)
+            self._take_in()
         return True
 
     def _request(self) -> None:
@@ -304,21 +301,27 @@ class Fetcher:
         self._look_at = plan.first_look(self._pace, monotonic())
 
     def _request_prepared(self) -> bool:
-        """After a wake-up: sends the fetch that was made before the wait, if it will still do."""
+        """Sends the fetch that was made before the wait, if it will still do."""
         count = self._leases.count()
         want = min(self._free(count), self._pace.fitting)
-        if count.ended or not self._channel.send_prepared(want):
+        if count.ended or count.due or not self._channel.send_prepared(want):
             return False
         self._make_plan()  # the idle time before must not count
         return True
 
     def _take_in(self) -> Exchange:
         """Reads the reply to the exchange under way."""
-        reply = self._channel.receive()
+        exchange = self._channel.under_way
+        try:
+            reply = self._channel.receive()
+        finally:
+            if exchange is not None and exchange.endings:
+                self._leases.settle([one for one, _ in exchange.endings if one.reply is not None])
         self._look_at = inf
         woken, ruled = self._state == "notified", reply.ruled
         self._pace.replied(monotonic(), reply.seconds, reply.largest, ruled=ruled, woken=woken)
-        self._state = plan.state_after_fetch(short=reply.short, tracked=reply.tracked)
+        short, tracked = reply.short, reply.tracked
+        self._state = plan.state_after(self._state, reply.want, short=short, tracked=tracked)
         if self._leases.add(reply.units):
             self._fresh_until = reply.asked + _OLD_LEASE
         if self.watch in ("asleep", "awake"):
@@ -352,10 +355,10 @@ class Fetcher:
         return True
 
     def _has_news(self) -> bool:
-        return self._leases.count().ended > 0 or self._channel.under_way is not None
+        count = self._leases.count()
+        return count.ended + count.due > 0 or self._channel.under_way is not None
 
     def _make_plan(self) -> Leased:
-        """Returns the counts by which the plan was made."""
         count, units = self._leases.count(), self._leases.units().values()
         began = (unit.taken for unit in islice(units, len(units) - count.ready))
         now = monotonic()
@@ -370,7 +373,7 @@ class Fetcher:
         return count.free if self._mode == "on" else 0
 
     def _ahead(self, count: Leased) -> int:
-        """How many jobs may be asked for, if more than can begin; 0: no more."""
+        """How many jobs may be asked for, if more than can begin."""
         if self._mode != "on" or not self._plan.depth or self.watch in ("none", "wanted"):
             return 0
         if count.parked or self._pace.is_ruled(monotonic()):
@@ -417,7 +420,6 @@ class Fetcher:
         return plan.reply_due(self._plan, self._pace, exchange.sent_at, quiet=quiet)
 
     def _watch_over(self, *, brought: bool) -> None:
-        """Jobs that nothing is free for may not start; a fetch may be due before one ends."""
         is_surplus, under_way = self._leases.count().has_surplus, self._channel.under_way
         cannot_keep = self._mode == "quiet" or self._pace.is_ruled(monotonic())
         is_due = is_surplus or under_way is not None or (brought and self._plan.expects_ends)
@@ -427,7 +429,6 @@ class Fetcher:
             self._news.put(True)
 
     def _put_back(self) -> None:
-        """Returns to its queue what nothing is free for."""
         if surplus := self._leases.take_surplus():
             if not self._channel.put_back(surplus):
                 self._leases.must_compare = True  # so that the jobs of the other queues go back
@@ -488,8 +489,7 @@ class Fetcher:
         self._channel.open()
         if self._channel.under_way is not None:
             self._take_in()
-        self._channel.send(0, self._leases)
-        self._take_in()
+        self._tell_once()
         return self._return_all_but(keep(), began)
 
     def _return_all_but(self, keep: Iterable[int], now: float) -> bool:

@@ -9,19 +9,24 @@ step is a single one that Python does not interrupt.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ...runtime.log import LogOnce
+from ...store.outage import Backoff, Outage
 from ...wire.lease import UnitOfWork
+from ..failure.ends import Ending, Outcome
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 _MOST_PARKED: Final = 1000
+# How many jobs move elsewhere in one exchange, and about how many bytes of payloads.
+_MOST_ENDINGS: Final = 100
+_MOST_BYTES: Final = 524_288
 
 _T = TypeVar("_T")
 
@@ -37,7 +42,8 @@ def moves(
 
 class Leased(NamedTuple):
     """How many units a child has at one moment: ``ready``, ``running`` (each has a processor),
-    ``ended`` and not yet told, and ``parked``; and how many processors have ``started`` so far. The
+    ``ended`` and not yet told, and ``parked``, of which ``due`` are told again now; and how many
+    processors have ``started`` so far. The
     oldest ready one was asked for at ``oldest`` (monotonic), ``oldest_lease`` (times.steady).
     ``capacity``: how many may run at once. ``occupying``: how many have a processor, are ready for
     one, or are parked beyond the number that fits into memory: while the last are too many, nothing
@@ -47,6 +53,7 @@ class Leased(NamedTuple):
     running: int
     ended: int
     parked: int
+    due: int
     started: int
     oldest: float
     oldest_lease: float
@@ -68,16 +75,24 @@ class Leased(NamedTuple):
 class Leases:
     """The fetcher's: a unit stays here until Redis knows its end. ``capacity``: how many units may
     run at once. ``must_compare``: this child and Redis may disagree about its leases; they were
-    compared ``compared_at`` (times.steady)."""
+    compared ``compared_at`` (times.steady). ``on_lost`` gets a unit that has ended, and that turns
+    out to have been given to another host."""
 
-    def __init__(self, capacity: int, log: FilteringBoundLogger) -> None:
+    def __init__(self, capacity: int, log: FilteringBoundLogger, outage: Outage) -> None:
         self.must_compare = True
         self.compared_at = 0.0
+        self.on_lost: Callable[[UnitOfWork], None] = lambda unit: None
         self._capacity = capacity
         self._ready: deque[UnitOfWork] = deque()
         self._in_flight: dict[int, UnitOfWork] = {}
         self._ended: deque[UnitOfWork] = deque()
-        self._parked: set[int] = set()
+        self._endings: deque[Ending] = deque()  # of those that move elsewhere, and not yet told
+        self._parked: dict[int, Ending] = {}
+        self._backoff = Backoff()  # until the parked are told again
+        self._refusal = outage.part(
+            "redis does not take failed jobs; they are kept and tried again",
+            "redis takes failed jobs again",
+        )
         self._surplus: deque[UnitOfWork] = deque()
         self._added = 0
         self._log = log
@@ -92,7 +107,9 @@ class Leases:
             oldest, oldest_lease = first.taken, first.asked
         except IndexError:
             oldest = oldest_lease = inf
-        ready, ended, parked = len(self._ready), len(self._ended), len(self._parked)
+        ready, parked = len(self._ready), len(self._parked)
+        ended = len(self._ended) + len(self._endings)
+        due = parked if parked and self._backoff.over else 0
         running = len(self._in_flight) - ready - parked
         started = self._added - ready - len(self._surplus)
         capacity, occupying = self._capacity, ready + running
@@ -100,12 +117,13 @@ class Leases:
             occupying += parked - _MOST_PARKED
         free = capacity - occupying if occupying < capacity else 0
         return Leased(
-            ready, running, ended, parked, started, oldest, oldest_lease, capacity, occupying, free
+            *(ready, running, ended, parked, due, started),
+            *(oldest, oldest_lease, capacity, occupying, free),
         )
 
     def is_low(self, low: int) -> bool:
         """Whether at most ``low`` units are ready, and some end is to be told."""
-        return len(self._ready) <= low and bool(self._ended)
+        return len(self._ready) <= low and bool(self._ended or self._endings)
 
     def units(self) -> dict[int, UnitOfWork]:
         """All that are in flight, by sequence number. Those that are ready come last."""
@@ -135,36 +153,58 @@ class Leases:
         """Each ``next()`` moves the oldest ready unit to ``place``: see ``moves``."""
         return moves(self._ready, place, deque.popleft)
 
-    def end(self, unit: UnitOfWork) -> None:
-        """It has ended: the next exchange tells Redis. To tell it again does no harm."""
+    def end(self, unit: UnitOfWork, ending: Ending | None = None) -> None:
+        """It has ended: the next exchange tells Redis. To tell it again does no harm. ``ending``:
+        it moves elsewhere, and stays in flight until Redis has replied; else its lease is dropped,
+        and another one may begin."""
+        if ending is not None:
+            self._queue(ending)
+            return
         self._ended.append(unit)  # first: it must never be in neither
         self._in_flight.pop(unit.sequence, None)
 
-    def park(self, unit: UnitOfWork) -> None:
-        """Redis refuses what was decided: it keeps its lease, not its processor."""
-        self._parked.add(unit.sequence)
-        self._tell_parked()
-
-    def forget(self, unit: UnitOfWork, *, if_ready: bool = False) -> bool:
-        """This child has its lease no more. If its processor died, it is forgotten already.
-        ``if_ready``: only if it has not begun; then no processor gets it. Returns whether."""
-        if if_ready:
-            try:
-                self._ready.remove(unit)
-            except ValueError:
-                return False
-            self._added -= 1
-        # In this order: no more may be fetched than there are processors.
-        self._parked.discard(unit.sequence)
+    def drop(self, unit: UnitOfWork) -> bool:
+        """Whether ``unit``, whose lease is lost, had not begun here. Then no processor gets it."""
+        try:
+            self._ready.remove(unit)
+        except ValueError:
+            return False
         self._in_flight.pop(unit.sequence, None)
-        self._tell_parked()
+        self._added -= 1
         return True
 
     # What the exchange does
 
-    def take_ended(self) -> list[UnitOfWork]:
-        """Those of which Redis is told now, one by one: other threads add to them meanwhile."""
-        return [self._ended.popleft() for _ in range(len(self._ended))]
+    def take_ended(self) -> tuple[list[UnitOfWork], list[Ending]]:
+        """Those of which Redis is told now, one by one: other threads add to them meanwhile. The
+        others follow in the next exchange, if they are many."""
+        ended = [self._ended.popleft() for _ in range(len(self._ended))]
+        if not self._endings and not self._parked:
+            return ended, []
+        if self._backoff.over:
+            self._try_parked()
+        endings: list[Ending] = []
+        size = 0
+        while self._endings and len(endings) < _MOST_ENDINGS and size < _MOST_BYTES:
+            ending = self._endings.popleft()
+            ending.is_queued = False
+            endings.append(ending)
+            size += ending.size
+        return ended, endings
+
+    def settle(self, endings: Sequence[Ending]) -> None:
+        """Redis has replied to these. What it refuses is parked: the unit keeps its lease, not its
+        processor."""
+        outcomes = [(ending, self._settle(ending)) for ending in endings]
+        if self._parked:
+            if len(outcomes) > sum(outcome == "refused" for _, outcome in outcomes):
+                self._refusal.answered()
+        else:
+            self._backoff.reset()
+            self._refusal.end()
+        self._tell_parked()
+        for ending, outcome in outcomes:
+            ending.tell(outcome)
 
     def take_surplus(self) -> list[UnitOfWork]:
         """The ready units that no processor is free for, youngest first. They are in flight no
@@ -185,6 +225,36 @@ class Leases:
         if all_of_them:
             for units in (self._in_flight, self._ready, self._parked):
                 units.clear()
+
+    def _settle(self, ending: Ending) -> Outcome:
+        unit, outcome = ending.unit, ending.outcome()
+        if outcome == "refused":
+            unit.thread = 0
+            self._parked.pop(unit.sequence, None)  # to the end: another one comes first then
+            self._parked[unit.sequence] = ending
+            self._refusal.begin(ending.reply)
+            if self._backoff.over:
+                self._backoff.pause()
+            return outcome
+        # In this order: no more may be fetched than there are processors.
+        self._parked.pop(unit.sequence, None)
+        self._in_flight.pop(unit.sequence, None)
+        if outcome == "gone":
+            self.on_lost(unit)
+        for other in self._parked.values():  # Redis takes those of that kind again
+            if other.kind == ending.kind:
+                self._queue(other)
+        return outcome
+
+    def _try_parked(self) -> None:
+        """One of each kind is told again: what refuses it, refuses the others, too."""
+        for ending in {ending.kind: ending for ending in reversed(self._parked.values())}.values():
+            self._queue(ending)
+
+    def _queue(self, ending: Ending) -> None:
+        if not ending.is_queued:
+            ending.is_queued = True
+            self._endings.append(ending)
 
     def _tell_parked(self) -> None:
         """Tells the log when too many parked jobs leave no room for others, and when that ends."""

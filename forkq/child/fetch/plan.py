@@ -25,6 +25,7 @@ fetcher does next:
 | any     | it brought less, and all keys are registered      | tracked  |
 | any*    | the connection was lost                           | short    |
 | any*    | jobs that were leased ahead went back             | short    |
+| any*    | an exchange told of ends, and wanted no job       | short    |
 | any     | the driving thread begins to wait                 | waiting  |
 | waiting | Redis said that a key has changed                 | notified |
 | waiting | a consumer has news, or the time is up            | short    |
@@ -252,8 +253,11 @@ class FetchPace:
         return pause
 
 
-def state_after_fetch(*, short: bool, tracked: bool) -> FetchState:
-    """A fetch brought its reply: less than it wanted, and Redis will say when there is more."""
+def state_after(state: FetchState, want: int, *, short: bool, tracked: bool) -> FetchState:
+    """An exchange brought its reply: less than it wanted, and Redis will say when there is more.
+    One that wanted nothing changed the queues."""
+    if not want:
+        return state_after_loss(state)
     if not short:
         return "plenty"
     return "tracked" if tracked else "short"

@@ -242,16 +242,20 @@ class FetchQueues:
         ended: Sequence[UnitOfWork],
         taken: Sequence[UnitOfWork],
         *,
+        moved: Collection[str],
         short: bool,
         marked: bool,
     ) -> bool:
         """What a fetch of ``offer`` says. Returns whether Redis will say when there is more.
-        ``short``: it found no more, for these reasons (fetch.lua). ``marked``: Redis tracks no key
-        any more that matters."""
+        ``short``: it found no more, for these reasons (fetch.lua). ``moved``: the queues from which
+        a job moved elsewhere. ``marked``: Redis tracks no key any more that matters."""
         if marked or not short:  # if there is more, no processor waits
             self._tracked.clear()
         else:  # what this connection changes ends a registration, and Redis does not say so
             self._tracked.difference_update(_changed_by(self._keys, ended, taken))
+            for name in moved:
+                self._tracked -= {self._keys.full(name), self._keys.busy(name)}
+                self._tracked.difference_update(self._keys.lists_and_leases([name]))
         if not short:
             return False
         if taken and not reasons and not self._groups:

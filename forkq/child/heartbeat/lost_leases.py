@@ -46,7 +46,7 @@ class LostLeases:
         self._ran_twice: Counter[str] = Counter()
         self._untold: dict[str, float] = {}  # jid -> when that was noticed
         self._log_once = LogOnce(log)
-        fetch.fetcher.look_for_lost, fetch.fetcher.on_lost = self.look, self._failed
+        fetch.fetcher.look_for_lost, fetch.leases.on_lost = self.look, self._failed
 
     def ran_twice(self) -> dict[str, int]:
         """By class, how many jobs ran here although another child had been given them."""
@@ -91,7 +91,7 @@ class LostLeases:
         unit = self._leases.units().get(sequence)
         if unit is None:
             self._count(sequence, job)
-        elif self._leases.forget(unit, if_ready=True):
+        elif self._leases.drop(unit):
             pass  # leased ahead: it has not begun here
         elif not unit.lost:
             unit.lost = True

@@ -22,7 +22,7 @@ def turn(monkeypatch: pytest.MonkeyPatch) -> FetchTurn:
     pace, unused = FetchPace(4, 0.0), cast("Any", None)
     for _ in range(100):
         pace.performed(0.0)
-    return FetchTurn(unused, unused, pace)
+    return FetchTurn(unused, unused, pace, unused)
 
 
 def reserve(turn: FetchTurn) -> tuple[Hand, threading.Thread]:

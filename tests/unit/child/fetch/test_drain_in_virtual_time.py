@@ -52,9 +52,10 @@ class FakeChannel:
         self._round_trip = round_trip
         self._reply_at = 0.0
 
-    def send(self, want: int, leases: Leases, **_: object) -> None:
-        ended, now = leases.take_ended(), self._clock.now
-        self.under_way = Exchange(self.asked, want, want, ended, NO_OFFER, sent_at=now)
+    def send(self, want: int, leases: Leases, **__: object) -> None:
+        ended, _ = leases.take_ended()
+        now = self._clock.now
+        self.under_way = Exchange(self.asked, want, want, ended, (), NO_OFFER, sent_at=now)
         self._reply_at = now + self._round_trip + SCRIPT + EACH * want + self.delay
         self.delay = 0.0
 
@@ -91,7 +92,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(fetcher, "monotonic", clock)
     timed = SimpleNamespace(**{**vars(time), "monotonic": clock})
     monkeypatch.setattr(fetch_turn, "time", timed)
-    monkeypatch.setattr(fetcher, "reconnect_backoff", lambda _: SimpleNamespace(reset=lambda: None))
+    monkeypatch.setattr(fetcher, "reconnect_backoff", lambda _: SimpleNamespace(failures=0))
     return clock
 
 
@@ -100,11 +101,12 @@ class Child:
 
     def __init__(self, clock: Clock, channel: Any, processors: int) -> None:
         outage: Any = FakeOutage()
-        self.leases = Leases(processors, RecordedLog())
+        ends: Any = None
+        self.leases = Leases(processors, RecordedLog(), outage)
         self.leases.must_compare, self.leases.compared_at = False, steady()
         self.pace = FetchPace(processors, clock.now)
         self.fetcher = Fetcher(channel, self.leases, self.pace, outage)
-        self._turn = FetchTurn(self.fetcher, self.leases, self.pace)
+        self._turn = FetchTurn(self.fetcher, self.leases, self.pace, ends)
         watch: Any = self._turn.watch  # the watch looks at the real time
         watch.start_if_wanted = lambda: self.fetcher.note_watch(on=True)
         self._hand = Hand()

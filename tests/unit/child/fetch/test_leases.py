@@ -5,11 +5,27 @@ from __future__ import annotations
 from collections import deque
 from threading import Thread
 
+import pytest
+
+from forkq.child.failure.ends import Ending, Ends, Outcome
+from forkq.child.failure.retry import Retry
 from forkq.child.fetch.leases import Leases
+from forkq.store.connection import ResponseError
+from forkq.store.dead_set import DeadSet
+from forkq.store.outage import Outage
+from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
 from tests.support.recorded_log import RecordedLog
 
 TOO_MANY = "fetching no more jobs: too many keep their leases without a processor"
+
+REFUSED = "redis does not take failed jobs; they are kept and tried again"
+ENDS = Ends("vm:1:aaaaaaaaaaaa", Keys(), DeadSet(Keys()))
+
+
+def leases_of(capacity: int) -> Leases:
+    log = RecordedLog()
+    return Leases(capacity, log, Outage(log))
 
 
 def units(count: int) -> list[UnitOfWork]:
@@ -27,18 +43,96 @@ def take(leases: Leases, count: int) -> list[UnitOfWork]:
 
 def test_parked_jobs_leave_room_until_they_are_too_many() -> None:
     log = RecordedLog()
-    leases, failed = Leases(3, log), units(1003)
+    leases, failed = Leases(3, log, Outage(log)), units(1003)
     leases.add(failed)
     take(leases, 1003)
     for number, unit in enumerate(failed):
-        assert log.events() == [], number
-        leases.park(unit)
+        assert TOO_MANY not in log.events(), number
+        refuse(leases, unit)
     assert leases.count().occupying == 3
-    assert log.events() == [TOO_MANY]
+    assert log.events() == [REFUSED, TOO_MANY]
+
+
+def refuse(leases: Leases, unit: UnitOfWork) -> list[Ending]:
+    """It fails, and Redis refuses what was decided."""
+    leases.end(unit, ENDS.retry(unit, Retry(5.5, b"again")))
+    _, endings = leases.take_ended()
+    for ending in endings:
+        ending.call()
+        ending.reply = ResponseError("no")
+    leases.settle(endings)
+    return endings
+
+
+def test_what_was_refused_is_told_again_one_of_each_kind_first() -> None:
+    """And the rest once Redis has taken that one."""
+    leases, failed = leases_of(3), units(4)
+    leases.add(failed)
+    take(leases, 4)
+    for unit in failed[:3]:
+        refuse(leases, unit)
+    assert (leases.count().parked, leases.count().due) == (3, 0)
+    assert leases.take_ended() == ([], [])
+    leases._backoff.due = 0.0
+    assert leases.count().due == 3
+    _, [probe] = leases.take_ended()
+    assert set(leases.known()) == {0, 1, 2, 3}, "Redis may refuse it again"
+    probe.call()
+    probe.reply = 1
+    leases.settle([probe])
+    _, rest = leases.take_ended()
+    assert [ending.unit for ending in rest] == failed[1:3]
+    assert probe.unit is failed[0]
+    assert leases.count().parked == 2, "until Redis has replied"
+    for ending in rest:
+        ending.call()
+        ending.reply = 1
+    leases.settle(rest)
+    assert leases.count().parked == 0
+
+
+def test_an_exchange_moves_a_bounded_number_of_bytes() -> None:
+    leases, failed = leases_of(300), units(250)
+    leases.add(failed)
+    take(leases, 250)
+    for unit in failed:
+        size = 200_000 if unit.sequence < 4 else 10
+        leases.end(unit, ENDS.retry(unit, Retry(5.5, b"x" * size)))
+    found = []
+    while leases.count().ended:
+        found.append(len(leases.take_ended()[1]))
+    assert found == [3, 100, 100, 47]
+
+
+OUTCOMES: list[tuple[list[object], Outcome]] = [
+    ([1], "moved"),
+    ([0], "gone"),
+    ([ResponseError("no")], "refused"),
+    ([None, 0], "moved"),  # the first reply was lost
+    ([ResponseError("no"), 0], "gone"),
+]
+
+
+@pytest.mark.parametrize(("replies", "outcome"), OUTCOMES)
+def test_what_a_reply_means(replies: list[object], outcome: Outcome) -> None:
+    """A lease that is gone was taken by another host, unless an earlier call may have moved it."""
+    [unit] = units(1)
+    told: list[Outcome] = []
+    ending = ENDS.retry(unit, Retry(5.5, b"again"))
+    ending.told = told.append
+    for reply in replies:
+        ending.call()
+        ending.reply = reply
+        if reply is not None:
+            found = ending.outcome()
+            ending.tell(found)
+    assert found == outcome
+    assert len(told) == 1
+    assert unit.lost is (outcome == "gone")
 
 
 def test_what_no_processor_is_free_for_is_taken_back_youngest_first() -> None:
-    leases = Leases(3, RecordedLog())
+    leases = leases_of(3)
     fetched = units(6)
     leases.add(fetched)
     assert take(leases, 1) == fetched[:1]
@@ -52,18 +146,18 @@ def test_what_no_processor_is_free_for_is_taken_back_youngest_first() -> None:
 
 
 def test_only_a_unit_that_has_not_begun_is_dropped() -> None:
-    leases = Leases(2, RecordedLog())
+    leases = leases_of(2)
     fetched = units(2)
     leases.add(fetched)
     assert take(leases, 1) == fetched[:1]
-    assert not leases.forget(fetched[0], if_ready=True)
-    assert leases.forget(fetched[1], if_ready=True)
+    assert not leases.drop(fetched[0])
+    assert leases.drop(fetched[1])
     assert list(leases.units().values()) == fetched[:1]
 
 
 def test_what_is_known_is_read_while_other_threads_change_it() -> None:
     """As processors do. This can fail only on a Python that runs without the GIL."""
-    leases, stays = Leases(2, RecordedLog()), UnitOfWork(1, "mail", -1, b"{}")
+    leases, stays = leases_of(2), UnitOfWork(1, "mail", -1, b"{}")
     leases.add([stays])
 
     def perform(first: int) -> None:
