@@ -1,0 +1,65 @@
+"""A thread drives the fetcher for a consumer without processors, such as an event loop."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ..wire.lease import UnitOfWork
+from .failure.ends import Ending
+from .fetch_turn import FetchParts
+
+
+class FetchThread:
+    """The consumer runs as many units at once as its leases have capacity. ``begin`` gets them, a
+    batch at a time, in this thread: it must not block. Each unit comes back by ``done``.
+
+    The thread ends once it is told to be quiet, the consumer has ended all units, and Redis knows
+    it. Then ``give_back`` of the fetcher returns what is left.
+    """
+
+    def __init__(self, fetch: FetchParts, begin: Callable[[Sequence[UnitOfWork]], None]) -> None:
+        self._fetcher = fetch.fetcher
+        self._leases = fetch.leases
+        self._begin = begin
+        self._news = threading.Event()  # once quiet: a unit has ended
+        self._thread = threading.Thread(target=self._run, name="fetch", daemon=True)
+
+    def start(self) -> None:
+        """Raises RuntimeError if the system has no thread left."""
+        self._thread.start()
+
+    def done(self, unit: UnitOfWork, ending: Ending | None = None) -> float:
+        """``unit`` has ended, and another one may begin once Redis knows. Never blocks; any thread
+        may call. What becomes of ``ending`` is told in the thread of this object. Returns the
+        seconds since the unit was taken."""
+        seconds = self._fetcher.done(unit, ending)
+        self._news.set()
+        return seconds
+
+    def quiet(self) -> None:
+        """Nothing more begins, but what is leased already."""
+        self._fetcher.quiet()
+        self._news.set()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Whether the thread has ended."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        place: deque[UnitOfWork] = deque()
+        take = self._leases.taker(place)
+        while True:
+            while self._fetcher.next(place, take) is not None:
+                pass
+            if place:
+                batch = list(place)
+                place.clear()
+                self._begin(batch)
+            elif not self._fetcher.step():
+                if self._leases.count().running == 0:
+                    return
+                self._news.wait()
+                self._news.clear()
