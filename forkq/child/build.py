@@ -52,7 +52,7 @@ from .held_classes import ReleaseClasses
 from .job_log import make_job_log
 from .manager import Manager
 from .observers import JobObserver, SoloRuns
-from .processor import Processor
+from .processor import Processor, Role
 from .time_limits import TimeLimits
 
 if TYPE_CHECKING:
@@ -150,14 +150,16 @@ class Builder:
     ) -> Manager:
         job_log = make_job_log(self._log, done_writer(), self._config.log.done_every)
         observers: list[JobObserver] = [job_log, CronOutcomes(self._keys, pool, self._log)]
-        solo, complain, held = self._assignment.solo, job_log.complain, self._held
-        if solo:
+        complain, held = job_log.complain, self._held
+        role: Role = "ordinary"
+        if self._assignment.solo:
+            role = "sole" if self._assignment.sole else "solo"
             observers.append(ReleaseClasses(held, self._keys, pool, self._log))
             observers.append(runs)
 
         def make_processor(name: str, tally: Tally) -> Processor:
             parts = (fetch, settler, observers, complain, limits, tally)
-            return Processor(name, *parts, solo=solo, sole=self._assignment.sole, held=held)
+            return Processor(name, *parts, role=role, held=held)
 
         return Manager(self._capsule.concurrency, fetch, make_processor, self._log)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from threading import get_ident
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from .. import middleware, registry
 from ..current_job import CurrentJob, begin, end
@@ -61,6 +61,9 @@ _LONGEST_NAME: Final = 200
 _MOST_NAMES: Final = 1000
 
 
+Role: TypeAlias = Literal["ordinary", "solo", "sole"]
+
+
 class Interrupted(Exception):
     """The outcome of a job that the stop cut short. Its lease stays, and goes back to its queue."""
 
@@ -69,9 +72,9 @@ class Processor:
     """Takes units from the fetcher in its turn, until the child is quiet.
 
     ``observers`` are told of each job; the counts in ``tally`` come first. ``complain`` logs an
-    error in the app's own handlers, or in forkq. ``limits`` are the time limits of jobs. ``solo``:
-    it runs suspects, which others move to the list of suspects, with the jobs of the classes that
-    are ``held``; ``sole``: no other suspect of the tree runs meanwhile.
+    error in the app's own handlers, or in forkq. ``limits`` are the time limits of jobs. In the
+    role "solo" or "sole" it runs suspects; "sole": no other suspect of the tree runs meanwhile.
+    An ordinary one moves them to the list of suspects, with jobs of the classes that are ``held``.
     """
 
     def __init__(
@@ -84,8 +87,7 @@ class Processor:
         limits: TimeLimits,
         tally: Tally | None = None,
         *,
-        solo: bool = False,
-        sole: bool = False,
+        role: Role = "ordinary",
         held: AbstractSet[str] = frozenset(),
     ) -> None:
         self.tally = Tally() if tally is None else tally
@@ -95,8 +97,7 @@ class Processor:
         self._settler = settler
         self._observers = Observers([JobCounter(self.tally), *observers])
         self._complain = complain
-        self._solo = solo
-        self._sole = sole
+        self._role = role
         self._held = held
         self._limits = limits
         self._begins, self._begun_at = limits.begins()
@@ -205,12 +206,12 @@ class Processor:
         """What the marks or the class of a job say that is not to be performed here."""
         if needs_newer(run.marks):
             return postponed_too_long(run.marks) or NeedsNewer()
-        if not self._solo and is_suspect(run.marks):
+        if self._role == "ordinary" and is_suspect(run.marks):
             return MustRunAlone()
-        if not self._solo and (name := name_in(job)) in self._held:
+        if self._role == "ordinary" and (name := name_in(job)) in self._held:
             return MustRunAlone(name)
         error = failure_in(run.marks)
-        if error is None and self._solo and not self._sole and needs_sole(run.marks):
+        if error is None and self._role == "solo" and needs_sole(run.marks):
             return MustRunSole()
         if error is not None and (spec := registry.find(job["class"])) is not None:
             run.performing, run.counted_as = spec, spec.name
@@ -291,7 +292,7 @@ class Processor:
             self._settler.retry(unit, postpone(unit))
             for postponed in self._observers.postponed:
                 postponed(run)
-        elif isinstance(why, Unread) and self._solo:
+        elif isinstance(why, Unread) and self._role != "ordinary":
             self._settler.put_back(unit)  # elsewhere, or later, it may be read
             time.sleep(_UNREAD_PAUSE)
         elif isinstance(why, MustRunSole):
@@ -306,7 +307,7 @@ class Processor:
     def _out_of_memory(self, run: JobRun, error: MemoryError) -> None:
         """This process lacks the memory to read or to settle the job. A solo child has more left.
         One that fails, too, dies of it, which counts: three such deaths bury the job."""
-        if self._solo:
+        if self._role != "ordinary":
             self._complain(error, "no memory for a job that runs alone; this child ends")
             exit_process(OUT_OF_MEMORY)
         run.settled = True

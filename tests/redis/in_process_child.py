@@ -173,7 +173,7 @@ class InProcessChild:
             self.job_log.complain,
             self.limits,
             tally,
-            solo=self._solo,
+            role="solo" if self._solo else "ordinary",
             held=self._held,
         )
         self.processors.append(processor)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from ...store.connection import Call, RedisConnection, ResponseError
-from ...store.damage import damaged_among
+from ...store.connection import Call, RedisConnection, ResponseError, damaged_among
 from ...store.dead_set import DeadSet
 from ...store.redis_py import exceptions
 from ...store.scripts import ISOLATE, PUT_BACK, RETRY

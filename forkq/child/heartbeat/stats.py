@@ -143,7 +143,7 @@ class JobCounter(JobObserver):
 @dataclass(frozen=True, slots=True)
 class Totals:
     """The counts of a whole child since its fork. ``ran_twice``, by class: see
-    fetch/lost_leases.py. ``ended``: how children before it have ended."""
+    lost_leases.py. ``ended``: how children before it have ended."""
 
     processed: int = 0
     failed: int = 0
