@@ -18,8 +18,8 @@ from .wire.payload import (
     DEFAULT_QUEUE,
     MAX_NESTING,
     MAX_SIZE,
-    Bounds,
     Payload,
+    PayloadBounds,
     dumps,
     loads,
     new_jid,
@@ -80,7 +80,7 @@ class Client:
             raise ConfigError('for the embedded server call forkq.configure("embedded")')
         self.keys = Keys(prefix)
         self._strict = strict_args
-        self._bounds = Bounds(max_payload_size, max_nesting)
+        self._bounds = PayloadBounds(max_payload_size, max_nesting)
         self._rules = rules
         # Told of the queues of each push that Redis has taken.
         self.pushed_to: Callable[[Iterable[str]], None] | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .limits.rules import Rulebook
 from .wire.keys import Keys
-from .wire.payload import Bounds
+from .wire.payload import PayloadBounds
 
 if TYPE_CHECKING:
     from .store.connection import RedisConnection
@@ -26,7 +26,7 @@ class Session:
         self,
         connection: Callable[[], AbstractContextManager[RedisConnection]],
         keys: Keys,
-        bounds: Bounds,
+        bounds: PayloadBounds,
         rules: Rulebook | None,
     ) -> None:
         self.connection = connection

@@ -133,7 +133,7 @@ def check_bounds(job: str, raw: bytes, size: int, nesting: int) -> None:
         raise InvalidJob(f"job {shown(job)}: its payload has {found}; {remedy}")
 
 
-class Bounds(NamedTuple):
+class PayloadBounds(NamedTuple):
     """What a payload may have: bytes of JSON, and levels of nesting."""
 
     size: int = MAX_SIZE
