@@ -24,12 +24,11 @@ from .embedded_redis import EmbeddedRedis
 from .fresh_counts import FreshCounts
 from .handover import Fixed, MasterRecord
 from .hard_limits import HardLimits
-from .held_class_relay import HeldClassRelay
 from .isolation import Isolation
-from .leader_relay import LeaderRelay
 from .pidfile import TITLE, Pidfile
 from .recycling import Recycler
 from .redis_contact import RedisContact
+from .relays import HeldClassRelay, LeaderRelay
 from .reload import Reload
 from .removal import Removals
 from .replacement import Replacements

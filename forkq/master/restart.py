@@ -25,8 +25,8 @@ from ..runtime.pipe import Stop
 from .canary import Canaries, is_canary
 from .children import Children
 from .handover import Fixed, MasterRecord, RestartReport, become, described
-from .leader_relay import LeaderRelay
 from .pidfile import Pidfile
+from .relays import LeaderRelay
 from .replacement import Replacement, Replacements
 from .signals import Signals
 from .slot import Slot

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ..wire.password_source import PasswordSource
 from ..wire.redis_url import redacted_url
+from .damage import damaged, message
 from .readable import readable
 from .redis_py import Command as Command  # noqa: PLC0414 - for callers
 from .redis_py import OnChange, Packed, RawConnection, exceptions
@@ -16,8 +17,6 @@ from .redis_py import pack as pack  # noqa: PLC0414 - as above
 from .scripts import Call as Call  # noqa: PLC0414 - as above
 from .scripts import Script
 from .sentinel import SentinelConnector, make_connector
-from .wrong_type import DamagedKey as DamagedKey  # noqa: PLC0414 - as above
-from .wrong_type import damaged_among, with_key
 
 RedisError = exceptions.RedisError
 ResponseError = exceptions.ResponseError
@@ -27,6 +26,7 @@ ConnectionLost = (exceptions.ConnectionError, exceptions.TimeoutError)
 # Seconds. A server that has said nothing for so long is asked for a sign of life (PING). It gets
 # half of the time-out for it: by default, a silent partition is noticed after 4.5 s.
 _SILENCE: Final = 2.0
+_WRONG_TYPE: Final = "WRONGTYPE"
 
 # The server refuses so before it writes anything: to send the command again cannot do it twice.
 _REFUSED: Final = ("READONLY", "NOREPLICAS", "UNBLOCKED")
@@ -312,3 +312,28 @@ class RedisConnection:
         except BaseException:
             self.close()
             raise
+
+
+class DamagedKey(exceptions.ResponseError):
+    """A WRONGTYPE with the damaged key and its remedy."""
+
+
+def damaged_among(keys: Sequence[str], types: Sequence[Any]) -> DamagedKey | None:
+    """The error that names those of a script's ``keys`` that are damaged, if there are any;
+    ``types`` are the replies to TYPE."""
+    found = [each.decode() if isinstance(each, bytes) else "none" for each in types]
+    wrong = damaged(keys, found)
+    return DamagedKey(f"{_WRONG_TYPE} {message(wrong)}") if wrong else None
+
+
+def with_key(error: exceptions.ResponseError, command: Command) -> exceptions.ResponseError:
+    """``error``; if it is a WRONGTYPE, a DamagedKey that names the key of its command."""
+    if not str(error).startswith(_WRONG_TYPE):
+        return error
+    if command[0] != "EVALSHA":
+        return DamagedKey(f"{_WRONG_TYPE} {message([str(command[1])])}")
+    count = int(command[2])
+    if count == 1:
+        return DamagedKey(f"{_WRONG_TYPE} {message([str(command[3])])}")
+    keys = ", ".join(f'"{key}"' for key in command[3 : 3 + count])
+    return DamagedKey(f"{_WRONG_TYPE} one of the keys {keys} holds something else; see TYPE")

@@ -13,10 +13,9 @@ from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from ..wire.keys import Keys
-from .connection import ResponseError, refused
+from .connection import ResponseError, refused, with_key
 from .redis_py import Command, Packed, pack
 from .route import EncodedJob
-from .wrong_type import with_key
 
 # Jobs that are sent at a time.
 BATCH: Final = 1000

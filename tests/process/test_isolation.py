@@ -7,8 +7,6 @@ import json
 import os
 import random
 import signal
-import socket
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any

@@ -9,7 +9,7 @@ import pytest
 
 from forkq.config.capsule import Capsule
 from forkq.master.child_handle import ChildHandle
-from forkq.master.held_class_relay import HeldClassRelay
+from forkq.master.relays import HeldClassRelay
 from forkq.master.slot import CLOCK, Slot
 from forkq.runtime.pipe import (
     ClassesHeld,

@@ -16,7 +16,7 @@ from forkq.master.child_handle import ChildHandle
 from forkq.master.children import Children
 from forkq.master.isolation import Isolation
 from forkq.master.slot import Slot
-from forkq.runtime import unnamed_file
+from forkq.runtime import shared_files
 from forkq.runtime.deadlines import DeadlineTable
 from forkq.runtime.pipe import Fact, Order, Reader, RunSuspects, Stop, facts, orders
 
@@ -217,7 +217,7 @@ def test_a_suspect_that_holds_the_interpreter_keeps_no_other_one_waiting() -> No
     small.suspects(wait=True)
     small.turn()
     [solo] = small.solo()
-    solo.deadlines = unnamed_file.make("deadlines")
+    solo.deadlines = shared_files.make("deadlines")
     DeadlineTable(solo.deadlines, 1).begins()[0][0] = 1
     small.turn()
     small.turn()

@@ -13,7 +13,7 @@ from forkq import process_state
 from forkq.config.capsule import Capsule
 from forkq.config.shards import DEFAULT_SHARD
 from forkq.master.child_handle import ChildHandle
-from forkq.master.leader_relay import LeaderRelay
+from forkq.master.relays import LeaderRelay
 from forkq.master.slot import CLOCK, Slot
 from forkq.runtime.pipe import Fact, Lead, Order, Reader, facts, orders
 

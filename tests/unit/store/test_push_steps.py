@@ -6,9 +6,9 @@ import hiredis
 import pytest
 from redis import exceptions
 
+from forkq.store.connection import DamagedKey
 from forkq.store.push_steps import BATCH, Push
 from forkq.store.route import EncodedJob
-from forkq.store.wrong_type import DamagedKey
 from forkq.wire.keys import Keys
 
 KEYS = Keys("app:")
