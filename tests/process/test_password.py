@@ -115,7 +115,7 @@ def test_a_file_that_is_late_is_named_and_waited_for(
     """By children, clock and commands, at the start, too; a running job goes on."""
     config = CONFIG.format(url=rotation.url, source=f'password_file = "{rotation.file}"')
     rotation.file.unlink()
-    forkq = tree(None, app=APP, config=config, args=JSON, env=journal.env)
+    forkq = tree(None, app=APP, config=config, args=JSON, env=journal.env, ready=False)
     (line,) = wait_events(forkq, "redis refuses; waiting for it")
     assert f"password_file {rotation.file}: No such file or directory" in line["error"]
     pushed = forkq.run("push", "Quick", "0")

@@ -133,7 +133,7 @@ def test_a_wrong_or_missing_password_is_told_and_the_tree_waits(
     """As a tree that runs does: a password may be changed just now. A command ends with exit code
     6. The password itself is not shown."""
     address = f"redis://{given}127.0.0.1:{locked_server.port}/0"
-    forkq = tree(address, app="import forkq")
+    forkq = tree(address, app="import forkq", ready=False)
     wait_until(
         lambda: re.search("redis: lost by .*[Pp]assword|auth", forkq.run("status").stdout),
         what="the status",
@@ -156,7 +156,7 @@ def test_a_master_that_starts_while_the_password_is_changed_waits(
 ) -> None:
     """As after a kill of the master in that moment."""
     own_server.cli("CONFIG", "SET", "requirepass", PASSWORD)
-    forkq = tree(own_server, app=APP, env=journal.env)
+    forkq = tree(own_server, app=APP, env=journal.env, ready=False)
     forkq.wait_log("redis refuses; waiting for it")
     admin = client_of(own_server.url.replace("redis://", f"redis://:{PASSWORD}@"))
     admin.config_set("requirepass", "")
