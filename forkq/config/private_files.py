@@ -66,10 +66,12 @@ def open_trusted(path: Path) -> int:
     not trusted, or FileNotFoundError."""
     try:
         fd = _open(path, os.O_RDONLY, 0)
-    except NotADirectoryError:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
     except PermissionError:
         raise ConfigError(f"may not read {path}: run this as the master's user") from None
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ENAMETOOLONG):
+            raise
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
     try:
         found = os.fstat(fd)
         _check(path, found, trusted=_is_trusted(path, found))

@@ -162,6 +162,8 @@ def converted(found: object, hint: object, *, from_text: bool = False) -> Any:
     """
     base, notes = _unwrapped(hint)
     one = isinstance(found, str) and get_origin(base) is tuple
+    if base in (str, Path) or get_origin(base) is tuple:
+        _refuse_nul(found)
     try:
         value = msgspec.convert(
             [found] if one else found, cast(Any, hint), strict=not from_text, dec_hook=_path
@@ -183,6 +185,13 @@ def _noted(note: Callable[[Any], Any], value: Any, found: object) -> Any:
         if not isinstance(found, str):
             raise
         raise ConfigError(str(error).replace(found, redacted_url(found))) from None
+
+
+def _refuse_nul(found: object) -> None:
+    """Raises ConfigError for a text that no path, address or title of a process can have."""
+    texts = found if isinstance(found, list) else [found]
+    if any(isinstance(text, str) and "\0" in text for text in texts):
+        raise ConfigError("expected a text without NUL characters, found one")
 
 
 def expectation(hint: object) -> str:

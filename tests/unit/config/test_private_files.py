@@ -245,3 +245,8 @@ def test_a_file_is_written_in_place_if_the_content_fits(tmp_path: Path) -> None:
     assert not overwrite_own(file, b"x" * (room + 1))
     assert file.read_bytes() == b"12345    "
     assert file.stat().st_ino == inode
+
+
+@pytest.mark.parametrize("name", ["x" * 300, f"{'x' * 300}/forkq.pid"], ids=["file", "folder"])
+def test_no_master_is_behind_a_name_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+    assert running_master(tmp_path / name) is None
