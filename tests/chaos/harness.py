@@ -158,16 +158,17 @@ class Harness:
 
     def _drain(self, traffic: Traffic, limit: float) -> None:
         self._timeline.note("no more faults", "waiting for the last jobs")
-        with suppress(NotInTime):
+        try:
             wait_until(
                 lambda: self._is_settled(traffic),
                 deadline=limit,
                 every=0.1,
                 what="the last jobs",
             )
-        self._timeline.note(
-            "drained" if self._is_settled(traffic) else "not drained", "the hosts stop"
-        )
+        except NotInTime:
+            self._timeline.note("not drained", "the hosts stop")
+        else:
+            self._timeline.note("drained", "the hosts stop")
 
     def _is_settled(self, traffic: Traffic) -> bool:
         self._ledger.read()
