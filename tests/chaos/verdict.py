@@ -243,16 +243,19 @@ class Verdict:
         return "a job beside it" if place in self._killed_by_jobs else "ended by forkq"
 
     def _check_killers(self) -> None:
-        """Invariant 8: a job that kills its process kills no more than its budget and one."""
+        """Invariant 8: a job that kills its process kills no more than its budget and one. The
+        budget is twice as large after the death of a whole tree."""
         bad = []
         for number, job in self._left.dead.items():
             if self._plan.kinds[int(number)] not in KILLERS:
                 continue
-            alone = sum(crash.get("alone") is True for crash in job["forkq"]["crashes"])
+            crashes = job["forkq"]["crashes"]
+            alone = sum(crash.get("alone") is True for crash in crashes)
+            most = BUDGET * (1 + any(crash.get("tree") is True for crash in crashes))
             own = [
                 run for run in self._ledger.runs_of(number) if not run.outcome and self._is_own(run)
             ]
-            if alone < BUDGET or len(own) > 1 + BUDGET:
+            if alone < BUDGET or len(own) > 1 + most:
                 bad.append(f"{number}: {alone} crashes alone, {len(own)} processes killed")
         self._report("a killer was not judged by its budget", bad)
 
