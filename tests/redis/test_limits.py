@@ -381,6 +381,20 @@ def test_a_child_that_waits_for_a_token_does_not_poll(redis: Redis, redis_server
         assert commands(redis) - before <= 3
 
 
+def test_a_child_that_wants_no_job_does_not_look_for_a_token(
+    redis: Redis, redis_server: Server
+) -> None:
+    """As an ordinary child does while a suspect runs in it."""
+    push(redis, *range(100))
+    with ProcessorThreads(redis_server.url, rules={"q": Rules(rate=Rate(20, 1, burst=1))}) as child:
+        child.wait_runs(2)
+        child.fetcher.pause(on=True)
+        wait_idle(child)
+        before = commands(redis)
+        threading.Event().wait(1.0)  # waits on purpose: nothing may happen
+        assert commands(redis) - before <= 5
+
+
 def test_a_changed_rate_wakes_the_child_that_waits_for_a_token(
     redis: Redis, redis_server: Server
 ) -> None:

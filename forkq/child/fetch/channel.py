@@ -15,6 +15,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -315,21 +316,21 @@ class FetchChannel:
     # Waiting
 
     def wait(self, wake: int, want: int) -> bool:
-        """Waits until Redis says that a key changed, a queue has a token again, or the descriptor
-        ``wake`` is readable, and not for very long. Returns whether it was not the descriptor.
-        While an exchange is under way, what comes may be its reply, which ``receive`` reads.
-        Prepares a fetch for ``want`` jobs."""
+        """Waits until Redis says that a key changed, a queue has a token again for one of the
+        ``want`` jobs, or the descriptor ``wake`` is readable, and not for very long. Returns
+        whether it was not the descriptor. While an exchange is under way, what comes may be its
+        reply, which ``receive`` reads. Prepares a fetch for ``want`` jobs."""
         self._prepare(want)
         self._has_report, queues = False, self._queues
         longest = _LONGEST_WAIT_OF_SOLO if self._solo_keys else _LONGEST_WAIT
-        until_token = max(0.0, queues.blocked_until - monotonic())
-        readable = self.connection.wait(min(longest, until_token), wake)
+        token_at = queues.blocked_until if want else inf
+        readable = self.connection.wait(max(0.0, min(longest, token_at - monotonic())), wake)
         if readable and self.under_way is None:
             # Patterns and long lists offer only queues of which a change was read.
             self._has_report = not queues.dynamic and self.connection.has_report()
             if not self._has_report:
                 self.connection.read_changes()
-        return readable or queues.blocked_until <= monotonic()
+        return readable or token_at <= monotonic()
 
     def read_changes(self) -> None:
         """Reads what ``wait`` has left unread."""
