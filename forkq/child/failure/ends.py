@@ -64,7 +64,6 @@ class Ending:
         if self.reply == _RELEASED:
             self.released()
         if not self.reply and self._sends == 1:
-            self.unit.lost = True
             return "gone"
         return "moved"
 

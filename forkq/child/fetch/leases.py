@@ -228,6 +228,8 @@ class Leases:
 
     def _settle(self, ending: Ending) -> Outcome:
         unit, outcome = ending.unit, ending.outcome()
+        if unit.sequence not in self._in_flight:
+            return "moved"  # by an earlier ending: an exception ended the wait for its outcome
         if outcome == "refused":
             unit.thread = 0
             self._parked.pop(unit.sequence, None)  # to the end: another one comes first then
@@ -240,6 +242,7 @@ class Leases:
         self._parked.pop(unit.sequence, None)
         self._in_flight.pop(unit.sequence, None)
         if outcome == "gone":
+            unit.lost = True
             self.on_lost(unit)
         for other in self._parked.values():  # Redis takes those of that kind again
             if other.kind == ending.kind:
