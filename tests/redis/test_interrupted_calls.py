@@ -12,23 +12,29 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from types import FrameType
 from typing import Any
 
 import pytest
 from redis import Redis
 
-from forkq.child.fetch.channel import FetchChannel
+from forkq.child.failure.ends import Ends, Outcome
+from forkq.child.failure.retry import Retry
+from forkq.child.fetch.channel import Exchange, FetchChannel
 from forkq.child.fetch.leases import Leases
 from forkq.client import Client
 from forkq.clock.tracking import TrackingConnection
 from forkq.config.capsule import Capsule
 from forkq.runtime.log import logger
 from forkq.store.connection import ConnectionLost, RedisConnection, ResponseError
+from forkq.store.dead_set import DeadSet
 from forkq.store.outage import Outage
 from forkq.store.scripts import RULES_CHANGE, SET_ADD
 from forkq.wire.keys import Keys
+from forkq.wire.lease import UnitOfWork
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -55,6 +61,7 @@ FILES = (
     "child/fetch/channel.py",
 )
 PARTS = ("disconnect",)
+KEYS = Keys()
 # Makes commands with numbers, and raises in a signal handler at any moment of it.
 NUMBERS = """
 import random, signal
@@ -250,6 +257,49 @@ def test_a_fetch_that_is_interrupted_is_never_answered_by_another_ones_reply(
 
     redis.sadd("queues", "one", "tenant-a")
     interrupted_everywhere(fetch, check)
+    fetches.disconnect(leases)
+
+
+def test_an_interrupted_exchange_forgets_no_end(redis: Redis, redis_server: Server) -> None:
+    """Of one job that is done, and one that is to be tried again: its processor waits for that."""
+    ends, log = Ends("host:1:abc", KEYS, DeadSet(KEYS)), logger()
+    connection = RedisConnection(redis_server.url)
+    fetches = FetchChannel(Capsule("default", (("one", 0),)), "host:1:abc", KEYS, connection, log)
+    leases = Leases(2, log, Outage(log))
+    told: list[Outcome] = []
+
+    def exchange(want: int) -> Exchange:
+        """As the fetcher does."""
+        fetches.open()
+        fetches.send(want, leases)
+        sent = fetches.under_way
+        assert sent is not None
+        try:
+            return fetches.receive()
+        finally:
+            leases.settle([ending for ending, _ in sent.endings if ending.reply is not None])
+
+    def end_two() -> None:
+        redis.lpush("queue:one", "done", "failed")
+        done, failed = exchange(2).units
+        leases.add([done, failed])
+        place: deque[UnitOfWork] = deque()
+        deque(islice(leases.taker(place), 2))
+        leases.end(done)
+        ending = ends.retry(failed, Retry(5.5, b"again"))
+        ending.told = told.append
+        leases.end(failed, ending)
+
+    def check() -> None:
+        fetches.disconnect(leases)
+        exchange(0)
+        assert (redis.hlen("{queue:one}:inflight"), told) == (0, ["moved"])
+        assert leases.count().running == 0
+        told.clear()
+        end_two()
+
+    end_two()
+    interrupted_everywhere(lambda: exchange(0), check)
     fetches.disconnect(leases)
 
 

@@ -30,7 +30,7 @@ from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork, owner
 from ...wire.times import steady
 from ..failure.ends import Ending, read_replies, send_again
-from .leases import Leases
+from .leases import Leases, end_again
 from .queues import FetchQueues, QueueOffer
 
 if TYPE_CHECKING:
@@ -232,11 +232,8 @@ class FetchChannel:
         if exchange.want:
             self._lost.append(exchange.sequences)  # first: it must never be in neither
         self.under_way = None
-        for unit in exchange.ended:
-            leases.end(unit)
-        for ending, _ in exchange.endings:
-            if ending.reply is None:
-                leases.end(ending.unit, ending)
+        untold = [ending for ending, _ in exchange.endings if ending.reply is None]
+        end_again(leases, exchange.ended, untold)
 
     def knows(self, sequence: int) -> bool:
         """Whether all is known that was leased under that number. False while the fetch that asked
@@ -248,36 +245,35 @@ class FetchChannel:
 
     # The exchange
 
-    def send(
-        self,
-        want: int,
-        leases: Leases,
-        *,
-        free: int = 0,
-        register: bool = False,
-    ) -> None:
+    def send(self, want: int, leases: Leases, *, free: int = 0, register: bool = False) -> None:
         """Tells of what has ended in ``leases``, and asks for ``want`` jobs, or for ``free`` if a
         rule is in force. A sequence number is used once, even if the fetch fails."""
         queues = self._queues
         if want:
             self._learn_queues()
-        ended, endings = leases.take_ended()
-        if queues.dynamic:
-            also = [unit.queue_name for unit in (*ended, *(ending.unit for ending in endings))]
-            offer = queues.offer(also, turning=not self.tracks, nothing=want == 0)
-        else:
-            offer = queues.offer()
-        if self._has_report:
-            register = False
-            self._forget_report()
-        sent = [(ending, ending.call()) for ending in endings]
-        exchange = Exchange(self._sequence, want, free, ended, sent, offer)
-        if register and self.tracks:
-            exchange.registers = queues.missing(offer)
-        if queues.counts:
-            exchange.in_flight = _count_by_queue(leases.units().values(), ended)
-        exchange.sent_at, exchange.asked = monotonic(), steady()
-        self.under_way = exchange
+        ended: Sequence[UnitOfWork] = ()
+        endings: Sequence[Ending] = ()
+        try:
+            ended, endings = leases.take_ended()
+            if queues.dynamic:
+                also = [unit.queue_name for unit in (*ended, *(one.unit for one in endings))]
+                offer = queues.offer(also, turning=not self.tracks, nothing=want == 0)
+            else:
+                offer = queues.offer()
+            if self._has_report:
+                register = False
+                self._forget_report()
+            sent = [(ending, ending.call()) for ending in endings]
+            exchange = Exchange(self._sequence, want, free, ended, sent, offer)
+            if register and self.tracks:
+                exchange.registers = queues.missing(offer)
+            if queues.counts:
+                exchange.in_flight = _count_by_queue(leases.units().values(), ended)
+            exchange.sent_at, exchange.asked = monotonic(), steady()
+            self.under_way = exchange
+        except BaseException:  # no memory, or one of the app's
+            end_again(leases, ended, endings)
+            raise
         self._sequence += want
         self.connection.send(*self._commands(exchange))
 

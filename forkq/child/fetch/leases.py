@@ -272,3 +272,11 @@ class Leases:
             )
         elif parked <= _MOST_PARKED and self._log_once.over("parked"):
             self._log.info("fetching jobs again", kept=parked)
+
+
+def end_again(leases: Leases, units: Sequence[UnitOfWork], endings: Sequence[Ending]) -> None:
+    """Redis may not have been told of these."""
+    for unit in units:
+        leases.end(unit)
+    for ending in endings:
+        leases.end(ending.unit, ending)
