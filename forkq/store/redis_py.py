@@ -282,6 +282,7 @@ class Connector:
         except BaseException as error:
             connection.disconnect()
             _drop_arguments(error)
+            _explain_login(error)
             if self._credentials is not None:
                 self._credentials.add_source(error)
             raise
@@ -323,6 +324,12 @@ def _drop_arguments(error: BaseException) -> None:
     said, repeats, _ = str(error).partition(_ARGUMENTS)
     if repeats:
         error.args = (said,)
+
+
+def _explain_login(error: BaseException) -> None:
+    """Says in a word what a server means that gets no password, and speaks of its own commands."""
+    if isinstance(error, exceptions.AuthenticationError) and "HELLO" in str(error):
+        error.args = ("it asks for a password, and none was given",)
 
 
 def _leave_timeouts_to_the_kernel(sock: socket.socket, timeout: float) -> None:

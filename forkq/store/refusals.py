@@ -81,6 +81,8 @@ def failure(error: Exception, url: str, outcome: str = "") -> ServerUnavailable:
 def in_words(error: BaseException) -> str:
     """What the server said when it refused something, and the remedy, if one is known."""
     said, kind = str(error).rstrip("."), _kind(error)
+    if isinstance(error, exceptions.InvalidResponse):
+        return f"{said}; what listens there does not speak Redis's protocol: look for another port"
     return f"{said}; {_REMEDY[kind]}" if kind in _REMEDY else said
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -190,7 +192,7 @@ def _no_password(server: Server) -> str:
         (_too_few, forkq.TooFewReplicas, "min-replicas-to-write"),
         (_wrong_type, forkq.WrongType, "TYPE"),
         (_wrong_password, forkq.WrongPassword, "give the right password"),
-        (_no_password, forkq.WrongPassword, "give the right password"),
+        (_no_password, forkq.WrongPassword, "asks for a password, and none was given; give the"),
     ],
 )
 def test_each_refusal_of_a_push_is_an_error_of_its_own_with_the_remedy(
@@ -230,6 +232,19 @@ def test_an_address_where_no_server_listens_comes_with_the_remedy(url: str) -> N
     assert said.startswith(f"Redis at {url}: ")
     assert "start a server there, or give the address of another one" in said
     assert said.endswith("; nothing was pushed")
+
+
+def test_a_server_that_is_no_redis_is_called_so() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        Thread(target=server.serve_forever).start()
+        try:
+            with (
+                closing(Client(f"redis://127.0.0.1:{server.server_port}")) as client,
+                pytest.raises(ServerUnavailable, match="does not speak Redis's protocol"),
+            ):
+                client.push(JOB)
+        finally:
+            server.shutdown()
 
 
 def test_a_lost_reply_does_not_say_that_a_server_should_be_started(redis_server: Server) -> None:
