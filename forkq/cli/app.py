@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ..errors import CannotBoot, ForkqError
+from ..runtime.app_frames import app_traceback
 from ..runtime.app_loader import load_app
-from ..wire.printable import traceback_of
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def app_errors(app: Sequence[str], when: str) -> Iterator[None]:
         raise CannotBoot(str(error)) from None
     except BaseException as error:  # noqa: BLE001 - SystemExit too: it would look like a clean end
         raise CannotBoot(
-            f"the app {', '.join(app)} failed while it was {when}:\n{traceback_of(error)}"
+            f"the app {', '.join(app)} failed while it was {when}:\n{app_traceback(error)}"
         ) from None
 
 

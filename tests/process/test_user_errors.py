@@ -113,6 +113,17 @@ def test_a_mistake_in_the_configuration(shell: ForkqTree, config: str, named: li
         assert not shell.processes()
 
 
+def test_the_traceback_of_an_app_has_only_its_own_frames(shell: ForkqTree) -> None:
+    """Of a command that imports it, as of `forkq start`."""
+    (shell.cwd / "jobs.py").write_text("def price():\n    return 1 / 0\n\n\nprice()\n")
+    result = shell.run("config", "check", "-r", "jobs")
+    assert result.returncode == 3
+    assert "the app jobs failed while it was imported:\nTraceback" in result.stderr
+    assert "in price" in result.stderr
+    assert "importlib" not in result.stderr
+    assert "app_loader" not in result.stderr
+
+
 def test_a_mistake_in_the_environment(shell: ForkqTree) -> None:
     """A variable that is nearly one of ours, and a value that is none."""
     shell.env["FORKQ_TIMEOT"] = "3"
