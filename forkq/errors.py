@@ -217,8 +217,9 @@ def shown(value: object) -> str:
 
 
 def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The one of ``words`` that was probably meant."""
-    return next(iter(difflib.get_close_matches(word.lower(), list(words), 1, cutoff)), None)
+    """The one of ``words`` that was probably meant: first one with the same letters."""
+    found = difflib.get_close_matches(word.lower(), list(words), 3, cutoff)
+    return min(found, key=lambda one: sorted(one) != sorted(word.lower()), default=None)
 
 
 def callers_level() -> int:

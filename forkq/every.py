@@ -116,10 +116,8 @@ def template(spec: JobSpec, args: object, own: Mapping[str, Any]) -> dict[str, A
         raise InvalidJob(f"periodic job {spec.name!r}: args is {args!r}; pass a list")
     fewest, most = spec.arity
     if not fewest <= len(args) <= most:
-        takes = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        raise InvalidJob(
-            f"job {spec.name!r} takes {takes} arguments, but args has {len(args)}: {[*args]!r}"
-        )
+        takes = spec.takes
+        raise InvalidJob(f"job {spec.name!r} takes {takes}, but args has {len(args)}: {[*args]!r}")
     keys = placed({**DEFAULTS, **spec.options}, own, spec.name)
     return {**keys, "class": spec.name, "args": [*args]}
 

@@ -73,6 +73,15 @@ class JobSpec:
         """The full name of the definition, and its line."""
         return f"{self.where} ({self.place.file}:{self.place.line})" if self.place else self.where
 
+    @property
+    def takes(self) -> str:
+        """How many arguments: ``1 argument``, ``1 to 2 arguments``, ``at least 1 argument``."""
+        fewest, most = self.arity
+        is_open = most == float("inf")
+        last = fewest if is_open else most
+        first = "at least " if is_open else "" if fewest == most else f"{fewest} to "
+        return f"{first}{last:g} argument{'s' * (last != 1)}"
+
     def is_again(self, known: JobSpec) -> bool:
         """Whether it is the same definition as ``known``, executed once more."""
         beside = self.place and known.place and self.place.is_beside(known.place)

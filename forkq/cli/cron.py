@@ -14,7 +14,7 @@ from ..api.cron import Periodic
 from ..api.cron_runs import Run
 from ..default_client import use
 from ..units import format_duration, format_moment
-from .options import configuration, finds_redis, json_option
+from .options import WholeNumber, configuration, finds_redis, json_option
 from .output import as_json, echo, echo_table, timestamp
 
 _NO_ENTRIES = (
@@ -49,7 +49,7 @@ def list_(wants_json: bool, **flags: Any) -> int:
 
 @cron.command("next")
 @click.argument("name", required=False)
-@click.option("-n", "count", type=click.IntRange(1, 1000), default=10, show_default=True)
+@click.option("-n", "count", metavar="N", type=WholeNumber(1, 1000), default=10, show_default=True)
 @json_option
 @finds_redis
 def next_(name: str | None, count: int, wants_json: bool, **flags: Any) -> int:
@@ -114,7 +114,7 @@ def run(name: str, **flags: Any) -> int:
 
 @cron.command()
 @click.argument("name")
-@click.option("-n", "count", type=click.IntRange(1, 100), default=20, show_default=True)
+@click.option("-n", "count", metavar="N", type=WholeNumber(1, 100), default=20, show_default=True)
 @json_option
 @finds_redis
 def history(name: str, count: int, wants_json: bool, **flags: Any) -> int:

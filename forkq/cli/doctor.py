@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..doctor.examination import all_findings
-from .options import configuration, json_option, runs_tree
+from .options import Number, configuration, json_option, runs_tree
 from .output import echo
 
 
@@ -21,7 +21,7 @@ from .output import echo
 )  # fmt: skip
 @click.option(
     "--grace", metavar="SECONDS", help="terminationGracePeriodSeconds of Kubernetes, to check it.",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
 )  # fmt: skip
 @json_option
 def doctor(unit: Path | None, grace: float | None, wants_json: bool, **flags: Any) -> int:

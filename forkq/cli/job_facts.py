@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
@@ -14,7 +15,7 @@ from .. import api
 from ..api import JobEntry, WorkSet
 from ..api.life import crash_of
 from ..sharded_client import chosen, on
-from ..units import format_duration, format_moment, format_share, format_size
+from ..units import format_duration, format_moment, format_share, format_size, plural
 from ..wire.lease import Progress
 from ..wire.marks import KEY
 from ..wire.printable import cut, printable, shown_name, signal_name
@@ -26,6 +27,7 @@ _ROWS: Final = 50
 _LONGEST: Final = 300
 # How many lines of a backtrace or a stack, which begin with where it happened.
 _MOST_LINES: Final = 12
+_PART_OF_JID: Final = re.compile(r"[0-9a-f]{6,23}")
 _STAMPS: Final = ("at", "since", "created_at", "enqueued_at", "failed_at", "last_failed_at")
 _TIMES: Final = (*_STAMPS, "running_since")
 _WHEN: Final = {"scheduled": "DUE", "retrying": "NEXT TRY", "dead": "DIED", "queued": "QUEUED"}
@@ -76,6 +78,14 @@ def ran_twice_text(found: Mapping[str, Any]) -> str:
         f"also in {shown_name(found['identity'])}, which was cut off from Redis: it noticed at "
         f"{timestamp(found['at'])}"
     )
+
+
+def why_nowhere(jid: str) -> str:
+    """Why there may be no job ``jid``. At a terminal, log lines have its first digits only."""
+    if _PART_OF_JID.fullmatch(jid):
+        options = "`--match` of `forkq jobs`, `retries`, `dead` and `scheduled`"
+        return f"a jid has 24 digits, this is a part of one; {options} finds a job by it"
+    return "it is done, was discarded or deleted, or was never pushed"
 
 
 def as_object(entry: JobEntry) -> dict[str, Any]:
@@ -204,10 +214,15 @@ def _crash(crash: Mapping[str, Any]) -> str:
     number = crash.get("signal")
     code = signal_name(number) if number else f"exit code {crash.get('exit')}"
     peak = f", peak {format_size(rss * 1024)}" if isinstance(rss := crash.get("rss"), int) else ""
-    jobs = "alone" if crash.get("alone") else f"with {crash.get('jobs')} jobs in progress"
+    jobs = "alone" if crash.get("alone") else f"with {_jobs_text(crash)} in progress"
     ran = crash_of(dict(crash)).ran
     after = "" if ran is None else f" after {format_duration(ran)}"
     return f"{when} {crash.get('reason') or code}{after}{peak}, {jobs}, on {crash.get('host')}"
+
+
+def _jobs_text(crash: Mapping[str, Any]) -> str:
+    jobs = crash.get("jobs")
+    return plural(jobs, "job") if type(jobs) is int else f"{jobs} jobs"
 
 
 def _shown(name: str, value: Any) -> str:

@@ -258,13 +258,14 @@ def clear_command(one: str, jobs: Callable[[], Clearable]) -> click.Command:
     return clear
 
 
-def cleared(one: str, jobs: Clearable, how: How, *, undo: bool) -> int:
+def cleared(one: str, jobs: Clearable, how: How, *, undo: bool, empty: str = "") -> int:
     """Clears after a question. Returns the exit code. Redis keeps what can be put back, so many
-    jobs are deleted for good, and at once; fewer ones without ``undo``."""
+    jobs are deleted for good, and at once; fewer ones without ``undo``. ``empty`` says that there
+    is no job, in better words than ``one``."""
     count = jobs.size
     action = Action("clear", "deleted", one, partial(jobs.delete_all, undo=True))
     if not count:
-        echo(f"there is no {one}: nothing to do", err=True)
+        echo(f"{empty or f'there is no {one}'}: nothing to do", err=True)
         return 1
     keeps = undo and count <= MOST_UNDONE
     if how.dry_run or (keeps and how.yes):

@@ -13,8 +13,8 @@ from ..default_client import use
 from ..units import format_duration
 from ..wire.printable import shown_name
 from .durations import duration
-from .job_facts import print_job, progress_text, ran_twice, ran_twice_text
-from .options import configuration, finds_redis, json_option
+from .job_facts import print_job, progress_text, ran_twice, ran_twice_text, why_nowhere
+from .options import Number, configuration, finds_redis, json_option
 from .output import as_json, echo, echo_table
 
 _TITLES = ("JID", "JOB", "QUEUE", "RUNS", "SILENT", "PROGRESS", "PROCESS")
@@ -37,7 +37,7 @@ def running(longer_than: float | None, wants_json: bool, **flags: Any) -> int:
 
 @click.command()
 @click.option(
-    "--minutes", type=click.FloatRange(min=0), default=10, show_default=True, metavar="N",
+    "--minutes", type=Number(min=0), default=10, show_default=True, metavar="N",
     help="How long a job may be silent.",
 )  # fmt: skip
 @json_option
@@ -81,7 +81,7 @@ def find(jid: str, wants_json: bool, **flags: Any) -> int:
         click.echo(as_json({"jid": jid, **again} if again else None))
         return 1
     what = shown_name(jid)
-    echo(f"{what} is nowhere: it is done, was discarded or deleted, or was never pushed")
+    echo(f"{what} is nowhere: {why_nowhere(jid)}")
     for found in again.values():
         echo(f"it ran twice: {ran_twice_text(found)}")
     return 1

@@ -13,7 +13,7 @@ from ..default_client import use
 from ..limits.overrides import Fields, limit_to, process_limit_to, rate_to
 from ..limits.rules import HIGHEST_LIMIT
 from ..wire.printable import shown_name
-from .options import configuration, finds_redis, json_option
+from .options import WholeNumber, configuration, finds_redis, json_option
 from .output import as_json, echo, echo_table
 from .queues import warn_of_unknown_queues
 
@@ -22,7 +22,7 @@ _NO_QUEUES: Final = "no job has been pushed to any queue, and no queue has a rul
 _CHANGED_NOTE: Final = (
     "* changed at run time; `forkq limits reset QUEUE` goes back to the configuration"
 )
-_COUNT: Final = click.IntRange(0, HIGHEST_LIMIT)
+_COUNT: Final = WholeNumber(0, HIGHEST_LIMIT)
 
 
 @click.group()
@@ -64,7 +64,7 @@ def _print(states: Sequence[api.QueueState]) -> None:
 @click.option("--process", "process", type=_COUNT, metavar="N", help="At most N in one child.")
 @click.option("--rate", metavar="RATE", help="100/minute, 5/second, 10/30s...")
 @click.option(
-    "--burst", type=click.IntRange(1, HIGHEST_LIMIT), metavar="N", help="With --rate: N at once."
+    "--burst", type=WholeNumber(1, HIGHEST_LIMIT), metavar="N", help="With --rate: N at once."
 )
 @finds_redis
 def set_(

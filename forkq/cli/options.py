@@ -17,6 +17,18 @@ from .shards import for_shards, shard_named
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+class WholeNumber(click.IntRange):
+    """A whole number within bounds. Click calls it an "integer range" where it refuses one."""
+
+    name = "whole number"
+
+
+class Number(click.FloatRange):
+    """A number within bounds."""
+
+    name = "number"
+
+
 def flag_of(key: str, *names: str, about: str = "", **words: Any) -> Callable[[Command], Command]:
     """The flag that sets ``key``, of the type that the key is declared with. ``names`` are further
     names of it. ``{default}`` in ``about`` is the key's."""

@@ -37,9 +37,7 @@ def _check_count(job: Payload, spec: registry.JobSpec) -> None:
     fewest, most = spec.arity
     count = len(job["args"])
     if not fewest <= count <= most:
-        wanted = f"{fewest}" if fewest == most else f"{fewest} to {most:g}"
-        wanted = f"at least {fewest}" if most == float("inf") else wanted
-        raise InvalidJob(f"job {spec.name!r} takes {wanted} arguments, not {count}; {_FORCE}")
+        raise InvalidJob(f"job {spec.name!r} takes {spec.takes}, not {count}; {_FORCE}")
 
 
 def _unknown(name: str, config: Config) -> str:

@@ -26,7 +26,8 @@ def warn_of_unknown_queues(names: Iterable[str], config: Config) -> None:
 
 def report_unserved_queue(found: Unserved, config: Config) -> None:
     """Says that no capsule serves a queue, where a job would wait for ever."""
-    served = f"did you mean {found.meant!r}" if found.meant else " or ".join(config.queue_names)
+    served = ", ".join(map(shown_name, config.queue_names))
+    hint = f"did you mean {found.meant!r}?" if found.meant else f"they work on {served}"
     place = config.source or "the configuration"
     what = f"the queue {found.queue!r} of {found.whose}"
-    echo(f"forkq: no capsule in {place} works on {what}; {served}?", err=True)
+    echo(f"forkq: no capsule in {place} works on {what}; {hint}", err=True)

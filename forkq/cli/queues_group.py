@@ -72,9 +72,12 @@ def clear(
 
     Jobs in progress go on.
     """
-    use(configuration(**flags))
+    config = configuration(**flags)
+    use(config)
+    warn_of_unknown_queues([queue], config)
     how = How(dry_run, yes, wants_json=wants_json)
-    return cleared(f'"{shown_name(queue)}" job', api.Queue(queue), how, undo=not no_undo)
+    name, found = f'"{shown_name(queue)}"', api.Queue(queue)
+    return cleared(f"{name} job", found, how, undo=not no_undo, empty=f"the queue {name} is empty")
 
 
 def _row(report: QueueReport) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from ..default_client import use
 from ..errors import ForkqError, MalformedPayload, ServerUnavailable
 from ..units import plural
 from ..wire.printable import shown_name
+from .job_facts import why_nowhere
 from .options import configuration, finds_redis
 from .output import echo
 from .progress import ActionProgress
@@ -31,7 +32,7 @@ def retry(jids: tuple[str, ...], fresh: bool, **flags: Any) -> int:
 def _retried(jid: str, *, fresh: bool) -> int:
     entry, what = api.entry(jid), shown_name(jid)
     if entry is None:
-        return _not_retried(f"{what} is nowhere: it is done, or was deleted, or never pushed")
+        return _not_retried(f"{what} is nowhere: {why_nowhere(jid)}")
     if entry.location == "running":
         return _not_retried(f"{what} runs now, in {shown_name(entry.owner)}")
     if entry.location == "queued":

@@ -10,6 +10,7 @@ import click
 from ..api import Filter
 from .completion import complete_queues
 from .durations import age
+from .options import WholeNumber
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -46,9 +47,7 @@ _FILTERS = (
 )  # fmt: skip
 _NAMES = ("job", "error", "queue", "jid", "match", "older_than")
 
-limit_option = click.option(
-    "--limit", type=click.IntRange(min=1), metavar="N", help="At most N jobs."
-)
+limit_option = click.option("--limit", type=WholeNumber(min=1), metavar="N", help="At most N jobs.")
 
 
 def filters(command: Command) -> Command:

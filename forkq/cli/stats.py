@@ -13,7 +13,7 @@ from ..limits.patterns import is_pattern
 from ..store.damage import about
 from ..units import format_duration
 from .local_counts import with_local_counts
-from .options import configuration, finds_redis, json_option
+from .options import WholeNumber, configuration, finds_redis, json_option
 from .output import as_json, echo, facts, table
 
 _INCLUDED: Final = (
@@ -27,7 +27,7 @@ _OF_NOW: Final = (
 
 
 @click.command()
-@click.option("--days", type=click.IntRange(1, 1825), metavar="N", help="And the last N days, UTC.")
+@click.option("--days", type=WholeNumber(1, 1825), metavar="N", help="And the last N days, UTC.")
 @json_option
 @finds_redis
 def stats(days: int | None, wants_json: bool, **flags: Any) -> int:

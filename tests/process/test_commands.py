@@ -277,7 +277,7 @@ def test_config_check_names_all_that_goes_to_a_queue_of_no_capsule(shell: ForkqT
     lines = result.stderr.splitlines()
     assert len(lines) == len(MISTYPED)
     for told, (named, meant) in zip(lines, MISTYPED.items(), strict=True):
-        hint = f"did you mean {meant!r}?" if meant else "mail or low or other?"
+        hint = f"did you mean {meant!r}?" if meant else "they work on mail, low, other"
         assert f"works on the queue {named}; {hint}" in told
 
 

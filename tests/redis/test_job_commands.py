@@ -242,6 +242,16 @@ def test_a_dry_run_changes_nothing(redis: Redis, shell: Shell) -> None:
     assert "no dead job matches: nothing was changed" in shell.err
 
 
+def test_clear_of_an_empty_queue_names_it(redis: Redis, shell: Shell) -> None:
+    push(redis, "mail", "a")
+    assert shell("queues clear mial --yes") == 1
+    assert shell.err == (
+        'warning: no job has been pushed to "mial" so far; the nearest is "mail"\n'
+        'the queue "mial" is empty: nothing to do\n'
+    )
+    assert queued(redis) == ["a"]
+
+
 def test_clear(redis: Redis, shell: Shell) -> None:
     assert (shell("dead clear"), shell.err) == (1, "there is no dead job: nothing to do\n")
     fill(redis, "a", "b")
@@ -338,8 +348,19 @@ def test_retry_takes_a_job_from_wherever_it_is(redis: Redis, shell: Shell) -> No
     assert shell("retry a nope") == 1
     assert shell.err.splitlines() == [
         "a waits in the queue mail already",
-        "nope is nowhere: it is done, or was deleted, or never pushed",
+        "nope is nowhere: it is done, was discarded or deleted, or was never pushed",
     ]
+
+
+def test_a_part_of_a_jid_is_called_so_and_can_be_looked_for(redis: Redis, shell: Shell) -> None:
+    """At a terminal the lines of the log have the first eight digits only."""
+    jid = "53cb1549aa12bb34cc56dd78"
+    fill(redis, jid)
+    said = "53cb1549 is nowhere: a jid has 24 digits, this is a part of one; `--match` of "
+    assert (shell("find 53cb1549"), shell.out.startswith(said)) == (1, True)
+    assert (shell("retry 53cb1549"), shell.err.startswith(said)) == (1, True)
+    assert (shell("dead --match 53cb1549"), jid in shell.out) == (0, True)
+    assert (shell("find " + jid[::-1]), "it is done, was" in shell.out) == (1, True)
 
 
 def test_a_job_that_is_no_job_can_be_seen_and_deleted(redis: Redis, shell: Shell) -> None:

@@ -322,3 +322,15 @@ def test_the_error_says_how_a_hook_is_called() -> None:
 def test_a_hook_in_c_that_tells_no_parameters_is_taken() -> None:
     hook: Callable[..., Any] = {}.pop
     assert registry.on_death(hook) is hook
+
+
+@pytest.mark.parametrize(
+    ("arity", "text"),
+    [
+        ((1, 1), "1 argument"),
+        ((0, 2), "0 to 2 arguments"),
+        ((1, float("inf")), "at least 1 argument"),
+    ],
+)
+def test_how_many_arguments_a_job_takes(arity: tuple[int, float], text: str) -> None:
+    assert JobSpec("Job", lambda running: print, arity=arity).takes == text
