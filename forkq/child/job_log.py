@@ -164,7 +164,7 @@ def _failure(run: JobRun, error: BaseException, decision: Decision) -> dict[str,
     read from the unit."""
     job = loads(run.unit.payload) if run.job is not None else {}
     attempt, most = attempt_of(job.get("retry_count")), tries(job, run.performing)
-    outcome, then = _consequence(decision)
+    outcome, then = _consequence(decision, gives_up=most is not None and attempt < most)
     kind, text = class_name(type(error)), message(error, _LONGEST_ERROR)
     of_most = f"attempt {attempt} of {most}" if most else f"attempt {attempt}"
     why, more = f"{kind}: {text}", f"({of_most}, {then}; jid {run.jid})"
@@ -190,11 +190,11 @@ def _outcome(decision: Decision) -> str:
     return "dropped" if decision.job is not None else "discarded"
 
 
-def _consequence(decision: Decision) -> tuple[dict[str, Any], str]:
-    """For machines, and in words."""
+def _consequence(decision: Decision, *, gives_up: bool) -> tuple[dict[str, Any], str]:
+    """For machines, and in words. ``gives_up``: the job had attempts left."""
     if isinstance(decision, Retry):
         wait = round(decision.at - now(), 1)
         at = strftime("%H:%M:%S", localtime(time() + wait))
         return {"retry_in": wait}, f"again in {format_duration(wait)}, at {at}"
     outcome = "dead" if isinstance(decision, Bury) else "dropped"
-    return {"outcome": outcome}, f"no more attempts: {outcome}"
+    return {"outcome": outcome}, f"{'given up' if gives_up else 'no more attempts'}: {outcome}"

@@ -215,6 +215,32 @@ def test_each_line_is_written_once_with_its_job_also_beside_forks_and_at_the_sto
     assert [frame.rpartition(" ")[2] for frame in frames] == ["around", "fails"]
 
 
+GIVEN_UP = """
+    import forkq
+
+    @forkq.job(name="Hopeless", retry_in=lambda count, error, job: forkq.KILL)
+    def hopeless():
+        raise ValueError("no such picture")
+
+    @forkq.job(name="Last")
+    def last():
+        raise ValueError("no such picture")
+"""
+
+
+def test_a_job_that_is_given_up_early_is_not_said_to_have_used_its_attempts(
+    redis: Redis, redis_server: Server, tree: StartTree
+) -> None:
+    forkq = tree(redis_server, app=GIVEN_UP, args=["--log-format", "console"])
+    hopeless = push(redis_server, "Hopeless")
+    last = push(redis_server, "Last", retry=0)
+    wait_until(lambda: redis.zcard("dead") == 2, what="both deaths")
+    assert forkq.stop() == 0
+    said = " ".join(forkq.log_text().split())
+    assert f"given up: dead; jid {hopeless})" in said
+    assert f"no more attempts: dead; jid {last})" in said
+
+
 TALKATIVE = """
     import logging, forkq
 
