@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 # How many jobs in progress the line about a crash names.
 _MOST_JOBS: Final = 10
-_HINT_ALONE: Final = "it ran alone, so this crash counts: the third one ends the job"
+_HINT_ALONE: Final = (
+    "it ran alone, so this crash counts: the third one ends the job (or what its `crashes` says)"
+)
 _OUT_OF_MEMORY: Final = "SIGKILL by the kernel: out of memory"
 # Seconds. A large process takes a while to die. A kill that no death has claimed by then hit
 # another process, such as a job's own subprocess.

@@ -185,7 +185,7 @@ class Master:
             self._stop()
             self._stop_sequence.interrupted(self._interrupts)
         else:
-            self._log.warning("third interrupt: killing; jobs in flight keep their leases")
+            self._log.warning("third interrupt: killing; the next start gives its jobs back")
             self._exit_code = self._exit_code or INTERRUPTED
             self._rescue.abandon()
             self._children.kill_all()

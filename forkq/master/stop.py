@@ -27,7 +27,7 @@ _KILL_AFTER: Final = 4.0
 
 # What an interrupt says of the next ones, by its number. One without a hint kills.
 HINTS: Final = {
-    1: "each job may end first; the third Ctrl-C kills at once",
+    1: "jobs that still run then go back to their queues; the third Ctrl-C kills at once",
     2: "one more Ctrl-C kills at once",
 }
 
@@ -155,7 +155,7 @@ class StopSequence:
         if self._children.by_pid:
             jobs = self._children.running
             problem = "jobs ignore the stop" if jobs else "children do not end"
-            states = {child.name: child.state for child in self._children}
+            states = [f"{child.name} ({child.state})" for child in self._children]
             self._log.warning(f"{problem}; freezing", children=states, jobs=jobs)
         self._rescue.limit_waits(self._deadline + _KILL_AFTER)
         for child in self._children:
