@@ -12,9 +12,9 @@ from .. import api
 from ..api import cron
 from ..api.query import ask_leniently, keys
 from ..store.held_classes import HeldClass, held_in
+from .pace import Pace
 
 _FRESH: Final = 1.0  # seconds
-_SHARE: Final = 0.1  # of the time may go into asking
 _SLOW: Final = 5.0  # seconds between two looks at what changes slowly, or costs more
 _MINUTES: Final = 60
 _SAMPLES: Final = 300
@@ -73,6 +73,7 @@ class Observer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._next_at = float("-inf")
+        self._pace = Pace(_FRESH)
         self._facts: Facts | None = None
         self._look_at = float("-inf")
         self._slow: SlowFacts | None = None
@@ -87,7 +88,7 @@ class Observer:
                 self._facts = None
                 self._facts = _ask(self._slow_facts(begin))
                 end = time.monotonic()
-                self._next_at = end + max(_FRESH, (end - begin) / _SHARE)
+                self._next_at = end + self._pace.pause_after(end - begin)
                 self._sample(self._facts, end)
             return self._facts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -9,21 +10,23 @@ from typing import Final
 
 import anyio
 import msgspec
+from markupsafe import escape
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ..errors import ForkqError
+from ..screens.pace import Pace
 from .rendering import live_parts
 from .visit import View, Visit
 from .worker import TooBusy
 
 _EVERY: Final = 1.0  # seconds between two messages, at least
-_SHARE: Final = 0.1  # of the time that a page may be computed in
 _LONGEST: Final = 600.0  # seconds; the browser connects again, and is authenticated again
 _MOST: Final = 64  # streams at once
 _MOST_OF_ONE: Final = 16  # of one user: the others have the rest
-_STILL_HERE: Final = 15.0  # seconds between two signs of life
+_STILL_HERE: Final = 5.0  # seconds between two signs of life
+_AGAIN: Final = (1000, 2500)  # milliseconds until a browser whose connection ended connects again
 
 
 def wants_live(request: Request) -> bool:
@@ -81,27 +84,33 @@ class _Stream(StreamingResponse):
 async def _messages(
     visit: Visit, function: Callable[[Visit], View | Response]
 ) -> AsyncIterator[bytes]:
-    yield b"retry: 3000\n\n"
-    async for message in _changes(visit, function):
-        yield message
+    # Each browser is given another pause: those of a web server that is back do not come at once.
+    yield f"retry: {random.randint(*_AGAIN)}\n\n".encode()
+    async for news in _changes(visit, function):
+        yield b"data: " + msgspec.json.encode(news) + b"\n\n"
 
 
 async def _changes(
     visit: Visit, function: Callable[[Visit], View | Response]
-) -> AsyncIterator[bytes]:
+) -> AsyncIterator[dict[str, str]]:
+    """What has changed, again and again. ``lost`` says each time whether the page is live: a
+    browser that hears nothing knows that it is not."""
     end = time.monotonic() + _LONGEST
-    sent: dict[str, str] = {}
-    last = time.monotonic()
+    pace, sent, lost = Pace(_EVERY), dict[str, str](), ""
     while (begin := time.monotonic()) < end:
-        parts = await _parts(visit, function)
+        try:
+            parts, lost = await _parts(visit, function), ""
+            pause = pace.pause_after(time.monotonic() - begin)
+        except (ForkqError, TooBusy) as error:
+            parts, lost, pause = {}, f"not live: {escape(str(error))}", _EVERY
         news = {name: html for name, html in parts.items() if sent.get(name) != html}
-        if news:
-            sent, last = {**sent, **news}, begin
-            yield b"data: " + msgspec.json.encode(news) + b"\n\n"
-        elif begin - last > _STILL_HERE:
-            last = begin
-            yield b": still here\n\n"
-        await anyio.sleep(max(_EVERY, (time.monotonic() - begin) / _SHARE))
+        sent |= news
+        yield {**news, "lost": lost}
+        while pause > _STILL_HERE:
+            await anyio.sleep(_STILL_HERE)
+            pause -= _STILL_HERE
+            yield {"lost": lost}
+        await anyio.sleep(pause)
 
 
 async def _parts(visit: Visit, function: Callable[[Visit], View | Response]) -> dict[str, str]:
@@ -109,8 +118,4 @@ async def _parts(visit: Visit, function: Callable[[Visit], View | Response]) -> 
         made = function(visit)
         return live_parts(visit, made) if isinstance(made, View) else {}
 
-    try:
-        parts = await visit.worker.run(make)
-    except (ForkqError, TooBusy) as error:
-        return {"lost": f"not live: {error}"}
-    return {**parts, "lost": ""}
+    return await visit.worker.run(make)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -10,7 +12,9 @@ import pytest
 from anyio.abc import TaskGroup
 from starlette.requests import HTTPConnection
 
+from forkq.errors import ServerUnavailable
 from forkq.web import WebSettings, create_app, live
+from forkq.web.visit import View
 from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("api_client")
@@ -107,3 +111,42 @@ def test_one_that_ends_makes_room() -> None:
                     await anyio.sleep(0.01)
 
     run(looked_at)
+
+
+def test_what_was_held_up_is_live_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that took long is followed by a long pause only if the one before was slow, too, and
+    did not fail: after an outage the page looks again at once."""
+    clock, pauses, takes = Clock(monkeypatch), list[float](), iter([0.1, 7, 0.1, -5, -5, 5, 6])
+
+    async def run_in_thread(_make: Callable[[], Any]) -> dict[str, str]:
+        takes_now = next(takes)
+        clock.now += abs(takes_now)
+        if takes_now < 0:
+            raise ServerUnavailable("no <answer>")
+        return {"live": f"{clock.now}"}
+
+    async def sleep(seconds: float) -> None:
+        clock.now += seconds
+        pauses.append(round(seconds, 6))
+
+    visit: Any = SimpleNamespace(worker=SimpleNamespace(run=run_in_thread))
+    monkeypatch.setattr(anyio, "sleep", sleep)
+
+    async def heard() -> list[str]:
+        news, page = live._changes(visit, lambda _: View("")), list[str]()
+        while len(page) < 7 + 49 // 5:
+            page.append((await news.__anext__())["lost"])
+        return page
+
+    lost = asyncio.run(heard())
+    assert pauses[:6] == [1, 1, 1, 1, 1, 1]
+    assert sum(pauses[6:]) <= 50
+    assert lost[:6] == [""] * 3 + ["not live: no &lt;answer&gt;"] * 2 + [""]
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: self.now))

@@ -4,25 +4,41 @@
 // --- Live: the page's own URL as an event stream; what has changed is put in place.
 const live = document.querySelector("[data-live]");
 const lost = document.getElementById("lost");
+const SILENT = 25; // seconds without a message; a server that lives sends one more often
 let source = null;
+let watch = 0;
 
 function connect() {
   if (!live || source || document.hidden) return;
   source = new EventSource(location.href);
+  listen();
   source.onmessage = (event) => {
-    lost.textContent = "";
+    listen();
     for (const [id, html] of Object.entries(JSON.parse(event.data))) replace(id, html);
   };
   source.onerror = () => {
     lost.textContent = "The connection is lost: these figures no longer change. Trying again …";
-    if (source.readyState === EventSource.CLOSED) {
-      disconnect();
-      setTimeout(connect, 5000);
-    }
+    if (source.readyState === EventSource.CLOSED) again();
   };
 }
 
+// A connection that was cut without a word ends by this.
+function listen() {
+  clearTimeout(watch);
+  watch = setTimeout(() => {
+    lost.textContent = `No news for ${SILENT} s: these figures are old. Trying again …`;
+    again();
+  }, SILENT * 1000);
+}
+
+// After one to 2.5 seconds, another time for each page: not all come at once.
+function again() {
+  disconnect();
+  setTimeout(connect, 1000 + 1500 * Math.random());
+}
+
 function disconnect() {
+  clearTimeout(watch);
   if (source) source.close();
   source = null;
 }
