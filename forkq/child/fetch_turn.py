@@ -131,8 +131,8 @@ class FetchTurn:
     def wait(self, hand: Hand) -> None:
         """Waits for the turn. The first that waits watches a processor that has reserved it."""
         with self._first_waiting:
-            while not self._acquired(hand, self._seconds_to_sleep()):
-                if self._taken_over(hand):
+            while not self._acquire(hand, self._note_watch()):
+                if self._take_over(hand):
                     break
             self._watched = False
 
@@ -143,7 +143,7 @@ class FetchTurn:
             self._absent = hand
             next(hand.reserve)
             # Only now look again: either we see here that no processor watches any more, or the
-            # one that stopped watching sees in _seconds_to_sleep that the turn is reserved.
+            # one that stopped watching sees in _note_watch that the turn is reserved.
             if self._is_watched() or not self.resume(hand):
                 return
         self.release(hand)
@@ -169,7 +169,7 @@ class FetchTurn:
             self._first_waiting.release()
         self.release(hand)
 
-    def _acquired(self, hand: Hand, seconds: float | None) -> bool:
+    def _acquire(self, hand: Hand, seconds: float | None) -> bool:
         try:
             hand.turn.extend(map(self._free.get, (True,), (seconds,)))
         except Empty:
@@ -183,15 +183,17 @@ class FetchTurn:
     def _is_watched(self) -> bool:
         return self._watched
 
-    def _seconds_to_sleep(self) -> float | None:
-        """How long the watcher may sleep before it looks again; None: until it is woken."""
+    def _note_watch(self) -> float | None:
+        """Notes whether the first that waits watches. Returns how long it may sleep before it looks
+        again; None: until it is woken."""
         self._watched = self._pace.tiny_jobs >= _TINY_JOBS
         absent = self._absent
         is_reserved = absent is not None and bool(absent.reserved)
         return _RESERVED_FOR if self._watched or is_reserved else None
 
-    def _taken_over(self, hand: Hand) -> bool:
-        """Takes the turn over from a processor that has reserved it for too long."""
+    def _take_over(self, hand: Hand) -> bool:
+        """Takes the turn over from a processor that has reserved it for too long. False if none
+        has."""
         absent = self._absent
         if absent is None or time.monotonic() - absent.reserved_at <= _RESERVED_FOR:
             return False

@@ -55,9 +55,9 @@ class Ending:
         self.reply = None
         return self.make()
 
-    def outcome(self) -> Outcome:
-        """What the reply means. A lease that is gone, though this child has not sent the call
-        before, was taken by another process."""
+    def judge(self) -> Outcome:
+        """Notes what the reply means, and returns it. A lease that is gone, though this child has
+        not sent the call before, was taken by another process."""
         if isinstance(self.reply, ResponseError):
             self._sends -= 1
             return "refused"

@@ -360,7 +360,7 @@ class FetchChannel:
         numbers = {name: number for number, name in enumerate(queues, 1)}
         moves = [part for unit in units for part in (numbers[unit.queue_name], unit.sequence)]
         keys = (self._keys.queues, *self._keys.lists_and_leases(queues))
-        complete = self._tried(PUT_BACK, keys, (self._owner, *moves)) is not None
+        complete = self._try(PUT_BACK, keys, (self._owner, *moves)) is not None
         self._queues.changed(None)  # Redis does not tell this connection of its own changes
         return complete
 
@@ -378,12 +378,12 @@ class FetchChannel:
 
     def _requeue(self, keys: Sequence[str], arguments: Sequence[Any]) -> bool:
         """Some queues, a bounded number of bytes at a time."""
-        while (reply := self._tried(REQUEUE, keys, arguments)) is not None:
+        while (reply := self._try(REQUEUE, keys, arguments)) is not None:
             if not reply[1]:
                 return True
         return False
 
-    def _tried(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+    def _try(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         """The script's reply; None if a queue is damaged."""
         try:
             return self.connection.script(script, keys, arguments)

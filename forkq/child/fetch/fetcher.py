@@ -76,7 +76,7 @@ class Fetcher:
     def next(self, place: deque[UnitOfWork], take: Iterator[None]) -> UnitOfWork | None:
         """A ready unit, moved to ``place`` by its ``take`` (``Leases.taker``); or None."""
         now = monotonic()
-        if steady() > self._fresh_until and not self._confirm():
+        if steady() > self._fresh_until and not self._confirm_old():
             return None
         try:
             next(take)
@@ -221,11 +221,11 @@ class Fetcher:
     def _wait_for_change(self) -> bool:
         """Whether Redis said that a key changed."""
         if not self._channel.tracks:
-            self._rest(self._pace.pause_before_poll())
+            self._rest(self._pace.next_poll_pause())
             return False
         want = min(self._free(self._leases.count()), self._pace.fitting)
         notified = self._channel.wait(self._waker.fd, want)
-        if notified and (pause := self._pace.pause_after_wake(monotonic())):
+        if notified and (pause := self._pace.woken(monotonic())):
             self._rest(pause)
             self._channel.read_changes()
         return notified
@@ -451,10 +451,9 @@ class Fetcher:
             self._pace.reply_lost()
         self._channel.disconnect(self._leases)
 
-    def _confirm(self) -> bool:
-        """Whether the ready units may begin. Those with an old lease may have lost it, unless all
-        were compared since. Until Redis has told which (lost_leases.py), none may begin. False if
-        the child is quiet before that."""
+    def _confirm_old(self) -> bool:
+        """Ready units with an old lease may have lost it, unless all were compared since. None may
+        begin until Redis has told which (lost_leases.py). False if the child is quiet by then."""
         since, oldest = steady() - _OLD_LEASE, self._leases.count().oldest_lease
         if oldest == inf:
             return True

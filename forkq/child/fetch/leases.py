@@ -227,7 +227,7 @@ class Leases:
                 units.clear()
 
     def _settle(self, ending: Ending) -> Outcome:
-        unit, outcome = ending.unit, ending.outcome()
+        unit, outcome = ending.unit, ending.judge()
         if unit.sequence not in self._in_flight:
             return "moved"  # by an earlier ending: an exception ended the wait for its outcome
         if outcome == "refused":

@@ -238,8 +238,8 @@ class FetchPace:
     # After a while without a wake-up it holds back as after one miss: one of several idle children
     # goes at once, and the others do not compete with it for a core (docs/decisions/010).
 
-    def pause_after_wake(self, now: float) -> float:
-        """Seconds to hold back, now that Redis has said that a key changed."""
+    def woken(self, now: float) -> float:
+        """Redis has said that a key changed. Returns the seconds to hold back."""
         if now - self._woken_at > _QUIET:
             self._misses = min(self._misses, 1)
         self._woken_at = now
@@ -247,8 +247,8 @@ class FetchPace:
             return 0.0
         return float(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._misses) * random.uniform(0.5, 1.0))
 
-    def pause_before_poll(self) -> float:
-        """Seconds until the next fetch, where Redis does not say what changes."""
+    def next_poll_pause(self) -> float:
+        """Seconds until the next fetch, where Redis does not say what changes: longer each time."""
         pause, self._poll = self._poll, min(self._poll * 1.5, _POLL_LONGEST)
         return pause
 

@@ -124,7 +124,7 @@ def test_what_a_reply_means(replies: list[object], outcome: Outcome) -> None:
         ending.call()
         ending.reply = reply
         if reply is not None:
-            found = ending.outcome()
+            found = ending.judge()
             ending.tell(found)
     assert found == outcome
     assert len(told) == 1

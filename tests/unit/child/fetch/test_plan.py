@@ -26,7 +26,7 @@ class Made:
 
     def woken(self, *, won: bool) -> float:
         """How long the child holds back before a fetch that brings something, or nothing."""
-        pause = self.pace.pause_after_wake(self.now)
+        pause = self.pace.woken(self.now)
         self.pace.replied(self.now, 0.002, int(won), ruled=False, woken=True)
         return pause
 
