@@ -31,9 +31,9 @@ class FetchThread:
         self._thread.start()
 
     def done(self, unit: UnitOfWork, ending: Ending | None = None) -> float:
-        """``unit`` has ended, and another one may begin once Redis knows. Never blocks; any thread
-        may call. What becomes of ``ending`` is told in the thread of this object. Returns the
-        seconds since the unit was taken."""
+        """``unit`` has ended, and another one may begin. Never blocks; any thread may call. What
+        becomes of ``ending`` is told in the thread of this object. Returns the seconds since the
+        unit was taken."""
         seconds = self._fetcher.done(unit, ending)
         self._news.set()
         return seconds

@@ -112,6 +112,7 @@ class FetchTurn:
 
     def abandon(self, hand: Hand) -> None:
         """The processor of ``hand`` died: returns its job to its queue, and frees its turn."""
+        self._leases.occupy(hand, on=False)
         units = self._leases.units()
         for unit in hand.units:
             if units.get(unit.sequence) is unit:

@@ -44,7 +44,15 @@ from .failure.retry import (
     postpone,
     postponed_too_long,
 )
-from .failure.settle import MustRunAlone, MustRunSole, NeedsNewer, NotRun, Settler, Unread
+from .failure.settle import (
+    MustRunAlone,
+    MustRunSole,
+    NeedsNewer,
+    NotRun,
+    Settler,
+    Unread,
+    Until,
+)
 from .fetch_turn import FetchParts, Hand
 from .heartbeat.stats import JobCounter, Tally
 from .interrupt import InterruptRegion
@@ -162,16 +170,23 @@ class Processor:
 
     def _fail(self, run: JobRun, error: BaseException) -> None:
         decision = decide(run.unit, run.performing, error, run.complain)
-        if isinstance(decision, Retry):
-            self._settler.retry(run.unit, decision)
-        elif isinstance(decision, Bury):
-            self._settler.bury(run.unit, decision)
-        else:
-            self._fetch.fetcher.done(run.unit)
-        run.settled = True
-        for failed in self._observers.failed:
-            failed(run, error, decision)
-        self._call_death_handlers(decision, error)
+        leases, until = self._fetch.leases, _until(decision)
+        if registry.error_handlers or registry.death_handlers:
+            # They may be slow: no job is fetched for this processor.
+            leases.occupy(self.hand, on=True)
+        try:
+            if isinstance(decision, Retry):
+                self._settler.retry(run.unit, decision, until=until)
+            elif isinstance(decision, Bury):
+                self._settler.bury(run.unit, decision, until=until)
+            else:
+                self._fetch.fetcher.done(run.unit)
+            run.settled = True
+            for failed in self._observers.failed:
+                failed(run, error, decision)
+            self._call_death_handlers(decision, error)
+        finally:
+            leases.occupy(self.hand, on=False)
 
     def _perform(self, run: JobRun) -> BaseException | None:
         """Loads the job and runs it inside the region. Returns what it raised, or Interrupted."""
@@ -270,6 +285,7 @@ class Processor:
     def _last_resort(self, run: JobRun, error: BaseException) -> None:
         """An error in forkq, or a late exception of the app's, ended the way of a job early. The
         job is settled as a failure, by its payload alone; of the error only its class is used."""
+        self._fetch.leases.occupy(self.hand, on=False)
         self.region.leave()
         end()
         if is_job_fork():
@@ -289,7 +305,7 @@ class Processor:
         """The job is not performed here, and nothing of it counts."""
         unit = run.unit
         if isinstance(why, NeedsNewer):
-            self._settler.retry(unit, postpone(unit))
+            self._settler.retry(unit, postpone(unit), until="queued")
             for postponed in self._observers.postponed:
                 postponed(run)
         elif isinstance(why, Unread) and self._role != "ordinary":
@@ -301,7 +317,8 @@ class Processor:
                 put_back(run)
             time.sleep(_SOLE_PAUSE)
         else:
-            self._settler.isolate(unit, why.held if isinstance(why, MustRunAlone) else "")
+            held = why.held if isinstance(why, MustRunAlone) else ""
+            self._settler.isolate(unit, held, until="queued")
         run.settled = True
 
     def _out_of_memory(self, run: JobRun, error: MemoryError) -> None:
@@ -323,6 +340,15 @@ class Processor:
                 registry.call_hook(handler, decision.job, error)
             except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
                 self._complain(bad, "a death handler failed")
+
+
+def _until(decision: Decision) -> Until:
+    """How far the end of a failed job must have come before the app's handlers run: death handlers
+    run once Redis confirms the burial. Other handlers may take their time, and the end must not
+    wait for them here."""
+    if registry.death_handlers and isinstance(decision, Bury) and decision.job is not None:
+        return "told"
+    return "sent" if registry.error_handlers or registry.death_handlers else "queued"
 
 
 def _count_from_zero(job: Payload) -> None:

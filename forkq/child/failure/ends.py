@@ -67,6 +67,11 @@ class Ending:
             return "gone"
         return "moved"
 
+    @property
+    def is_told(self) -> bool:
+        """Whether nobody waits for the outcome any more."""
+        return self.told is _ignore
+
     def tell(self, outcome: Outcome) -> None:
         """Whoever waits for the first outcome gets it."""
         told, self.told = self.told, _ignore

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from ...errors import MalformedPayload
 from ...store.connection import ConnectionLost, RedisError
@@ -24,6 +24,9 @@ _NO_MEMORY: Final = "Out of memory"
 _TRIES: Final = 2
 # Seconds until it looks after the thread that is to send it.
 _LOOK_AGAIN: Final = 0.1
+
+# How far an end has come when the processor goes on.
+Until: TypeAlias = Literal["queued", "sent", "told"]
 
 
 class NotRun(Exception):
@@ -52,9 +55,12 @@ class Unread(NotRun):
 
 
 class Settler:
-    """Shared by all processors: ends a job elsewhere, and waits until Redis has replied. What Redis
-    refuses is parked: its lease stays, and it is told again later. ``on_parked`` is called then:
-    the heartbeat calls ``again_in_time`` from then on."""
+    """Shared by all processors: ends a job elsewhere. What Redis refuses is parked: its lease
+    stays, and it is told again later. ``on_parked`` is called then: the heartbeat calls
+    ``again_in_time`` from then on.
+
+    A call returns once Redis has the end: what the processor does next must come after. Before that
+    if ``until`` says so: once the end is sent, or waits for the next exchange."""
 
     def __init__(self, fetch: FetchParts, pool: RedisPool, on_parked: Callable[[], None]) -> None:
         self._ends = fetch.ends
@@ -63,19 +69,21 @@ class Settler:
         self._pool = pool
         self._on_parked = on_parked
 
-    def retry(self, unit: UnitOfWork, decision: Retry) -> None:
+    def retry(self, unit: UnitOfWork, decision: Retry, *, until: Until = "told") -> None:
         """Drops the lease and schedules the retry. If Redis refuses, the lease stays, and both are
         done later."""
-        self._settle(self._ends.retry(unit, decision))
+        self._settle(self._ends.retry(unit, decision), until=until)
 
-    def bury(self, unit: UnitOfWork, decision: Bury) -> None:
+    def bury(self, unit: UnitOfWork, decision: Bury, *, until: Until = "told") -> None:
         """Drops the lease and adds the job to the dead set. If Redis refuses: as ``retry``."""
-        self._settle(self._ends.bury(unit, decision))
+        self._settle(self._ends.bury(unit, decision), until=until)
 
-    def isolate(self, unit: UnitOfWork, held: str = "", *, last: bool = False) -> None:
+    def isolate(
+        self, unit: UnitOfWork, held: str = "", *, last: bool = False, until: Until = "told"
+    ) -> None:
         """Moves the job to its queue's list of suspects: it is one, or its class is ``held``. If
         Redis refuses: as ``retry``. ``last``: a suspect goes to the tail."""
-        self._settle(self._ends.isolate(unit, held, last=last))
+        self._settle(self._ends.isolate(unit, held, last=last), until=until)
 
     def put_back(self, unit: UnitOfWork) -> None:
         """Returns the job to the head of its queue. If Redis refuses: as ``retry``."""
@@ -90,23 +98,37 @@ class Settler:
             count = self._leases.count()
         return count.ended + count.parked > 0
 
-    def _settle(self, ending: Ending) -> None:
-        """Returns once Redis has replied. If the connection is lost twice, the next one tells it:
-        a cut connection costs a second try, which moves the job, or finds it moved."""
-        told: SimpleQueue[Outcome] = SimpleQueue()
-        ending.told = told.put
+    def _settle(self, ending: Ending, *, until: Until = "told") -> None:
         try:
+            if until == "told":
+                self._wait_for(ending)
+                return
+            ending.told = self._note
             self._fetcher.done(ending.unit, ending)
-            for _ in range(_TRIES):
-                while self._fetcher.flush():
-                    with suppress(Empty):
-                        if told.get(timeout=_LOOK_AGAIN) == "refused":
-                            self._on_parked()
-                        return
+            if until == "sent":
+                self._fetcher.flush(ending, wait=False)
         except BaseException:
             self._fetcher.recover()
             raise
+
+    def _wait_for(self, ending: Ending) -> None:
+        """If the connection is lost twice, the next one tells it: a cut connection costs a second
+        try, which moves the job, or finds it moved."""
+        told: SimpleQueue[Outcome] = SimpleQueue()
+        ending.told = told.put
+        self._fetcher.done(ending.unit, ending)
+        for _ in range(_TRIES):
+            while self._fetcher.flush(ending):
+                with suppress(Empty):
+                    if told.get(timeout=_LOOK_AGAIN) == "refused":
+                        self._on_parked()
+                    return
         self._on_parked()
+
+    def _note(self, outcome: Outcome) -> None:
+        """The processor has gone on."""
+        if outcome == "refused":
+            self._on_parked()
 
     def read(self, unit: UnitOfWork) -> bytes:
         """The payload of ``unit``, which the fetch has left in Redis because of its size. Raises

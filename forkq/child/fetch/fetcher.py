@@ -1,13 +1,11 @@
 """The one fetcher of a child: leases jobs for its consumers, and tells Redis how they ended.
 
 It has no thread. Whoever drives it calls ``step`` again and again: it plans, exchanges with Redis,
-or waits. For processors that is the one whose turn it is (fetch_turn.py), while another one may
-send the next fetch between two of its jobs, and a watch looks while all of them are busy. For an
-event loop it is a thread (fetch_thread.py). Ends travel in the next exchange.
+or waits. That is the processor whose turn it is (fetch_turn.py), while another one may send the
+next fetch between two jobs, and a watch looks while all are busy; or a thread (fetch_thread.py).
 
-A fetch brings jobs for what can begin now, and those that will start within some milliseconds
-(plan.py). What does not start in that time goes back. A solo child fetches suspects, one at a time,
-and leases nothing ahead.
+A fetch tells how jobs ended. It brings those that can begin now, or within some milliseconds
+(plan.py). What does not start in that time goes back. A solo child fetches one suspect at a time.
 
 After a failure this child no longer knows which leases Redis has for it. It compares them before it
 fetches on: what has ended is told, and Redis returns each lease that is unknown here."""
@@ -132,22 +130,30 @@ class Fetcher:
         count = self._leases.count()
         return count.ready + count.running == 0 and not self.owes
 
-    def flush(self) -> bool:
-        """Tells what has ended, or lets the driver that waits do so: it has the channel. Once
-        quiet, leases are compared, too, if they must be. False if Redis failed."""
+    def flush(self, ending: Ending | None = None, *, wait: bool = True) -> bool:
+        """Tells ``ending``, or all that has ended, or lets the driver that waits do so: it has the
+        channel. Once quiet, leases are compared, too, if they must be. Does not ``wait``: leaves
+        the reply to the next driver. False if Redis failed."""
         with self._lock:
             if self._state == "waiting":
                 self._waker.wake()
-            elif self._has_news() or (self._mode == "quiet" and self._leases.must_compare):
-                return self._exchange(self._tell_once)
-        return True
+                return True
+            if ending is not None and not wait:
+                if ending.is_queued and not self._leases.must_compare:  # else it is sent, or later
+                    self._attempt(self._request)
+                return True
+            if self._channel.under_way is not None and not self._exchange():
+                return False  # that one tells what had ended before it was sent
+            if ending is not None and ending.is_told:  # or with those of another thread
+                return True
+            must_compare = self._mode == "quiet" and self._leases.must_compare
+            return not (self._has_news() or must_compare) or self._exchange()
 
     def give_back(self) -> bool:
-        """When no consumer runs any more: tells what has ended, and puts all else back to the head
-        of its queue. False if Redis refused or a queue is damaged: the leases stay, and the master
-        or a sweep puts them back once this child is gone."""
+        """When no consumer runs: tells what has ended, and puts all else back to the head of its
+        queue. False if Redis refused or a queue is damaged: the master or a sweep puts it back."""
         with self._lock:
-            while self._leases.count().ended and self._attempt(self._tell_once):
+            while self._leases.count().ended and self._exchange():
                 pass
             complete = self._attempt(lambda: self._compare(keep=tuple))
             if complete is None:
@@ -242,7 +248,7 @@ class Fetcher:
 
     # The exchange: the caller has the lock
 
-    def _attempt(self, action: Callable[[], bool]) -> bool | None:
+    def _attempt(self, action: Callable[[], bool | None]) -> bool | None:
         """What ``action`` returns; None if Redis failed."""
         try:
             return action()
@@ -253,10 +259,10 @@ class Fetcher:
             raise
         return None
 
-    def _exchange(self, action: Callable[[], bool] | None = None) -> bool:
+    def _exchange(self) -> bool:
         """Sends a fetch unless one is under way, and takes in the reply. False if Redis failed."""
         with self._lock:
-            if not self._attempt(action or self._exchange_once):
+            if not self._attempt(self._exchange_once):
                 return False
         self._outage.end()
         if self._backoff.failures:  # a driver may rest, and Redis is back
@@ -280,20 +286,10 @@ class Fetcher:
         self._compare_in_time()
         return True
 
-    def _tell_once(self) -> bool:
-        """Asks for no job: who has something to tell may be busy still."""
-        if self._leases.must_compare:
-            self._compare(keep=self._leases.known)
+    def _request(self) -> None:
+        """Sends a fetch, after the reply to the one under way."""
         if self._channel.under_way is not None:
             self._take_in()
-        count = self._leases.count()
-        if count.ended or count.due:
-            self._channel.send(0, self._leases)
-            self._take_in()
-        return True
-
-    def _request(self) -> None:
-        """Sends a fetch."""
         count = self._make_plan()
         free = self._free(count)
         want = min(plan.wanted(free, self._ahead(count)), self._pace.fitting)
@@ -488,7 +484,9 @@ class Fetcher:
         self._channel.open()
         if self._channel.under_way is not None:
             self._take_in()
-        self._tell_once()
+        if self._has_news():
+            self._channel.send(0, self._leases)
+            self._take_in()
         return self._return_all_but(keep(), began)
 
     def _return_all_but(self, keep: Iterable[int], now: float) -> bool:

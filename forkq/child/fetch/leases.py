@@ -2,6 +2,7 @@
 
 A unit is in flight from its fetch until it has ended. Before a processor takes it, it is ready too;
 ``taken`` is the time of its fetch then. Once ended, it waits for the exchange that tells Redis so.
+One that moves elsewhere stays in flight until Redis has replied, and needs no processor meanwhile.
 It is parked if Redis refuses what was decided of it. Any thread may call. No lock is needed: each
 step is a single one that Python does not interrupt.
 """
@@ -23,6 +24,7 @@ from ..failure.ends import Ending, Outcome
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
+# How many jobs may wait for Redis's reply to what was decided of them, or are parked.
 _MOST_PARKED: Final = 1000
 # How many jobs move elsewhere in one exchange, and about how many bytes of payloads.
 _MOST_ENDINGS: Final = 100
@@ -43,11 +45,10 @@ def moves(
 class Leased(NamedTuple):
     """How many units a child has at one moment: ``ready``, ``running`` (each has a processor),
     ``ended`` and not yet told, and ``parked``, of which ``due`` are told again now; and how many
-    processors have ``started`` so far. The
-    oldest ready one was asked for at ``oldest`` (monotonic), ``oldest_lease`` (times.steady).
-    ``capacity``: how many may run at once. ``occupying``: how many have a processor, are ready for
-    one, or are parked beyond the number that fits into memory: while the last are too many, nothing
-    more is fetched. ``free``: how many more can begin."""
+    have ``started`` so far. The oldest ready one was asked for at ``oldest`` (monotonic),
+    ``oldest_lease`` (times.steady). ``capacity``: how many may run at once. ``occupying``: how many
+    have a processor, are ready for one, or move elsewhere beyond the number that fits into memory:
+    while the last are too many, nothing more is fetched. ``free``: how many more can begin."""
 
     ready: int
     running: int
@@ -87,7 +88,9 @@ class Leases:
         self._in_flight: dict[int, UnitOfWork] = {}
         self._ended: deque[UnitOfWork] = deque()
         self._endings: deque[Ending] = deque()  # of those that move elsewhere, and not yet told
-        self._parked: dict[int, Ending] = {}
+        self._moving: dict[int, Ending] = {}  # of those in flight: their ends are decided
+        self._parked: dict[int, Ending] = {}  # of those that move
+        self._occupied: set[object] = set()  # consumers that are
         self._backoff = Backoff()  # until the parked are told again
         self._refusal = outage.part(
             "redis does not take failed jobs; they are kept and tried again",
@@ -110,11 +113,13 @@ class Leases:
         ready, parked = len(self._ready), len(self._parked)
         ended = len(self._ended) + len(self._endings)
         due = parked if parked and self._backoff.over else 0
-        running = len(self._in_flight) - ready - parked
+        in_flight = len(self._in_flight)  # first: else a unit that leaves both counts as none
+        moving = len(self._moving)
+        running = in_flight - ready - moving + len(self._occupied)
         started = self._added - ready - len(self._surplus)
         capacity, occupying = self._capacity, ready + running
-        if parked > _MOST_PARKED:
-            occupying += parked - _MOST_PARKED
+        if moving > _MOST_PARKED:
+            occupying += moving - _MOST_PARKED
         free = capacity - occupying if occupying < capacity else 0
         return Leased(
             *(ready, running, ended, parked, due, started),
@@ -154,14 +159,23 @@ class Leases:
         return moves(self._ready, place, deque.popleft)
 
     def end(self, unit: UnitOfWork, ending: Ending | None = None) -> None:
-        """It has ended: the next exchange tells Redis. To tell it again does no harm. ``ending``:
-        it moves elsewhere, and stays in flight until Redis has replied; else its lease is dropped,
-        and another one may begin."""
+        """It has ended, and another one may begin: the next exchange tells Redis. To tell it again
+        does no harm. ``ending``: it moves elsewhere, and stays in flight until Redis has replied; a
+        second one changes nothing. Without, its lease is dropped."""
         if ending is not None:
+            if self._moving.setdefault(unit.sequence, ending) is not ending:
+                ending.tell("moved")  # what was decided first is on its way
+                return
+            unit.thread = 0  # none runs it
             self._queue(ending)
             return
         self._ended.append(unit)  # first: it must never be in neither
         self._in_flight.pop(unit.sequence, None)
+
+    def occupy(self, consumer: object, *, on: bool) -> None:
+        """This one goes on after the end of its unit, so no other one begins there; or it is free
+        again."""
+        (self._occupied.add if on else self._occupied.discard)(consumer)
 
     def drop(self, unit: UnitOfWork) -> bool:
         """Whether ``unit``, whose lease is lost, had not begun here. Then no processor gets it."""
@@ -193,8 +207,7 @@ class Leases:
         return ended, endings
 
     def settle(self, endings: Sequence[Ending]) -> None:
-        """Redis has replied to these. What it refuses is parked: the unit keeps its lease, not its
-        processor."""
+        """Redis has replied to these. What it refuses is parked: the unit keeps its lease."""
         outcomes = [(ending, self._settle(ending)) for ending in endings]
         if self._parked:
             if len(outcomes) > sum(outcome == "refused" for _, outcome in outcomes):
@@ -223,7 +236,7 @@ class Leases:
         self._added -= len(self._surplus)
         self._surplus.clear()
         if all_of_them:
-            for units in (self._in_flight, self._ready, self._parked):
+            for units in (self._in_flight, self._ready, self._moving, self._parked):
                 units.clear()
 
     def _settle(self, ending: Ending) -> Outcome:
@@ -231,7 +244,6 @@ class Leases:
         if unit.sequence not in self._in_flight:
             return "moved"  # by an earlier ending: an exception ended the wait for its outcome
         if outcome == "refused":
-            unit.thread = 0
             self._parked.pop(unit.sequence, None)  # to the end: another one comes first then
             self._parked[unit.sequence] = ending
             self._refusal.begin(ending.reply)
@@ -240,6 +252,7 @@ class Leases:
             return outcome
         # In this order: no more may be fetched than there are processors.
         self._parked.pop(unit.sequence, None)
+        self._moving.pop(unit.sequence, None)
         self._in_flight.pop(unit.sequence, None)
         if outcome == "gone":
             unit.lost = True

@@ -130,6 +130,35 @@ def test_what_a_reply_means(replies: list[object], outcome: Outcome) -> None:
     assert len(told) == 1
 
 
+def test_a_unit_that_moves_needs_no_processor_and_has_one_end() -> None:
+    """Nor does it while Redis is away. Whoever ends it twice is told at once."""
+    leases, told = leases_of(2), list[Outcome]()
+    leases.add(units(2))
+    one, _ = take(leases, 2)
+    first, second = ENDS.retry(one, Retry(5.5, b"again")), ENDS.put_back(one)
+    second.told = told.append
+    leases.end(one, first)
+    leases.end(one, second)
+    assert told == ["moved"]
+    assert (leases.count().running, leases.count().free) == (1, 1)
+    assert leases.take_ended() == ([], [first])
+    assert one.sequence in leases.known()
+    leases.end(one, first)  # its reply was lost
+    assert leases.take_ended() == ([], [first])
+    assert leases.count().free == 1
+
+
+def test_a_consumer_that_goes_on_after_the_end_is_not_free() -> None:
+    leases = leases_of(2)
+    leases.add(units(2))
+    one, _ = take(leases, 2)
+    leases.occupy("its consumer", on=True)
+    leases.end(one, ENDS.retry(one, Retry(5.5, b"again")))
+    assert leases.count().all_busy
+    leases.occupy("its consumer", on=False)
+    assert leases.count().free == 1
+
+
 def test_what_no_processor_is_free_for_is_taken_back_youngest_first() -> None:
     leases = leases_of(3)
     fetched = units(6)

@@ -1,0 +1,144 @@
+"""How the end of a failed job reaches Redis: with the next fetch, and when a processor waits."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+from redis import Redis
+
+import forkq
+from forkq.child.failure.ends import Ending, Outcome
+from forkq.child.failure.retry import Retry
+from forkq.child.fetch.channel import FetchChannel
+from forkq.child.fetch_turn import Hand
+from forkq.wire.lease import UnitOfWork
+from tests.redis.in_process_child import InProcessChild, ProcessorThreads
+from tests.redis.test_processor import (
+    INFLIGHT,
+    LIST,
+    clean,  # noqa: F401 - the fixture
+    failing,
+    payload,
+    settled,
+)
+from tests.support.server import Server
+from tests.support.waiting import wait_until
+
+JOBS = 200
+
+
+@pytest.fixture
+def sends(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many exchanges asked for jobs, or for none, and how many ends they moved."""
+    found: Counter[str] = Counter()
+    send = FetchChannel.send
+
+    def counted(channel: FetchChannel, want: int, *args: Any, **keys: Any) -> None:
+        send(channel, want, *args, **keys)
+        found["asked" if want else "asked for none"] += 1
+        found["moved"] += len(channel.under_way.endings) if channel.under_way else 0
+
+    monkeypatch.setattr(FetchChannel, "send", counted)
+    return found
+
+
+@pytest.mark.parametrize(("retry", "target"), [(True, "retry"), (0, "dead")])
+def test_a_failed_job_costs_no_exchange_of_its_own(
+    redis: Redis, redis_server: Server, sends: Counter[str], retry: Any, target: str
+) -> None:
+    """Nor a second connection: its end travels with the fetch for the next job."""
+    failing(ValueError("boom"))
+    redis.lpush(LIST, *(payload("Bad", jid=f"{n}", retry=retry) for n in range(JOBS)))
+    before = redis.info("stats")["total_connections_received"]
+    with InProcessChild(redis_server.url, concurrency=1):
+        settled(redis)
+    assert redis.zcard(target) == JOBS
+    assert sends["moved"] == JOBS
+    assert sends["asked for none"] < JOBS / 4
+    assert sends["asked"] <= JOBS + 2
+    assert redis.info("stats")["total_connections_received"] - before == 1
+
+
+def test_no_job_waits_for_a_processor_that_handles_a_failure(
+    redis: Redis, redis_server: Server
+) -> None:
+    """It has told the failure, and is not free all the same."""
+    failing(ValueError("boom"))
+    handles, runs, gate = threading.Event(), threading.Event(), threading.Event()
+
+    @forkq.on_error
+    def slow(error: BaseException, context: dict[str, Any]) -> None:
+        handles.set()
+        gate.wait(30)
+
+    @forkq.job(name="Long")
+    def long() -> None:
+        runs.set()
+        gate.wait(30)
+
+    with InProcessChild(redis_server.url, concurrency=2):
+        redis.lpush(LIST, payload("Bad"))
+        assert handles.wait(10)
+        assert redis.zcard("retry") == 1
+        redis.lpush(LIST, payload("Long"), payload("Long"))
+        assert runs.wait(10)
+        wait_until(lambda: redis.hlen(INFLIGHT) == 1, what="the lease of the job that runs alone")
+        assert redis.llen(LIST) == 1
+        gate.set()
+        settled(redis)
+
+
+def test_a_processor_is_free_again_whatever_its_handlers_raise(
+    redis: Redis, redis_server: Server
+) -> None:
+    failing(ValueError("boom"))
+
+    @forkq.on_error
+    def broken(error: BaseException, context: dict[str, Any]) -> None:
+        raise SystemExit
+
+    with InProcessChild(redis_server.url, concurrency=2) as child:
+        redis.lpush(LIST, *(payload("Bad", jid=f"{n}") for n in range(20)))
+        settled(redis)
+        wait_until(lambda: child.leases.count().free == 2, what="two free processors")
+    assert redis.zcard("retry") == 20
+
+
+def _retry(child: ProcessorThreads, unit: UnitOfWork, told: list[Outcome]) -> Ending:
+    ending = child.ends.retry(unit, Retry(5.5, unit.payload))
+    ending.told = told.append
+    return ending
+
+
+def test_an_end_is_told_at_once_though_a_fetch_is_under_way(
+    redis: Redis, redis_server: Server
+) -> None:
+    """The fetch was sent before the job had ended."""
+    redis.lpush("queue:q", "1", "2")
+    child, told = ProcessorThreads(redis_server.url), list[Outcome]()
+    unit = child.take()
+    assert unit is not None
+    child.fetch.channel.send(1, child.leases)
+    ending = _retry(child, unit, told)
+    child.fetcher.done(unit, ending)
+    assert child.fetcher.flush(ending)
+    assert (told, redis.zcard("retry")) == (["moved"], 1)
+    child.fetcher.give_back()
+
+
+def test_a_dead_processor_ends_its_job_once(redis: Redis, redis_server: Server) -> None:
+    """It had ended it before it died, and Redis does not know yet."""
+    redis.lpush("queue:q", "1")
+    child, told = ProcessorThreads(redis_server.url), list[Outcome]()
+    hand = Hand()
+    unit = child.take(hand)
+    assert unit is not None
+    child.fetcher.done(unit, _retry(child, unit, told))
+    child.fetch.turn.abandon(hand)
+    assert child.fetcher.flush()
+    assert (told, unit.lost) == (["moved"], False)
+    assert (redis.zcard("retry"), redis.llen("queue:q"), child.leases.count().ended) == (1, 0, 0)
+    child.fetcher.give_back()
