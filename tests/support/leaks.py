@@ -28,12 +28,15 @@ class OpenResources:
         """One line for each descriptor, thread and process that outlives the test."""
         if not self._new():
             return []
-        with warnings.catch_warnings():  # objects in a reference cycle are closed by collect()
+        with warnings.catch_warnings(), suppress(NotInTime):
             warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
-        with suppress(NotInTime):
-            wait_until(lambda: not self._new(), deadline=patience, what="the end of what is left")
+            wait_until(self._nothing_new, deadline=patience, what="the end of what is left")
         return sorted(f"{new}{_title(new)}" for new in self._new())
+
+    def _nothing_new(self) -> bool:
+        """Objects in a reference cycle are closed by collect(): a thread may leave some."""
+        gc.collect()
+        return not self._new()
 
     def _new(self) -> set[str]:
         return _all_open() - self._begin
