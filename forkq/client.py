@@ -31,7 +31,7 @@ from .wire.validation import StrictArgs, check_args, check_shape
 
 if TYPE_CHECKING:
     from .limits.rules import Rulebook
-    from .session import Session
+    from .servers import Server, Servers
     from .store.connection import RedisConnection
     from .wire.password_source import PasswordSource
 
@@ -86,16 +86,14 @@ class Client:
         self.pushed_to: Callable[[Iterable[str]], None] | None = None
         access = Access(checked_url(url), timeout, connect_timeout, password_source)
         self._route = Route(access, self.keys, pool)
-        self._session: Session | None = None
+        self._servers: Servers | None = None
 
     @property
-    def session(self) -> Session:
-        """The way of ``forkq.api`` to this server, for what is no push."""
-        if self._session is None:
-            from .session import Session  # noqa: PLC0415 - a push needs none
-
-            self._session = Session(self.connection, self.keys, self._bounds, self._rules)
-        return self._session
+    def servers(self) -> Servers:
+        """What ``forkq.api`` reads and changes: the Redis to which this client pushes."""
+        if self._servers is None:
+            self._servers = self._made_servers()
+        return self._servers
 
     @middleware.around_push
     def push(self, job: Payload) -> str | None:
@@ -155,6 +153,20 @@ class Client:
     def close(self) -> None:
         """Closes the idle connections."""
         self._route.close()
+
+    def _made_servers(self) -> Servers:
+        from .servers import Servers  # noqa: PLC0415 - a push needs none
+
+        return Servers([self._server(self.connection)])
+
+    def _server(
+        self, connection: Callable[[], AbstractContextManager[RedisConnection]], **named: Any
+    ) -> Server:
+        from .limits.rules import Rulebook  # noqa: PLC0415 - a push needs none
+        from .servers import Server  # noqa: PLC0415
+
+        rules = self._rules or Rulebook()
+        return Server(connection, self.keys, self._bounds, rules, self.push, **named)
 
     def _encoded(self, job: Payload) -> EncodedJob | None:
         """``job``, which has its defaults, after the client middleware; None if that vetoed it. It

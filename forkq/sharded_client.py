@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .client import Client
 from .config.shards import Shard, shard_of
 from .errors import ServerUnavailable
-from .store.route import EncodedJob
+from .servers import Servers
+from .store.route import EncodedJob, Route
 
 if TYPE_CHECKING:
     from .store.connection import RedisConnection
@@ -39,8 +41,8 @@ def chosen() -> str:
 
 
 class ShardedClient(Client):
-    """Pushes each job to the shard of its queue. What reads or changes Redis is about ``shard``, or
-    about the shard that ``on`` names."""
+    """Pushes each job to the shard of its queue. ``connection`` is one to ``shard``, ``servers``
+    are all of them."""
 
     def __init__(self, shards: Sequence[Shard], shard: str, url: str, **options: Any) -> None:
         super().__init__(url, **options)
@@ -58,11 +60,18 @@ class ShardedClient(Client):
         return shard_of(self.shards, queue).name
 
     def connection(self) -> AbstractContextManager[RedisConnection]:
-        return self._routes[chosen() or self._shard].channel().connection()
+        return self._routes[self._shard].channel().connection()
 
     def close(self) -> None:
         for route in self._routes.values():
             route.close()
+
+    def _made_servers(self) -> Servers:
+        made = [
+            self._server(partial(_connection, route), name=name, shard_of=self.shard_of)
+            for name, route in self._routes.items()
+        ]
+        return Servers(made, self._shard)
 
     def _write(self, jobs: Sequence[EncodedJob]) -> None:
         """Pushes to each shard what is its. One that fails keeps no other one from its jobs."""
@@ -79,6 +88,10 @@ class ShardedClient(Client):
                 failed.append((name, error))
         if failed:
             raise _as_one(failed, pushed, len(jobs))
+
+
+def _connection(route: Route) -> AbstractContextManager[RedisConnection]:
+    return route.channel().connection()
 
 
 def _as_one(

@@ -13,26 +13,25 @@ when a job goes back to its queue. Death handlers run in children only, so not f
 
 from __future__ import annotations
 
+from ..servers import Server, Servers
 from . import cron
 from .bulk import Outcome, undo
 from .classes import HeldClass, held_classes, release_class
+from .door import on_shard, server, servers, shard_of, shards
 from .entry import JobEntry
 from .filters import Filter
 from .find import RanTwice, entry, find, is_alive, ran_twice
 from .groups import FailureGroup, FailureGroups, failures
 from .job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, job_set
 from .life import Crash, JobEvent
-from .limits import Limits
 from .metrics import ClassMetrics, Deploy, Histogram, Metrics, MetricsReport, Point
 from .process_set import ProcessSet, Tree
 from .processes import Process, processes
 from .queue import Queue
 from .queue_report import Hold, QueueReport, queue_reports
-from .queues import QueueState, queues
-from .running import RunningJob, running, stuck
-from .shards import on_shard, shard_of, shards
+from .queues import Limits, QueueState, queues
+from .running import RunningJob, WorkSet, running, stuck
 from .stats import Day, QueueFigures, Stats, damaged_keys, history, queue_names, stats
-from .work_set import WorkSet
 
 __all__ = [
     "ClassMetrics",
@@ -64,6 +63,8 @@ __all__ = [
     "RetrySet",
     "RunningJob",
     "ScheduledSet",
+    "Server",
+    "Servers",
     "Stats",
     "Tree",
     "WorkSet",
@@ -84,6 +85,8 @@ __all__ = [
     "ran_twice",
     "release_class",
     "running",
+    "server",
+    "servers",
     "shard_of",
     "shards",
     "stats",

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ..errors import ForkqError, InvalidJob, MalformedPayload, ServerUnavailable
-from ..sharded_client import chosen, on
+from ..servers import Server, Servers, first_found
 from ..store.scripts import JOBS_RESTORE
 from ..wire.times import now
 from .changes import (
@@ -24,11 +24,10 @@ from .changes import (
     killed,
     source_key,
 )
+from .door import servers_searched
 from .entry import JobEntry
 from .filters import Filter
 from .pages import ListPages, Pages
-from .query import ask, keys, server_now, session
-from .shards import first_found
 
 # Removing from the middle of a list, Redis reads all entries from the end on: so many at most in
 # one step. Entries whose places are known are removed together: Redis reads once, and walks from
@@ -99,7 +98,7 @@ class _Action:
 
     def __init__(self, pages: Pages, decide: Decide, orders: Orders) -> None:
         self._pages, self._decide, self._orders = pages, decide, orders
-        self._begun = server_now()
+        self._begun = pages.server.now()
         self._token = secrets.token_hex(8) if orders.undo else ""
         self._steps = 0
         self._moments: set[float] = set()
@@ -144,7 +143,8 @@ class _Action:
         pages = self._pages
         near = pages.near if isinstance(pages, ListPages) else (0, 0)
         alone = entries[0].among_suspects
-        results = apply(pages.location, pages.queue, made, kept, near, among_suspects=alone)
+        place = (pages.server, pages.location, pages.queue)
+        results = apply(*place, made, kept, near, among_suspects=alone)
         self._count(results)
         pairs = zip(made, results, strict=True)
         pages.removed({raw for (raw, _), result in pairs if result == DONE})
@@ -187,7 +187,9 @@ def kill(entry: JobEntry, moment: float) -> Change:
     return killed(entry.raw, entry.job, entry.queue, entry.malformed, moment)
 
 
-def undo(token: str, *, progress: OnProgress | None = None) -> Outcome:
+def undo(
+    token: str, *, progress: OnProgress | None = None, where: Server | Servers | None = None
+) -> Outcome:
     """Puts back the jobs that were deleted under ``token``, with their times: into their set, or
     to the end of their queue that is fetched next, suspects among its suspects. A second call finds
     nothing to do.
@@ -195,46 +197,45 @@ def undo(token: str, *, progress: OnProgress | None = None) -> Outcome:
     Raises ForkqError if Redis keeps nothing under this token: the time is over, or they
     were put back. Raises ServerUnavailable.
     """
-    kept = first_found(lambda: _kept(token))
+    kept = first_found(where or servers_searched(), lambda server: _kept(server, token))
     if kept is None:
         raise ForkqError(
             f"nothing is kept under {token!r}: the {UNDO_TIME} are over, or it was put back"
         )
-    with on(kept.shard):
-        return _restore(token, kept, progress)
+    return _restore(token, kept, progress)
 
 
 class _Deleted(NamedTuple):
-    """What was deleted under one token; Redis keeps it for a while: on which shard, from where,
+    """What was deleted under one token; Redis keeps it for a while: which one, from where,
     and in how many lists."""
 
-    shard: str
+    server: Server
     place: str
     lists: int
 
 
-def _kept(token: str) -> _Deleted | None:
-    [(place, lists)] = ask(("HMGET", keys().undo(token), "from", "lists"))
-    return None if None in (place, lists) else _Deleted(chosen(), place.decode(), int(lists))
+def _kept(server: Server, token: str) -> _Deleted | None:
+    [(place, lists)] = server.ask(("HMGET", server.keys.undo(token), "from", "lists"))
+    return None if None in (place, lists) else _Deleted(server, place.decode(), int(lists))
 
 
 def _restore(token: str, kept: _Deleted, progress: OnProgress | None) -> Outcome:
     location, _, queue = kept.place.partition(" ")
-    outcome = Outcome()
+    names, outcome = kept.server.keys, Outcome()
     for number in reversed(range(kept.lists)):
-        count = _restore_list(keys().undo_list(token, number), location, queue)
+        count = _restore_list(kept.server, names.undo_list(token, number), location, queue)
         seen = outcome.seen + count
         outcome = replace(outcome, total=seen, seen=seen, matched=seen, done=outcome.done + count)
         if progress is not None:
             progress(outcome)
-    ask(("DEL", keys().undo(token)))
+    kept.server.ask(("DEL", names.undo(token)))
     return outcome
 
 
-def _restore_list(kept: str, location: Any, queue: str) -> int:
-    names = [kept, source_key(location, queue), keys().queues]
+def _restore_list(server: Server, kept: str, location: Any, queue: str) -> int:
+    keys = server.keys
+    names = [kept, source_key(keys, location, queue), keys.queues]
     kind = "set"
     if location == "queued":
-        kind, names = "list", [*names, keys().suspects(queue), keys().suspected]
-    with session().connection() as connection:
-        return int(connection.script(JOBS_RESTORE, names, (kind, queue)))
+        kind, names = "list", [*names, keys.suspects(queue), keys.suspected]
+    return int(server.run(JOBS_RESTORE, names, (kind, queue)))

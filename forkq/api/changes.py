@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..errors import ForkqError, InvalidRule, MalformedPayload, WrongType
 from ..limits.patterns import is_pattern
+from ..servers import Server
 from ..store.damage import message
 from ..store.find_job import Location
 from ..store.scripts import JOBS_MOVE
+from ..wire.keys import Keys
 from ..wire.malformed import wrap_malformed
 from ..wire.marks import KEY, is_suspect, retried_alone
 from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, new_jid
 from ..wire.validation import validate
-from .query import keys, session
+from .door import refuse_other_shard
 from .readable_job import is_active_job, queue_of, text
-from .shards import on_shard_of, refuse_other_shard
 
 if TYPE_CHECKING:
     from .entry import JobEntry
@@ -92,7 +92,7 @@ def killed(raw: bytes, job: Payload, queue: str, malformed: str, moment: float) 
 def moved(entry: JobEntry, queue: str, moment: float) -> Change:
     """To another queue: now, or when it is due. Raises ConfigError for one of another shard, and
     MalformedPayload if it is no job."""
-    refuse_other_shard(queue)
+    refuse_other_shard(entry.server, queue)
     job = {**entry.checked_job(), "queue": queue}
     if "retry_queue" in job:
         job["retry_queue"] = queue
@@ -101,14 +101,14 @@ def moved(entry: JobEntry, queue: str, moment: float) -> Change:
     return enqueued(job, moment, alone=entry.among_suspects)
 
 
-def edited(job: Payload, args: Sequence[Any]) -> Change:
+def edited(server: Server, job: Payload, args: Sequence[Any]) -> Change:
     """Where it is, with other arguments. Raises InvalidJob."""
     new = list(args)
     if is_active_job(job):
         first = job["args"][0] if type(job.get("args")) is list and job["args"] else {}
         new = [{**first, "arguments": new}]
     validate({"class": text(job.get("class")), "args": new})
-    return Change(_BACK, session().bounds.dumps({**_with_jid(job), "args": new}))
+    return Change(_BACK, server.bounds.dumps({**_with_jid(job), "args": new}))
 
 
 def rescheduled(raw: bytes, at: float) -> Change:
@@ -128,6 +128,7 @@ def checked_queue(name: str) -> str:
 
 
 def apply(
+    server: Server,
     location: Location,
     queue: str,
     changes: Sequence[tuple[bytes, Change]],
@@ -140,6 +141,7 @@ def apply(
     or of its suspects. Returns DONE, GONE or REFUSED for each. With ``kept``, what is deleted is
     kept there. ``near``: where the members of a list were seen last: how many jobs came before
     them, and among how many they are."""
+    names = server.keys
     numbers: dict[str, int] = {}
     arguments: list[Any] = []
     for raw, change in changes:
@@ -148,37 +150,35 @@ def apply(
             to += 2 * numbers.setdefault(change.queue, len(numbers))
         score = "" if change.score is None else change.score
         arguments += (raw, to, change.payload, score, change.queue)
-    lists = [key for name in numbers for key in (keys().queue(name), keys().suspects(name))]
-    source = source_key(location, queue, among_suspects=among_suspects)
-    names = [source, *_fixed_keys(kept), *lists]
+    lists = [key for name in numbers for key in (names.queue(name), names.suspects(name))]
+    source = source_key(names, location, queue, among_suspects=among_suspects)
     kept_for, batches = (UNDO_FOR, kept.number + 1) if kept else (0, 0)
     kind = "list" if location == "queued" else "set"
     place = f"{location} {queue}".strip()
     fixed = (kind, kept_for, place, batches, *near, queue if among_suspects else "")
-    shard = on_shard_of(queue) if location == "queued" else nullcontext()
-    with shard, session().connection() as connection:
-        return list(connection.script(JOBS_MOVE, names, (*fixed, *arguments)))
+    all_keys = [source, *_fixed_keys(names, kept), *lists]
+    return list(server.run(JOBS_MOVE, all_keys, (*fixed, *arguments)))
 
 
-def refusal(change: Change) -> ForkqError:
+def refusal(server: Server, change: Change) -> ForkqError:
     """The error for a change that Redis refused."""
     if change.to == _BACK:
         return ForkqError("the job stays as it is: the set has the very same job already")
-    place = keys().dead if change.to == _DEAD else keys().queue(change.queue)
+    place = server.keys.dead if change.to == _DEAD else server.keys.queue(change.queue)
     return WrongType(f"the job stays where it is: {message([place])}")
 
 
-def set_key(location: Location) -> str:
+def set_key(keys: Keys, location: Location) -> str:
     """The key of the set of that location."""
-    names = {"scheduled": keys().schedule, "retrying": keys().retry, "dead": keys().dead}
+    names = {"scheduled": keys.schedule, "retrying": keys.retry, "dead": keys.dead}
     return names[location]
 
 
-def source_key(location: Location, queue: str, *, among_suspects: bool = False) -> str:
+def source_key(keys: Keys, location: Location, queue: str, *, among_suspects: bool = False) -> str:
     """The key of a set, of the list of ``queue``, or of that of its suspects."""
     if location != "queued":
-        return set_key(location)
-    return keys().suspects(queue) if among_suspects else keys().queue(queue)
+        return set_key(keys, location)
+    return keys.suspects(queue) if among_suspects else keys.queue(queue)
 
 
 def _with_jid(job: Payload) -> Payload:
@@ -187,8 +187,7 @@ def _with_jid(job: Payload) -> Payload:
     return job if job.get("jid") else {**job, "jid": new_jid()}
 
 
-def _fixed_keys(kept: Kept | None) -> list[str]:
-    names = keys()
+def _fixed_keys(names: Keys, kept: Kept | None) -> list[str]:
     token, number = kept or Kept("none", 0)
     places = [names.undo_list(token, number), names.undo(token)]
     return [names.queues, names.dead, *places, names.suspected]

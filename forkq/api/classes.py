@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..limits.patterns import decoded_names
+from ..servers import Server
 from ..store import held_classes as store
 from ..store.scripts import Call
-from .query import ask_leniently, keys, session
+from .door import server as default_server
 
 _ALL_SEEN = -1
 
@@ -24,35 +25,40 @@ class HeldClass:
     waiting: int
 
 
-def held_classes() -> list[HeldClass]:
+def held_classes(server: Server | None = None) -> list[HeldClass]:
     """The classes that are held, by name. Reads all jobs that wait to run alone. Raises
     ServerUnavailable."""
-    found, names = ask_leniently(("HGETALL", keys().held_classes), ("SMEMBERS", keys().suspected))
+    server = server or default_server()
+    keys = server.keys
+    asked = ("HGETALL", keys.held_classes), ("SMEMBERS", keys.suspected)
+    found, names = server.ask_leniently(*asked)
     queues = sorted(decoded_names(names or ()))
     return [
-        HeldClass(held.name, held.since, held.deaths, _waiting(held.name, queues))
+        HeldClass(held.name, held.since, held.deaths, _waiting(server, held.name, queues))
         for held in store.held_in(found or {})
     ]
 
 
-def release_class(name: str) -> bool:
+def release_class(name: str, server: Server | None = None) -> bool:
     """Ends that a class is held, on all hosts: its jobs run beside others again, and the leader's
     clock returns those that wait to the head of their queues. False if it was not held. Raises
     ServerUnavailable."""
-    return bool(_run(store.release(keys(), name)))
+    server = server or default_server()
+    return bool(_run(server, store.release(server.keys, name)))
 
 
-def _waiting(name: str, queues: list[str]) -> int:
+def _waiting(server: Server, name: str, queues: list[str]) -> int:
     count = 0
     for queue in queues:
         at = 0
         while at != _ALL_SEEN:
-            at, found = _run(store.waiting_jobs(keys(), name, queue, at, returns=False))
+            at, found = _run(
+                server, store.waiting_jobs(server.keys, name, queue, at, returns=False)
+            )
             count += found
     return count
 
 
-def _run(call: Call) -> list[int]:
-    with session().connection() as connection:
-        reply: list[int] = connection.script(call.script, call.keys, call.arguments)
+def _run(server: Server, call: Call) -> list[int]:
+    reply: list[int] = server.run(call.script, call.keys, call.arguments)
     return reply

@@ -10,9 +10,9 @@ from typing import Final
 
 from ..cron.entry import Entry
 from ..errors import ForkqError, InvalidSchedule
+from ..servers import Server
 from ..store.services import running_services
 from .cron_runs import Run, merged
-from .query import ask, ask_leniently, keys, session
 
 _MOST_NAMES: Final = 10
 
@@ -48,29 +48,29 @@ class Periodic:
         return self.entry.schedule.ticks(time.time(), float("inf"), count)
 
 
-def load_all() -> list[Periodic]:
+def load_all(server: Server) -> list[Periodic]:
     """Every periodic job whose definition this forkq can read, by name."""
-    found = (_periodic(*definition) for definition in _definitions())
-    return _with_state([one for one in found if one is not None])
+    found = (_periodic(*definition) for definition in _definitions(server))
+    return _with_state(server, [one for one in found if one is not None])
 
 
-def load(name: str) -> Periodic:
+def load(server: Server, name: str) -> Periodic:
     """The periodic job of that name. Raises ForkqError if there is none, InvalidSchedule if this
     forkq cannot read its definition."""
-    found = {defined: (raw, paused, last) for defined, raw, paused, last in _definitions()}
+    found = {defined: (raw, paused, last) for defined, raw, paused, last in _definitions(server)}
     if name not in found:
         raise unknown(name, list(found))
     raw, paused, last = found[name]
-    [one] = _with_state([Periodic(Entry.decode(raw), paused, last)])
+    [one] = _with_state(server, [Periodic(Entry.decode(raw), paused, last)])
     return one
 
 
-def running_among(services: Collection[str]) -> frozenset[str]:
+def running_among(server: Server, services: Collection[str]) -> frozenset[str]:
     """Those of these services that run."""
     if not services:
         return frozenset()
-    with session().connection() as connection:
-        return running_services(connection, keys(), services)
+    with server.connection() as connection:
+        return running_services(connection, server.keys, services)
 
 
 def unknown(name: str, names: list[str]) -> ForkqError:
@@ -88,10 +88,11 @@ def _listed(names: Sequence[str]) -> str:
     return f"{shown} and {len(names) - _MOST_NAMES} more" if names[_MOST_NAMES:] else shown
 
 
-def _definitions() -> list[tuple[str, bytes, bool, int | None]]:
+def _definitions(server: Server) -> list[tuple[str, bytes, bool, int | None]]:
     """Name, definition, whether paused, and last tick of every periodic job, by name."""
-    definitions, paused, lasts = ask(
-        ("HGETALL", keys().cron), ("SMEMBERS", keys().cron_paused), ("HGETALL", keys().cron_last)
+    keys = server.keys
+    definitions, paused, lasts = server.ask(
+        ("HGETALL", keys.cron), ("SMEMBERS", keys.cron_paused), ("HGETALL", keys.cron_last)
     )
     return [
         (name.decode("utf-8", "replace"), raw, name in paused, _whole(lasts.get(name)))
@@ -106,11 +107,12 @@ def _periodic(name: str, raw: bytes, paused: bool, last: int | None) -> Periodic
         return None
 
 
-def _with_state(found: list[Periodic]) -> list[Periodic]:
+def _with_state(server: Server, found: list[Periodic]) -> list[Periodic]:
     """These, with whether their app runs and with their latest run."""
     services = {one.entry.service for one in found if one.entry.service is not None}
-    asleep = services - running_among(services)
-    lines = ask_leniently(*(("LINDEX", keys().cron_runs(one.name), 0) for one in found))
+    asleep = services - running_among(server, services)
+    asked = (("LINDEX", server.keys.cron_runs(one.name), 0) for one in found)
+    lines = server.ask_leniently(*asked)
     return [
         replace(one, asleep=one.entry.service in asleep, latest=_run(raw))
         for one, raw in zip(found, lines, strict=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import MalformedPayload
-from ..sharded_client import chosen, on
+from ..servers import Server
 from ..store.find_job import Found, Location
 from ..wire.marks import KEY, is_suspect
 from ..wire.parameters import JobParameters
@@ -33,9 +32,9 @@ class JobEntry:
     ``location`` is "queued", "scheduled", "retrying", "dead", or "running". ``queue`` is where it
     waits, or goes to when it is due or retried. ``score`` is its place in a set: when it is due, or
     when it died (epoch seconds); 0 in a queue. ``owner`` is the identity of the process that runs
-    it, or "". ``parameters`` are those of its class, as far as they are known. ``shard``: the one
-    that it was read from, if that was chosen. ``namer`` makes its ``key``. ``among_suspects``: it
-    waits in the list of its queue's suspects.
+    it, or "". ``parameters`` are those of its class, as far as they are known.
+    ``among_suspects``: it waits in the list of its queue's suspects. ``server`` is the Redis that
+    it was read from and is acted on. ``namer`` makes its ``key``.
 
     Text is as the payload has it: escape it before you show it, or use
     ``forkq.wire.printable.printable``. ``args`` are masked where they are secret.
@@ -52,9 +51,9 @@ class JobEntry:
     job: Payload = field(default_factory=dict, repr=False, compare=False)
     malformed: str = field(default="", repr=False, compare=False)
     parameters: JobParameters | None = field(default=None, repr=False, compare=False)
-    shard: str = field(default_factory=chosen, repr=False, compare=False)
-    namer: Namer = field(default_factory=agreed_namer, repr=False, compare=False)
     among_suspects: bool = False
+    server: Server = field(kw_only=True, repr=False, compare=False)
+    namer: Namer = field(kw_only=True, repr=False, compare=False)
 
     @property
     def suspect(self) -> bool:
@@ -219,8 +218,7 @@ class JobEntry:
         retry set when it is due. Raises InvalidRule for a name that is not one queue's, and
         MalformedPayload if the payload is no job."""
         name = changes.checked_queue(queue)
-        with self._on_shard():
-            return self._do(changes.moved(self, name, now()))
+        return self._do(changes.moved(self, name, now()))
 
     def reschedule(self, at: float) -> bool:
         """Makes a scheduled or retrying job due at ``at``, epoch seconds."""
@@ -233,7 +231,7 @@ class JobEntry:
         Raises InvalidJob for arguments that JSON cannot carry, MalformedPayload if the payload is
         no job.
         """
-        change = changes.edited(self.checked_job(), args)
+        change = changes.edited(self.server, self.checked_job(), args)
         if not self._do(change):
             return None
         return replace(self, raw=change.payload, job=loads(change.payload))
@@ -244,24 +242,24 @@ class JobEntry:
             raise MalformedPayload(f"this is no job that can run: {self.malformed}; delete it")
         return self.job
 
-    def _on_shard(self) -> AbstractContextManager[None]:
-        """Within the block, the API is about the shard that it was read from."""
-        return on(self.shard or chosen())
-
     def _do(self, change: Change) -> bool:
         """Makes the change to this member. Returns whether it was still there."""
         if self.location == "running":
             return False
-        with self._on_shard():
-            [done] = changes.apply(
-                self.location, self.queue, [(self.raw, change)], among_suspects=self.among_suspects
-            )
+        [done] = changes.apply(
+            self.server,
+            self.location,
+            self.queue,
+            [(self.raw, change)],
+            among_suspects=self.among_suspects,
+        )
         if done == changes.REFUSED:
-            raise changes.refusal(change)
+            raise changes.refusal(self.server, change)
         return done == changes.DONE
 
 
 def entry_of(
+    server: Server,
     raw: bytes,
     location: Location,
     queue: str = "",
@@ -285,16 +283,18 @@ def entry_of(
         owner,
         job,
         malformed,
-        known(name),
-        among_suspects=among_suspects,
+        known(server, name),
+        among_suspects,
+        server=server,
+        namer=agreed_namer(server),
     )
 
 
-def found_entry(found: Found) -> JobEntry:
+def found_entry(server: Server, found: Found) -> JobEntry:
     """The entry of a job that a search has found."""
     queue = found.queue if found.location in ("queued", "running") else ""
     place = (found.location, queue, found.at, found.owner)
-    return entry_of(found.payload, *place, among_suspects=found.among_suspects)
+    return entry_of(server, found.payload, *place, among_suspects=found.among_suspects)
 
 
 def score_in(key: str) -> float | None:

@@ -27,7 +27,8 @@ class Filter:
     upper and lower case alike; not in a value that is masked.
     ``older_than`` and ``newer_than`` are seconds or a timedelta, and compare how long the job has
     been where it is (``JobEntry.since``). ``keys`` are those of a selection (``JobEntry.key``); a
-    set finds them without reading the others.
+    set finds them without reading the others. A queue does so only near the number ``near`` (0 is
+    the next job), which the last of them had when it was shown; without ``near`` it is read whole.
     """
 
     job: str | None = None
@@ -39,6 +40,7 @@ class Filter:
     older_than: float | timedelta | None = None
     newer_than: float | timedelta | None = None
     keys: Collection[str] | None = None
+    near: int | None = None
 
     def matches(self, entry: JobEntry, now: float | None = None) -> bool:
         """Whether it is one of these jobs; ``now`` (epoch seconds) is the moment for their age."""

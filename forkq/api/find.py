@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..servers import Server, Servers, first_found
 from ..store.find_job import ALIVE, ALL, Found, Location
 from ..store.find_job import find as find_job
+from .door import servers_searched
 from .entry import JobEntry, found_entry
-from .query import ask_leniently, keys, session
 from .running import in_sidekiq
-from .shards import first_found
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +22,17 @@ class RanTwice:
     at: float
 
 
-def find(jid: str) -> Found | None:
+def find(jid: str, where: Server | Servers | None = None) -> Found | None:
     """Where the job is; None if it is nowhere: done, discarded, deleted, or never pushed.
 
     Finds a job also while it moves from one place to another. A job that a process of Sidekiq runs
-    is found from one of its heartbeats to another. Raises ServerUnavailable.
+    is found from one of its heartbeats to another. Looks on one shard after the other, or ``where``
+    it is told. Raises ServerUnavailable.
     """
-    return _find(jid)
+    return _find(where or servers_searched(), jid)
 
 
-def is_alive(jid: str) -> bool:
+def is_alive(jid: str, where: Server | Servers | None = None) -> bool:
     """Whether the job runs or will run: it is leased, queued, scheduled or waits for a retry.
 
     False if it is dead or gone. A job whose process was killed is alive: its lease stands until it
@@ -39,20 +40,20 @@ def is_alive(jid: str) -> bool:
     ServerUnavailable and does not answer False. A job that is nowhere costs a search through all
     queues, so ask only about jobs that you suspect.
     """
-    return _find(jid, ALIVE) is not None
+    return _find(where or servers_searched(), jid, ALIVE) is not None
 
 
-def ran_twice(jid: str) -> RanTwice | None:
+def ran_twice(jid: str, where: Server | Servers | None = None) -> RanTwice | None:
     """What is known of a job that ran twice, for a day; None if nothing is.
 
     That happens if its host was cut off from Redis while it ran, so that another host got it. The
     job may be running, or done, or anywhere else. Raises ServerUnavailable.
     """
-    return first_found(lambda: _ran_twice(jid))
+    return first_found(where or servers_searched(), lambda server: _ran_twice(server, jid))
 
 
-def _ran_twice(jid: str) -> RanTwice | None:
-    [note] = ask_leniently(("GET", keys().ran_twice_of(jid)))
+def _ran_twice(server: Server, jid: str) -> RanTwice | None:
+    [note] = server.ask_leniently(("GET", server.keys.ran_twice_of(jid)))
     identity, _, at = str(note or b"", "utf-8", "replace").rpartition(" ")
     try:
         return RanTwice(identity, float(at))
@@ -60,26 +61,38 @@ def _ran_twice(jid: str) -> RanTwice | None:
         return None
 
 
-def _find(jid: str, locations: Sequence[Location] = ALL) -> Found | None:
-    """Looks on one shard after the other, or on the one that is chosen; then in the processes of
-    Sidekiq, which hold jobs that stand nowhere else."""
-    return first_found(lambda: _in_redis(jid, locations)) or first_found(lambda: in_sidekiq(jid))
-
-
-def _in_redis(jid: str, locations: Sequence[Location]) -> Found | None:
-    here = session()
-    with here.connection() as connection:
-        return find_job(connection, here.keys, jid, locations)
-
-
-def entry(jid: str) -> JobEntry | None:
+def entry(jid: str, where: Server | Servers | None = None) -> JobEntry | None:
     """The job, wherever it waits or runs, as an entry that can be acted on; None if it is nowhere.
 
     The actions of a running job return False: only its process may end it. Searches as ``find``.
     """
-    return first_found(lambda: _entry(jid))
+
+    def look(server: Server) -> JobEntry | None:
+        found = _find(server, jid)
+        return None if found is None else found_entry(server, found)
+
+    return first_found(where or servers_searched(), look)
 
 
-def _entry(jid: str) -> JobEntry | None:
-    found = find(jid)
-    return None if found is None else found_entry(found)
+def find_among(
+    server: Server, jid: str, locations: Sequence[Location], queues: Sequence[str]
+) -> JobEntry | None:
+    """The job of that id, if it is in one of these places; ``queues`` are those that are read. One
+    that runs may run in a process of Sidekiq."""
+    with server.connection() as connection:
+        found = find_job(connection, server.keys, jid, locations, queues)
+    if found is None and "running" in locations:
+        found = in_sidekiq(server, jid)
+    return None if found is None else found_entry(server, found)
+
+
+def _find(where: Server | Servers, jid: str, locations: Sequence[Location] = ALL) -> Found | None:
+    """Looks in all of Redis first; then in the processes of Sidekiq, which hold jobs that stand
+    nowhere else."""
+
+    def in_redis(server: Server) -> Found | None:
+        with server.connection() as connection:
+            return find_job(connection, server.keys, jid, locations)
+
+    found = first_found(where, in_redis)
+    return found or first_found(where, lambda server: in_sidekiq(server, jid))

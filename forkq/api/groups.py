@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from ..servers import Server
 from ..store.find_job import Location
 from ..wire.times import now
 from .changes import set_key
+from .door import server as default_server
 from .entry import JobEntry
 from .filters import EVERY, Filter
 from .pages import SetPages
-from .query import ask_leniently
 
 _HOURS: Final = 24
 
@@ -59,23 +60,28 @@ class FailureGroups:
         return len(self.groups)
 
 
-def failures(where: Filter = EVERY, *, most: int = 100_000) -> FailureGroups:
+def failures(
+    where: Filter = EVERY, *, most: int = 100_000, server: Server | None = None
+) -> FailureGroups:
     """The retrying and the dead jobs together, grouped; of each set ``most`` jobs at most,
     those with the highest scores. Raises ServerUnavailable."""
-    return grouped(("retrying", "dead"), where, most)
+    return grouped(server or default_server(), ("retrying", "dead"), where, most)
 
 
-def grouped(locations: Sequence[Location], where: Filter, most: int) -> FailureGroups:
+def grouped(
+    server: Server, locations: Sequence[Location], where: Filter, most: int
+) -> FailureGroups:
     """The jobs of these sets by class and error."""
     found: dict[tuple[str, str], _Group] = {}
     moment, seen = now(), 0
     for location in locations:
-        for entry in islice(_newest(location), most):
+        for entry in islice(_newest(server, location), most):
             seen += 1
             if where.matches(entry, moment):
                 group = found.setdefault((entry.name, entry.error_class), _Group())
                 group.add(entry, moment)
-    sizes = ask_leniently(*(("ZCARD", set_key(location)) for location in locations))
+    lists = [set_key(server.keys, location) for location in locations]
+    sizes = server.ask_leniently(*(("ZCARD", key) for key in lists))
     groups = sorted((group.done(*names) for names, group in found.items()), key=_order)
     return FailureGroups(tuple(groups), seen, max(seen, sum(size or 0 for size in sizes)))
 
@@ -117,7 +123,7 @@ def _order(group: FailureGroup) -> tuple[int, float]:
     return -group.count, -(group.last_seen or 0.0)
 
 
-def _newest(location: Location) -> Iterable[JobEntry]:
-    pages = SetPages(location, newest_first=True)
+def _newest(server: Server, location: Location) -> Iterable[JobEntry]:
+    pages = SetPages(server, location, newest_first=True)
     while page := pages.next():
         yield from page

@@ -12,10 +12,8 @@ import time
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from ..session import Session
-from ..sharded_client import chosen
+from ..servers import Server
 from ..wire.keys import new_secret
-from .query import keys, session
 
 # Seconds after which a process looks again which secret Redis has: it may have lost it.
 SECRET_FOR: Final = 10.0
@@ -33,11 +31,11 @@ class Namer:
         """The part of a name that depends on the payload."""
         return hashlib.blake2b(raw, digest_size=8, key=self._secret).hexdigest()
 
-    def agree(self) -> Namer:
+    def agree(self, server: Server) -> Namer:
         """The namer with the secret that is in Redis; this one, whose secret is put there, if there
         was none. This one, too, if Redis refuses that. Raises ServerUnavailable."""
-        name = keys().secret
-        with session().connection() as connection:
+        name = server.keys.secret
+        with server.connection() as connection:
             [found] = connection.pipeline([("GET", name)])
             if found is None:
                 own = ("SET", name, self._secret, "NX")
@@ -47,16 +45,15 @@ class Namer:
         return Namer(found) if is_secret else self
 
 
-# By client and shard: the namer, and until when its secret is taken for that of Redis.
-_known: WeakKeyDictionary[Session, dict[str, tuple[Namer, float]]] = WeakKeyDictionary()
+# The namer of each server, and until when its secret is taken for that of Redis.
+_known: WeakKeyDictionary[Server, tuple[Namer, float]] = WeakKeyDictionary()
 
 
-def agreed_namer() -> Namer:
-    """The one on which all processes of this deployment, or of the chosen shard, agree. Raises
+def agreed_namer(server: Server) -> Namer:
+    """The one on which all processes of this deployment, or of this shard, agree. Raises
     ServerUnavailable."""
-    known = _known.setdefault(session(), {})
-    namer, until = known.get(chosen(), (None, 0.0))
+    namer, until = _known.get(server, (None, 0.0))
     if namer is None or time.monotonic() >= until:
-        namer = (namer or Namer(new_secret())).agree()
-        known[chosen()] = namer, time.monotonic() + SECRET_FOR
+        namer = (namer or Namer(new_secret())).agree(server)
+        _known[server] = namer, time.monotonic() + SECRET_FOR
     return namer

@@ -6,55 +6,38 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import ForkqError
+from ..servers import Server
 from ..store.dead_set import Bounds, noted_bounds
-from ..store.find_job import Location
-from ..store.find_job import find as find_job
-from .bulk import Decide, OnProgress, Orders, Outcome, act, delete, kill
-from .changes import checked_queue, enqueued, moved, retried, set_key
-from .entry import JobEntry, entry_of, found_entry
+from .bulk import OnProgress, Orders, Outcome
+from .changes import enqueued, retried, set_key
+from .entry import JobEntry, entry_of
 from .filters import EVERY, Filter
 from .groups import FailureGroups, grouped
-from .pages import SelectedPages, SetPages, scan, selected
-from .query import ask, ask_at_once, ask_leniently, keys, session
+from .job_holder import JobHolder
+from .pages import Pages, SelectedPages, SetPages, scan, selected
 
 
-class JobSet:
-    """A sorted set of jobs; use ``ScheduledSet``, ``RetrySet`` or ``DeadSet``.
-
-    Iterating reads page after page, so a set of any size takes little memory, and jobs may come and
-    go meanwhile: each job that is there all the time comes once. A payload that is no job is an
-    entry, too (``JobEntry.malformed``).
-
-    The actions on many jobs work in batches. Each batch is one short atomic script, so the server
-    serves others in between. ``progress`` is called after each batch with the Outcome so far.
-    ``dry_run`` only counts. ``most`` bounds how many are acted on. They end: they act on all jobs
-    that were there at the beginning, and leave out those that come later behind the last of them,
-    and those that they have sent to a queue and that have failed again. Raises ServerUnavailable;
-    what earlier batches did stays, and its ``outcome`` tells it.
-    """
-
-    location: Location
+class JobSet(JobHolder):
+    """A sorted set of jobs; use ``ScheduledSet``, ``RetrySet`` or ``DeadSet``. Without a server it
+    is that of the default one."""
 
     __slots__ = ()
 
     @property
     def size(self) -> int:
         """How many jobs it has."""
-        [count] = ask_leniently(("ZCARD", self._key))
+        [count] = self.server.ask_leniently(("ZCARD", self._key))
         return count or 0
 
     def __len__(self) -> int:
         return self.size
 
-    def __iter__(self) -> Iterator[JobEntry]:
-        return self.scan()
-
     def scan(self, where: Filter = EVERY, *, newest_first: bool = False) -> Iterator[JobEntry]:
         """The jobs that ``where`` names, by score: the first due, or the first dead, comes first.
         Reads more only when they are asked for."""
         if where.keys is not None:
-            return (e for e in selected(self.location, where.keys) if where.matches(e))
-        return scan(SetPages(self.location, newest_first=newest_first), where)
+            return (e for e in selected(self.server, self.location, where.keys) if where.matches(e))
+        return scan(SetPages(self.server, self.location, newest_first=newest_first), where)
 
     def page(
         self, offset: int = 0, count: int = 25, *, newest_first: bool = False
@@ -62,19 +45,15 @@ class JobSet:
         """``count`` jobs from the one with the number ``offset`` on. Any page costs the same."""
         order = ("REV",) if newest_first else ()
         last = offset + count - 1
-        [found] = ask_leniently(("ZRANGE", self._key, offset, last, *order, "WITHSCORES"))
-        return [entry_of(raw, self.location, score=score) for raw, score in found or ()]
-
-    def find(self, jid: str) -> JobEntry | None:
-        """The job with that id. A large set is searched in short steps."""
-        here = session()
-        with here.connection() as connection:
-            found = find_job(connection, here.keys, jid, (self.location,), ())
-        return None if found is None else found_entry(found)
+        command = ("ZRANGE", self._key, offset, last, *order, "WITHSCORES")
+        [found] = self.server.ask_leniently(command)
+        return [
+            entry_of(self.server, raw, self.location, score=score) for raw, score in found or ()
+        ]
 
     def get(self, key: str) -> JobEntry | None:
         """The member that had this ``JobEntry.key``; None if it has left, or was changed."""
-        return next(selected(self.location, (key,)), None)
+        return next(selected(self.server, self.location, (key,)), None)
 
     def count(self, where: Filter = EVERY) -> int:
         """How many jobs ``where`` names. With a filter, this reads the whole set."""
@@ -83,7 +62,7 @@ class JobSet:
     def groups(self, where: Filter = EVERY, *, most: int = 100_000) -> FailureGroups:
         """Its jobs grouped by class and error, the largest group first; of a larger set only
         ``most`` jobs, those with the highest scores: the latest deaths."""
-        return grouped((self.location,), where, most)
+        return grouped(self.server, (self.location,), where, most)
 
     def retry_all(
         self,
@@ -110,63 +89,23 @@ class JobSet:
         orders = Orders(where, dry_run, most, progress)
         return self._act(lambda e, at: enqueued(e.checked_job(), at), orders)
 
-    def kill_all(
-        self,
-        where: Filter = EVERY,
-        *,
-        dry_run: bool = False,
-        most: int | None = None,
-        progress: OnProgress | None = None,
-    ) -> Outcome:
-        """Moves them to the dead set, as ``JobEntry.kill`` does. Raises ForkqError for the dead set
-        itself."""
-        if self.location == "dead":
-            raise ForkqError("the jobs of the dead set are dead: use delete_all")
-        return self._act(kill, Orders(where, dry_run, most, progress))
-
-    def move_all(
-        self,
-        queue: str,
-        where: Filter = EVERY,
-        *,
-        dry_run: bool = False,
-        most: int | None = None,
-        progress: OnProgress | None = None,
-    ) -> Outcome:
-        """Sends them to another queue, as ``JobEntry.move`` does."""
-        name = checked_queue(queue)
-        orders = Orders(where, dry_run, most, progress, not_in=name)
-        return self._act(lambda e, at: moved(e, name, at), orders)
-
-    def delete_all(
-        self,
-        where: Filter = EVERY,
-        *,
-        undo: bool = False,
-        dry_run: bool = False,
-        most: int | None = None,
-        progress: OnProgress | None = None,
-    ) -> Outcome:
-        """Deletes them. With ``undo``, Redis keeps them for ten minutes, in which ``undo`` with the
-        token ``Outcome.undo`` puts them back."""
-        return self._act(delete, Orders(where, dry_run, most, progress, undo))
-
     def clear(self) -> int:
         """Deletes all at once, and frees their memory in the background. Returns how many there
         were. This cannot be undone; ``delete_all(undo=True)`` can."""
-        ask(("ZCARD", self._key))  # raises WrongType: another program's value is not deleted
-        [count, _] = ask_at_once(("ZCARD", self._key), ("UNLINK", self._key))
+        # Raises WrongType: another program's value is not deleted.
+        self.server.ask(("ZCARD", self._key))
+        [count, _] = self.server.ask_at_once(("ZCARD", self._key), ("UNLINK", self._key))
         return int(count)
 
     @property
     def _key(self) -> str:
-        return set_key(self.location)
+        return set_key(self.server.keys, self.location)
 
-    def _act(self, decide: Decide, orders: Orders) -> Outcome:
-        chosen = orders.where.keys
-        if chosen is None:
-            return act(SetPages(self.location), decide, orders)
-        return act(SelectedPages(self.location, chosen), decide, orders)
+    def _pages(self, where: Filter) -> Pages:
+        if where.keys is None:
+            return SetPages(self.server, self.location)
+        found = selected(self.server, self.location, where.keys)
+        return SelectedPages(found, len(where.keys), self.server, self.location)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -175,7 +114,7 @@ class JobSet:
 class ScheduledSet(JobSet):
     """Jobs that were pushed for a later time, the first due first."""
 
-    location: Location = "scheduled"
+    location = "scheduled"
 
     __slots__ = ()
 
@@ -183,7 +122,7 @@ class ScheduledSet(JobSet):
 class RetrySet(JobSet):
     """Failed jobs that wait for their next try, the first due first."""
 
-    location: Location = "retrying"
+    location = "retrying"
 
     __slots__ = ()
 
@@ -195,7 +134,7 @@ class DeadSet(JobSet):
     person does trims nothing.
     """
 
-    location: Location = "dead"
+    location = "dead"
 
     __slots__ = ()
 
@@ -204,15 +143,16 @@ class DeadSet(JobSet):
         """How many jobs it keeps (``size``), and for how many ``days``: ``dead_max`` and
         ``dead_days`` of the trees that run, or that ran last; of several trees the smallest. None
         if no tree has noted them."""
-        [notes] = ask_leniently(("ZRANGE", keys().dead_bounds, 0, -1, "WITHSCORES"))
+        bounds = self.server.keys.dead_bounds
+        [notes] = self.server.ask_leniently(("ZRANGE", bounds, 0, -1, "WITHSCORES"))
         return noted_bounds(notes or ())
 
 
-def job_set(location: Any) -> JobSet:
+def job_set(location: Any, server: Server | None = None) -> JobSet:
     """The set of that location: "scheduled", "retrying" or "dead". Raises ForkqError."""
     kinds: dict[str, type[JobSet]] = {
         kind.location: kind for kind in (ScheduledSet, RetrySet, DeadSet)
     }
     if location not in kinds:
         raise ForkqError(f"there is no set {location!r}: choose one of {', '.join(kinds)}")
-    return kinds[location]()
+    return kinds[location](server)

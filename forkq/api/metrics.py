@@ -8,9 +8,10 @@ from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from ..errors import ForkqError
+from ..servers import Server
 from ..wire.histogram import BOUNDS
 from ..wire.times import now
-from .query import ask_leniently, keys
+from .door import OnServer
 from .stored_metrics import (
     MOST_MINUTES,
     MOST_TENS,
@@ -127,7 +128,7 @@ class Histogram:
         return self.percentile(50), self.percentile(95), self.percentile(99)
 
 
-class Metrics:
+class Metrics(OnServer):
     """What classes did lately. Redis has minutes for 8 hours, tens of minutes for 3 days, and
     histograms for 8 hours. The counts of a living child come with its next heartbeat.
 
@@ -142,7 +143,9 @@ class Metrics:
         check_minutes(minutes, MOST_TENS)
         times = intervals(minutes, at)
         step = times.step
-        hashes = ask_leniently(*(("HGETALL", keys().metrics(name)) for name in times.metric_names))
+        server = self.server
+        asked = (("HGETALL", server.keys.metrics(name)) for name in times.metric_names)
+        hashes = server.ask_leniently(*asked)
         classes: dict[str, dict[int, list[int]]] = {}
         for number, found in enumerate(hashes):
             for job, figures in counts_by_class(found or {}).items():
@@ -153,7 +156,8 @@ class Metrics:
         ]
         rows.sort(key=lambda row: (-row.seconds, -row.processed, row.job))
         ends = times.begins + step * len(hashes)
-        deploys = tuple(mark for mark in _deploys(times.days) if times.begins <= mark.at < ends)
+        marks = _deploys(server, times.days)
+        deploys = tuple(mark for mark in marks if times.begins <= mark.at < ends)
         return MetricsReport(times.begins, ends, step, tuple(rows), deploys)
 
     def histogram(self, job: str, minutes: int = 60, *, at: float | None = None) -> Histogram:
@@ -167,7 +171,9 @@ class Metrics:
         check_minutes(minutes, MOST_MINUTES)
         times = intervals(minutes, at)
         names = [(job, minute) for job in jobs for minute in times.histogram_names]
-        replies = ask_leniently(*(("GET", keys().histogram(*name)) for name in names))
+        server = self.server
+        asked = (("GET", server.keys.histogram(*name)) for name in names)
+        replies = server.ask_leniently(*asked)
         columns = [counts_in(raw) for raw in replies]
         ends, size = times.begins + 60 * minutes, len(times.histogram_names)
         return {
@@ -180,7 +186,9 @@ class Metrics:
         if not 1 <= days <= _MOST_DAYS:
             raise ForkqError(f"deploy marks of {days} days: they are kept for 1 to {_MOST_DAYS}")
         today = datetime.fromtimestamp(now(), timezone.utc)
-        return _deploys([f"{today - timedelta(days=back):%Y%m%d}" for back in range(days)])
+        return _deploys(
+            self.server, [f"{today - timedelta(days=back):%Y%m%d}" for back in range(days)]
+        )
 
 
 def _points(
@@ -200,9 +208,9 @@ def _sum(points: Sequence[Point]) -> Point:
     )
 
 
-def _deploys(days: Sequence[str]) -> list[Deploy]:
+def _deploys(server: Server, days: Sequence[str]) -> list[Deploy]:
     """The marks of these days, the oldest first. A mark that cannot be read is left out."""
-    found = ask_leniently(*(("HGETALL", keys().marks(day)) for day in days))
+    found = server.ask_leniently(*(("HGETALL", server.keys.marks(day)) for day in days))
     marks = [pair for each in found for pair in (each or {}).items()]
     deploys = (_deploy(*mark) for mark in marks)
     return sorted((one for one in deploys if one is not None), key=lambda one: one.at)

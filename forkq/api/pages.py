@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, Protocol
 
+from ..servers import Server
 from ..store.find_job import Location
 from ..store.scripts import LIST_PAGE, SET_PAGE
 from ..wire.times import now
 from .changes import set_key
 from .entry import JobEntry, entry_of, score_in
 from .filters import Filter
-from .query import ask_leniently, keys, session
-from .shards import on_shard_of
 
 # What one script reads at most: small enough that it delays the server's other clients by no more
 # than some milliseconds.
 PAGE: Final = 200
 _BYTES: Final = 1 << 19
+# Of a queue whose jobs were selected where they were shown: so many may have been fetched since,
+# and so many may have come back to its head. For so many seconds the rest is searched.
+_BEFORE: Final = 1000
+BEHIND: Final = 200
+_SECONDS: Final = 1.0
 # Behind every member of a score: JSON has no such byte.
 _LAST: Final = b"\xff"
 
 
 class Pages(Protocol):
-    """Reads one set or queue."""
+    """Reads one set or queue of a server."""
 
+    server: Server
     location: Location
     queue: str
 
@@ -48,12 +54,18 @@ class Pages(Protocol):
 class SetPages:
     """Reads a set by score and member, so it finds its place again after any change."""
 
-    __slots__ = ("_after", "_direction", "_end", "location", "queue")
+    __slots__ = ("_after", "_direction", "_end", "location", "queue", "server")
 
     def __init__(
-        self, location: Location, *, newest_first: bool = False, score: float | None = None
+        self,
+        server: Server,
+        location: Location,
+        *,
+        newest_first: bool = False,
+        score: float | None = None,
     ) -> None:
         """Begins with the members of ``score``; None: at its first, or newest, one."""
+        self.server = server
         self.location = location
         self.queue = ""
         self._direction = "down" if newest_first else "up"
@@ -70,21 +82,22 @@ class SetPages:
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
         arguments = (self._direction, *self._after, count, _BYTES)
-        with session().connection() as connection:
-            found = connection.script(SET_PAGE, (set_key(self.location),), arguments)
+        key = set_key(self.server.keys, self.location)
+        found = self.server.run(SET_PAGE, (key,), arguments)
         if found:
             self._after = (found[-1], found[-2])
         places = zip(map(float, found[1::2]), found[::2], strict=True)
         return [
-            entry_of(raw, self.location, score=score)
+            entry_of(self.server, raw, self.location, score=score)
             for score, raw in places
             if self._end is None or (score, raw) <= self._end
         ]
 
     def end_at_last(self) -> int:
         """By score and member, as Redis sorts them."""
-        key = set_key(self.location)
-        size, last = ask_leniently(("ZCARD", key), ("ZRANGE", key, -1, -1, "WITHSCORES"))
+        key = set_key(self.server.keys, self.location)
+        asked = ("ZCARD", key), ("ZRANGE", key, -1, -1, "WITHSCORES")
+        size, last = self.server.ask_leniently(*asked)
         self._end = next(((score, raw) for raw, score in last or ()), (-math.inf, b""))
         return size or 0
 
@@ -93,20 +106,26 @@ class SetPages:
 
 
 class SelectedPages:
-    """Reads those members of a set that have one of these ``JobEntry.key``."""
+    """Gives those entries of a set or a queue that were selected, and reads no others. ``depth``:
+    how many entries of a queue Redis reads to find one of them."""
 
-    __slots__ = ("_count", "_entries", "location", "queue")
+    __slots__ = ("_count", "_entries", "depth", "location", "queue", "server")
 
-    def __init__(self, location: Location, keys: Collection[str]) -> None:
+    def __init__(
+        self,
+        entries: Iterator[JobEntry],
+        count: int,
+        server: Server,
+        location: Location,
+        queue: str = "",
+        depth: int = 0,
+    ) -> None:
+        self.server = server
         self.location = location
-        self.queue = ""
-        self._count = len(keys)
-        self._entries = selected(location, keys)
-
-    @property
-    def depth(self) -> int:
-        """As in ``SetPages``."""
-        return 0
+        self.queue = queue
+        self.depth = depth
+        self._count = count
+        self._entries = entries
 
     def end_at_last(self) -> int:
         """They were selected before, so none comes."""
@@ -117,7 +136,7 @@ class SelectedPages:
         return list(islice(self._entries, count))
 
     def removed(self, members: Collection[bytes]) -> None:
-        """Nothing to do, as in ``SetPages``."""
+        """Nothing to do: they are known."""
 
 
 class ListPages:
@@ -126,10 +145,13 @@ class ListPages:
 
     __slots__ = (
         *("_again", "_before", "_direction", "_last", "_left", "_line", "_number", "_page"),
-        *("_read", "goes_on", "location", "queue"),
+        *("_read", "goes_on", "location", "queue", "server"),
     )
 
-    def __init__(self, queue: str, *, newest_first: bool = False, offset: int = 0) -> None:
+    def __init__(
+        self, server: Server, queue: str, *, newest_first: bool = False, offset: int = 0
+    ) -> None:
+        self.server = server
         self.location: Location = "queued"
         self.queue = queue
         self._direction = "last" if newest_first else "next"
@@ -165,16 +187,16 @@ class ListPages:
         if not count:
             return []
         arguments = (self._direction, self._number + 1, self._read, self._last, count, _BYTES)
-        with on_shard_of(self.queue):
-            with session().connection() as connection:
-                reply = connection.script(LIST_PAGE, self._lists(), arguments)
-            number, before, more, *found = reply
-            self.goes_on = bool(more)
-            if number - 1 != self._number:
-                self._begin(number - 1)
-                found = found[: self._allowed(len(found))]
-            alone = self._line[self._number]
-            entries = [entry_of(e, "queued", self.queue, among_suspects=alone) for e in found]
+        reply = self.server.run(LIST_PAGE, self._lists(), arguments)
+        number, before, more, *found = reply
+        self.goes_on = bool(more)
+        if number - 1 != self._number:
+            self._begin(number - 1)
+            found = found[: self._allowed(len(found))]
+        alone = self._line[self._number]
+        entries = [
+            entry_of(self.server, e, "queued", self.queue, among_suspects=alone) for e in found
+        ]
         self._bound(len(found), is_lost=before == 0)
         self._before, self._page = (before, self._last), found
         self._read = before + len(found)
@@ -183,14 +205,14 @@ class ListPages:
 
     def end_at_last(self) -> int:
         """By their number: jobs are pushed to the left end, so those that come are read last."""
-        with on_shard_of(self.queue):
-            found = ask_leniently(*(("LLEN", key) for key in self._lists()))
+        found = self.server.ask_leniently(*(("LLEN", key) for key in self._lists()))
         sizes = [size or 0 for size in found]
         self._left, self._again = sizes, list(sizes)
         return sum(sizes)
 
     def _lists(self) -> list[str]:
-        own, suspects = keys().queue(self.queue), keys().suspects(self.queue)
+        names = self.server.keys
+        own, suspects = names.queue(self.queue), names.suspects(self.queue)
         return [suspects if alone else own for alone in self._line]
 
     def _begin(self, number: int) -> None:
@@ -232,7 +254,7 @@ def scan(pages: Pages, where: Filter) -> Iterator[JobEntry]:
         yield from (entry for entry in page if where.matches(entry, moment))
 
 
-def selected(location: Location, keys: Iterable[str]) -> Iterator[JobEntry]:
+def selected(server: Server, location: Location, keys: Iterable[str]) -> Iterator[JobEntry]:
     """Those members of a set that have one of these ``JobEntry.key``."""
     wanted: dict[float, set[str]] = {}
     for key in keys:
@@ -240,12 +262,14 @@ def selected(location: Location, keys: Iterable[str]) -> Iterator[JobEntry]:
         if score is not None:
             wanted.setdefault(score, set()).add(key)
     for score, chosen in wanted.items():
-        yield from _of_score(location, score, chosen)
+        yield from _of_score(server, location, score, chosen)
 
 
-def _of_score(location: Location, score: float, chosen: set[str]) -> Iterator[JobEntry]:
+def _of_score(
+    server: Server, location: Location, score: float, chosen: set[str]
+) -> Iterator[JobEntry]:
     """Those of the members with this score that are chosen; mostly there is only one."""
-    pages, count = SetPages(location, score=score), 4
+    pages, count = SetPages(server, location, score=score), 4
     while chosen and (page := pages.next(count)):
         for entry in page:
             if entry.key in chosen:
@@ -254,3 +278,30 @@ def _of_score(location: Location, score: float, chosen: set[str]) -> Iterator[Jo
         if page[-1].score != score:
             return
         count = min(PAGE, count * 2)
+
+
+def selected_in_queue(
+    server: Server, queue: str, keys: Iterable[str], near: int
+) -> Iterator[JobEntry]:
+    """Those of the queue's jobs that have one of these ``JobEntry.key``: first those around the
+    number ``near``, then nearer to the head, as far as the time allows."""
+    wanted = set(keys)
+    begin = max(0, near - _BEFORE)
+    for first, last in ((begin, near + BEHIND), (0, begin)):
+        for entry in _between(server, queue, first, last) if wanted else ():
+            if entry.key in wanted:
+                wanted.discard(entry.key)
+                yield entry
+            if not wanted:
+                break
+
+
+def _between(server: Server, queue: str, first: int, last: int) -> Iterator[JobEntry]:
+    """The jobs with the numbers from ``first`` to before ``last``, as far as the time allows."""
+    pages, left = ListPages(server, queue, offset=first), last - first
+    end = time.monotonic() + _SECONDS
+    while left > 0 and (page := pages.next(min(PAGE, left))):
+        left -= len(page)
+        yield from page
+        if time.monotonic() > end:
+            return

@@ -9,17 +9,15 @@ from weakref import WeakKeyDictionary
 
 from .. import registry
 from ..errors import WrongType
-from ..session import Session
-from ..sharded_client import chosen
+from ..servers import Server
 from ..wire.parameters import ALL_SECRET, JobParameters
-from .query import ask, keys, session
 
 _FRESH: Final = 5.0  # seconds that an answer of Redis is used
 _MOST: Final = 1000  # answers that are kept
 _LONGEST: Final = 1000  # characters of a name; a payload may have anything there
-_Answers: TypeAlias = "dict[tuple[str, str], tuple[float, JobParameters | None]]"
+_Answers: TypeAlias = "dict[str, tuple[float, JobParameters | None]]"
 
-_answers: WeakKeyDictionary[Session, _Answers] = WeakKeyDictionary()
+_answers: WeakKeyDictionary[Server, _Answers] = WeakKeyDictionary()
 _lock = Lock()
 
 
@@ -29,32 +27,32 @@ def defined_here(name: str) -> JobParameters | None:
     return None if spec is None else JobParameters(spec.parameters, spec.is_secret)
 
 
-def known(name: str) -> JobParameters | None:
+def known(server: Server, name: str) -> JobParameters | None:
     """Those of the job of that name; None if neither this process nor a child has defined it. Asks
     Redis every few seconds at most. Raises ServerUnavailable."""
     found = defined_here(name)
-    return _published(name) if found is None and 0 < len(name) <= _LONGEST else found
+    return _published(server, name) if found is None and 0 < len(name) <= _LONGEST else found
 
 
-def _published(name: str) -> JobParameters | None:
-    """What the last child has published that booted on the chosen shard."""
-    place, now = (chosen(), name), time.monotonic()
+def _published(server: Server, name: str) -> JobParameters | None:
+    """What the last child has published that booted on this server."""
+    now = time.monotonic()
     with _lock:
-        answers = _answers.setdefault(session(), {})
-        until, answer = answers.get(place, (0.0, None))
+        answers = _answers.setdefault(server, {})
+        until, answer = answers.get(name, (0.0, None))
     if now < until:
         return answer
-    answer = _ask(name)
+    answer = _ask(server, name)
     with _lock:
         if len(answers) >= _MOST:
             answers.clear()
-        answers[place] = (now + _FRESH, answer)
+        answers[name] = (now + _FRESH, answer)
     return answer
 
 
-def _ask(name: str) -> JobParameters | None:
+def _ask(server: Server, name: str) -> JobParameters | None:
     try:
-        [raw] = ask(("HGET", keys().parameters, name))
+        [raw] = server.ask(("HGET", server.keys.parameters, name))
     except WrongType:  # another program has written there: no argument is known to be harmless
         return ALL_SECRET
     return None if raw is None else JobParameters.decode(raw)

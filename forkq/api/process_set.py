@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ..servers import Server
+from .door import OnServer
+from .door import server as default_server
 from .processes import Process, living, processes
-from .query import ask, keys
 
 # Seconds after which an order is forgotten that its process did not take.
 _ORDER_TTL: Final = 60
@@ -48,7 +50,7 @@ class Tree:
         return max((process.silent_for for process in self.processes), default=0.0)
 
 
-class ProcessSet:
+class ProcessSet(OnServer):
     """Every process whose record has not expired: forkq's children and Sidekiq's processes.
 
     The orders go through Redis, as from Sidekiq's web UI: a process takes one with its next
@@ -59,14 +61,14 @@ class ProcessSet:
     __slots__ = ()
 
     def __iter__(self) -> Iterator[Process]:
-        return iter(processes())
+        return iter(processes(self.server))
 
     def __len__(self) -> int:
-        return len(processes())
+        return len(processes(self.server))
 
     def get(self, identity: str) -> Process | None:
         """The process of that identity; None if it has no living record."""
-        return next(iter(living([identity])), None)
+        return next(iter(living(self.server, [identity])), None)
 
     def trees(self) -> list[Tree]:
         """The processes by host and master."""
@@ -80,28 +82,30 @@ class ProcessSet:
 
     def quiet(self, *identities: str) -> int:
         """They fetch no more jobs; running jobs go on. There is no way back but a restart."""
-        return _order("TSTP", identities)
+        return self._order("TSTP", identities)
 
     def stop(self, *identities: str) -> int:
         """They stop as at TERM. The master starts a new child in the place of each that it did not
         stop itself; stop a whole tree on its host (``forkq stop``)."""
-        return _order("TERM", identities)
+        return self._order("TERM", identities)
 
     def dump_stacks(self, *identities: str) -> int:
         """They log the stack of each thread, with the job that it runs; look into their logs. The
         stacks do not come to Redis."""
-        return _order("TTIN", identities)
+        return self._order("TTIN", identities)
+
+    def _order(self, signal: str, identities: Sequence[str]) -> int:
+        """Leaves the order for those of the processes that live, as Sidekiq's web UI does."""
+        server = self.server
+        found = [server.keys.signals(one.identity) for one in living(server, list(identities))]
+        orders = (c for key in found for c in (("LPUSH", key, signal), ("EXPIRE", key, _ORDER_TTL)))
+        server.ask(*orders)
+        return len(found)
 
 
-def untaken(identities: Sequence[str]) -> list[str]:
+def untaken(identities: Sequence[str], server: Server | None = None) -> list[str]:
     """Those of these processes that have not taken their orders yet, or never did: ask before
     orders are forgotten."""
-    left = ask(*(("EXISTS", keys().signals(identity)) for identity in identities))
+    server = server or default_server()
+    left = server.ask(*(("EXISTS", server.keys.signals(one)) for one in identities))
     return [identity for identity, is_left in zip(identities, left, strict=True) if is_left]
-
-
-def _order(signal: str, identities: Sequence[str]) -> int:
-    """Leaves the order for those of the processes that live, as Sidekiq's web UI does."""
-    found = [keys().signals(process.identity) for process in living(list(identities))]
-    ask(*(c for key in found for c in (("LPUSH", key, signal), ("EXPIRE", key, _ORDER_TTL))))
-    return len(found)

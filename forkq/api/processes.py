@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..limits.patterns import matches_any
+from ..servers import Server
 from ..store.process_info import UNREADABLE, process_info
-from .query import ask, ask_leniently, keys, server_now, texts
+from .door import server as default_server
+from .names import texts
 
 _FIELDS: Final = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us", "cpu", "refused")
 
@@ -51,17 +53,19 @@ class Process:
         return matches_any(queue, self.queues)
 
 
-def processes() -> list[Process]:
+def processes(server: Server | None = None) -> list[Process]:
     """Every process whose record has not expired, by host and age. Raises ServerUnavailable."""
-    return living(identities())
+    server = server or default_server()
+    return living(server, identities(server))
 
 
-def living(names: list[str]) -> list[Process]:
+def living(server: Server, names: list[str]) -> list[Process]:
     """Those of these identities that have a record that can be read."""
     if not names:
         return []
-    moment = server_now()
-    records = ask_leniently(*(("HMGET", keys().process(name), *_FIELDS) for name in names))
+    moment = server.now()
+    asked = (("HMGET", server.keys.process(name), *_FIELDS) for name in names)
+    records = server.ask_leniently(*asked)
     found = [_process(name, record, moment) for name, record in zip(names, records, strict=True)]
     return sorted(
         (process for process in found if process is not None),
@@ -69,9 +73,9 @@ def living(names: list[str]) -> list[Process]:
     )
 
 
-def identities() -> list[str]:
+def identities(server: Server) -> list[str]:
     """The identities in Redis. A process that was killed is among them for up to a minute."""
-    [names] = ask(("SMEMBERS", keys().processes))
+    [names] = server.ask(("SMEMBERS", server.keys.processes))
     return texts(names)
 
 

@@ -11,24 +11,24 @@ from ..limits.overrides import FORGET_ALL, Fields, in_force, limit_to, process_l
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import rate_text
 from ..limits.rules import Rules
-from ..store.find_job import find as find_job
+from ..servers import Server
 from ..store.scripts import RULES_CHANGE, SET_ADD
-from .bulk import Decide, OnProgress, Orders, Outcome, act, delete, kill
-from .changes import checked_queue, moved
-from .entry import JobEntry, found_entry
+from ..wire.keys import Keys
+from .changes import checked_queue
+from .door import server_of
+from .entry import JobEntry
 from .filters import EVERY, Filter
-from .pages import ListPages, scan
+from .job_holder import JobHolder
+from .pages import BEHIND, ListPages, Pages, SelectedPages, scan, selected_in_queue
 from .processes import Process, processes
-from .query import ask, ask_at_once, ask_leniently, keys, session
 from .queue_report import QueueReport, queue_reports
 from .running import RunningJob, running
-from .shards import on_its_shard
 from .stats import latency
 
 
-@on_its_shard
-class Queue:
-    """The queue of that name, whether it has jobs or not.
+class Queue(JobHolder):
+    """The queue of that name, whether it has jobs or not. Without a server it is that of the shard
+    that has the queue.
 
     Each attribute is read from Redis when it is used. ``limit``, ``process_limit`` and ``rate`` are
     the rules in force: those set at run time, else those of this process's configuration. Setting
@@ -39,9 +39,12 @@ class Queue:
     ServerUnavailable.
     """
 
+    location = "queued"
+
     __slots__ = ("name",)
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, server: Server | None = None) -> None:
+        super().__init__(server)
         if type(name) is str and is_pattern(name):
             raise InvalidRule(
                 f'"{name}" is a pattern, and at run time each queue has rules of its own: name '
@@ -61,7 +64,7 @@ class Queue:
     @property
     def busy(self) -> int:
         """How many of its jobs are in progress, on all hosts."""
-        return int(self._ask("HLEN", keys().inflight(self.name)))
+        return int(self._ask("HLEN", self._keys.inflight(self.name)))
 
     @property
     def latency(self) -> float:
@@ -72,17 +75,16 @@ class Queue:
     @property
     def paused(self) -> bool:
         """Whether it is paused: no child fetches from it."""
-        return bool(self._ask("SISMEMBER", keys().paused, self.name))
+        return bool(self._ask("SISMEMBER", self._keys.paused, self.name))
 
     def pause(self) -> bool:
         """Stops all children on all hosts from fetching from it; its running jobs go on. Returns
         whether it was not paused before."""
-        with session().connection() as connection:
-            return bool(connection.script(SET_ADD, (keys().paused,), (self.name,)))
+        return bool(self.server.run(SET_ADD, (self._keys.paused,), (self.name,)))
 
     def resume(self) -> bool:
         """Ends the pause. Returns whether it was paused."""
-        return bool(self._ask("SREM", keys().paused, self.name))
+        return bool(self._ask("SREM", self._keys.paused, self.name))
 
     @property
     def limit(self) -> int | None:
@@ -133,125 +135,93 @@ class Queue:
         """Changes several rules in one step; for ``forkq limits``. ``fields`` come from the
         functions of forkq/limits/overrides.py."""
         written = [part for field in fields.items() for part in field]
-        lists = (keys().controlled, keys().control(self.name))
-        with session().connection() as connection:
-            connection.script(RULES_CHANGE, lists, (self.name, *written))
-
-    def __iter__(self) -> Iterator[JobEntry]:
-        return self.scan()
+        lists = (self._keys.controlled, self._keys.control(self.name))
+        self.server.run(RULES_CHANGE, lists, (self.name, *written))
 
     def scan(self, where: Filter = EVERY, *, newest_first: bool = False) -> Iterator[JobEntry]:
         """Its queued jobs that ``where`` names, the suspects before the others, of each the next
         one first. Reads page after page: a job that is there all the time comes, even if others are
         pushed and fetched meanwhile."""
-        return scan(ListPages(self.name, newest_first=newest_first), where)
+        if where.keys is not None and where.near is not None:
+            near = min(where.near, self.size)
+            found = selected_in_queue(self.server, self.name, where.keys, near)
+            return (entry for entry in found if where.matches(entry))
+        return scan(ListPages(self.server, self.name, newest_first=newest_first), where)
 
     def page(
         self, offset: int = 0, count: int = 25, *, newest_first: bool = False
     ) -> list[JobEntry]:
         """``count`` queued jobs from the one with the number ``offset`` on, in the order of
         ``scan``; 0 is the next one."""
-        pages = ListPages(self.name, newest_first=newest_first, offset=offset)
+        pages = ListPages(self.server, self.name, newest_first=newest_first, offset=offset)
         found = pages.next(count)
         if pages.goes_on and len(found) < count:
             found += pages.next(count - len(found))
         return found
-
-    def find(self, jid: str) -> JobEntry | None:
-        """The queued job with that id. A long queue is searched in short steps."""
-        here = session()
-        with here.connection() as connection:
-            found = find_job(connection, here.keys, jid, ("queued",), (self.name,))
-        return None if found is None else found_entry(found)
 
     def delete(self, jid: str) -> bool:
         """Deletes the queued job with that id. Returns whether it was there."""
         found = self.find(jid)
         return found is not None and found.delete()
 
-    def delete_all(
-        self,
-        where: Filter = EVERY,
-        *,
-        undo: bool = False,
-        dry_run: bool = False,
-        most: int | None = None,
-        progress: OnProgress | None = None,
-    ) -> Outcome:
-        """Deletes the queued jobs that ``where`` names, in batches, as ``JobSet.delete_all``."""
-        return self._act(delete, Orders(where, dry_run, most, progress, undo))
-
-    def move_all(
-        self,
-        queue: str,
-        where: Filter = EVERY,
-        *,
-        dry_run: bool = False,
-        most: int | None = None,
-        progress: OnProgress | None = None,
-    ) -> Outcome:
-        """Moves the queued jobs that ``where`` names to another queue, in batches, in order."""
-        name = checked_queue(queue)
-        if name == self.name:
-            return Outcome()
-        orders = Orders(where, dry_run, most, progress)
-        return self._act(lambda e, at: moved(e, name, at), orders)
-
-    def kill_all(
-        self,
-        where: Filter = EVERY,
-        *,
-        dry_run: bool = False,
-        most: int | None = None,
-        progress: OnProgress | None = None,
-    ) -> Outcome:
-        """Moves the queued jobs that ``where`` names to the dead set, in batches, as
-        ``JobEntry.kill`` does."""
-        return self._act(kill, Orders(where, dry_run, most, progress))
-
     def clear(self) -> int:
         """Deletes all its queued jobs at once, and frees their memory in the background. Its name
         leaves the list of queues, as in Sidekiq, until the next push. Jobs in progress go on.
         Returns how many there were. This cannot be undone."""
         [_, suspects] = self._of_lists("LLEN")  # raises WrongType: that value is not deleted
-        parts = [(keys().queue(self.name), keys().queues)]
+        parts = [(self._keys.queue(self.name), self._keys.queues)]
         if suspects is not None:
-            parts.append((keys().suspects(self.name), keys().suspected))
+            parts.append((self._keys.suspects(self.name), self._keys.suspected))
         commands = [
             (("LLEN", key), ("UNLINK", key), ("SREM", names, self.name)) for key, names in parts
         ]
-        replies = ask_at_once(*chain.from_iterable(commands))
+        replies = self.server.ask_at_once(*chain.from_iterable(commands))
         return sum(map(int, replies[::3]))
 
     @property
     def in_flight(self) -> list[RunningJob]:
         """Its jobs in progress, on all hosts, the longest first."""
-        return [job for job in running() if job.queue == self.name]
+        return [job for job in running(server=self.server) if job.queue == self.name]
 
     @property
     def served_by(self) -> list[Process]:
         """The living processes that fetch from it."""
-        return [process for process in processes() if process.serves(self.name)]
+        return [process for process in processes(self.server) if process.serves(self.name)]
 
     def report(self) -> QueueReport:
         """All that tells why it drains or does not."""
-        [report] = queue_reports(self.name)
+        [report] = queue_reports(self.name, server=self.server)
         return report
 
-    def _act(self, decide: Decide, orders: Orders) -> Outcome:
-        return act(ListPages(self.name), decide, orders)
-
     def _rules(self) -> Rules:
-        configured = session().rules.of(self.name)
-        return in_force(configured, self._ask("HGETALL", keys().control(self.name)))
+        configured = self.server.rules.of(self.name)
+        return in_force(configured, self._ask("HGETALL", self._keys.control(self.name)))
 
     def _of_lists(self, command: str, *arguments: Any) -> list[Any]:
         """The replies for its own list and for that of its suspects; None for the latter if it is
         damaged. Raises WrongType for the former."""
-        both = (keys().queue(self.name), keys().suspects(self.name))
-        return ask_leniently(*((command, key, *arguments) for key in both), strict=1)
+        both = (self._keys.queue(self.name), self._keys.suspects(self.name))
+        return self.server.ask_leniently(*((command, key, *arguments) for key in both), strict=1)
 
-    @staticmethod
-    def _ask(*command: Any) -> Any:
-        [reply] = ask(command)
+    def _ask(self, *command: Any) -> Any:
+        [reply] = self.server.ask(command)
         return reply
+
+    @property
+    def _keys(self) -> Keys:
+        return self.server.keys
+
+    @property
+    def _queues(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def _usual_server(self) -> Server:
+        return server_of(self.name)
+
+    def _pages(self, where: Filter) -> Pages:
+        if where.keys is None or where.near is None:
+            return ListPages(self.server, self.name)
+        near = min(where.near, self.size)
+        found = selected_in_queue(self.server, self.name, where.keys, near)
+        place = (self.server, self.location, self.name, near + BEHIND)
+        return SelectedPages(found, len(where.keys), *place)

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from ..servers import Server
 from ..store.damage import is_damaged, remedy
+from ..wire.keys import Keys
+from .door import server as default_server
 from .processes import Process, processes
-from .query import ask_leniently, keys
 from .queues import QueueState, queues
 from .running import RunningJob, running
 from .stats import latency
@@ -58,25 +60,29 @@ class QueueReport:
         return sum(process.concurrency for process in self.served_by)
 
 
-def queue_reports(*names: str) -> list[QueueReport]:
+def queue_reports(*names: str, server: Server | None = None) -> list[QueueReport]:
     """The reports of these queues; without names, of every queue, by name. Costs some round trips
     for all together. Raises ServerUnavailable."""
-    states = queues(*names)
-    replies = ask_leniently(*(command for state in states for command in _questions(state.name)))
-    living, jobs = processes(), running()
+    server = server or default_server()
+    states = queues(*names, server=server)
+    asked = (command for state in states for command in _questions(server.keys, state.name))
+    replies = server.ask_leniently(*asked)
+    living, jobs = processes(server), running(server=server)
     found = zip(states, replies[::3], replies[1::3], replies[2::3], strict=True)
+    key = server.keys.queue
     return [
-        _report(state, str(kind, "ascii"), max(map(latency, heads)), living, jobs)
+        _report(key(state.name), state, str(kind, "ascii"), max(map(latency, heads)), living, jobs)
         for state, kind, *heads in found
     ]
 
 
-def _questions(name: str) -> list[tuple[Any, ...]]:
-    own, suspects = keys().queue(name), keys().suspects(name)
+def _questions(keys: Keys, name: str) -> list[tuple[Any, ...]]:
+    own, suspects = keys.queue(name), keys.suspects(name)
     return [("TYPE", own), ("LINDEX", own, -1), ("LINDEX", suspects, -1)]
 
 
 def _report(
+    key: str,
     state: QueueState,
     kind: str,
     waited: float,
@@ -85,14 +91,17 @@ def _report(
 ) -> QueueReport:
     serving = tuple(process for process in living if process.serves(state.name))
     in_flight = tuple(job for job in jobs if job.queue == state.name)
-    holds = tuple(_holds(state, kind, serving, in_flight))
+    holds = tuple(_holds(key, state, kind, serving, in_flight))
     return QueueReport(state, waited, serving, in_flight, holds)
 
 
 def _holds(
-    state: QueueState, kind: str, serving: Sequence[Process], jobs: Sequence[RunningJob]
+    key: str,
+    state: QueueState,
+    kind: str,
+    serving: Sequence[Process],
+    jobs: Sequence[RunningJob],
 ) -> Iterator[Hold]:
-    key = keys().queue(state.name)
     if is_damaged(key, kind):
         yield Hold("damaged", f"its key holds a {kind}: move it away with `{remedy(key)}`")
     elif state.size > 0:

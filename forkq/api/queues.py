@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..limits.overrides import in_force
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import capacity, rate_text
-from ..limits.rules import Rate
-from .query import ask_leniently, keys, session, suspects_among, texts
+from ..limits.rules import Rate, Rulebook, Rules
+from ..servers import Server
+from ..wire.keys import Keys
+from .door import OnServer
+from .door import server as default_server
+from .names import suspects_among, texts
+from .running import RunningJob, WorkSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,48 +50,89 @@ class QueueState:
         return self.paused or bool(self.blocking) or any(rule is not None for rule in rules)
 
 
-def queues(*names: str) -> list[QueueState]:
+def queues(*names: str, server: Server | None = None) -> list[QueueState]:
     """The state of these queues. Without names: of every queue that was ever pushed to, has
     suspects or a rule, or is paused, by name. Raises ServerUnavailable."""
-    paused, controlled, pushed, time, suspected = ask_leniently(
-        ("SMEMBERS", keys().paused),
-        ("HKEYS", keys().controlled),
-        ("SMEMBERS", keys().queues),
+    server = server or default_server()
+    keys, rules = server.keys, server.rules
+    paused, controlled, pushed, time, suspected = server.ask_leniently(
+        ("SMEMBERS", keys.paused),
+        ("HKEYS", keys.controlled),
+        ("SMEMBERS", keys.queues),
         ("TIME",),
-        ("SMEMBERS", keys().suspected),
+        ("SMEMBERS", keys.suspected),
         strict=4,
     )
-    chosen = list(names) or _known(texts({*paused, *controlled, *pushed, *(suspected or ())}))
+    chosen = list(names) or _known(
+        rules, texts({*paused, *controlled, *pushed, *(suspected or ())})
+    )
     alone = suspects_among(chosen, suspected)
-    commands = [command for name in chosen for command in _questions(name)]
-    replies = ask_leniently(*commands, *(("LLEN", keys().suspects(name)) for name in alone))
+    commands = [command for name in chosen for command in _questions(keys, name)]
+    replies = server.ask_leniently(*commands, *(("LLEN", keys.suspects(name)) for name in alone))
     counts = dict(zip(alone, replies[4 * len(chosen) :], strict=True))
     now = int(time[0]) * 1_000_000 + int(time[1])
     stopped = set(texts(paused))
     return [
-        _state(name, name in stopped, replies[4 * at : 4 * at + 4], counts.get(name) or 0, now)
+        _state(
+            name,
+            rules.of(name),
+            replies[4 * at : 4 * at + 4],
+            now,
+            paused=name in stopped,
+            suspects=counts.get(name) or 0,
+        )
         for at, name in enumerate(chosen)
     ]
 
 
-def _known(names: list[str]) -> list[str]:
-    ruled = (name for name in session().rules.entries if not is_pattern(name))
+class Limits(OnServer):
+    """The queues that have a rule or are paused. Set rules with ``Queue``. Raises
+    ServerUnavailable."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[QueueState]:
+        return (state for state in queues(server=self.server) if state.has_rules)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def get(self, name: str) -> QueueState:
+        """One queue and its rules."""
+        [state] = queues(name, server=self.server)
+        return state
+
+    def holders(self, name: str) -> list[RunningJob]:
+        """The jobs in progress that hold the slots of the queue's limit, the longest first."""
+        return WorkSet(self.server).of_queue(name)
+
+
+def _known(rules: Rulebook, names: list[str]) -> list[str]:
+    ruled = (name for name in rules.entries if not is_pattern(name))
     return sorted({*names, *ruled})
 
 
-def _questions(name: str) -> list[tuple[str, str]]:
+def _questions(keys: Keys, name: str) -> list[tuple[str, str]]:
     return [
-        ("LLEN", keys().queue(name)),
-        ("HLEN", keys().inflight(name)),
-        ("HGETALL", keys().control(name)),
-        ("GET", keys().bucket(name)),
+        ("LLEN", keys.queue(name)),
+        ("HLEN", keys.inflight(name)),
+        ("HGETALL", keys.control(name)),
+        ("GET", keys.bucket(name)),
     ]
 
 
-def _state(name: str, paused: bool, replies: list[Any], suspects: int, now: int) -> QueueState:
+def _state(
+    name: str,
+    configured: Rules,
+    replies: list[Any],
+    now: int,
+    *,
+    paused: bool,
+    suspects: int,
+) -> QueueState:
     size, busy, control, bucket = replies
     found: Mapping[bytes, bytes] = control or {}
-    rules = in_force(session().rules.of(name), found)
+    rules = in_force(configured, found)
     rate = rules.rate
     return QueueState(
         name=name,

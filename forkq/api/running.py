@@ -13,12 +13,16 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from ..errors import MalformedPayload
+from ..servers import Server
 from ..store.find_job import Found
 from ..wire.lease import RECORD_TTL, Progress
 from ..wire.payload import bounded, loads, loads_head
 from ..wire.times import seconds
+from .door import OnServer
+from .door import server as default_server
+from .names import texts
+from .process_set import ProcessSet
 from .processes import identities, processes
-from .query import ask, ask_leniently, keys, server_now, texts
 
 # A record with fewer milliseconds left belongs to an owner that has missed two heartbeats.
 _FRESH: Final = (RECORD_TTL - 30) * 1000
@@ -96,7 +100,9 @@ class _Work(msgspec.Struct):
     progress: Progress | None = None
 
 
-def running(longer_than: float | timedelta | None = None) -> list[RunningJob]:
+def running(
+    longer_than: float | timedelta | None = None, server: Server | None = None
+) -> list[RunningJob]:
     """The jobs that run now, the longest first; with ``longer_than`` (seconds or a timedelta) only
     those that have run for longer.
 
@@ -106,44 +112,76 @@ def running(longer_than: float | timedelta | None = None) -> list[RunningJob]:
     every lease counts, since it may have begun any. A job that has just begun, with a payload above
     256 KiB or beside 1,000 others, is listed from the next heartbeat on. Raises ServerUnavailable.
     """
-    leases = _leases()
+    server = server or default_server()
+    leases = _leases(server)
     owners = {lease.owner for lease in leases}
-    at = server_now()
-    jobs = _reported(sorted({*identities(), *owners}), at)
-    jobs = _with_leased(jobs, leases, at)
+    at = server.now()
+    jobs = _reported(server, sorted({*identities(server), *owners}), at)
+    jobs = _with_leased(server, jobs, leases, at)
     floor = _in_seconds(longer_than)
     return sorted((job for job in jobs if job.elapsed > floor), key=lambda job: -job.elapsed)
 
 
-def stuck(minutes: float = 10) -> list[RunningJob]:
+def stuck(minutes: float = 10, server: Server | None = None) -> list[RunningJob]:
     """The running jobs that have reported no progress for ``minutes``, and those without a
     heartbeat; the longest silent first. For a job that never reports, its start counts. Raises
     ServerUnavailable."""
-    silent = [j for j in running() if not j.heartbeat or j.silent_for > minutes * 60]
+    silent = [j for j in running(server=server) if not j.heartbeat or j.silent_for > minutes * 60]
     return sorted(silent, key=lambda job: -job.silent_for)
 
 
-def in_sidekiq(jid: str) -> Found | None:
+class WorkSet(OnServer):
+    """The jobs in progress everywhere, the longest first, as ``running`` lists them: how long they
+    run, their progress, and whether their process sends heartbeats. Raises ServerUnavailable."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[RunningJob]:
+        return iter(running(server=self.server))
+
+    def __len__(self) -> int:
+        return len(running(server=self.server))
+
+    def find(self, jid: str) -> RunningJob | None:
+        """The run of that job; None if it does not run."""
+        return next((job for job in self if job.jid == jid), None)
+
+    def of_queue(self, name: str) -> list[RunningJob]:
+        """The jobs of one queue."""
+        return [job for job in self if job.queue == name]
+
+    def of_process(self, identity: str) -> list[RunningJob]:
+        """The jobs of one process."""
+        return [job for job in self if job.identity == identity]
+
+    def dump_stack(self, jid: str) -> bool:
+        """Has the process that runs the job log the stacks of its threads (the stack does not come
+        to Redis). Returns whether the job runs in a process that takes orders."""
+        job = self.find(jid)
+        return job is not None and ProcessSet(self.server).dump_stacks(job.identity) == 1
+
+
+def in_sidekiq(server: Server, jid: str) -> Found | None:
     """The job, if it runs in a process of Sidekiq as of its last heartbeat: Sidekiq takes a job out
     of Redis when it begins, so it stands nowhere else. Raises ServerUnavailable."""
-    owners = [process.identity for process in processes() if not process.master]
-    for (owner, _), raw in _threads(owners).items():
+    owners = [process.identity for process in processes(server) if not process.master]
+    for (owner, _), raw in _threads(server, owners).items():
         if (found := _decoded(raw)) is not None and found[1].get("jid") == jid:
             work, job = found
             return Found("running", work.queue, msgspec.json.encode(job), owner=owner)
     return None
 
 
-def _reported(names: list[str], at: float) -> list[RunningJob]:
+def _reported(server: Server, names: list[str], at: float) -> list[RunningJob]:
     """The jobs in the last heartbeats of the processes with these identities."""
-    jobs = (_running_job(*place, raw, at) for place, raw in _threads(names).items())
+    jobs = (_running_job(*place, raw, at) for place, raw in _threads(server, names).items())
     return [job for job in jobs if job is not None]
 
 
-def _threads(names: list[str]) -> dict[tuple[str, bytes], bytes]:
+def _threads(server: Server, names: list[str]) -> dict[tuple[str, bytes], bytes]:
     """What each thread of these processes runs, by identity and thread."""
-    hashes = [(name, key) for name in names for key in keys().works(name)]
-    found = ask_leniently(*(("HGETALL", key) for _, key in hashes))
+    hashes = [(name, key) for name in names for key in server.keys.works(name)]
+    found = server.ask_leniently(*(("HGETALL", key) for _, key in hashes))
     # A child of forkq writes both of its hashes, Sidekiq the one of its version.
     return {
         (name, thread): raw
@@ -152,11 +190,11 @@ def _threads(names: list[str]) -> dict[tuple[str, bytes], bytes]:
     }
 
 
-def _leases() -> list[_Lease]:
+def _leases(server: Server) -> list[_Lease]:
     """Every lease in flight, in all queues."""
-    [names] = ask(("SMEMBERS", keys().queues))
+    [names] = server.ask(("SMEMBERS", server.keys.queues))
     queues = texts(names)
-    found = ask_leniently(*(("HKEYS", keys().inflight(queue)) for queue in queues))
+    found = server.ask_leniently(*(("HKEYS", server.keys.inflight(queue)) for queue in queues))
     return [
         _Lease(queue, lease, lease.decode("utf-8", "replace").rpartition("/")[0])
         for queue, leases in zip(queues, found, strict=True)
@@ -164,17 +202,19 @@ def _leases() -> list[_Lease]:
     ]
 
 
-def _with_leased(jobs: list[RunningJob], leases: list[_Lease], at: float) -> list[RunningJob]:
+def _with_leased(
+    server: Server, jobs: list[RunningJob], leases: list[_Lease], at: float
+) -> list[RunningJob]:
     """``jobs``, and what no heartbeat tells of: the jobs that have begun since, and those of owners
     that send none."""
     known = {(job.identity, job.jid) for job in jobs}
-    leased = _leased(leases, at)
+    leased = _leased(server, leases, at)
     if any(not job.heartbeat or (job.identity, job.jid) not in known for job in leased):
         # Meanwhile short jobs end, what was leased ahead begins or goes back, a child that starts
         # writes its record, and one that ends returns its leases.
         time.sleep(_SECOND_LOOK)
-        standing = set(_leases())
-        leased = _leased([lease for lease in leases if lease in standing], at)
+        standing = set(_leases(server))
+        leased = _leased(server, [lease for lease in leases if lease in standing], at)
     silent = {(job.identity, job.jid) for job in leased if not job.heartbeat}
     return [
         *(replace(j, heartbeat=(j.identity, j.jid) not in silent) for j in jobs),
@@ -182,10 +222,11 @@ def _with_leased(jobs: list[RunningJob], leases: list[_Lease], at: float) -> lis
     ]
 
 
-def _leased(leases: list[_Lease], at: float) -> list[RunningJob]:
+def _leased(server: Server, leases: list[_Lease], at: float) -> list[RunningJob]:
     """The jobs of those ``leases`` whose owners have begun them, or send no heartbeat."""
-    held = _readable(list(_begun(leases)))
-    payloads = ask_leniently(*(("HGET", keys().inflight(i.queue), i.field) for i, _ in held))
+    held = _readable(server, list(_begun(server, leases)))
+    asked = (("HGET", server.keys.inflight(one.queue), one.field) for one, _ in held)
+    payloads = server.ask_leniently(*asked)
     jobs = (
         _leased_job(*one, payload, at)
         for one, payload in zip(held, payloads, strict=True)
@@ -194,10 +235,10 @@ def _leased(leases: list[_Lease], at: float) -> list[RunningJob]:
     return [job for job in jobs if job is not None]
 
 
-def _begun(leases: list[_Lease]) -> Iterator[_Held]:
+def _begun(server: Server, leases: list[_Lease]) -> Iterator[_Held]:
     """Those that their owners have begun: a child begins its jobs in the order in which it leases
     them, each of its threads one."""
-    owners = _owners({lease.owner for lease in leases})
+    owners = _owners(server, {lease.owner for lease in leases})
     of_owner: dict[str, list[_Lease]] = defaultdict(list)
     for lease in sorted(leases, key=lambda lease: lease.sequence):
         of_owner[lease.owner].append(lease)
@@ -206,15 +247,15 @@ def _begun(leases: list[_Lease]) -> Iterator[_Held]:
         yield from ((one, owner) for one in held[: owner.concurrency if owner.beats else None])
 
 
-def _owners(identities: Iterable[str]) -> dict[str, _Owner]:
+def _owners(server: Server, identities: Iterable[str]) -> dict[str, _Owner]:
     """What their records say, by identity. Without a record, an owner sends no heartbeat."""
     names = sorted(identities)
     questions = (
         question
-        for key in map(keys().process, names)
+        for key in map(server.keys.process, names)
         for question in (("PTTL", key), ("HMGET", key, "beat", "concurrency"))
     )
-    replies = ask_leniently(*questions)
+    replies = server.ask_leniently(*questions)
     return {
         name: _owner(left, *(fields or (None, None)))
         for name, left, fields in zip(names, replies[::2], replies[1::2], strict=True)
@@ -227,11 +268,12 @@ def _owner(left: Any, beat: Any, concurrency: Any) -> _Owner:
     return _Owner(beats, _number(beat), int(_number(concurrency)))
 
 
-def _readable(held: list[_Held]) -> list[_Held]:
+def _readable(server: Server, held: list[_Held]) -> list[_Held]:
     """Those whose payloads are read: of the owners that send heartbeats, no large ones."""
     beating = [one for one in held if one[1].beats][:_MOST_READ]
     silent = [one for one in held if not one[1].beats]
-    sizes = ask_leniently(*(("HSTRLEN", keys().inflight(i.queue), i.field) for i, _ in beating))
+    asked = (("HSTRLEN", server.keys.inflight(one.queue), one.field) for one, _ in beating)
+    sizes = server.ask_leniently(*asked)
     small = (o for o, size in zip(beating, sizes, strict=True) if (size or 0) <= _LARGEST_READ)
     return [*small, *silent]
 

@@ -8,11 +8,13 @@ from datetime import date, datetime, timedelta, timezone
 from typing import Final
 
 from ..errors import ForkqError, MalformedPayload
+from ..servers import Server
 from ..store.damage import damaged
 from ..wire.payload import loads_head
 from ..wire.times import now, seconds
+from .door import server as default_server
+from .names import suspects_among, texts
 from .processes import living
-from .query import ask, ask_leniently, keys, suspects_among, texts
 
 # The counters of a day are kept this long.
 _MOST_DAYS: Final = 5 * 365
@@ -64,11 +66,12 @@ class Day:
     failed: int
 
 
-def stats() -> Stats:
+def stats(server: Server | None = None) -> Stats:
     """All figures of now; 0 for a key that holds another type (``damaged_keys``). Raises
     ServerUnavailable."""
-    names = keys()
-    *counters, scheduled, retry, dead, identities = ask_leniently(
+    server = server or default_server()
+    names = server.keys
+    *counters, scheduled, retry, dead, identities = server.ask_leniently(
         ("GET", names.stat("processed")),
         ("GET", names.stat("failed")),
         ("GET", names.ran_twice),
@@ -77,7 +80,7 @@ def stats() -> Stats:
         ("ZCARD", names.dead),
         ("SMEMBERS", names.processes),
     )
-    working = living(texts(identities or ()))
+    working = living(server, texts(identities or ()))
     processed, failed, ran_twice = map(_count, counters)
     return Stats(
         processed=processed,
@@ -88,61 +91,67 @@ def stats() -> Stats:
         scheduled=scheduled or 0,
         retry=retry or 0,
         dead=dead or 0,
-        queues=_queues(*_queue_names()),
+        queues=_queues(server, *_queue_names(server)),
     )
 
 
-def queue_names() -> list[str]:
+def queue_names(server: Server | None = None) -> list[str]:
     """The names of all queues that were ever pushed to or have suspects, sorted. Raises
     ServerUnavailable."""
-    return _queue_names()[0]
+    return _queue_names(server or default_server())[0]
 
 
-def damaged_keys(queues: Iterable[str] = ()) -> list[str]:
+def damaged_keys(queues: Iterable[str] = (), server: Server | None = None) -> list[str]:
     """The keys that hold another type than forkq stores there. Their queue or set does not work.
 
     Checks the keys of ``queues`` and of all queues that were ever pushed to, and the keys that all
     queues share. Raises ServerUnavailable.
     """
-    shared = keys().shared()
-    names = sorted({*queue_names(), *queues})
-    each = (keys().queue, keys().suspects, keys().inflight, keys().control)
+    server = server or default_server()
+    keys = server.keys
+    shared = keys.shared()
+    names = sorted({*_queue_names(server)[0], *queues})
+    each = (keys.queue, keys.suspects, keys.inflight, keys.control)
     checked = [*shared, *(key(name) for name in names for key in each)]
-    types = ask_leniently(*(("TYPE", key) for key in checked))
+    types = server.ask_leniently(*(("TYPE", key) for key in checked))
     return damaged(checked, [str(found or b"none", "ascii") for found in types])
 
 
-def history(days: int = 7) -> list[Day]:
+def history(days: int = 7, server: Server | None = None) -> list[Day]:
     """The counts of the last ``days`` days (UTC), today first. Raises ForkqError for more days than
     counts are kept, and ServerUnavailable."""
     if not 1 <= days <= _MOST_DAYS:
         raise ForkqError(f"a history of {days} days: counts are kept for 1 to {_MOST_DAYS} days")
     today = datetime.now(timezone.utc).date()
     dates = [today - timedelta(days=back) for back in range(days)]
-    names = [keys().stat_of_day(name, str(day)) for name in _COUNTED for day in dates]
-    [counts] = ask(("MGET", *names))
+    server = server or default_server()
+    names = [server.keys.stat_of_day(name, str(day)) for name in _COUNTED for day in dates]
+    [counts] = server.ask(("MGET", *names))
     figures = [_count(count) for count in counts]
     return [Day(*row) for row in zip(dates, figures[:days], figures[days:], strict=True)]
 
 
-def _queue_names() -> tuple[list[str], list[str]]:
+def _queue_names(server: Server) -> tuple[list[str], list[str]]:
     """The names of all queues, and of those that may have suspects."""
-    pushed, suspected = ask_leniently(("SMEMBERS", keys().queues), ("SMEMBERS", keys().suspected))
+    asked = ("SMEMBERS", server.keys.queues), ("SMEMBERS", server.keys.suspected)
+    pushed, suspected = server.ask_leniently(*asked)
     names = texts({*(pushed or ()), *(suspected or ())})
     return names, suspects_among(names, suspected)
 
 
-def _queues(names: list[str], suspected: list[str]) -> tuple[QueueFigures, ...]:
+def _queues(server: Server, names: list[str], suspected: list[str]) -> tuple[QueueFigures, ...]:
     """The figures of those names that are lists, in the order of ``names``, with those of the
     suspects."""
-    lists = [*map(keys().queue, names), *map(keys().suspects, suspected)]
-    replies = ask_leniently(*(c for key in lists for c in (("LLEN", key), ("LINDEX", key, -1))))
+    keys = server.keys
+    lists = [*map(keys.queue, names), *map(keys.suspects, suspected)]
+    asked = (c for key in lists for c in (("LLEN", key), ("LINDEX", key, -1)))
+    replies = server.ask_leniently(*asked)
     sizes = dict(zip(lists, replies[::2], strict=True))
     waits = dict(zip(lists, map(latency, replies[1::2]), strict=True))
     return tuple(
         QueueFigures(name, size + (sizes.get(alone) or 0), max(waits[own], waits.get(alone, 0.0)))
         for name in names
-        for own, alone in [(keys().queue(name), keys().suspects(name))]
+        for own, alone in [(keys.queue(name), keys.suspects(name))]
         if (size := sizes[own]) is not None
     )
 

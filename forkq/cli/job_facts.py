@@ -91,7 +91,7 @@ def why_nowhere(jid: str) -> str:
 def as_object(entry: JobEntry) -> dict[str, Any]:
     """For programs. Without its arguments, which may be secrets."""
     known = {
-        "shard": entry.shard,
+        "shard": entry.server.name,
         "jid": entry.jid,
         "job": entry.name,
         "location": entry.location,
@@ -175,7 +175,7 @@ def _plain(crash: dict[str, Any]) -> dict[str, Any]:
 
 def _run_of(entry: JobEntry) -> dict[str, Any]:
     """When a running job began, and its progress, as of the last heartbeat of its process."""
-    with on(entry.shard or chosen()):
+    with on(entry.server.name or chosen()):
         job = WorkSet().find(entry.jid) if entry.location == "running" else None
     if job is None or not job.thread:
         return {}  # it does not run, or no heartbeat has told since when

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from .. import api
-from ..api.query import ask, keys
 from ..config.config import Config
 from ..errors import ForkqError
 
@@ -49,12 +48,14 @@ def _look(children: list[dict[str, Any]]) -> tuple[list[Any], list[Any], list[An
     """What each child has flushed, before and after the look at the counters; the counters; and how
     many jobs the record of each child says that it runs."""
     names = [child["identity"] for child in children]
-    flushed = [("HMGET", keys().flushed(name), *_COUNTS) for name in names]
-    replies = ask(
+    server = api.server()
+    keys = server.keys
+    flushed = [("HMGET", keys.flushed(name), *_COUNTS) for name in names]
+    replies = server.ask(
         *flushed,
-        *(("GET", keys().stat(name)) for name in _COUNTS),
+        *(("GET", keys.stat(name)) for name in _COUNTS),
         *flushed,
-        *(("HGET", keys().process(name), "busy") for name in names),
+        *(("HGET", keys.process(name), "busy") for name in names),
     )
     size, rest = len(names), replies[len(names) :]
     return replies[:size], rest[2 : 2 + size], rest[:2], rest[2 + size :]

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Final
 
 from .. import api, registry
-from ..api.shards import on_shard_of
+from ..api.door import server_of
 from ..config.config import Config
 from ..errors import ForkqError, InvalidJob, NotPermitted, nearest
 from ..limits.patterns import matches_any
@@ -50,8 +50,8 @@ def _unknown(name: str, config: Config) -> str:
 
 def _check_queue(queue: str, config: Config) -> None:
     try:
-        with on_shard_of(queue):
-            live = {name for process in api.processes() for name in process.queues}
+        processes = api.processes(server_of(queue))
+        live = {name for process in processes for name in process.queues}
     except NotPermitted as error:
         echo(f"forkq: whether {queue!r} is served is not known: {error}", err=True)
         return

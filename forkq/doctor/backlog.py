@@ -22,7 +22,7 @@ from ..wire.payload import loads_head
 from ..wire.printable import shown_name
 from .finding import Finding, listed, unchecked
 from .probe import AppReport
-from .server import Server
+from .server import ExaminedServer
 
 # Queues that one round trip asks for their lengths.
 _CHUNK: Final = 500
@@ -36,7 +36,7 @@ _MOST_SECONDS: Final = 5.0
 _Waiting: TypeAlias = dict[str, dict[bytes, int]]
 
 
-def queues(server: Server, config: Config) -> Finding:
+def queues(server: ExaminedServer, config: Config) -> Finding:
     """Which queues have waiting jobs, and neither a capsule of the configuration nor any living
     process that fetches from them. A tree that is about to start serves its capsules' queues, so a
     queue that only has a capsule is told, and is no warning."""
@@ -56,7 +56,7 @@ def queues(server: Server, config: Config) -> Finding:
     return Finding("warn", "queues", what, "their jobs wait for ever", remedy)
 
 
-def classes(server: Server, config: Config, report: AppReport | None) -> Finding:
+def classes(server: ExaminedServer, config: Config, report: AppReport | None) -> Finding:
     """Which classes wait in a queue of this configuration, and are not registered by its app."""
     if report is None or report.error:
         return unchecked("classes", "no app was imported")
@@ -74,7 +74,7 @@ def classes(server: Server, config: Config, report: AppReport | None) -> Finding
     return Finding("fail", "classes", what, "these jobs fail until they are dead", remedy)
 
 
-def held(server: Server) -> Finding:
+def held(server: ExaminedServer) -> Finding:
     """Which classes run alone because their jobs have killed process after process."""
     found = held_in(server.connection.call("HGETALL", server.keys.held_classes))
     if not found:
@@ -91,7 +91,7 @@ def _sizes(counts: Mapping[str, int]) -> Iterator[str]:
     return (f"{shown_name(name)} (jobs: {count:,})" for name, count in ordered)
 
 
-def _waiting(server: Server) -> _Waiting:
+def _waiting(server: ExaminedServer) -> _Waiting:
     """The queues with jobs: how many each of their lists has."""
     connection, keys = server.connection, server.keys
     pushed, suspected = connection.pipeline(
@@ -128,7 +128,7 @@ def _totals(waiting: _Waiting) -> dict[str, int]:
     return {name: sum(lists.values()) for name, lists in waiting.items()}
 
 
-def _classes(server: Server, waiting: _Waiting) -> Iterator[str]:
+def _classes(server: ExaminedServer, waiting: _Waiting) -> Iterator[str]:
     """The classes of the jobs at both ends of each list, until enough was read."""
     end, read = time.monotonic() + _MOST_SECONDS, 0
     for key, size in (one for lists in waiting.values() for one in lists.items()):
@@ -142,7 +142,7 @@ def _classes(server: Server, waiting: _Waiting) -> Iterator[str]:
             return
 
 
-def _sample(server: Server, key: bytes, size: int) -> list[bytes]:
+def _sample(server: ExaminedServer, key: bytes, size: int) -> list[bytes]:
     """The jobs that are next, and those that came last. LRANGE at the ends of a list is quick,
     however long the list is."""
     commands: list[tuple[Any, ...]] = [("LRANGE", key, -_SAMPLE, -1)]

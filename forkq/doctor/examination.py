@@ -26,11 +26,19 @@ from .journal import journal
 from .network import clock, latency, rights
 from .probe import AppReport, import_app
 from .redis_settings import clients, huge_pages, idle_timeout, output_buffers, overcommit
-from .server import SeenServers, Server, eviction, persistence, redis_memory, separate, version
+from .server import (
+    ExaminedServer,
+    SeenServers,
+    eviction,
+    persistence,
+    redis_memory,
+    separate,
+    version,
+)
 from .stop_time import kubernetes, systemd
 from .versions import versions
 
-_Check: TypeAlias = "Callable[[Server], Finding]"
+_Check: TypeAlias = "Callable[[ExaminedServer], Finding]"
 
 # Without those that the start refuses a server for: version and rights.
 _AT_START: Final[dict[str, _Check]] = {
@@ -71,7 +79,7 @@ def at_start_of_server(
     """What is not ok of the server, by a few quick commands. Raises ServerUnavailable if forkq
     cannot run there, ConfigError if it is that of another shard, ConnectionLost, or RedisError
     without the right to INFO."""
-    server = Server(connection, config)
+    server = ExaminedServer(connection, config)
     check_usable(server.info, server.connection)
     found = separate(server, config.shard, seen)
     if found.level == "fail":
@@ -137,7 +145,7 @@ def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> It
         default().close()
 
 
-def _connected(config: Config) -> tuple[Finding, Server | None]:
+def _connected(config: Config) -> tuple[Finding, ExaminedServer | None]:
     """A connection for the checks of Redis. The API of forkq uses the same address."""
     if config.redis.url == EMBEDDED and not config.url_file.exists():
         return unchecked("redis", "the embedded server runs only while `forkq start` does"), None
@@ -150,7 +158,7 @@ def _connected(config: Config) -> tuple[Finding, Server | None]:
     return Finding("ok", "redis", server.shown), server
 
 
-def _connect(config: Config) -> Server:
+def _connect(config: Config) -> ExaminedServer:
     """Raises ConfigError or ServerUnavailable."""
     use(config)
     url, settings = address(config), config.redis
@@ -165,4 +173,4 @@ def _connect(config: Config) -> Server:
         connection.connect()
     except (*ConnectionLost, RedisError) as error:
         raise failure(error, url) from None
-    return Server(connection, config)
+    return ExaminedServer(connection, config)

@@ -11,7 +11,7 @@ from ..store.refusals import RIGHTS
 from ..store.rights import missing_rights
 from ..store.server_time import TOLERANCE, measure_clocks
 from .finding import Finding, unchecked
-from .server import Server
+from .server import ExaminedServer
 
 _PINGS: Final = 20
 # Seconds after which no further PING is sent.
@@ -20,7 +20,7 @@ _ENOUGH: Final = 0.5
 _SLOW: Final = 0.005
 
 
-def latency(server: Server, slow: float = _SLOW) -> Finding:
+def latency(server: ExaminedServer, slow: float = _SLOW) -> Finding:
     """The round trip of PING. An acknowledgement and each fetch wait for one."""
     end = time.monotonic() + _ENOUGH
     trips = [_round_trip(server.connection)]
@@ -35,7 +35,7 @@ def latency(server: Server, slow: float = _SLOW) -> Finding:
     return Finding("warn", "latency", what, why, "run forkq closer to Redis, or see its SLOWLOG")
 
 
-def clock(server: Server) -> Finding:
+def clock(server: ExaminedServer) -> Finding:
     """How far this host's clock is from the server's."""
     ahead, trip, *_ = measure_clocks(server.connection)
     if abs(ahead) <= TOLERANCE + trip:
@@ -47,7 +47,7 @@ def clock(server: Server) -> Finding:
     return Finding("warn", "clock", what, why, "set the one that is wrong (NTP)")
 
 
-def rights(server: Server) -> Finding:
+def rights(server: ExaminedServer) -> Finding:
     """Whether the user of the URL may do all that forkq does."""
     first = server.connection
     # One of its own: it is closed within a transaction.

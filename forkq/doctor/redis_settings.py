@@ -16,7 +16,7 @@ from ..store.process_info import UNREADABLE, ProcessInfo, process_info
 from ..store.server_check import setting
 from ..units import format_size
 from .finding import Finding, unchecked
-from .server import Server
+from .server import ExaminedServer
 
 # Of a child: one to fetch with and one for its heartbeat. Of a tree: the clock's, the rescue's.
 _OF_A_CHILD: Final = 2
@@ -36,7 +36,7 @@ _PROC: Final = Path("/proc")
 _TOLERANCE: Final = 5.0
 
 
-def clients(server: Server, config: Config) -> Finding:
+def clients(server: ExaminedServer, config: Config) -> Finding:
     """maxclients against the connections of this tree, and of all processes that live elsewhere."""
     if "maxclients" not in server.info:
         return unchecked("clients", "INFO does not tell maxclients")
@@ -59,7 +59,7 @@ def clients(server: Server, config: Config) -> Finding:
     return Finding("ok", "clients", what)
 
 
-def idle_timeout(server: Server) -> Finding:
+def idle_timeout(server: ExaminedServer) -> Finding:
     """The time after which Redis ends idle connections."""
     value = setting(server.connection, "timeout")
     if value is None:
@@ -74,7 +74,7 @@ def idle_timeout(server: Server) -> Finding:
     return Finding("warn", "timeout", what, why, "set timeout 0, or 300")
 
 
-def output_buffers(server: Server, config: Config) -> Finding:
+def output_buffers(server: ExaminedServer, config: Config) -> Finding:
     """What Redis may hold back of a reply, against the largest that a child asks for."""
     value = setting(server.connection, "client-output-buffer-limit")
     if value is None:
@@ -94,7 +94,7 @@ def output_buffers(server: Server, config: Config) -> Finding:
     return Finding("ok", "buffers", f"{what}: enough for a job of {largest}")
 
 
-def huge_pages(server: Server, enabled: Path = _THP, proc: Path = _PROC) -> Finding:
+def huge_pages(server: ExaminedServer, enabled: Path = _THP, proc: Path = _PROC) -> Finding:
     """Whether the kernel gives Redis transparent huge pages."""
     process = _process_here(server)
     if process is None:
@@ -110,7 +110,7 @@ def huge_pages(server: Server, enabled: Path = _THP, proc: Path = _PROC) -> Find
     return Finding("warn", "huge-pages", what, why, remedy)
 
 
-def overcommit(server: Server, mode: Path = _OVERCOMMIT) -> Finding:
+def overcommit(server: ExaminedServer, mode: Path = _OVERCOMMIT) -> Finding:
     """Whether the kernel lets Redis fork when memory is short."""
     if _process_here(server) is None:
         return Finding("ok", "overcommit", f"Redis is not on this host: see {_OVERCOMMIT} there")
@@ -122,7 +122,7 @@ def overcommit(server: Server, mode: Path = _OVERCOMMIT) -> Finding:
     return Finding("warn", "overcommit", what, why, "sysctl vm.overcommit_memory=1, at each boot")
 
 
-def _living(server: Server) -> Iterator[ProcessInfo]:
+def _living(server: ExaminedServer) -> Iterator[ProcessInfo]:
     """What every process whose record has not expired says of itself, Sidekiq's too."""
     identities = server.connection.call("SMEMBERS", server.keys.processes)
     commands = [
@@ -147,7 +147,7 @@ def _limits_of(kind: str, value: str) -> tuple[int, int, int]:
     return hard, soft, seconds
 
 
-def _process_here(server: Server) -> psutil.Process | None:
+def _process_here(server: ExaminedServer) -> psutil.Process | None:
     """The process of the server; None if it is on another host, or in another container: then its
     pid belongs to none here, or to one of another age."""
     try:

@@ -27,7 +27,7 @@ _RAISE: Final = "raise maxmemory, let jobs run, or delete dead ones"
 SeenServers: TypeAlias = "dict[tuple[str, int], str]"
 
 
-class Server:
+class ExaminedServer:
     """A connected server. INFO is read once."""
 
     def __init__(self, connection: RedisConnection, config: Config) -> None:
@@ -41,7 +41,7 @@ class Server:
         return server_info(self.connection)
 
 
-def separate(server: Server, shard: str, seen: SeenServers) -> Finding:
+def separate(server: ExaminedServer, shard: str, seen: SeenServers) -> Finding:
     """Whether no shard before is on this server, which may have several addresses."""
     run_id = server.info.get("run_id")
     if run_id is None:
@@ -58,7 +58,7 @@ def separate(server: Server, shard: str, seen: SeenServers) -> Finding:
     )
 
 
-def version(server: Server) -> Finding:
+def version(server: ExaminedServer) -> Finding:
     """Whether forkq works with this version, and with a server in this role."""
     info = server.info
     try:
@@ -72,7 +72,7 @@ def version(server: Server) -> Finding:
     return Finding("ok", "version", f"{name} {number}")
 
 
-def eviction(server: Server) -> Finding:
+def eviction(server: ExaminedServer) -> Finding:
     """Whether a full server deletes keys. Without maxmemory it is never full."""
     policy = server.info.get("maxmemory_policy", "noeviction")
     limit = server.info.get("maxmemory", "")
@@ -89,7 +89,7 @@ def eviction(server: Server) -> Finding:
     return Finding("fail", "eviction", what, f"a full server deletes {deletes}", remedy)
 
 
-def persistence(server: Server) -> Finding:
+def persistence(server: ExaminedServer) -> Finding:
     """Whether the jobs survive a restart of Redis, and its crash."""
     if server.info.get("aof_enabled") == "1":
         return Finding("ok", "persistence", "the append-only file is on")
@@ -108,7 +108,7 @@ def persistence(server: Server) -> Finding:
     return Finding("warn", "persistence", what, why, remedy)
 
 
-def redis_memory(server: Server) -> Finding:
+def redis_memory(server: ExaminedServer) -> Finding:
     """How full the server is. A full one refuses pushes."""
     limit, of = int(server.info.get("maxmemory", 0)), "of its maxmemory"
     if not limit:

@@ -15,7 +15,7 @@ from ..wire.payload import loads_head
 from ..wire.printable import shown_name
 from ..wire.times import now
 from .finding import Finding, listed
-from .server import Server
+from .server import ExaminedServer
 
 # A job that was put back for its version is due within this time, so it is read of the schedule.
 _DUE_WITHIN: Final = 60.0
@@ -27,7 +27,7 @@ _MOST_SECONDS: Final = 5.0
 _NONE_FETCHES: Final = f"no process fetches; this forkq knows version {VERSION} of payloads"
 
 
-def versions(server: Server) -> Finding:
+def versions(server: ExaminedServer) -> Finding:
     """Whether all processes that fetch know the same version, and one of them that of each job that
     was put back. Sidekiq's processes know none."""
     found = live_processes(server.connection, server.keys, quiet=False)
@@ -62,7 +62,7 @@ def _mixed(known: list[ProcessInfo], highest: int) -> Finding:
     return Finding("warn", "versions", what, why, remedy)
 
 
-def _that_need_more(server: Server, highest: int) -> Counter[str]:
+def _that_need_more(server: ExaminedServer, highest: int) -> Counter[str]:
     """By version, how many jobs at the head of the schedule need a higher one."""
     found: Counter[str] = Counter()
     for payload in _postponed(server):
@@ -75,7 +75,7 @@ def _that_need_more(server: Server, highest: int) -> Counter[str]:
     return found
 
 
-def _postponed(server: Server) -> Iterator[bytes]:
+def _postponed(server: ExaminedServer) -> Iterator[bytes]:
     """The jobs that are due next, until enough was read."""
     until, end, read = now() + _DUE_WITHIN, time.monotonic() + _MOST_SECONDS, 0
     for at in range(0, _MOST_JOBS, _PAGE):

@@ -10,7 +10,6 @@ from typing import Final
 
 from .. import api
 from ..api import cron
-from ..api.query import ask_leniently, keys
 from ..store.held_classes import HeldClass, held_in
 from .pace import Pace
 
@@ -122,7 +121,8 @@ class Observer:
 
 
 def _ask(slow: SlowFacts) -> Facts:
-    [held] = ask_leniently(("HGETALL", keys().held_classes))
+    server = api.server()
+    [held] = server.ask_leniently(("HGETALL", server.keys.held_classes))
     return Facts(
         at=time.time(),
         stats=api.stats(),
@@ -154,7 +154,7 @@ def _memory() -> Memory:
 
 def _info(section: str) -> dict[str, str]:
     """Empty if the user's rights do not allow INFO."""
-    [reply] = ask_leniently(("INFO", section))
+    [reply] = api.server().ask_leniently(("INFO", section))
     text = reply if isinstance(reply, str) else bytes(reply or b"").decode("utf-8", "replace")
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 

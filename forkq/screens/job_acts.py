@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from .. import api
 from ..api.changes import MOST_UNDONE, UNDO_TIME
-from ..api.shards import on_shard_of
+from ..api.door import server_of
+from ..api.job_holder import JobHolder
 from ..store.find_job import Location
 from ..units import format_count, plural
 from .plans import Done, Plan
@@ -27,23 +27,6 @@ _MOST_JIDS: Final = 1000  # for the audit log
 _NONE_LEFT: Final = "Nothing was done: none of these jobs is there any more."
 
 
-class Jobs(Protocol):
-    """What holds them: a set, a queue, or what was selected in a queue."""
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-
-    def delete_all(self, where: api.Filter, *, undo: bool) -> api.Outcome:
-        """Deletes those that ``where`` names."""
-
-    def kill_all(self, where: api.Filter) -> api.Outcome:
-        """Moves them to the dead set."""
-
-    def move_all(self, queue: str, where: api.Filter) -> api.Outcome:
-        """Moves them to a queue."""
-
-
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """The jobs that an action means: ``count`` of them, ``counted`` if that is all of them.
@@ -57,12 +40,9 @@ class Chosen:
     counted: bool = True
     by_filter: bool = False
     queue: str = ""
-    picked: Jobs | None = None
 
     @property
-    def jobs(self) -> Jobs:
-        if self.picked is not None:
-            return self.picked
+    def jobs(self) -> JobHolder:
         return api.Queue(self.queue) if self.queue else api.job_set(self.location)
 
     @property
@@ -106,7 +86,7 @@ def retry(chosen: Chosen) -> Plan:
 
 
 def delete(chosen: Chosen) -> Plan:
-    keeps = chosen.jobs.size <= MOST_UNDONE or not chosen.by_filter
+    keeps = not chosen.by_filter or chosen.jobs.size <= MOST_UNDONE
     details = (f"They can be put back for {UNDO_TIME}.",) if keeps else ()
 
     def do() -> api.Outcome:
@@ -130,9 +110,8 @@ def loss_of_dead_jobs(more: int = 0, queue: str = "") -> str:
     """What a person should know before ``more`` jobs go to the dead set, or after they went: which
     jobs the next burial deletes. Empty if it deletes none for them. Jobs of a ``queue`` go to the
     dead set of its shard."""
-    with on_shard_of(queue) if queue else nullcontext():
-        dead = api.DeadSet()
-        bounds, size = dead.bounds, dead.size + more
+    dead = api.DeadSet(server_of(queue) if queue else None)
+    bounds, size = dead.bounds, dead.size + more
     if bounds is None or size <= bounds.size:
         return ""
     return (

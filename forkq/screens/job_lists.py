@@ -96,7 +96,9 @@ class SetReader:
     """Reads a set; ``place`` is a ``JobEntry.key``."""
 
     def __init__(self, location: Location, place: str) -> None:
-        self._pages = SetPages(location, newest_first=location == "dead", score=score_in(place))
+        self._pages = SetPages(
+            api.server(), location, newest_first=location == "dead", score=score_in(place)
+        )
         self._begin = place
         self._last: api.JobEntry | None = None
 
@@ -132,7 +134,7 @@ class QueuesReader:
         for name in [one for one in api.queue_names() if one >= self._queue]:
             self._read = self._read if name == self._queue else 0
             self._queue = name
-            pages = ListPages(name, newest_first=True, offset=self._read)
+            pages = ListPages(api.server(), name, newest_first=True, offset=self._read)
             while batch := pages.next():
                 for entry in batch:
                     self._read += 1

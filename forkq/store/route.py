@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LATE: Final = (
     "forkq.store.channel",
     "forkq.store.unserved_queues",
-    "forkq.session",
+    "forkq.servers",
     "forkq.config.load",
     "forkq.sharded_client",
     "forkq.config.private_files",

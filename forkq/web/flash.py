@@ -13,7 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..api.query import ask, ask_leniently, keys
+from .. import api
 from ..errors import ForkqError
 
 _COOKIE: Final = "forkq_message"
@@ -35,7 +35,8 @@ def set_flash(response: Response, text: str, undo: tuple[str, dict[str, str]] | 
     name = secrets.token_urlsafe(24)
     raw = msgspec.json.encode(Flash(text, undo))
     with suppress(ForkqError):
-        ask(("SET", keys().web_message(name), raw, "EX", _SECONDS))
+        server = api.server()
+        server.ask(("SET", server.keys.web_message(name), raw, "EX", _SECONDS))
     response.set_cookie(_COOKIE, name, max_age=_SECONDS, httponly=True, samesite="strict")
 
 
@@ -45,7 +46,8 @@ def take_flash(request: Request) -> Flash | None:
     name = request.cookies.get(_COOKIE, "")
     if not _NAME.fullmatch(name):
         return None
-    [raw] = ask_leniently(("GETDEL", keys().web_message(name)))
+    server = api.server()
+    [raw] = server.ask_leniently(("GETDEL", server.keys.web_message(name)))
     try:
         return None if raw is None else msgspec.json.decode(raw, type=Flash)
     except (ValueError, msgspec.DecodeError):

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..api.shards import shards
+from ..api.door import shards
 from ..errors import ForkqError
 from ..sharded_client import on
 

@@ -18,7 +18,7 @@ MOST_FILES = 25
 # Rooms with more files, Lua apart. A number may only fall: the test also fails when a room has
 # fewer than it is listed with, so that the list follows.
 LARGE_ROOMS: Final = {
-    "forkq/api": 32,
+    "forkq/api": 31,
     "forkq/cli": 44,
     "forkq/master": 32,
     "forkq/runtime": 26,

@@ -274,8 +274,9 @@ def test_any_value_in_any_field_can_be_shown(redis: Redis) -> None:
         *("retry_count", "retry_for", "tags", "error_class", "error_message", "error_backtrace"),
         *("forkq", "wrapped", "secret", "at"),
     ]
+    server = api.server()
     entries = [
-        entry_of(json.dumps({**job, name: value}).encode(), location, score=score)
+        entry_of(server, json.dumps({**job, name: value}).encode(), location, score=score)
         for name in names for value in odd
         for location, score in places
     ]  # fmt: skip

@@ -22,7 +22,7 @@ from forkq.doctor.finding import Finding, examine
 from forkq.doctor.network import clock, latency, rights
 from forkq.doctor.probe import AppReport
 from forkq.doctor.redis_settings import clients, huge_pages, idle_timeout, output_buffers
-from forkq.doctor.server import Server as Examined
+from forkq.doctor.server import ExaminedServer as Examined
 from forkq.doctor.server import eviction, persistence, redis_memory, version
 from forkq.doctor.versions import versions
 from forkq.store.connection import RedisConnection

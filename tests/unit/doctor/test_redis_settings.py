@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 from forkq.doctor.redis_settings import huge_pages, overcommit
-from forkq.doctor.server import Server
+from forkq.doctor.server import ExaminedServer
 from tests.unit.doctor.test_server import server
 
 
-def here() -> Server:
+def here() -> ExaminedServer:
     """The INFO of a server that is this process."""
     age = time.time() - psutil.Process().create_time()
     return server(process_id=str(os.getpid()), uptime_in_seconds=str(int(age)))

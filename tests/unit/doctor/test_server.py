@@ -9,7 +9,7 @@ from redis import exceptions
 
 from forkq.config.config import Config
 from forkq.doctor.finding import Finding, examine
-from forkq.doctor.server import Server, eviction, persistence, redis_memory, version
+from forkq.doctor.server import ExaminedServer, eviction, persistence, redis_memory, version
 from tests.unit.doctor.shared import config
 
 GOOD = {"redis_version": "7.0.15", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
@@ -32,10 +32,10 @@ class FakeConnection:
         return self._save
 
 
-def server(save: Any = None, **info: str) -> Server:
+def server(save: Any = None, **info: str) -> ExaminedServer:
     connection: Any = FakeConnection({**GOOD, **info}, {b"save": b""} if save is None else save)
     settings: Config = config()
-    return Server(connection, settings)
+    return ExaminedServer(connection, settings)
 
 
 def test_the_version_is_shown_under_its_own_name() -> None:

@@ -1,0 +1,91 @@
+"""Which Redis is meant where a caller names none: that of the client of this process.
+
+This is the one place where the API looks that client up. All else is given a ``Server``, or holds
+one. With ``[[redis.shards]]`` each shard has queues, sets, processes and counts of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..default_client import default
+from ..errors import ConfigError
+from ..servers import Server, Servers
+from ..sharded_client import chosen, on
+
+
+def servers() -> Servers:
+    """All servers to which this process pushes (``forkq.configure``): the only Redis, or each of
+    ``[[redis.shards]]``, the default one first."""
+    return default().servers
+
+
+def server(name: str = "") -> Server:
+    """The shard of that name; without a name the default one, or the only Redis. Raises ConfigError
+    if there is none of that name."""
+    found = servers()
+    name = name or _chosen()
+    return found[name] if name else found.default
+
+
+def shards() -> list[str]:
+    """The names of all shards, the default first; none if the configuration has no shards."""
+    return servers().names
+
+
+def shard_of(queue: str) -> str:
+    """The name of the shard that jobs of ``queue`` are pushed to; "" if there are no shards."""
+    return servers().default.shard_of(queue)
+
+
+def refuse_other_shard(here: Server, queue: str) -> None:
+    """Raises ConfigError if ``queue`` is on another shard: no step moves a job from one Redis to
+    another."""
+    there = here.shard_of(queue)
+    if here.name != there:
+        raise ConfigError(
+            f'the queue "{queue}" is on the shard {there}, the jobs are on {here.name}: jobs move '
+            "within one Redis only; push them again"
+        )
+
+
+def servers_searched() -> Server | Servers:
+    """Where to look for a job of which only the jid is known."""
+    return server(_chosen()) if _chosen() else servers()
+
+
+def server_of(queue: str) -> Server:
+    """That of the shard that has the queue, unless a block has chosen one."""
+    return server(_chosen()) if _chosen() else servers().of_queue(queue)
+
+
+@contextmanager
+def on_shard(name: str) -> Iterator[None]:
+    """Within the block, the API is about this shard, queues too. Jobs are pushed to the shard of
+    their queue all the same. Raises ConfigError if there is none of that name."""
+    servers()[name]
+    with on(name):
+        yield
+
+
+def _chosen() -> str:
+    return chosen() if chosen() in shards() else ""
+
+
+class OnServer:
+    """What reads and changes one Redis: ``server``. It is looked up when it is used if none is
+    given, so that an app may make a ``Queue`` before it calls ``forkq.configure``."""
+
+    __slots__ = ("_server",)
+
+    def __init__(self, server: Server | None = None) -> None:
+        self._server = server
+
+    @property
+    def server(self) -> Server:
+        """The Redis that this is about."""
+        return self._server or self._usual_server()
+
+    def _usual_server(self) -> Server:
+        return server()

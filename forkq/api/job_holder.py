@@ -1,0 +1,107 @@
+"""What a queue and the sets of jobs have in common: reading their jobs, and acting on many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..errors import ForkqError
+from ..store.find_job import Location
+from .bulk import Decide, OnProgress, Orders, Outcome, act, delete, kill
+from .changes import checked_queue, moved
+from .door import OnServer
+from .entry import JobEntry
+from .filters import EVERY, Filter
+from .find import find_among
+from .pages import Pages
+
+
+class JobHolder(OnServer):
+    """A queue, or a set of jobs: use ``Queue``, ``ScheduledSet``, ``RetrySet`` or ``DeadSet``.
+
+    Iterating reads page after page, so any number of jobs takes little memory, and jobs may come
+    and go meanwhile: each job that is there all the time comes once. A payload that is no job is an
+    entry, too (``JobEntry.malformed``).
+
+    The actions on many jobs work in batches. Each batch is one short atomic script, so the server
+    serves others in between. ``progress`` is called after each batch with the Outcome so far.
+    ``dry_run`` only counts. ``most`` bounds how many are acted on. They end: they act on all jobs
+    that were there at the beginning, and leave out those that come later behind the last of them,
+    and those that they have sent to a queue and that have failed again. Raises ServerUnavailable;
+    what earlier batches did stays, and its ``outcome`` tells it.
+    """
+
+    location: Location
+
+    __slots__ = ()
+
+    @property
+    def size(self) -> int:
+        """How many jobs it has."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[JobEntry]:
+        return self.scan()
+
+    def scan(self, where: Filter = EVERY, *, newest_first: bool = False) -> Iterator[JobEntry]:
+        """The jobs that ``where`` names."""
+        raise NotImplementedError
+
+    def find(self, jid: str) -> JobEntry | None:
+        """The job with that id. Very many jobs are searched in short steps."""
+        return find_among(self.server, jid, (self.location,), self._queues)
+
+    def delete_all(
+        self,
+        where: Filter = EVERY,
+        *,
+        undo: bool = False,
+        dry_run: bool = False,
+        most: int | None = None,
+        progress: OnProgress | None = None,
+    ) -> Outcome:
+        """Deletes the jobs that ``where`` names. With ``undo``, Redis keeps them for ten minutes,
+        in which ``undo`` with the token ``Outcome.undo`` puts them back."""
+        return self._act(delete, Orders(where, dry_run, most, progress, undo))
+
+    def kill_all(
+        self,
+        where: Filter = EVERY,
+        *,
+        dry_run: bool = False,
+        most: int | None = None,
+        progress: OnProgress | None = None,
+    ) -> Outcome:
+        """Moves the jobs that ``where`` names to the dead set, as ``JobEntry.kill`` does. Raises
+        ForkqError for the dead set itself."""
+        if self.location == "dead":
+            raise ForkqError("the jobs of the dead set are dead: use delete_all")
+        return self._act(kill, Orders(where, dry_run, most, progress))
+
+    def move_all(
+        self,
+        queue: str,
+        where: Filter = EVERY,
+        *,
+        dry_run: bool = False,
+        most: int | None = None,
+        progress: OnProgress | None = None,
+    ) -> Outcome:
+        """Sends the jobs that ``where`` names to another queue, as ``JobEntry.move`` does; those of
+        a queue in their order."""
+        name = checked_queue(queue)
+        if name in self._queues:
+            return Outcome()
+        orders = Orders(where, dry_run, most, progress, not_in=name)
+        return self._act(lambda e, at: moved(e, name, at), orders)
+
+    @property
+    def _queues(self) -> tuple[str, ...]:
+        """The names of the queues that it reads."""
+        return ()
+
+    def _pages(self, where: Filter) -> Pages:
+        """Reads what an action on the jobs that ``where`` names must see."""
+        raise NotImplementedError
+
+    def _act(self, decide: Decide, orders: Orders) -> Outcome:
+        return act(self._pages(orders.where), decide, orders)

@@ -1,0 +1,141 @@
+"""The Redis that ``forkq.api`` reads and changes: one, or several shards. Any process; no push
+needs this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from .errors import ConfigError, ServerUnavailable
+from .limits.rules import Rulebook
+from .store.scripts import Script
+from .wire.keys import Keys
+from .wire.payload import Payload, PayloadBounds
+
+if TYPE_CHECKING:
+    from .store.connection import RedisConnection
+
+Command: TypeAlias = "tuple[Any, ...]"
+F = TypeVar("F")
+
+
+def _no_shard(queue: str) -> str:
+    return ""
+
+
+@dataclass(frozen=True, eq=False)
+class Server:
+    """One Redis with one prefix. All of ``forkq.api`` reads and changes Redis through one of these.
+
+    ``connection()`` lends a connected RedisConnection, and raises ServerUnavailable if Redis cannot
+    be reached or refuses what is asked within. ``keys`` are the names of its keys. ``bounds`` say
+    what a payload may have, ``rules`` are those of this process's configuration. ``push`` pushes a
+    job to the shard of its queue. ``name`` is that of the shard, "" for the only Redis;
+    ``shard_of`` tells which shard has a queue.
+    """
+
+    connection: Callable[[], AbstractContextManager[RedisConnection]]
+    keys: Keys
+    bounds: PayloadBounds
+    rules: Rulebook
+    push: Callable[[Payload], str | None]
+    name: str = ""
+    shard_of: Callable[[str], str] = _no_shard
+
+    def ask(self, *commands: Command) -> list[Any]:
+        """The replies to ``commands``, in one round trip. Raises ServerUnavailable."""
+        if not commands:
+            return []
+        with self.connection() as connection:
+            replies = connection.pipeline(commands)
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+        return replies
+
+    def ask_at_once(self, *commands: Command) -> list[Any]:
+        """The replies to ``commands``, which are done with nothing between them. Raises
+        ServerUnavailable."""
+        with self.connection() as connection:
+            *queued, replies = connection.pipeline([("MULTI",), *commands, ("EXEC",)])
+            for reply in (*queued, *(replies if isinstance(replies, list) else [replies])):
+                if isinstance(reply, Exception):
+                    raise reply
+        return list(replies)
+
+    def ask_leniently(self, *commands: Command, strict: int = 0) -> list[Any]:
+        """As ``ask``, with None for each key of another type, but for those of the first ``strict``
+        commands. Any other refusal is raised: without the right to read a key, zero would be a
+        wrong answer."""
+        if not commands:
+            return []
+        with self.connection() as connection:
+            replies = connection.pipeline(commands)
+            for at, reply in enumerate(replies):
+                refused = isinstance(reply, Exception)
+                if refused and (at < strict or "WRONGTYPE" not in str(reply)):
+                    raise reply
+        return [None if isinstance(reply, Exception) else reply for reply in replies]
+
+    def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Any] = ()) -> Any:
+        """The reply of a script. Raises ServerUnavailable."""
+        with self.connection() as connection:
+            return connection.script(script, keys, arguments)
+
+    def now(self) -> float:
+        """Epoch seconds by the server's clock, which children and clocks follow. Raises
+        ServerUnavailable."""
+        [(seconds, microseconds)] = self.ask(("TIME",))
+        return int(seconds) + int(microseconds) / 1e6
+
+
+class Servers:
+    """The servers that one client pushes to: the only Redis, or one for each shard. The default one
+    is that of ``[redis] url``, or the one that the client's configuration is about."""
+
+    def __init__(self, servers: Sequence[Server], default: str = "") -> None:
+        self._servers = {server.name: server for server in servers}
+        self._default = default
+
+    def __iter__(self) -> Iterator[Server]:
+        return iter(self._servers.values())
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the shards, in the order of the configuration; none without shards."""
+        return [name for name in self._servers if name]
+
+    @property
+    def default(self) -> Server:
+        """The one that is meant where none is named."""
+        return self._servers[self._default]
+
+    def of_queue(self, queue: str) -> Server:
+        """The one to which jobs of ``queue`` are pushed."""
+        return self._servers[self.default.shard_of(queue)]
+
+    def __getitem__(self, name: str) -> Server:
+        """The shard of that name. Raises ConfigError if there is none."""
+        if name not in self._servers:
+            names = ", ".join(self.names) or "none"
+            raise ConfigError(f'there is no shard "{name}" in [[redis.shards]]; there is {names}')
+        return self._servers[name]
+
+
+def first_found(where: Server | Servers, look: Callable[[Server], F | None]) -> F | None:
+    """What ``look`` finds on the first server where it finds something. One that is down hides no
+    other one; but if none of the others has it, its ServerUnavailable is raised."""
+    down: ServerUnavailable | None = None
+    for server in [where] if isinstance(where, Server) else where:
+        try:
+            found = look(server)
+        except ServerUnavailable as error:
+            down = down or error
+            continue
+        if found is not None:
+            return found
+    if down is not None:
+        raise down
+    return None
