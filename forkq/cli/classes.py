@@ -8,11 +8,10 @@ from typing import Any, Final
 import click
 
 from ..api import HeldClass, held_classes, release_class
-from ..default_client import use
 from ..units import format_moment
 from ..wire.printable import shown_name
 from .job_group import ListFirst
-from .options import configuration, finds_redis, json_option
+from .options import configuration, connected, finds_redis, json_option
 from .output import as_json_line, echo, echo_table
 
 _TITLES: Final = ("CLASS", "DEATHS", "HELD", "WAITING")
@@ -33,8 +32,8 @@ def classes() -> None:
 @finds_redis
 def list_(wants_json: bool, **flags: Any) -> int:
     """List the held classes, and how many of their jobs wait to run alone."""
-    use(configuration(**flags))
-    found = held_classes()
+    server = connected(configuration(**flags))
+    found = held_classes(server)
     if wants_json:
         for held in found:
             click.echo(as_json_line(asdict(held)))
@@ -48,15 +47,15 @@ def list_(wants_json: bool, **flags: Any) -> int:
 @finds_redis
 def release(names: tuple[str, ...], **flags: Any) -> int:
     """Run the jobs of these classes beside others again; say so if their fault is mended."""
-    use(configuration(**flags))
-    known = {held.name: held for held in held_classes()}
+    server = connected(configuration(**flags))
+    known = {held.name: held for held in held_classes(server)}
     for name in names:
         if name not in known:
             raise click.ClickException(
                 f"the class {shown_name(name)} is not held; `forkq classes` lists those that are"
             )
     for name in dict.fromkeys(names):
-        release_class(name)
+        release_class(name, server)
         back = f"{known[name].waiting:,} of its jobs go back to their queues"
         echo(f"{shown_name(name)} is released; {back}")
     return 0

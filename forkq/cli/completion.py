@@ -22,9 +22,8 @@ def complete_queues(
 
 def _queue_names(flags: dict[str, Any]) -> list[str]:
     from .. import api  # noqa: PLC0415 - only when the shell asks
-    from ..default_client import use  # noqa: PLC0415
-    from .options import configuration  # noqa: PLC0415
+    from .options import configuration, connected  # noqa: PLC0415
 
     finding = ("config", "environment", "tag", "pidfile", "redis")
-    use(configuration(**{name: flags.get(name) for name in finding}))
-    return [name for name in api.queue_names() if name.isprintable()]
+    server = connected(configuration(**{name: flags.get(name) for name in finding}))
+    return [name for name in api.queue_names(server) if name.isprintable()]

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
+from ..api import Server
 from ..api import cron as periodic_jobs
 from ..api.cron import Periodic
 from ..api.cron_runs import Run
-from ..default_client import use
 from ..units import format_duration, format_moment
-from .options import WholeNumber, configuration, finds_redis, json_option
+from .options import WholeNumber, configuration, connected, finds_redis, json_option
 from .output import as_json, echo, echo_table, timestamp
 
 _NO_ENTRIES = (
@@ -33,8 +33,8 @@ def cron() -> None:
 @finds_redis
 def list_(wants_json: bool, **flags: Any) -> int:
     """List the periodic jobs with their next ticks, each in its own time zone."""
-    use(configuration(**flags))
-    found = periodic_jobs.list()
+    server = connected(configuration(**flags))
+    found = periodic_jobs.list(server)
     if wants_json:
         click.echo(as_json([_facts(periodic) for periodic in found]))
         return 0
@@ -43,7 +43,7 @@ def list_(wants_json: bool, **flags: Any) -> int:
         for one in found
     ]
     echo_table(rows, ("NAME", "SCHEDULE", "NEXT", "", "LAST", "JOB"), _NO_ENTRIES)
-    _warn_without_leader(found)
+    _warn_without_leader(server, found)
     return 0
 
 
@@ -54,8 +54,8 @@ def list_(wants_json: bool, **flags: Any) -> int:
 @finds_redis
 def next_(name: str | None, count: int, wants_json: bool, **flags: Any) -> int:
     """Show the next ticks of one periodic job, or of all that are awake."""
-    use(configuration(**flags))
-    chosen = periodic_jobs.list() if name is None else [periodic_jobs.get(name)]
+    server = connected(configuration(**flags))
+    chosen = periodic_jobs.list(server) if name is None else [periodic_jobs.get(name, server)]
     awake = [one for one in chosen if name is not None or not one.resting]
     coming = [[(tick, one) for tick in one.ticks(count)] for one in awake]
     ticks = list(heapq.merge(*coming, key=lambda pair: pair[0]))[:count]
@@ -69,7 +69,7 @@ def next_(name: str | None, count: int, wants_json: bool, **flags: Any) -> int:
         for tick, one in ticks
     ]
     echo_table(rows, ("TICK", "", "NAME"), "no tick is coming" if chosen else _NO_ENTRIES)
-    _warn_without_leader(chosen)
+    _warn_without_leader(server, chosen)
     return 0
 
 
@@ -78,11 +78,11 @@ def next_(name: str | None, count: int, wants_json: bool, **flags: Any) -> int:
 @finds_redis
 def pause(names: tuple[str, ...], **flags: Any) -> int:
     """Let the ticks of periodic jobs pass by until they are resumed."""
-    use(configuration(**flags))
+    server = connected(configuration(**flags))
     for name in names:
-        periodic_jobs.get(name)  # raises on a misspelt name, before any is paused
+        periodic_jobs.get(name, server)  # raises on a misspelt name, before any is paused
     for name in names:
-        changed = periodic_jobs.pause(name)
+        changed = periodic_jobs.pause(name, server)
         echo(f"{name} is paused" if changed else f"{name} was paused already")
     return 0
 
@@ -92,12 +92,12 @@ def pause(names: tuple[str, ...], **flags: Any) -> int:
 @finds_redis
 def resume(names: tuple[str, ...], **flags: Any) -> int:
     """Let periodic jobs go on with their next ticks; paused ticks are not enqueued late."""
-    use(configuration(**flags))
+    server = connected(configuration(**flags))
     for name in names:
-        periodic_jobs.get(name)
+        periodic_jobs.get(name, server)
     for name in names:
-        changed = periodic_jobs.resume(name)
-        echo(f"{name} {_resumed(periodic_jobs.get(name), changed)}")
+        changed = periodic_jobs.resume(name, server)
+        echo(f"{name} {_resumed(periodic_jobs.get(name, server), changed)}")
     return 0
 
 
@@ -106,8 +106,8 @@ def resume(names: tuple[str, ...], **flags: Any) -> int:
 @finds_redis
 def run(name: str, **flags: Any) -> int:
     """Push the job of a periodic job now, and print its jid. The schedule stays as it is."""
-    use(configuration(**flags))
-    jid = periodic_jobs.run(name)
+    server = connected(configuration(**flags))
+    jid = periodic_jobs.run(name, server)
     echo(jid or "vetoed by a client middleware")
     return 0 if jid else 1
 
@@ -119,9 +119,9 @@ def run(name: str, **flags: Any) -> int:
 @finds_redis
 def history(name: str, count: int, wants_json: bool, **flags: Any) -> int:
     """Show what became of the last ticks of a periodic job, the latest first."""
-    use(configuration(**flags))
-    tz = periodic_jobs.get(name).entry.schedule.tz
-    runs = periodic_jobs.history(name, count)
+    server = connected(configuration(**flags))
+    tz = periodic_jobs.get(name, server).entry.schedule.tz
+    runs = periodic_jobs.history(name, count, server)
     if wants_json:
         click.echo(as_json([asdict(one) for one in runs]))
         return 0
@@ -135,8 +135,8 @@ def history(name: str, count: int, wants_json: bool, **flags: Any) -> int:
 @finds_redis
 def remove(name: str, **flags: Any) -> int:
     """Remove a periodic job that was added at run time, or was left by an app that does not run."""
-    use(configuration(**flags))
-    periodic_jobs.remove(name)
+    server = connected(configuration(**flags))
+    periodic_jobs.remove(name, server)
     echo(f"{name} is removed")
     return 0
 
@@ -186,8 +186,8 @@ def _resumed(periodic: Periodic, changed: bool) -> str:
     return f"{state}, but it is asleep: no running tree has the app that defines it"
 
 
-def _warn_without_leader(found: Sequence[Periodic]) -> None:
-    if found and not periodic_jobs.has_leader():
+def _warn_without_leader(server: Server, found: Sequence[Periodic]) -> None:
+    if found and not periodic_jobs.has_leader(server):
         echo(_NO_LEADER)
 
 

@@ -14,7 +14,7 @@ import click
 from .. import api
 from ..api import JobEntry, WorkSet
 from ..api.life import crash_of
-from ..sharded_client import chosen, on
+from ..servers import Server, Servers
 from ..units import format_duration, format_moment, format_share, format_size, plural
 from ..wire.lease import Progress
 from ..wire.marks import KEY
@@ -57,8 +57,11 @@ def print_jobs(
 def print_job(entry: JobEntry, *, wants_json: bool, with_args: bool) -> None:
     """All that is known of one job. Its arguments are masked where they are secret."""
     known = {
-        **as_object(entry), **_crashes(entry.job.get(KEY)), **_run_of(entry), **ran_twice(entry.jid)
-    }  # fmt: skip
+        **as_object(entry),
+        **_crashes(entry.job.get(KEY)),
+        **_run_of(entry),
+        **ran_twice(entry.jid, entry.server),
+    }
     if wants_json:
         args = {"args": entry.args} if with_args else {}
         click.echo(as_json({**known, **args, "backtrace": entry.backtrace}))
@@ -66,9 +69,9 @@ def print_job(entry: JobEntry, *, wants_json: bool, with_args: bool) -> None:
     echo(facts(_rows(entry, known, with_args=with_args)))
 
 
-def ran_twice(jid: str) -> dict[str, Any]:
+def ran_twice(jid: str, where: Server | Servers) -> dict[str, Any]:
     """Which process has also run the job to its end, and when it knew; empty if none has."""
-    found = api.ran_twice(jid)
+    found = api.ran_twice(jid, where)
     return {} if found is None else {"ran_twice": asdict(found)}
 
 
@@ -175,8 +178,7 @@ def _plain(crash: dict[str, Any]) -> dict[str, Any]:
 
 def _run_of(entry: JobEntry) -> dict[str, Any]:
     """When a running job began, and its progress, as of the last heartbeat of its process."""
-    with on(entry.server.name or chosen()):
-        job = WorkSet().find(entry.jid) if entry.location == "running" else None
+    job = WorkSet(entry.server).find(entry.jid) if entry.location == "running" else None
     if job is None or not job.thread:
         return {}  # it does not run, or no heartbeat has told since when
     progress = {} if job.progress is None else {"progress": asdict(job.progress)}

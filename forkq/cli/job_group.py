@@ -11,13 +11,13 @@ import click
 
 from ..api import Filter, JobEntry, Outcome
 from ..api.changes import MOST_UNDONE
-from ..default_client import use
 from ..screens.job_acts import loss_of_dead_jobs
+from ..servers import Server
 from ..wire.printable import shown_name
 from .bulk import Action, How, acts, perform
 from .completion import complete_queues
 from .job_facts import print_job, print_jobs
-from .options import configuration, finds_redis, json_option
+from .options import configuration, connected, finds_redis, json_option
 from .output import as_json_line, echo
 from .question import confirmed
 from .queues import warn_of_unknown_queues
@@ -46,7 +46,7 @@ class Place:
 
     location: str
     one: str
-    jobs: Callable[[], Jobs]
+    jobs: Callable[[Server], Jobs]
     newest_first: bool = False
 
     def empty(self, where: Filter) -> str:
@@ -111,8 +111,8 @@ def _list_command(place: Place) -> click.Command:
     @finds_redis
     def list_(limit: int | None, wants_json: bool, **flags: Any) -> int:
         where = take_filter(flags)
-        use(configuration(**flags))
-        entries = place.jobs().scan(where, newest_first=place.newest_first)
+        server = connected(configuration(**flags))
+        entries = place.jobs(server).scan(where, newest_first=place.newest_first)
         text = place.empty(where)
         found = print_jobs(entries, place.location, text, limit=limit, wants_json=wants_json)
         return 0 if found or where == EVERY else 1
@@ -126,8 +126,8 @@ def _show_command(place: Place) -> click.Command:
     @json_option
     @finds_redis
     def show(jid: str, wants_json: bool, **flags: Any) -> int:
-        use(configuration(**flags))
-        entry = place.jobs().find(jid)
+        server = connected(configuration(**flags))
+        entry = place.jobs(server).find(jid)
         if entry is None:
             return _missing(place, jid)
         print_job(entry, wants_json=wants_json, with_args=True)
@@ -151,10 +151,10 @@ def _act_command(place: Place, verb: Verb) -> click.Command:
         if jids and how.most is not None:
             raise click.UsageError("--limit bounds a filter or --all, not jids")
         config = configuration(**flags)
-        use(config)
+        server = connected(config)
         if "to" in more:
-            warn_of_unknown_queues([more["to"]], config)
-        return _act(place, verb, jids, where, how, _arguments(more))
+            warn_of_unknown_queues(server, [more["to"]], config)
+        return _act(server, place, verb, jids, where, how, _arguments(more))
 
     for option in reversed(verb.options):
         act = option(act)
@@ -178,6 +178,7 @@ def _check_choice(jids: Sequence[str], where: Filter, *, everything: bool) -> No
 
 
 def _act(
+    server: Server,
     place: Place,
     verb: Verb,
     jids: Sequence[str],
@@ -185,11 +186,11 @@ def _act(
     how: How,
     more: dict[str, Any],
 ) -> int:
-    jobs = place.jobs()
+    jobs = place.jobs(server)
     run = partial(getattr(jobs, verb.method), **verb.always, **more)
     done = f"{verb.done} to {shown_name(more['queue'])}" if "queue" in more else verb.done
     if not jids:
-        return perform(_action(place, verb, done, run, where.queue), where, how)
+        return perform(_action(server, place, verb, done, run), where, how)
     found = {jid: jobs.find(jid) for jid in jids}
     missing = [_missing(place, jid) for jid, entry in found.items() if entry is None]
     keys = frozenset(entry.key for entry in found.values() if entry is not None)
@@ -198,19 +199,18 @@ def _act(
     queues = {entry.queue for entry in found.values() if entry is not None}
     only = queues.pop() if len(queues) == 1 else None  # the other queues are not searched
     named = replace(how, yes=how.yes or not verb.asks_for_one)
-    action = _action(place, verb, done, run, only)
+    action = _action(server, place, verb, done, run)
     return perform(action, Filter(keys=keys, queue=only), named) or min(len(missing), 1)
 
 
 def _action(
-    place: Place, verb: Verb, done: str, run: Callable[..., Outcome], queue: str | None
+    server: Server, place: Place, verb: Verb, done: str, run: Callable[..., Outcome]
 ) -> Action:
-    """The action on jobs of a place; ``queue`` is that of all of them, if it is known."""
+    """The action on jobs of a place."""
     action = Action(verb.name, done, place.one, run)
     if verb is not KILL:
         return action
-    shard = queue if place.location == "queued" else None
-    return replace(action, loss=lambda more: loss_of_dead_jobs(more, shard or ""))
+    return replace(action, loss=partial(loss_of_dead_jobs, server))
 
 
 class Clearable(Protocol):
@@ -246,14 +246,16 @@ def clears(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def clear_command(one: str, jobs: Callable[[], Clearable]) -> click.Command:
+def clear_command(one: str, jobs: Callable[[Server], Clearable]) -> click.Command:
     """``clear``: deletes all."""
 
     @click.command("clear", help=f"Delete every {one}. {CAN_BE_UNDONE}")
     @clears
     def clear(dry_run: bool, yes: bool, no_undo: bool, wants_json: bool, **flags: Any) -> int:
-        use(configuration(**flags))
-        return cleared(one, jobs(), How(dry_run, yes, wants_json=wants_json), undo=not no_undo)
+        server = connected(configuration(**flags))
+        return cleared(
+            one, jobs(server), How(dry_run, yes, wants_json=wants_json), undo=not no_undo
+        )
 
     return clear
 

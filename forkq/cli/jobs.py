@@ -9,12 +9,11 @@ from typing import Any
 import click
 
 from .. import api
-from ..default_client import use
 from ..units import format_duration
 from ..wire.printable import shown_name
 from .durations import duration
 from .job_facts import print_job, progress_text, ran_twice, ran_twice_text, why_nowhere
-from .options import Number, configuration, finds_redis, json_option
+from .options import Number, configuration, connected, finds_redis, json_option, searched
 from .output import as_json, echo, echo_table
 
 _TITLES = ("JID", "JOB", "QUEUE", "RUNS", "SILENT", "PROGRESS", "PROCESS")
@@ -29,9 +28,9 @@ def running(longer_than: float | None, wants_json: bool, **flags: Any) -> int:
 
     `< 8 s`: no heartbeat has told of the job yet. It runs for a shorter time than that.
     """
-    use(configuration(**flags))
+    server = connected(configuration(**flags))
     bound = "" if longer_than is None else f" for more than {format_duration(longer_than)}"
-    _print(api.running(longer_than), wants_json, f"no job is running{bound}")
+    _print(api.running(longer_than, server), wants_json, f"no job is running{bound}")
     return 0
 
 
@@ -49,8 +48,8 @@ def stuck(minutes: float, wants_json: bool, **flags: Any) -> int:
     A job that never reports progress counts from its beginning. One in a process without a
     heartbeat, which hangs or is gone, counts at once.
     """
-    use(configuration(**flags))
-    jobs = api.stuck(minutes)
+    server = connected(configuration(**flags))
+    jobs = api.stuck(minutes, server)
     silence = format_duration(minutes * 60)
     _print(jobs, wants_json, f"no job has been silent for more than {silence}")
     return 1 if jobs else 0
@@ -71,12 +70,12 @@ def find(jid: str, wants_json: bool, **flags: Any) -> int:
 
     It shows what `show` does of `forkq dead` and the like, but the arguments.
     """
-    use(configuration(**flags))
-    entry = api.entry(jid)
+    where = searched(configuration(**flags))
+    entry = api.entry(jid, where)
     if entry is not None:
         print_job(entry, wants_json=wants_json, with_args=False)
         return 0
-    again = ran_twice(jid)
+    again = ran_twice(jid, where)
     if wants_json:
         click.echo(as_json({"jid": jid, **again} if again else None))
         return 1

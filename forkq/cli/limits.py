@@ -9,11 +9,10 @@ from typing import Any, Final
 import click
 
 from .. import api
-from ..default_client import use
 from ..limits.overrides import Fields, limit_to, process_limit_to, rate_to
 from ..limits.rules import HIGHEST_LIMIT
 from ..wire.printable import shown_name
-from .options import WholeNumber, configuration, finds_redis, json_option
+from .options import WholeNumber, configuration, connected, finds_redis, json_option
 from .output import as_json, echo, echo_table
 from .queues import warn_of_unknown_queues
 
@@ -40,11 +39,11 @@ def limits() -> None:
 def show_(queues: tuple[str, ...], wants_json: bool, **flags: Any) -> int:
     """Show the queues with their rules, their jobs in progress (busy) and waiting (size)."""
     config = configuration(**flags)
-    use(config)
+    server = connected(config)
     for name in queues:
         api.Queue(name)  # raises on a pattern
-    warn_of_unknown_queues(queues, config)
-    states = api.queues(*queues)
+    warn_of_unknown_queues(server, queues, config)
+    states = api.queues(*queues, server=server)
     if wants_json:
         click.echo(as_json([asdict(state) for state in states]))
     else:
@@ -110,8 +109,8 @@ def unset(queue: str, process: bool, rate: bool, **flags: Any) -> int:
 @finds_redis
 def reset(queues: tuple[str, ...], **flags: Any) -> int:
     """Forget what was changed at run time, of these queues or of all: forkq.toml counts again."""
-    use(configuration(**flags))
-    chosen = [api.Queue(name) for name in queues or _changed()]
+    server = connected(configuration(**flags))
+    chosen = [api.Queue(name, server) for name in queues or _changed(server)]
     for queue in chosen:
         queue.reset()
         echo(f"{shown_name(queue.name)}: as configured")
@@ -122,17 +121,17 @@ def reset(queues: tuple[str, ...], **flags: Any) -> int:
 
 def _change(name: str, fields: Fields, flags: dict[str, Any]) -> int:
     config = configuration(**flags)
-    use(config)
-    queue = api.Queue(name)
-    warn_of_unknown_queues([name], config)
+    server = connected(config)
+    queue = api.Queue(name, server)
+    warn_of_unknown_queues(server, [name], config)
     queue.change(fields)
-    [state] = api.queues(name)
+    [state] = api.queues(name, server=server)
     echo(f"{shown_name(name)}: {_summary(state)}")
     return 0
 
 
-def _changed() -> Sequence[str]:
-    return [state.name for state in api.queues() if state.changed]
+def _changed(server: api.Server) -> Sequence[str]:
+    return [state.name for state in api.queues(server=server) if state.changed]
 
 
 def _row(state: api.QueueState) -> tuple[str, ...]:

@@ -19,12 +19,12 @@ _LOOKS = 5
 _COUNTS = ("processed", "failed")
 
 
-def with_local_counts(found: api.Stats, config: Config) -> api.Stats | None:
+def with_local_counts(server: api.Server, found: api.Stats, config: Config) -> api.Stats | None:
     """``found`` with what the children of this host's tree have counted since their last
     heartbeats; None if no tree runs here, or it may not be asked."""
     children = _children(config) if hasattr(os, "fork") else []
     for _ in range(_LOOKS if children else 0):
-        before, after, counts, busy = _look(children)
+        before, after, counts, busy = _look(server, children)
         if before == after:  # else a child has flushed in between: look again
             return _added(found, children, after, counts, busy)
     return None
@@ -44,11 +44,12 @@ def _children(config: Config) -> list[dict[str, Any]]:
     return [child for child in children if child["concurrency"] and "identity" in child]
 
 
-def _look(children: list[dict[str, Any]]) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+def _look(
+    server: api.Server, children: list[dict[str, Any]]
+) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
     """What each child has flushed, before and after the look at the counters; the counters; and how
     many jobs the record of each child says that it runs."""
     names = [child["identity"] for child in children]
-    server = api.server()
     keys = server.keys
     flushed = [("HMGET", keys.flushed(name), *_COUNTS) for name in names]
     replies = server.ask(

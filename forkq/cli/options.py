@@ -12,6 +12,8 @@ import click
 from ..config.config import KEYS, TYPES, Config
 from ..config.load import load
 from ..config.schema import base_of
+from ..default_client import use
+from ..servers import Server, Servers
 from .shards import for_shards, shard_named
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -110,6 +112,18 @@ def configuration(**flags: Any) -> Config:
     if config.folder != Path.cwd():
         os.chdir(config.folder)
     return config.of_shard(shard_named() or config.shard)
+
+
+def connected(config: Config) -> Server:
+    """The server that the command is about; also for pushes of this process. Raises ForkqError."""
+    return use(config).servers.default
+
+
+def searched(config: Config) -> Server | Servers:
+    """Where the command looks for a jid or a token: on the shard that --shard names, else on all of
+    them. Raises ForkqError."""
+    servers = use(config).servers
+    return servers.default if shard_named() else servers
 
 
 def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:

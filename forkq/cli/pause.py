@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from .. import api
-from ..default_client import use
 from ..wire.printable import shown_name
-from .options import configuration, finds_redis
+from .options import configuration, connected, finds_redis
 from .output import echo
 from .queues import warn_of_unknown_queues
 
@@ -20,9 +19,11 @@ from .queues import warn_of_unknown_queues
 def pause(queues: tuple[str, ...], **flags: Any) -> int:
     """Fetch no more jobs from these queues, on all hosts; running ones go on."""
     config = configuration(**flags)
-    use(config)
-    chosen = [api.Queue(name) for name in queues]  # raises on a pattern, before any is paused
-    warn_of_unknown_queues(queues, config)
+    server = connected(config)
+    chosen = [
+        api.Queue(name, server) for name in queues
+    ]  # raises on a pattern, before any is paused
+    warn_of_unknown_queues(server, queues, config)
     for queue in chosen:
         changed = queue.pause()
         state = "is paused" if changed else "was paused already"
@@ -35,8 +36,8 @@ def pause(queues: tuple[str, ...], **flags: Any) -> int:
 @finds_redis
 def resume(queues: tuple[str, ...], **flags: Any) -> int:
     """Fetch from these queues again."""
-    use(configuration(**flags))
-    for queue in [api.Queue(name) for name in queues]:
+    server = connected(configuration(**flags))
+    for queue in [api.Queue(name, server) for name in queues]:
         changed = queue.resume()
         echo(f"{shown_name(queue.name)} {'goes on' if changed else 'was not paused'}")
     return 0

@@ -11,12 +11,11 @@ import click
 
 from ..api import Process, ProcessSet, WorkSet
 from ..api.process_set import untaken
-from ..default_client import use
 from ..doctor.finding import listed
 from ..units import format_duration, format_moment, format_size, plural
 from ..wire.printable import printable, shown_name
 from .job_group import ListFirst
-from .options import configuration, finds_redis, json_option
+from .options import configuration, connected, finds_redis, json_option
 from .output import as_json, as_json_line, echo, echo_table, facts
 from .question import confirmed
 
@@ -44,8 +43,8 @@ def processes() -> None:
 @finds_redis
 def list_(wants_json: bool, **flags: Any) -> int:
     """List the processes, as of their last heartbeats."""
-    use(configuration(**flags))
-    found = list(ProcessSet())
+    server = connected(configuration(**flags))
+    found = list(ProcessSet(server))
     if wants_json:
         for process in found:
             click.echo(as_json_line(asdict(process)))
@@ -60,9 +59,9 @@ def list_(wants_json: bool, **flags: Any) -> int:
 @finds_redis
 def show(name: str, wants_json: bool, **flags: Any) -> int:
     """Show processes, and the jobs that they run."""
-    use(configuration(**flags))
-    for process in _chosen([name]):
-        jobs = WorkSet().of_process(process.identity)
+    server = connected(configuration(**flags))
+    for process in _chosen(ProcessSet(server), [name]):
+        jobs = WorkSet(server).of_process(process.identity)
         if wants_json:
             click.echo(as_json({**asdict(process), "jobs": [asdict(job) for job in jobs]}))
             continue
@@ -76,8 +75,8 @@ def show(name: str, wants_json: bool, **flags: Any) -> int:
 @finds_redis
 def quiet(names: tuple[str, ...], **flags: Any) -> int:
     """Fetch no more jobs; running ones go on. Only a restart of the tree ends that."""
-    use(configuration(**flags))
-    return _order(names, ProcessSet().quiet, "told to go quiet")
+    server = connected(configuration(**flags))
+    return _order(ProcessSet(server), names, ProcessSet.quiet, "told to go quiet")
 
 
 @processes.command()
@@ -86,10 +85,10 @@ def quiet(names: tuple[str, ...], **flags: Any) -> int:
 @finds_redis
 def stop(names: tuple[str, ...], yes: bool, **flags: Any) -> int:
     """Stop as at TERM; the master starts a new child in the place of each."""
-    use(configuration(**flags))
-    if not (yes or confirmed("stop", f"Stop {_counted(len(_chosen(names)))}?")):
+    server = connected(configuration(**flags))
+    if not (yes or confirmed("stop", f"Stop {_counted(len(_chosen(ProcessSet(server), names)))}?")):
         return 1
-    return _order(names, ProcessSet().stop, "told to stop")
+    return _order(ProcessSet(server), names, ProcessSet.stop, "told to stop")
 
 
 @processes.command()
@@ -97,17 +96,17 @@ def stop(names: tuple[str, ...], yes: bool, **flags: Any) -> int:
 @finds_redis
 def stacks(names: tuple[str, ...], **flags: Any) -> int:
     """Write the stack of each thread into the log of the process."""
-    use(configuration(**flags))
-    return _order(names, ProcessSet().dump_stacks, "told to log their stacks")
+    server = connected(configuration(**flags))
+    return _order(ProcessSet(server), names, ProcessSet.dump_stacks, "told to log their stacks")
 
 
-def _order(names: Iterable[str], order: Callable[..., int], done: str) -> int:
+def _order(living: ProcessSet, names: Iterable[str], order: Callable[..., int], done: str) -> int:
     """Gives an order, and waits until each process has taken it, or for three heartbeats."""
-    chosen = {process.identity: process for process in _chosen(names)}
-    sent = order(*chosen)
+    chosen = {process.identity: process for process in _chosen(living, names)}
+    sent = order(living, *chosen)
     echo(f"{_counted(sent)} {done}, with the next heartbeat")
     deadline = time.monotonic() + _ANSWER_LIMIT
-    while (left := untaken(list(chosen))) and time.monotonic() < deadline:
+    while (left := untaken(list(chosen), living.server)) and time.monotonic() < deadline:
         time.sleep(_POLL)
     if left:
         silent = listed([shown_name(_names_of(chosen[name])[1]) for name in left])
@@ -121,9 +120,9 @@ def _counted(count: int) -> str:
     return plural(count, "process", "processes")
 
 
-def _chosen(names: Iterable[str]) -> list[Process]:
+def _chosen(living: ProcessSet, names: Iterable[str]) -> list[Process]:
     """The processes of these names. Raises ClickException for a name that is none's."""
-    known = list(ProcessSet())
+    known = list(living)
     chosen: dict[str, Process] = {}
     for name in names:
         found = [process for process in known if name in _names_of(process)]

@@ -59,7 +59,9 @@ def push(
     validate({key: value for key, value in job.items() if key != "at"}, "off")
     due(delay or 0)
     if not force:
-        check_pushable(job, spec, config, imported=bool(config.app) and not no_import)
+        check_pushable(
+            client.servers, job, spec, config, imported=bool(config.app) and not no_import
+        )
     jid = client.push(job)
     click.echo(jid if jid is not None else "vetoed by a client middleware")
     return 0 if jid is not None else 1

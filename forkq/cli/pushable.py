@@ -6,7 +6,6 @@ from collections.abc import Collection
 from typing import Final
 
 from .. import api, registry
-from ..api.door import server_of
 from ..config.config import Config
 from ..errors import ForkqError, InvalidJob, NotPermitted, nearest
 from ..limits.patterns import matches_any
@@ -19,7 +18,12 @@ _MOST: Final = 10  # names of queues
 
 
 def check_pushable(
-    job: Payload, spec: registry.JobSpec | None, config: Config, *, imported: bool
+    servers: api.Servers,
+    job: Payload,
+    spec: registry.JobSpec | None,
+    config: Config,
+    *,
+    imported: bool,
 ) -> None:
     """Raises InvalidJob or ForkqError if no known process can run ``job``. ``spec`` is its
     definition in the app, if that was ``imported``."""
@@ -30,7 +34,7 @@ def check_pushable(
     elif imported and (is_ours or "queue" not in job):
         raise InvalidJob(_unknown(str(job["class"]), config))
     if not is_ours:
-        _check_queue(queue, config)
+        _check_queue(servers, queue, config)
 
 
 def _check_count(job: Payload, spec: registry.JobSpec) -> None:
@@ -48,9 +52,9 @@ def _unknown(name: str, config: Config) -> str:
     return f"the app {apps} has no job {shown_name(name)!r}: {hint}{_FORCE} (a job for Sidekiq)"
 
 
-def _check_queue(queue: str, config: Config) -> None:
+def _check_queue(servers: api.Servers, queue: str, config: Config) -> None:
     try:
-        processes = api.processes(server_of(queue))
+        processes = api.processes(servers.of_queue(queue))
         live = {name for process in processes for name in process.queues}
     except NotPermitted as error:
         echo(f"forkq: whether {queue!r} is served is not known: {error}", err=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
@@ -19,35 +19,39 @@ _EVERY: Final = Filter()
 class QueuedJobs:
     """The jobs of all queues, or of the one that a filter names."""
 
+    def __init__(self, server: api.Server) -> None:
+        self._server = server
+
     def scan(self, where: Filter = _EVERY, *, newest_first: bool = False) -> Iterator[JobEntry]:
         """Queue after queue, the next job first."""
-        found = (queue.scan(where, newest_first=newest_first) for queue in _queues(where))
+        found = (queue.scan(where, newest_first=newest_first) for queue in self._queues(where))
         return chain.from_iterable(found)
 
     def find(self, jid: str) -> JobEntry | None:
         """The queued job with that id."""
-        found = api.entry(jid)
+        found = api.entry(jid, self._server)
         return found if found is not None and found.location == "queued" else None
 
     def delete_all(self, where: Filter, **more: Any) -> Outcome:
         """As ``Queue.delete_all``, in each queue."""
-        return _in_each(where, lambda queue: queue.delete_all, more)
+        return _in_each(self._queues(where), where, lambda queue: queue.delete_all, more)
 
     def kill_all(self, where: Filter, **more: Any) -> Outcome:
         """As ``Queue.kill_all``."""
-        return _in_each(where, lambda queue: queue.kill_all, more)
+        return _in_each(self._queues(where), where, lambda queue: queue.kill_all, more)
 
     def move_all(self, where: Filter, *, queue: str, **more: Any) -> Outcome:
         """As ``Queue.move_all``, but for the target itself."""
-        return _in_each(where, lambda source: source.move_all, {"queue": queue, **more})
+        named = {"queue": queue, **more}
+        return _in_each(self._queues(where), where, lambda source: source.move_all, named)
 
-
-def _queues(where: Filter) -> list[Queue]:
-    names = api.queue_names() if where.queue is None else [where.queue]
-    return [Queue(name) for name in names]
+    def _queues(self, where: Filter) -> list[Queue]:
+        names = api.queue_names(self._server) if where.queue is None else [where.queue]
+        return [Queue(name, self._server) for name in names]
 
 
 def _in_each(
+    queues: Iterable[Queue],
     where: Filter,
     method: Callable[[Queue], Callable[..., Outcome]],
     more: dict[str, Any],
@@ -55,7 +59,7 @@ def _in_each(
     """The outcomes together; ``most`` bounds the sum. If Redis is lost, ServerUnavailable has the
     sum so far."""
     total, most, progress = Outcome(), more.pop("most", None), more.pop("progress", None)
-    for queue in _queues(where):
+    for queue in queues:
         if queue.name == more.get("queue"):
             continue
         if most is not None and total.matched >= most:

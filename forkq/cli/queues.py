@@ -13,9 +13,9 @@ from ..wire.printable import shown_name
 from .output import echo
 
 
-def warn_of_unknown_queues(names: Iterable[str], config: Config) -> None:
+def warn_of_unknown_queues(server: api.Server, names: Iterable[str], config: Config) -> None:
     """Warns on standard error of each queue that had no push so far and that no capsule serves."""
-    known = sorted({*api.queue_names(), *config.queue_names})
+    known = sorted({*api.queue_names(server), *config.queue_names})
     for name in names:
         if not matches_any(name, known):
             near = nearest(name, known)

@@ -10,13 +10,12 @@ import click
 
 from .. import api
 from ..api import QueueReport
-from ..default_client import use
 from ..units import format_duration
 from ..wire.printable import shown_name
 from .bulk import How
 from .completion import complete_queues
 from .job_group import ListFirst, cleared, clears
-from .options import configuration, finds_redis, json_option
+from .options import configuration, connected, finds_redis, json_option
 from .output import as_json, as_json_line, echo, echo_table, facts
 from .queues import warn_of_unknown_queues
 
@@ -38,8 +37,8 @@ def queues() -> None:
 @finds_redis
 def list_(wants_json: bool, **flags: Any) -> int:
     """List the queues."""
-    use(configuration(**flags))
-    reports = api.queue_reports()
+    server = connected(configuration(**flags))
+    reports = api.queue_reports(server=server)
     if wants_json:
         for report in reports:
             click.echo(as_json_line(_as_object(report)))
@@ -55,9 +54,9 @@ def list_(wants_json: bool, **flags: Any) -> int:
 def show(queue: str, wants_json: bool, **flags: Any) -> int:
     """Show all that tells why a queue drains, or does not."""
     config = configuration(**flags)
-    use(config)
-    warn_of_unknown_queues([queue], config)
-    report = api.Queue(queue).report()
+    server = connected(config)
+    warn_of_unknown_queues(server, [queue], config)
+    report = api.Queue(queue, server).report()
     echo(as_json(_as_object(report)) if wants_json else facts(_facts(report)))
     return 0
 
@@ -73,10 +72,10 @@ def clear(
     Jobs in progress go on.
     """
     config = configuration(**flags)
-    use(config)
-    warn_of_unknown_queues([queue], config)
+    server = connected(config)
+    warn_of_unknown_queues(server, [queue], config)
     how = How(dry_run, yes, wants_json=wants_json)
-    name, found = f'"{shown_name(queue)}"', api.Queue(queue)
+    name, found = f'"{shown_name(queue)}"', api.Queue(queue, server)
     return cleared(f"{name} job", found, how, undo=not no_undo, empty=f"the queue {name} is empty")
 
 

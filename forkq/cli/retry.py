@@ -7,13 +7,12 @@ from typing import Any
 import click
 
 from .. import api
-from ..api import JobEntry
-from ..default_client import use
+from ..api import JobEntry, Server, Servers
 from ..errors import ForkqError, MalformedPayload, ServerUnavailable
 from ..units import plural
 from ..wire.printable import shown_name
 from .job_facts import why_nowhere
-from .options import configuration, finds_redis
+from .options import configuration, finds_redis, searched
 from .output import echo
 from .progress import ActionProgress
 
@@ -25,12 +24,12 @@ from .progress import ActionProgress
 def retry(jids: tuple[str, ...], fresh: bool, **flags: Any) -> int:
     """Run jobs now that are dead, wait for a retry, or are scheduled. Exit code 1 if one is none of
     these."""
-    use(configuration(**flags))
-    return max([_retried(jid, fresh=fresh) for jid in jids])
+    where = searched(configuration(**flags))
+    return max([_retried(where, jid, fresh=fresh) for jid in jids])
 
 
-def _retried(jid: str, *, fresh: bool) -> int:
-    entry, what = api.entry(jid), shown_name(jid)
+def _retried(where: Server | Servers, jid: str, *, fresh: bool) -> int:
+    entry, what = api.entry(jid, where), shown_name(jid)
     if entry is None:
         return _not_retried(f"{what} is nowhere: {why_nowhere(jid)}")
     if entry.location == "running":
@@ -60,14 +59,14 @@ def _not_retried(reason: str) -> int:
 @finds_redis
 def undo(tokens: tuple[str, ...], **flags: Any) -> int:
     """Put deleted jobs back, within ten minutes. A deletion has printed the token."""
-    use(configuration(**flags))
-    return max([_undone(token) for token in tokens])
+    where = searched(configuration(**flags))
+    return max([_undone(where, token) for token in tokens])
 
 
-def _undone(token: str) -> int:
+def _undone(where: Server | Servers, token: str) -> int:
     try:
         with ActionProgress("putting back") as progress:
-            outcome = api.undo(token, progress=progress)
+            outcome = api.undo(token, progress=progress, where=where)
     except ServerUnavailable:
         raise
     except ForkqError as error:

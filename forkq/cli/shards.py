@@ -22,7 +22,6 @@ from ..config.load import load
 from ..config.shards import shard_of
 from ..errors import ServerUnavailable
 from ..limits.patterns import is_pattern
-from ..sharded_client import on
 from .output import as_json, as_json_line, echo
 
 Callback: TypeAlias = Callable[..., Any]
@@ -121,8 +120,7 @@ def _shard(config: Config, queue: str) -> str:
 
 def _run_on(shard: str, callback: Callback, args: Iterable[Any], given: dict[str, Any]) -> Any:
     click.get_current_context().meta[_KEY] = shard
-    with on(shard):
-        return callback(*args, **given)
+    return callback(*args, **given)
 
 
 def _run_on_each(

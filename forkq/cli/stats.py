@@ -8,12 +8,11 @@ from typing import Any, Final
 import click
 
 from .. import api
-from ..default_client import use
 from ..limits.patterns import is_pattern
 from ..store.damage import about
 from ..units import format_duration
 from .local_counts import with_local_counts
-from .options import WholeNumber, configuration, finds_redis, json_option
+from .options import WholeNumber, configuration, connected, finds_redis, json_option
 from .output import as_json, echo, facts, table
 
 _INCLUDED: Final = (
@@ -33,12 +32,13 @@ _OF_NOW: Final = (
 def stats(days: int | None, wants_json: bool, **flags: Any) -> int:
     """Show counts, queue lengths and how long their next jobs have waited."""
     config = configuration(**flags)
-    use(config)
-    reported = api.stats()
-    local = with_local_counts(reported, config)
+    server = connected(config)
+    reported = api.stats(server)
+    local = with_local_counts(server, reported, config)
     found = local or reported
-    damaged = api.damaged_keys(name for name in config.queue_names if not is_pattern(name))
-    history = api.history(days) if days else []
+    named = [name for name in config.queue_names if not is_pattern(name)]
+    damaged = api.damaged_keys(named, server)
+    history = api.history(days, server) if days else []
     if wants_json:
         past = [{**asdict(day), "date": day.date.isoformat()} for day in history]
         known = {**asdict(found), "enqueued": found.enqueued, "damaged": damaged}

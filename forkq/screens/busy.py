@@ -38,9 +38,9 @@ def hosts(processes: Sequence[api.Process]) -> list[Host]:
     return [Host(name, tuple(members)) for name, members in groups]
 
 
-def usual(jobs: Iterable[api.RunningJob]) -> dict[str, float]:
+def usual(server: api.Server, jobs: Iterable[api.RunningJob]) -> dict[str, float]:
     """For each class the time that 95 of 100 runs did not exceed, if that is known."""
     names = sorted({job.job for job in jobs})
-    found = api.Metrics().histograms(names, _MINUTES) if names else {}
+    found = api.Metrics(server).histograms(names, _MINUTES) if names else {}
     known = {name: histogram.percentile(95) for name, histogram in found.items()}
     return {name: seconds for name, seconds in known.items() if seconds}

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from ..api import cron
+from ..api import Server, cron
 from .plans import Done, Plan
 from .texts import name as shown
 
 
-def run(name: str) -> Plan:
-    one = cron.get(name)
+def run(server: Server, name: str) -> Plan:
+    one = cron.get(name, server)
 
     def do() -> Done:
-        jid = cron.run(one.name)
+        jid = cron.run(one.name, server)
         return Done(f"Pushed a job of {shown(one.name)}.", [jid] if jid else [], count=1)
 
     return Plan(f"Run {shown(one.name)} now? 1 job is pushed.", do, "Run it now", "/cron")
 
 
-def pause(name: str) -> Plan:
-    one = cron.get(name)
+def pause(server: Server, name: str) -> Plan:
+    one = cron.get(name, server)
 
     def do() -> Done:
-        cron.pause(one.name)
+        cron.pause(one.name, server)
         undo = ("/cron/resume", {"name": one.name})
         return Done(f"Paused {shown(one.name)}: none of its ticks is enqueued.", undo=undo)
 
     return Plan(f"Pause {shown(one.name)}?", do, back="/cron", ask=False)
 
 
-def resume(name: str) -> Plan:
-    one = cron.get(name)
+def resume(server: Server, name: str) -> Plan:
+    one = cron.get(name, server)
 
     def do() -> Done:
-        cron.resume(one.name)
+        cron.resume(one.name, server)
         return Done(f"Resumed {shown(one.name)}.")
 
     return Plan(f"Resume {shown(one.name)}?", do, back="/cron", ask=False)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from .. import api
@@ -67,9 +69,11 @@ class Facts:
 
 
 class Observer:
-    """Asks Redis for the facts, and remembers the sizes of queues since it was first asked."""
+    """Asks a server for the facts, and remembers the sizes of queues since it was first asked.
+    ``server`` is called for each look."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: Callable[[], api.Server]) -> None:
+        self._server = server
         self._lock = threading.Lock()
         self._next_at = float("-inf")
         self._pace = Pace(_FRESH)
@@ -79,21 +83,28 @@ class Observer:
         self._sampled_at = float("-inf")
         self._sizes: dict[str, deque[tuple[float, int]]] = {}
 
+    @property
+    def server(self) -> api.Server:
+        """The one that is looked at."""
+        return self._server()
+
     def facts(self) -> Facts:
         """At most a second old; older where asking takes long. Raises ServerUnavailable."""
         with self._lock:
             begin = time.monotonic()
             if self._facts is None or begin >= self._next_at:
                 self._facts = None
-                self._facts = _ask(self._slow_facts(begin))
+                server = self.server
+                self._facts = _ask(server, self._slow_facts(server, begin))
                 end = time.monotonic()
                 self._next_at = end + self._pace.pause_after(end - begin)
                 self._sample(self._facts, end)
             return self._facts
 
-    def _slow_facts(self, now: float) -> SlowFacts:
+    def _slow_facts(self, server: api.Server, now: float) -> SlowFacts:
         if self._slow is None or now >= self._look_at:
-            self._slow = SlowFacts(tuple(api.damaged_keys()), api.Metrics().over(_MINUTES))
+            damaged = tuple(api.damaged_keys(server=server))
+            self._slow = SlowFacts(damaged, api.Metrics(server).over(_MINUTES))
             self._look_at = now + _SLOW
         return self._slow
 
@@ -120,31 +131,37 @@ class Observer:
             samples.append((facts.at, state.size))
 
 
-def _ask(slow: SlowFacts) -> Facts:
-    server = api.server()
+class ShardObservers(dict[str, Observer]):
+    """One for each shard, by its name: made when it is first asked for."""
+
+    def __missing__(self, shard: str) -> Observer:
+        return self.setdefault(shard, Observer(partial(api.server, shard)))
+
+
+def _ask(server: api.Server, slow: SlowFacts) -> Facts:
     [held] = server.ask_leniently(("HGETALL", server.keys.held_classes))
     return Facts(
         at=time.time(),
-        stats=api.stats(),
-        states=tuple(api.queues()),
-        processes=tuple(api.processes()),
-        has_leader=cron.has_leader(),
-        memory=_memory(),
+        stats=api.stats(server),
+        states=tuple(api.queues(server=server)),
+        processes=tuple(api.processes(server)),
+        has_leader=cron.has_leader(server),
+        memory=_memory(server),
         slow=slow,
-        replica_of=_replica_of(),
+        replica_of=_replica_of(server),
         held=tuple(held_in(held or {})),
     )
 
 
-def _replica_of() -> str:
-    found = _info("replication")
+def _replica_of(server: api.Server) -> str:
+    found = _info(server, "replication")
     is_replica = found.get("role") == "slave"
     return f"{found.get('master_host')}:{found.get('master_port')}" if is_replica else ""
 
 
-def _memory() -> Memory:
+def _memory(server: api.Server) -> Memory:
     """Of zeros if the user's rights do not allow INFO."""
-    found = _info("memory")
+    found = _info(server, "memory")
     return Memory(
         used=int(found.get("used_memory", 0)),
         most=int(found.get("maxmemory", 0)),
@@ -152,9 +169,9 @@ def _memory() -> Memory:
     )
 
 
-def _info(section: str) -> dict[str, str]:
+def _info(server: api.Server, section: str) -> dict[str, str]:
     """Empty if the user's rights do not allow INFO."""
-    [reply] = api.server().ask_leniently(("INFO", section))
+    [reply] = server.ask_leniently(("INFO", section))
     text = reply if isinstance(reply, str) else bytes(reply or b"").decode("utf-8", "replace")
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 

@@ -9,7 +9,6 @@ from typing import Final
 
 from .. import api
 from ..api.changes import MOST_UNDONE, UNDO_TIME
-from ..api.door import server_of
 from ..api.job_holder import JobHolder
 from ..store.find_job import Location
 from ..units import format_count, plural
@@ -33,6 +32,7 @@ class Chosen:
     ``by_filter``: all that a filter names, and not those that a person has selected. ``queue`` has
     them, if they are not those of a set."""
 
+    server: api.Server
     location: Location
     where: api.Filter
     count: int
@@ -43,7 +43,9 @@ class Chosen:
 
     @property
     def jobs(self) -> JobHolder:
-        return api.Queue(self.queue) if self.queue else api.job_set(self.location)
+        if self.queue:
+            return api.Queue(self.queue, self.server)
+        return api.job_set(self.location, self.server)
 
     @property
     def place(self) -> str:
@@ -56,17 +58,17 @@ class Chosen:
         return ("" if self.counted else "at least ") + plural(self.count, "job")
 
 
-def selected(location: Location, keys: Sequence[str]) -> Chosen:
+def selected(server: api.Server, location: Location, keys: Sequence[str]) -> Chosen:
     """Those of the jobs with these ``JobEntry.key`` that are still there."""
-    jobs = api.job_set(location)
+    jobs = api.job_set(location, server)
     found = [entry for key in keys if (entry := jobs.get(key)) is not None]
     where = api.Filter(keys=[entry.key for entry in found])
-    return Chosen(location, where, len(found), tuple(entry.jid for entry in found))
+    return Chosen(server, location, where, len(found), tuple(entry.jid for entry in found))
 
 
-def filtered(location: Location, where: api.Filter) -> Chosen:
+def filtered(server: api.Server, location: Location, where: api.Filter) -> Chosen:
     """All jobs of a filter, counted for a moment."""
-    jobs, everything = api.job_set(location), where == api.Filter()
+    jobs, everything = api.job_set(location, server), where == api.Filter()
     end, count, jids = time.monotonic() + _SECONDS, 0, list[str]()
     for entry in jobs.scan(where):
         count += 1
@@ -75,13 +77,15 @@ def filtered(location: Location, where: api.Filter) -> Chosen:
         elif everything:
             break
         if time.monotonic() > end:
-            return Chosen(location, where, count, tuple(jids), False, True)
-    return Chosen(location, where, jobs.size if everything else count, tuple(jids), True, True)
+            return Chosen(server, location, where, count, tuple(jids), False, True)
+    return Chosen(
+        server, location, where, jobs.size if everything else count, tuple(jids), True, True
+    )
 
 
 def retry(chosen: Chosen) -> Plan:
     details = ("They go to their queues now.",)
-    jobs = api.job_set(chosen.location)
+    jobs = api.job_set(chosen.location, chosen.server)
     return _plan(chosen, "Retry", "Retried", lambda: jobs.retry_all(chosen.where), details)
 
 
@@ -96,7 +100,7 @@ def delete(chosen: Chosen) -> Plan:
 
 
 def kill(chosen: Chosen) -> Plan:
-    loss = loss_of_dead_jobs(chosen.count, chosen.queue)
+    loss = loss_of_dead_jobs(chosen.server, chosen.count)
     details = ("They go to the dead set, and are not tried again.", *filter(None, [loss]))
 
     def do() -> api.Outcome:
@@ -106,11 +110,10 @@ def kill(chosen: Chosen) -> Plan:
     return replace(plan, ask=True) if loss and chosen.count else plan
 
 
-def loss_of_dead_jobs(more: int = 0, queue: str = "") -> str:
+def loss_of_dead_jobs(server: api.Server, more: int = 0) -> str:
     """What a person should know before ``more`` jobs go to the dead set, or after they went: which
-    jobs the next burial deletes. Empty if it deletes none for them. Jobs of a ``queue`` go to the
-    dead set of its shard."""
-    dead = api.DeadSet(server_of(queue) if queue else None)
+    jobs the next burial deletes. Empty if it deletes none for them."""
+    dead = api.DeadSet(server)
     bounds, size = dead.bounds, dead.size + more
     if bounds is None or size <= bounds.size:
         return ""
@@ -122,7 +125,7 @@ def loss_of_dead_jobs(more: int = 0, queue: str = "") -> str:
 
 def move(chosen: Chosen, to: str) -> Plan:
     queue = api.Queue(to).name
-    warning = unserved(queue)
+    warning = unserved(chosen.server, queue)
     details = (f"They go to the queue {shown(queue)}.", *warning)
 
     def do() -> api.Outcome:
@@ -132,19 +135,19 @@ def move(chosen: Chosen, to: str) -> Plan:
     return replace(plan, ask=True) if warning else plan
 
 
-def unserved(queue: str) -> tuple[str, ...]:
+def unserved(server: api.Server, queue: str) -> tuple[str, ...]:
     """What a person should know of a queue before jobs go there; empty if a process serves it."""
-    if any(process.serves(queue) for process in api.processes()):
+    if any(process.serves(queue) for process in api.processes(server)):
         return ()
-    new = () if queue in api.queue_names() else ("There is no queue of this name yet.",)
+    new = () if queue in api.queue_names(server) else ("There is no queue of this name yet.",)
     return (*new, "No process serves it: the jobs wait there until one does.")
 
 
-def undo(token: str) -> Plan:
+def undo(server: api.Server, token: str) -> Plan:
     """Puts back what was deleted under ``token``."""
 
     def do() -> Done:
-        outcome = api.undo(token)
+        outcome = api.undo(token, where=server)
         return Done(f"Put {plural(outcome.done, 'job')} back.", count=outcome.done)
 
     return Plan("Put the deleted jobs back?", do, ask=False)

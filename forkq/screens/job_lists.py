@@ -68,10 +68,10 @@ def _trimmed(text: str) -> str:
     return text if text.startswith("=") else text.strip()
 
 
-def read(location: Location, where: api.Filter, place: str = "") -> JobList:
+def read(server: api.Server, location: Location, where: api.Filter, place: str = "") -> JobList:
     """A page of a set from ``place`` (a ``JobEntry.key``) on. It ends early if nothing is found in
     time; the next page goes on from there."""
-    return collect(SetReader(location, place), where)
+    return collect(SetReader(server, location, place), where)
 
 
 def collect(
@@ -95,9 +95,9 @@ def collect(
 class SetReader:
     """Reads a set; ``place`` is a ``JobEntry.key``."""
 
-    def __init__(self, location: Location, place: str) -> None:
+    def __init__(self, server: api.Server, location: Location, place: str) -> None:
         self._pages = SetPages(
-            api.server(), location, newest_first=location == "dead", score=score_in(place)
+            server, location, newest_first=location == "dead", score=score_in(place)
         )
         self._begin = place
         self._last: api.JobEntry | None = None
@@ -121,7 +121,8 @@ class QueuesReader:
     """Reads all queues by name, the latest job first: what is fetched meanwhile moves none of them.
     ``place`` is how many jobs of which queue were read: ``120/mail``."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, server: api.Server, place: str) -> None:
+        self._server = server
         read, _, self._queue = place.partition("/")
         self._read = int(read[:18]) if read.isascii() and read.isdigit() else 0
 
@@ -131,10 +132,10 @@ class QueuesReader:
         return f"{self._read}/{self._queue}"
 
     def __iter__(self) -> Iterator[api.JobEntry]:
-        for name in [one for one in api.queue_names() if one >= self._queue]:
+        for name in [one for one in api.queue_names(self._server) if one >= self._queue]:
             self._read = self._read if name == self._queue else 0
             self._queue = name
-            pages = ListPages(api.server(), name, newest_first=True, offset=self._read)
+            pages = ListPages(self._server, name, newest_first=True, offset=self._read)
             while batch := pages.next():
                 for entry in batch:
                     self._read += 1

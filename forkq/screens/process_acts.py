@@ -12,9 +12,9 @@ def _place(process: api.Process) -> str:
     return f"process {process.pid} on {shown(process.hostname)}"
 
 
-def quiet(process: api.Process) -> Plan:
+def quiet(server: api.Server, process: api.Process) -> Plan:
     def do() -> Done:
-        api.ProcessSet().quiet(process.identity)
+        api.ProcessSet(server).quiet(process.identity)
         return Done(f"Told {_place(process)} to fetch no more; it hears it at its next heartbeat.")
 
     running = plural(process.busy, "running job")
@@ -24,9 +24,9 @@ def quiet(process: api.Process) -> Plan:
     )  # fmt: skip
 
 
-def stop(process: api.Process) -> Plan:
+def stop(server: api.Server, process: api.Process) -> Plan:
     def do() -> Done:
-        api.ProcessSet().stop(process.identity)
+        api.ProcessSet(server).stop(process.identity)
         return Done(f"Told {_place(process)} to stop; it hears it at its next heartbeat.")
 
     running = plural(process.busy, "running job")
@@ -39,9 +39,9 @@ def stop(process: api.Process) -> Plan:
     return Plan(f"Stop {_place(process)}?", do, "Stop it", "/busy", danger=True, details=lines)
 
 
-def stacks(process: api.Process) -> Plan:
+def stacks(server: api.Server, process: api.Process) -> Plan:
     def do() -> Done:
-        api.ProcessSet().dump_stacks(process.identity)
+        api.ProcessSet(server).dump_stacks(process.identity)
         return Done(f"Told {_place(process)} to log its stacks: look into its log.")
 
     return Plan(f"Dump the stacks of {_place(process)}?", do, back="/busy", ask=False)

@@ -25,8 +25,8 @@ def suspects_beside_others(state: api.QueueState) -> str:
     return f"{of} {'is a suspect: it' if state.suspects == 1 else 'are suspects: each'} runs alone."
 
 
-def pause(name: str) -> Plan:
-    one = api.Queue(name)
+def pause(server: api.Server, name: str) -> Plan:
+    one = api.Queue(name, server)
 
     def do() -> Done:
         one.pause()
@@ -36,8 +36,8 @@ def pause(name: str) -> Plan:
     return Plan(f"Pause {shown(one.name)}?", do, back=path_of(one.name), ask=False)
 
 
-def resume(name: str) -> Plan:
-    one = api.Queue(name)
+def resume(server: api.Server, name: str) -> Plan:
+    one = api.Queue(name, server)
 
     def do() -> Done:
         one.resume()
@@ -46,8 +46,8 @@ def resume(name: str) -> Plan:
     return Plan(f"Resume {shown(one.name)}?", do, back=path_of(one.name), ask=False)
 
 
-def clear(name: str) -> Plan:
-    one = api.Queue(name)
+def clear(server: api.Server, name: str) -> Plan:
+    one = api.Queue(name, server)
     count = one.size
     jobs = plural(count, "job")
     keeps = count <= MOST_UNDONE

@@ -36,30 +36,40 @@ class Found:
         return PLACES[self.place]
 
 
-def search(wanted: str) -> list[Found]:
+def search(server: api.Server, wanted: str) -> list[Found]:
     """A look into every place."""
-    return [_search(wanted, place, "", 0, _MOST, _SECONDS) for place in PLACES]
+    return [_search(server, wanted, place, "", 0, _MOST, _SECONDS) for place in PLACES]
 
 
-def search_on(wanted: str, place: Place, after: str, searched: int) -> Found:
+def search_on(server: api.Server, wanted: str, place: Place, after: str, searched: int) -> Found:
     """Goes on in one place, from ``after`` on, for longer."""
-    return _search(wanted, place, after, searched, PER_PAGE, _SECONDS_ALONE)
+    return _search(server, wanted, place, after, searched, PER_PAGE, _SECONDS_ALONE)
 
 
-def running(wanted: str) -> list[api.RunningJob]:
+def running(server: api.Server, wanted: str) -> list[api.RunningJob]:
     """Running jobs with that id, or that text in the name of their class."""
     text = wanted.casefold()
-    found = (job for job in api.running() if text in job.job.casefold() or wanted == job.jid)
+    found = (
+        job for job in api.running(server=server) if text in job.job.casefold() or wanted == job.jid
+    )
     return list(found)[:_MOST_RUNNING]
 
 
 def _search(
-    wanted: str, place: Place, after: str, searched: int, most: int, seconds: float
+    server: api.Server,
+    wanted: str,
+    place: Place,
+    after: str,
+    searched: int,
+    most: int,
+    seconds: float,
 ) -> Found:
-    reader: Reader = QueuesReader(after) if place == "queued" else SetReader(place, after)
+    reader: Reader = (
+        QueuesReader(server, after) if place == "queued" else SetReader(server, place, after)
+    )
     found = collect(reader, api.Filter(match=wanted), most, seconds)
-    return Found(place, found.jobs, searched + found.searched, _total(place), found.after)
+    return Found(place, found.jobs, searched + found.searched, _total(server, place), found.after)
 
 
-def _total(place: Place) -> int:
-    return api.stats().enqueued if place == "queued" else api.job_set(place).size
+def _total(server: api.Server, place: Place) -> int:
+    return api.stats(server).enqueued if place == "queued" else api.job_set(place, server).size

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Final
 
 from ..errors import ForkqError
-from ..sharded_client import on
 from .facts import Observer
 from .problems import MOST, Problem, problems
 
@@ -30,8 +29,7 @@ class Shards:
     def problems(self, shard: str, names: Iterable[str], most: int = MOST) -> list[Problem]:
         """The worst of ``shard``, and what is urgent on the others of ``names``; the urgent ones
         first. Raises ServerUnavailable if ``shard`` does not answer."""
-        with on(shard):
-            worst = problems(self._observers[shard].facts(), most)
+        worst = problems(self._observers[shard].facts(), most)
         elsewhere = self.elsewhere(shard, names)
         return sorted([*worst, *elsewhere], key=lambda problem: not problem.urgent)
 
@@ -57,8 +55,7 @@ class Shards:
 
     def _ask(self, name: str) -> None:
         try:
-            with on(name):
-                found = problems(self._observers[name].facts(), _MOST)
+            found = problems(self._observers[name].facts(), _MOST)
             self._known[name] = [_on_shard(name, one) for one in found if one.urgent]
         except ForkqError as error:
             self._known[name] = [_away(name, str(error))]

@@ -10,10 +10,10 @@ from typing import Final, Protocol, TypeAlias
 
 from rich.text import Text
 
+from ..api import Server
 from ..errors import ForkqError
 from ..screens import cron_acts, job_acts, queue_acts
 from ..screens.plans import Done, Plan
-from ..sharded_client import on
 from .cells import BAD, GOOD, QUIET, words
 from .shards import ShardWatchers
 
@@ -25,7 +25,7 @@ class Failed:
     says: str
 
 
-Step: TypeAlias = "Callable[[], Plan | Done]"
+Step: TypeAlias = "Callable[[Server], Plan | Done]"
 Outcome: TypeAlias = "Plan | Done | Failed | Exception"
 
 # The actions that undo another, by their path in the web UI.
@@ -75,7 +75,7 @@ class Acting:
         """What was done last."""
         if self._undo is not None:
             (path, fields) = self._undo
-            self.begin(lambda: _UNDO[path](**fields), self._undo_shard)
+            self.begin(lambda server: _UNDO[path](server, **fields), self._undo_shard)
 
     def take(self, outcome: Plan | Done | Failed) -> None:
         """The next step, if there is one."""
@@ -89,7 +89,7 @@ class Acting:
             self._person.say(Text())
             self._person.ask(outcome, lambda yes: self._answered(outcome, bool(yes)))
         else:
-            self._run(lambda: self._do(outcome))
+            self._run(lambda _: self._do(outcome))
 
     def join(self, patience: float) -> None:
         if self._thread is not None:
@@ -100,7 +100,7 @@ class Acting:
             self._say("Nothing was changed.", QUIET)
             return
         self._say(f"{plan.button} ...", QUIET)
-        self._run(lambda: self._do(plan))
+        self._run(lambda _: self._do(plan))
 
     def _do(self, plan: Plan) -> Done:
         """In a thread: the observer may be waiting for Redis."""
@@ -117,19 +117,17 @@ class Acting:
         self._thread.start()
 
     def _step(self, step: Step) -> None:
-        with on(self._shard):
-            outcome = _outcome(step)
+        outcome = self._outcome(step)
         self.busy = False
         self._person.hear(outcome)
 
     def _say(self, text: str, style: str) -> None:
         self._person.say(words((text, style)))
 
-
-def _outcome(step: Step) -> Outcome:
-    try:
-        return step()
-    except ForkqError as error:
-        return Failed(str(error))
-    except Exception as error:  # noqa: BLE001 - the app shows its traceback, and ends
-        return error
+    def _outcome(self, step: Step) -> Outcome:
+        try:
+            return step(self._watchers.observers[self._shard].server)
+        except ForkqError as error:
+            return Failed(str(error))
+        except Exception as error:  # noqa: BLE001 - the app shows its traceback, and ends
+            return error

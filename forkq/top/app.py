@@ -215,7 +215,7 @@ class Top(App[None]):
         if self.view.has_jumped:
             self.say(words(("The row has just left, and this is another: look again.", WARN)))
             return
-        self.acting.begin(lambda: act(selection))
+        self.acting.begin(lambda server: act(server, selection))
 
     def action_undo(self) -> None:
         self.acting.undo()

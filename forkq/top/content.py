@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from rich.text import Text
 
+from ..api import Server
 from ..screens.facts import Observer
 from ..screens.plans import Plan
 
@@ -67,6 +68,11 @@ class Look:
     width: int = 80
 
     @property
+    def server(self) -> Server:
+        """That of the shard that is looked at."""
+        return self.observer.server
+
+    @property
     def is_wide(self) -> bool:
         """Whether there is room for more than the 80 columns of an old terminal."""
         return self.width >= _WIDE
@@ -85,8 +91,8 @@ class Selection:
     wanted: str = ""
 
 
-# Says what an action would do. It runs in a thread, and may raise any error of forkq.
-Act: TypeAlias = Callable[[Selection], Plan]
+# Says what an action on a server would do. It runs in a thread, and may raise any error of forkq.
+Act: TypeAlias = Callable[[Server, Selection], Plan]
 
 
 class Page:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from ..screens.facts import Observer
+from ..screens.facts import Observer, ShardObservers
 from ..screens.shards import Shards
 from .content import Look, Page
 from .watcher import Away, Refused, Seen, Watcher
@@ -20,7 +19,7 @@ class ShardWatchers:
     ) -> None:
         self.names = names
         self.shard = names[0]
-        self.observers = defaultdict[str, Observer](Observer)
+        self.observers = ShardObservers()
         self._shards = Shards(self.observers)
         self._show = show
         self._watchers: dict[str, Watcher] = {}
@@ -47,7 +46,7 @@ class ShardWatchers:
         self._watchers[self.shard].look(page, look)
 
     def _watcher(self, shard: str) -> Watcher:
-        return Watcher(shard, lambda: self._shards.problems(shard, self.names), self._show)
+        return Watcher(lambda: self._shards.problems(shard, self.names), self._show)
 
     def end(self) -> None:
         """Without waiting for Redis."""

@@ -10,7 +10,6 @@ from typing import Final
 
 from ..errors import ForkqError
 from ..screens.problems import Problem
-from ..sharded_client import on
 from .content import Content, Look, Page
 
 _EVERY: Final = 1.0  # seconds between two looks
@@ -51,11 +50,9 @@ class Watcher:
 
     def __init__(
         self,
-        shard: str,
         problems: Callable[[], Sequence[Problem]],
         show: Callable[[Seen | Refused | Exception], None],
     ) -> None:
-        self._shard = shard
         self._problems = problems
         self._show = show
         self._wake = threading.Event()
@@ -120,8 +117,7 @@ class Watcher:
             return
         self._error, self._answered_at = "", time.time()
         try:
-            with on(self._shard):
-                content = page.content(look)
+            content = page.content(look)
         except ForkqError as error:
             self._show(Refused(page, str(error)))
             return

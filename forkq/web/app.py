@@ -11,7 +11,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from ..screens.facts import Observer
+from ..screens.facts import ShardObservers
 from ..screens.shards import Shards
 from .live import Streams
 from .pages import all_routes, navigation
@@ -38,7 +38,7 @@ def create_app(settings: WebSettings | None = None) -> Starlette:
     )
     app.state.settings = settings
     app.state.navigation = navigation()
-    app.state.observers = defaultdict[str, Observer](Observer)
+    app.state.observers = ShardObservers()
     app.state.workers = defaultdict[str, Worker](Worker)
     app.state.streams = Streams()
     app.state.shards = Shards(app.state.observers)

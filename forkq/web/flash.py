@@ -13,7 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .. import api
+from ..api import Server
 from ..errors import ForkqError
 
 _COOKIE: Final = "forkq_message"
@@ -29,24 +29,24 @@ class Flash:
     undo: tuple[str, dict[str, str]] | None = None
 
 
-def set_flash(response: Response, text: str, undo: tuple[str, dict[str, str]] | None) -> None:
+def set_flash(
+    server: Server, response: Response, text: str, undo: tuple[str, dict[str, str]] | None
+) -> None:
     """Keeps the message for the next page of this browser. An action that was done is no error
     because Redis does not take its message."""
     name = secrets.token_urlsafe(24)
     raw = msgspec.json.encode(Flash(text, undo))
     with suppress(ForkqError):
-        server = api.server()
         server.ask(("SET", server.keys.web_message(name), raw, "EX", _SECONDS))
     response.set_cookie(_COOKIE, name, max_age=_SECONDS, httponly=True, samesite="strict")
 
 
-def take_flash(request: Request) -> Flash | None:
+def take_flash(server: Server, request: Request) -> Flash | None:
     """The message for this page, if there is one; the next page has none. The template escapes
     it."""
     name = request.cookies.get(_COOKIE, "")
     if not _NAME.fullmatch(name):
         return None
-    server = api.server()
     [raw] = server.ask_leniently(("GETDEL", server.keys.web_message(name)))
     try:
         return None if raw is None else msgspec.json.decode(raw, type=Flash)

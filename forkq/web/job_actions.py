@@ -45,8 +45,10 @@ def _bound(act: _Act, location: Location) -> Callable[[Visit], Plan]:
 def _chosen(visit: Visit, location: Location) -> Chosen:
     form = visit.form
     if form.get("scope") == "all":
-        return job_acts.filtered(location, asked({name: form.get(name) for name in FIELDS}))
-    return job_acts.selected(location, _keys(visit))
+        return job_acts.filtered(
+            visit.server, location, asked({name: form.get(name) for name in FIELDS})
+        )
+    return job_acts.selected(visit.server, location, _keys(visit))
 
 
 def _keys(visit: Visit) -> list[str]:
@@ -71,7 +73,10 @@ def _on_queue(act: _Act) -> Callable[[Visit], Plan]:
         name = api.Queue(visit.form.get("name")).name
         every = visit.form.get("scope") == "all"
         at = visit.form.number("at")
-        chosen = queue_jobs.every(name) if every else queue_jobs.selected(name, _keys(visit), at)
+        if every:
+            chosen = queue_jobs.every(visit.server, name)
+        else:
+            chosen = queue_jobs.selected(visit.server, name, _keys(visit), at)
         return replace(act(visit, chosen), back=path_of(name))
 
     return plan

@@ -22,11 +22,11 @@ def routes(location: Location) -> list[Route]:
 def _shown(location: Location) -> Callable[[Visit], View]:
     def jobs(visit: Visit) -> View:
         given = _given(visit)
-        found = job_lists.read(location, job_lists.asked(given), visit.query("after"))
+        found = job_lists.read(visit.server, location, job_lists.asked(given), visit.query("after"))
         values = {
             "location": location,
             "path": job_acts.PATHS[location],
-            "size": api.job_set(location).size,
+            "size": api.job_set(location, visit.server).size,
             "given": given,
             "fields": job_lists.FIELDS,
             "list": found,

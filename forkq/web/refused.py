@@ -44,7 +44,8 @@ def _page(
 
 async def _unavailable(request: Request, says: str, remedy: str = "") -> Response:
     """This shard cannot be shown now; the others go on."""
-    others = await run_in_threadpool(Visit(request, Form([])).problems_elsewhere)
+    visit, shards = Visit(request, Form([])), request.app.state.shards
+    others = await run_in_threadpool(shards.elsewhere, visit.shard, visit.shards)
     response = _page(request, 503, says, remedy, others)
     response.headers["Retry-After"] = _RETRY_AFTER
     return response

@@ -67,7 +67,7 @@ async def _in_thread(
 def _shown(visit: Visit, made: View | Response) -> Response:
     if isinstance(made, Response):
         return made
-    return page_response(visit, made, take_flash(visit.request))
+    return page_response(visit, made, take_flash(visit.server, visit.request))
 
 
 def _act(visit: Visit, name: str, plan: Callable[[Visit], Plan]) -> Response:
@@ -80,7 +80,7 @@ def _act(visit: Visit, name: str, plan: Callable[[Visit], Plan]) -> Response:
     done = _do(visit, name, planned)
     visit.observer.forget()
     response = RedirectResponse(visit.url(planned.back), 303)
-    set_flash(response, done.text, _undo(done, planned.back))
+    set_flash(visit.server, response, done.text, _undo(done, planned.back))
     return response
 
 
@@ -89,11 +89,15 @@ def _do(visit: Visit, name: str, planned: Plan) -> Done:
     try:
         done = planned.do()
     except Exception as error:
-        audit.failed(visit.user, name, error)
+        audit.failed(_who(visit), name, error)
         raise
     token = done.undo[1].get("token", "") if done.undo else ""
-    audit.done(visit.user, name, done.text, done.jids, done.count, token)
+    audit.done(_who(visit), name, done.text, done.jids, done.count, token)
     return done
+
+
+def _who(visit: Visit) -> audit.Who:
+    return audit.Who(visit.user, visit.shard)
 
 
 def _undo(done: Done, back: str) -> tuple[str, dict[str, str]] | None:
@@ -105,5 +109,5 @@ def _check(visit: Visit, name: str) -> None:
     if visit.form.get("csrf") != visit.csrf:
         raise Refused(403, "The form is too old.", "Go back, reload the page, and try again.")
     if not visit.may(name):
-        _REFUSALS.log("action", visit.user, action=name)
+        _REFUSALS.log("action", _who(visit), action=name)
         raise Refused(403, f"You may not do this here: {name}.", "")

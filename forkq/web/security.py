@@ -15,7 +15,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .audit import Refusals
+from .audit import Refusals, Who
 from .origin import LOOPBACK, host_of, is_local, is_same_origin
 from .passwords import credentials
 from .settings import Authenticate, TooManyTries, WebSettings
@@ -76,7 +76,7 @@ class Guard:
         if "authorization" in request.headers:
             address = request.client.host if request.client is not None else ""
             user, _ = credentials(request)
-            self._refusals.log("sign-in", user, address=address, path=request.url.path)
+            self._refusals.log("sign-in", Who(user), address=address, path=request.url.path)
 
     async def _user(self, request: HTTPConnection, authenticate: Authenticate) -> str | None:
         if is_async(authenticate):

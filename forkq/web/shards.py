@@ -7,9 +7,8 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..api.door import shards
+from ..api import shards
 from ..errors import ForkqError
-from ..sharded_client import on
 
 _PREFIX: Final = "/shards/"
 
@@ -27,8 +26,8 @@ class ShardOfPath:
         below = _below(scope)
         shard = below if below in names else next(iter(names), "")
         root = scope.get("root_path", "") + (path_to(shard) if below == shard else "")
-        with on(shard):
-            await self._app({**scope, "root_path": root, "forkq.shards": names}, receive, send)
+        told = {"root_path": root, "forkq.shards": names, "forkq.shard": shard}
+        await self._app({**scope, **told}, receive, send)
 
 
 def path_to(shard: str) -> str:

@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
+from .. import api
 from ..screens.facts import Observer
 from ..screens.problems import MOST, Problem
 from ..screens.shards import Shards
-from ..sharded_client import chosen
 from .forms import Form
 from .settings import WebSettings
 from .shards import path_to
@@ -57,7 +57,12 @@ class Visit:
     @property
     def shard(self) -> str:
         """Which one the page is about; "" if there are none."""
-        return chosen()
+        return str(self.request.scope.get("forkq.shard", ""))
+
+    @property
+    def server(self) -> api.Server:
+        """The Redis that the page is about."""
+        return api.server(self.shard)
 
     @property
     def shards(self) -> list[str]:
@@ -68,11 +73,6 @@ class Visit:
         """The worst of this shard, and what is urgent on the others. Raises ServerUnavailable."""
         shards: Shards = self.request.app.state.shards
         return shards.problems(self.shard, self.shards, most)
-
-    def problems_elsewhere(self) -> list[Problem]:
-        """What is urgent on the other shards."""
-        shards: Shards = self.request.app.state.shards
-        return shards.elsewhere(self.shard, self.shards)
 
     @property
     def queues(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -57,7 +57,7 @@ class Busy(Page):
 
     def content(self, look: Look) -> Content:
         facts = look.observer.facts()
-        runs = _by_process(api.running()[:_MOST], facts.processes)
+        runs = _by_process(look.server, facts.processes)
         rows = [
             row
             for host in hosts(facts.processes[:_MOST])
@@ -69,32 +69,35 @@ class Busy(Page):
 
     def acts(self) -> Mapping[str, Act]:
         return {
-            "stacks": lambda chosen: _order(chosen, process_acts.stacks),
-            "quiet": lambda chosen: _order(chosen, process_acts.quiet),
-            "stop": lambda chosen: _order(chosen, process_acts.stop),
+            "stacks": lambda server, chosen: _order(server, chosen, process_acts.stacks),
+            "quiet": lambda server, chosen: _order(server, chosen, process_acts.quiet),
+            "stop": lambda server, chosen: _order(server, chosen, process_acts.stop),
         }
 
     def open(self, target: Any) -> Page | None:
         return Job(jid=target.job.jid) if isinstance(target, Run) else None
 
 
-def _order(chosen: Selection, act: Callable[[api.Process], Plan]) -> Plan:
+def _order(
+    server: api.Server, chosen: Selection, act: Callable[[api.Server, api.Process], Plan]
+) -> Plan:
     """On a job, it is for its child."""
     [target] = chosen.targets
     process = target.process if isinstance(target, Run) else target
     if not isinstance(process, api.Process):
         raise ForkqError("Choose a child, or a job of one: they take orders, hosts do not.")
-    living = api.ProcessSet().get(process.identity)
+    living = api.ProcessSet(server).get(process.identity)
     if living is None:
         raise ForkqError("This process has ended.")
-    return act(living)
+    return act(server, living)
 
 
 def _by_process(
-    jobs: Sequence[api.RunningJob], processes: Iterable[api.Process]
+    server: api.Server, processes: Iterable[api.Process]
 ) -> dict[str | None, list[Run]]:
     """The runs by the identity of their process; None: those of processes that say nothing."""
-    known, times = {process.identity: process for process in processes}, usual(jobs)
+    jobs = api.running(server=server)[:_MOST]
+    known, times = {process.identity: process for process in processes}, usual(server, jobs)
     found: dict[str | None, list[Run]] = defaultdict(list)
     for job in jobs:
         process = known.get(job.identity)

@@ -44,7 +44,7 @@ class Failures(Page):
     hint: ClassVar[str] = "g r retries  g d dead"
 
     def content(self, look: Look) -> Content:
-        found = api.failures(most=_MOST_READ)
+        found = api.failures(most=_MOST_READ, server=look.server)
         groups = [one for one in found.groups if look.wants(one.job, one.error, one.message)]
         rows = [_row(part, look.is_wide) for group in groups[:_MOST] for part in _parts(group)]
         seen = f"Of the latest {format_count(found.seen)}; {format_count(found.total)} in all."
@@ -54,8 +54,8 @@ class Failures(Page):
 
     def acts(self) -> Mapping[str, Act]:
         return {
-            "retry": lambda chosen: job_acts.retry(_chosen(chosen)),
-            "delete": lambda chosen: job_acts.delete(_chosen(chosen)),
+            "retry": lambda server, chosen: job_acts.retry(_chosen(server, chosen)),
+            "delete": lambda server, chosen: job_acts.delete(_chosen(server, chosen)),
             "kill": _kill,
         }
 
@@ -63,13 +63,13 @@ class Failures(Page):
         return (Dead if target.location == "dead" else Retries)(target.group.where)
 
 
-def _chosen(chosen: Selection) -> job_acts.Chosen:
+def _chosen(server: api.Server, chosen: Selection) -> job_acts.Chosen:
     [part] = chosen.targets
-    return job_acts.filtered(part.location, part.group.where)
+    return job_acts.filtered(server, part.location, part.group.where)
 
 
-def _kill(chosen: Selection) -> Plan:
-    return job_acts.kill(_chosen(chosen))
+def _kill(server: api.Server, chosen: Selection) -> Plan:
+    return job_acts.kill(_chosen(server, chosen))
 
 
 def _parts(group: api.FailureGroup) -> Iterator[Part]:

@@ -39,7 +39,7 @@ class Job(Page):
         self._jid = jid
 
     def content(self, look: Look) -> Content:
-        return Content(body=Text("\n").join(_lines(self._entry())))
+        return Content(body=Text("\n").join(_lines(self._entry(look.server))))
 
     def acts(self) -> Mapping[str, Act]:
         found: dict[str, Act] = {}
@@ -49,25 +49,28 @@ class Job(Page):
             del found["kill"]
         return found
 
-    def _entry(self) -> api.JobEntry:
+    def _entry(self, server: api.Server) -> api.JobEntry:
         located = self._location is not None
-        found = api.job_set(self._location).get(self._key) if located else api.entry(self._jid)
+        if located:
+            found = api.job_set(self._location, server).get(self._key)
+        else:
+            found = api.entry(self._jid, server)
         if found is None:
             raise ForkqError("This job is nowhere. It is done, was deleted, or has moved.")
         return found
 
-    def _retry(self, _: Selection) -> Plan:
-        return job_acts.retry(self._chosen())
+    def _retry(self, server: api.Server, _: Selection) -> Plan:
+        return job_acts.retry(self._chosen(server))
 
-    def _delete(self, _: Selection) -> Plan:
-        return job_acts.delete(self._chosen())
+    def _delete(self, server: api.Server, _: Selection) -> Plan:
+        return job_acts.delete(self._chosen(server))
 
-    def _kill(self, _: Selection) -> Plan:
-        return job_acts.kill(self._chosen())
+    def _kill(self, server: api.Server, _: Selection) -> Plan:
+        return job_acts.kill(self._chosen(server))
 
-    def _chosen(self) -> job_acts.Chosen:
+    def _chosen(self, server: api.Server) -> job_acts.Chosen:
         assert self._location is not None
-        return still_there(job_acts.selected(self._location, [self._key]))
+        return still_there(job_acts.selected(server, self._location, [self._key]))
 
 
 def still_there(chosen: job_acts.Chosen) -> job_acts.Chosen:

@@ -35,7 +35,7 @@ class Jobs(Page):
     where: api.Filter = api.Filter()
 
     def content(self, look: Look) -> Content:
-        found = job_lists.read(self.location, self._where(look.wanted), look.place)
+        found = job_lists.read(look.server, self.location, self._where(look.wanted), look.place)
         rows = [Row(job.key, _cells(job), job) for job in found.jobs]
         return Content(
             [self._counted(len(rows), look)], _COLUMNS[self.location], rows, foot=_foot(look),
@@ -44,9 +44,9 @@ class Jobs(Page):
 
     def acts(self) -> Mapping[str, Act]:
         found: dict[str, Act] = {
-            "retry": lambda chosen: job_acts.retry(self._chosen(chosen)),
-            "delete": lambda chosen: job_acts.delete(self._chosen(chosen)),
-            "kill": lambda chosen: job_acts.kill(self._chosen(chosen)),
+            "retry": lambda server, chosen: job_acts.retry(self._chosen(server, chosen)),
+            "delete": lambda server, chosen: job_acts.delete(self._chosen(server, chosen)),
+            "kill": lambda server, chosen: job_acts.kill(self._chosen(server, chosen)),
         }
         if self.location == "dead":  # a dead job is not killed again
             del found["kill"]
@@ -59,13 +59,15 @@ class Jobs(Page):
         job, error = self.where.job, self.where.error
         return api.Filter(job=job, error=error, match=wanted or None)
 
-    def _chosen(self, chosen: Selection) -> job_acts.Chosen:
+    def _chosen(self, server: api.Server, chosen: Selection) -> job_acts.Chosen:
         if chosen.everything:
-            return job_acts.filtered(self.location, self._where(chosen.wanted))
-        return still_there(job_acts.selected(self.location, [job.key for job in chosen.targets]))
+            return job_acts.filtered(server, self.location, self._where(chosen.wanted))
+        return still_there(
+            job_acts.selected(server, self.location, [job.key for job in chosen.targets])
+        )
 
     def _counted(self, shown: int, look: Look) -> Text:
-        total = format_count(api.job_set(self.location).size)
+        total = format_count(api.job_set(self.location, look.server).size)
         parts = [(f"{shown} of {total} in {job_acts.WORDS[self.location]}", STRONG)]
         group = " ".join(word[1:] for word in (self.where.job, self.where.error) if word)
         asked = ", ".join(filter(None, (name(group), name(look.wanted))))

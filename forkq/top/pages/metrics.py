@@ -40,7 +40,7 @@ class Metrics(Page):
     def content(self, look: Look) -> Content:
         report = look.observer.facts().slow.hour
         classes = [one for one in report.classes if look.wants(one.job)][:_MOST]
-        times = api.Metrics().histograms([one.job for one in classes], _HOUR)
+        times = api.Metrics(look.server).histograms([one.job for one in classes], _HOUR)
         deploy = report.deploys[-1] if report.deploys else None
         rows = [_row(one, times[one.job], deploy, look.is_wide) for one in classes]
         columns = _fitting(_COLUMNS, look.is_wide)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 from rich.text import Text
 
-from ...api import cron
+from ...api import Server, cron
 from ...screens import cron_acts
 from ...screens.plans import Plan
 from ...screens.texts import name
@@ -37,15 +37,15 @@ class Periodic(Page):
     hint: ClassVar[str] = "periodic jobs  g s scheduled jobs"
 
     def content(self, look: Look) -> Content:
-        found = [(_next(one), one) for one in cron.list() if look.wants(one.name)]
+        found = [(_next(one), one) for one in cron.list(look.server) if look.wants(one.name)]
         rows = [_row(*one) for one in sorted(found, key=lambda one: (one[0], one[1].name))]
         none = [words(("No clock leads: no periodic job is enqueued. Start forkq.", BAD))]
-        head = [] if cron.has_leader() or not rows else none
+        head = [] if cron.has_leader(look.server) or not rows else none
         empty = "No periodic jobs: add @forkq.every to a job, or a [[cron]] table to forkq.toml."
         return Content(head, _COLUMNS, rows[:_MOST], foot=_foot(look), empty=empty)
 
     def acts(self) -> Mapping[str, Act]:
-        return {"pause": _pause, "run": lambda chosen: cron_acts.run(_only(chosen))}
+        return {"pause": _pause, "run": lambda server, chosen: cron_acts.run(server, _only(chosen))}
 
 
 def _only(chosen: Selection) -> str:
@@ -53,9 +53,9 @@ def _only(chosen: Selection) -> str:
     return str(one.name)
 
 
-def _pause(chosen: Selection) -> Plan:
-    one = cron.get(_only(chosen))
-    return (cron_acts.resume if one.paused else cron_acts.pause)(one.name)
+def _pause(server: Server, chosen: Selection) -> Plan:
+    one = cron.get(_only(chosen), server)
+    return (cron_acts.resume if one.paused else cron_acts.pause)(server, one.name)
 
 
 def _next(one: cron.Periodic) -> float:

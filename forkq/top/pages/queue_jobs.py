@@ -33,7 +33,7 @@ class QueueJobs(Page):
         self._queue = queue
 
     def content(self, look: Look) -> Content:
-        jobs = api.Queue(self._queue).page(0, _MOST)
+        jobs = api.Queue(self._queue, look.server).page(0, _MOST)
         rows = [_row(number, job) for number, job in enumerate(jobs, 1)]
         head = [words((name(self._queue), STRONG))]
         return Content(head, _COLUMNS, rows, empty="No job waits here.")

@@ -49,7 +49,10 @@ class Queues(Page):
         return Content((), _COLUMNS, rows, foot=foot, empty=empty)
 
     def acts(self) -> Mapping[str, Act]:
-        return {"pause": _pause, "clear": lambda chosen: queue_acts.clear(_only(chosen).name)}
+        return {
+            "pause": _pause,
+            "clear": lambda server, chosen: queue_acts.clear(server, _only(chosen).name),
+        }
 
     def open(self, target: Any) -> Page | None:
         return QueueJobs(target.name)
@@ -61,10 +64,10 @@ def _only(chosen: Selection) -> api.QueueState:
     return found
 
 
-def _pause(chosen: Selection) -> Any:
+def _pause(server: api.Server, chosen: Selection) -> Any:
     state = _only(chosen)
-    paused = api.Queue(state.name).paused  # not as it was a second ago
-    return (queue_acts.resume if paused else queue_acts.pause)(state.name)
+    paused = api.Queue(state.name, server).paused  # not as it was a second ago
+    return (queue_acts.resume if paused else queue_acts.pause)(server, state.name)
 
 
 def _row(state: api.QueueState, facts: Facts, look: Look) -> Row:
@@ -97,7 +100,7 @@ def _rules(state: api.QueueState) -> Text:
 
 def _why(queue: str, look: Look) -> Iterator[Text]:
     """The answer to the question of this page."""
-    [report] = api.queue_reports(queue)
+    [report] = api.queue_reports(queue, server=look.server)
     state = report.state
     says = "Why it does not drain" if report.holds else "It drains" if state.size else "It is empty"
     yield words((name(queue), STRONG), f"  {says}", _ends(look.observer.sizes(queue), state))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ... import api
 from ...screens import process_acts
 from ...screens.busy import hosts, usual
+from ...screens.plans import Plan
 from ..refused import Refused
 from ..routing import NavItem, action, page
 from ..visit import View, Visit
@@ -20,13 +22,13 @@ _MOST_JOBS: Final = 200
 
 def busy(visit: Visit) -> View:
     facts = visit.observer.facts()
-    jobs = api.running()[:_MOST_JOBS]
+    jobs = api.running(server=visit.server)[:_MOST_JOBS]
     values = {
         "facts": facts,
         "hosts": hosts(facts.processes[:_MOST_PROCESSES]),
         "left_out": max(0, len(facts.processes) - _MOST_PROCESSES),
         "jobs": jobs,
-        "usual": usual(jobs),
+        "usual": usual(visit.server, jobs),
         "by_identity": {process.identity: process for process in facts.processes},
     }
     return View("busy.html", values)
@@ -35,15 +37,20 @@ def busy(visit: Visit) -> View:
 def _chosen(visit: Visit) -> api.Process:
     """The process that a form names."""
     identity = visit.form.get("identity")
-    process = api.ProcessSet().get(identity)
+    process = api.ProcessSet(visit.server).get(identity)
     if process is None:
         raise Refused(404, "This process has ended.")
     return process
 
 
+def _of_process(act: Callable[[api.Server, api.Process], Plan]) -> Callable[[Visit], Plan]:
+    """The action on the process that the form names."""
+    return lambda visit: act(visit.server, _chosen(visit))
+
+
 ROUTES: Final = [
     page("/busy", busy),
-    action("/busy/quiet", "quiet process", lambda visit: process_acts.quiet(_chosen(visit))),
-    action("/busy/stop", "stop process", lambda visit: process_acts.stop(_chosen(visit))),
-    action("/busy/stacks", "dump stacks", lambda visit: process_acts.stacks(_chosen(visit))),
+    action("/busy/quiet", "quiet process", _of_process(process_acts.quiet)),
+    action("/busy/stop", "stop process", _of_process(process_acts.stop)),
+    action("/busy/stacks", "dump stacks", _of_process(process_acts.stacks)),
 ]

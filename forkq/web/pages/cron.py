@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ...api import cron
+from ...api import Server, cron
 from ...screens import cron_acts
 from ...screens.plans import Plan
 from ..plots.day_strip import DAY, MOST_TICKS, Ticks, day_strip
@@ -28,10 +28,10 @@ class Row:
 
 
 def periodic(visit: Visit) -> View:
-    jobs, now = cron.list(), time.time()
+    jobs, now = cron.list(visit.server), time.time()
     rows = [_row(one, now) for one in jobs[:_MOST]]
     strip = [Ticks(row.job.name, row.ticks, row.job.resting) for row in rows]
-    values = {"rows": rows, "total": len(jobs), "leader": cron.has_leader()}
+    values = {"rows": rows, "total": len(jobs), "leader": cron.has_leader(visit.server)}
     return View("cron.html", {**values, "strip": day_strip(strip, now)})
 
 
@@ -40,14 +40,14 @@ def _row(one: cron.Periodic, now: float) -> Row:
 
 
 def history(visit: Visit) -> View:
-    one = cron.get(visit.query("name"))
-    values = {"job": one, "runs": cron.history(one.name, 100), "next": one.ticks(5)}
+    one = cron.get(visit.query("name"), visit.server)
+    values = {"job": one, "runs": cron.history(one.name, 100, visit.server), "next": one.ticks(5)}
     return View("periodic.html", values)
 
 
-def _of_job(act: Callable[[str], Plan]) -> Callable[[Visit], Plan]:
+def _of_job(act: Callable[[Server, str], Plan]) -> Callable[[Visit], Plan]:
     """The action on the periodic job that the form names."""
-    return lambda visit: act(visit.form.get("name"))
+    return lambda visit: act(visit.server, visit.form.get("name"))
 
 
 ROUTES: Final = [

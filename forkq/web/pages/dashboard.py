@@ -44,7 +44,7 @@ def dashboard(visit: Visit) -> View:
             "queues": _waiting(facts),
             "days": days,
             "ranges": _RANGES,
-            "history": _history(api.history(days)),
+            "history": _history(api.history(days, visit.server)),
         },
     )
 

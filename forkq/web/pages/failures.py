@@ -19,8 +19,10 @@ _DAY: Final = 86_400
 
 
 def failures(visit: Visit) -> View:
-    found, begin = api.failures(most=_MOST_READ), now() - _DAY
-    deploys = [one for one in api.Metrics().deploys(2) if one.at >= begin][-_MOST_MARKS:]
+    found, begin = api.failures(most=_MOST_READ, server=visit.server), now() - _DAY
+    deploys = [one for one in api.Metrics(visit.server).deploys(2) if one.at >= begin][
+        -_MOST_MARKS:
+    ]
     marks = [((one.at - begin) / _DAY, f"deployed {cut(one.label)}") for one in deploys]
     values = {"found": found, "groups": found.groups[:_MOST], "marks": marks}
     return View("failures.html", {**values, "deploys": deploys[::-1][:3]})

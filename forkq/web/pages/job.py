@@ -30,7 +30,9 @@ _SETS: Final = frozenset(PATHS)
 def job(visit: Visit) -> View:
     queue = visit.query("queue")
     entry = _queued(visit, queue) if queue else None
-    entry = entry or _entry(visit.query("set"), visit.query("key"), visit.query("jid"))
+    entry = entry or _entry(
+        visit.server, visit.query("set"), visit.query("key"), visit.query("jid")
+    )
     values = {
         "job": entry,
         "in_set": entry.location in _SETS,
@@ -48,9 +50,13 @@ def job(visit: Visit) -> View:
 def _queued(visit: Visit, queue: str) -> api.JobEntry | None:
     """The job, if it still waits near the place where the list has shown it, or in that queue."""
     key, jid, place = visit.query("key"), visit.query("jid"), visit.query("at")
-    if key and place and (found := queue_jobs.find(queue, [key], visit.number("at", 0, _FAR))):
+    if (
+        key
+        and place
+        and (found := queue_jobs.find(visit.server, queue, [key], visit.number("at", 0, _FAR)))
+    ):
         return found[0]
-    entry = queue_jobs.find_jid(queue, jid) if jid else None
+    entry = queue_jobs.find_jid(visit.server, queue, jid) if jid else None
     stats = visit.observer.facts().stats
     if entry is None and stats.enqueued + stats.retry + stats.dead + stats.scheduled > _FEW:
         raise Refused(404, f"This job has left the queue {shown(queue)}.", _LEFT)
@@ -60,7 +66,7 @@ def _queued(visit: Visit, queue: str) -> api.JobEntry | None:
 def edit(visit: Visit) -> Plan:
     """Replaces the arguments of a job in a set, and retries it."""
     form = visit.form
-    entry = _entry(form.get("set"), form.get("key"), "")
+    entry = _entry(visit.server, form.get("set"), form.get("key"), "")
     args = unmasked(_read(form.get("args")), entry.args, args_of(entry.job))
     back = PATHS[entry.location]
 
@@ -111,9 +117,12 @@ def _read(text: str) -> list[Any]:
         raise ForkqError(f"the arguments are no JSON array: {error}") from None
 
 
-def _entry(location: str, key: str, jid: str) -> api.JobEntry:
+def _entry(server: api.Server, location: str, key: str, jid: str) -> api.JobEntry:
     in_set = bool(key) and location in _SETS
-    found = api.job_set(location).get(key) if in_set else api.entry(jid) if jid else None
+    if in_set:
+        found = api.job_set(location, server).get(key)
+    else:
+        found = api.entry(jid, server) if jid else None
     if found is None:
         raise Refused(
             404, "This job is nowhere.", "It is done, was deleted, or has moved: search by its id."

@@ -40,19 +40,19 @@ class Row:
 def metrics(visit: Visit) -> View:
     minutes = visit.number("minutes", _HOUR, _KEPT * 9)
     minutes = minutes if minutes in _RANGES else _HOUR
-    report = api.Metrics().over(minutes)
+    report = api.Metrics(visit.server).over(minutes)
     shared = {
         "minutes": minutes, "ranges": _NAMES, "deploys": report.deploys[::-1][:5],
     }  # fmt: skip
     job = visit.query("job")
-    values = _one(job, report, minutes) if job else _all(visit, report, minutes)
+    values = _one(visit, job, report, minutes) if job else _all(visit, report, minutes)
     return View("job_class.html" if job else "job_metrics.html", {**shared, **values})
 
 
 def _all(visit: Visit, report: api.MetricsReport, minutes: int) -> dict[str, object]:
     listed = paging(visit, len(report.classes), _PER_PAGE)
     shown = report.classes[listed.start : listed.stop]
-    times = api.Metrics().histograms([one.job for one in shown], _HOUR)
+    times = api.Metrics(visit.server).histograms([one.job for one in shown], _HOUR)
     rows = [
         Row(one, [slot.good + slot.failed for slot in _slots(one, minutes)],
             times[one.job].percentiles())
@@ -62,13 +62,13 @@ def _all(visit: Visit, report: api.MetricsReport, minutes: int) -> dict[str, obj
     return {"rows": rows, "paging": listed, "total": total, "runs": _runs(total, report, minutes)}
 
 
-def _one(job: str, report: api.MetricsReport, minutes: int) -> dict[str, object]:
+def _one(visit: Visit, job: str, report: api.MetricsReport, minutes: int) -> dict[str, object]:
     nothing = tuple(
         replace(point, processed=0, failed=0, seconds=0) for point in report.total.points
     )
     found = (one for one in report.classes if one.job == job)
     one = next(found, api.ClassMetrics(job, nothing))
-    times = api.Metrics().histogram(job, min(minutes, _KEPT))
+    times = api.Metrics(visit.server).histogram(job, min(minutes, _KEPT))
     return {
         "one": one,
         "times": times,

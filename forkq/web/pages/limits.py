@@ -14,7 +14,10 @@ _MOST: Final = 200
 
 
 def limits(visit: Visit) -> View:
-    return View("limits.html", {"states": [one for one in api.queues() if _ruled(one)][:_MOST]})
+    return View(
+        "limits.html",
+        {"states": [one for one in api.queues(server=visit.server) if _ruled(one)][:_MOST]},
+    )
 
 
 def _ruled(one: api.QueueState) -> bool:

@@ -23,8 +23,8 @@ _NONE_IS_TAKEN: Final = frozenset({"damaged", "paused", "unserved", "quiet"})
 
 def queue(visit: Visit) -> View:
     name = visit.query("name")
-    one = api.Queue(name)
-    [report] = api.queue_reports(name)
+    one = api.Queue(name, visit.server)
+    [report] = api.queue_reports(name, server=visit.server)
     listed = paging(visit, report.state.size, 25)
     sizes = visit.observer.sizes(name)
     return View(
@@ -44,14 +44,14 @@ def queue(visit: Visit) -> View:
     )
 
 
-def _of_queue(act: Callable[[str], Plan]) -> Callable[[Visit], Plan]:
+def _of_queue(act: Callable[[api.Server, str], Plan]) -> Callable[[Visit], Plan]:
     """The action on the queue that the form names."""
-    return lambda visit: act(visit.form.get("name"))
+    return lambda visit: act(visit.server, visit.form.get("name"))
 
 
 def limits(visit: Visit) -> Plan:
     """Sets the rules that the form has. An empty field lifts its rule."""
-    one = api.Queue(visit.form.get("name"))
+    one = api.Queue(visit.form.get("name"), visit.server)
     fields = _rules(visit)
 
     def do() -> Done:
@@ -83,7 +83,7 @@ def _number(visit: Visit, field: str) -> int | None:
 
 
 def reset(visit: Visit) -> Plan:
-    one = api.Queue(visit.form.get("name"))
+    one = api.Queue(visit.form.get("name"), visit.server)
 
     def do() -> Done:
         one.reset()

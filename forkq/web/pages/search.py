@@ -19,9 +19,14 @@ def search(visit: Visit) -> View:
         return View("search.html", values)
     if place in screen.PLACES:
         before = visit.number("searched", 0, _MOST_SEARCHED)
-        values["found"] = [screen.search_on(wanted, place, visit.query("after"), before)]
+        values["found"] = [
+            screen.search_on(visit.server, wanted, place, visit.query("after"), before)
+        ]
     else:
-        values |= {"found": screen.search(wanted), "running": screen.running(wanted)}
+        values |= {
+            "found": screen.search(visit.server, wanted),
+            "running": screen.running(visit.server, wanted),
+        }
     return View("search.html", values)
 
 

@@ -14,7 +14,7 @@ from ..visit import Visit
 def undo(visit: Visit) -> Plan:
     """The form has the token, and the page to return to."""
     back = _own(visit.form.get("back", "/"))
-    return replace(job_acts.undo(visit.form.get("token")), back=back)
+    return replace(job_acts.undo(visit.server, visit.form.get("token")), back=back)
 
 
 def _own(path: str) -> str:
