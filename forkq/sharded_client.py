@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,25 +18,6 @@ from .store.route import EncodedJob, Route
 
 if TYPE_CHECKING:
     from .store.connection import RedisConnection
-
-# The shard that a block of code is about.
-_chosen: ContextVar[str] = ContextVar("forkq_shard", default="")
-
-
-@contextmanager
-def on(shard: str) -> Iterator[None]:
-    """Within the block, all that reads or changes Redis is about this shard. Pushes go to the shard
-    of their queue all the same."""
-    token = _chosen.set(shard)
-    try:
-        yield
-    finally:
-        _chosen.reset(token)
-
-
-def chosen() -> str:
-    """The shard of the innermost ``on``; "" outside."""
-    return _chosen.get()
 
 
 class ShardedClient(Client):

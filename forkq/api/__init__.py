@@ -17,7 +17,7 @@ from ..servers import Server, Servers
 from . import cron
 from .bulk import Outcome, undo
 from .classes import HeldClass, held_classes, release_class
-from .door import on_shard, server, servers, shard_of, shards
+from .door import server, servers, shard_of, shards
 from .entry import JobEntry
 from .filters import Filter
 from .find import RanTwice, entry, find, is_alive, ran_twice
@@ -77,7 +77,6 @@ __all__ = [
     "history",
     "is_alive",
     "job_set",
-    "on_shard",
     "processes",
     "queue_names",
     "queue_reports",

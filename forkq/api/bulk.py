@@ -24,7 +24,7 @@ from .changes import (
     killed,
     source_key,
 )
-from .door import servers_searched
+from .door import servers as all_servers
 from .entry import JobEntry
 from .filters import Filter
 from .pages import ListPages, Pages
@@ -197,7 +197,7 @@ def undo(
     Raises ForkqError if Redis keeps nothing under this token: the time is over, or they
     were put back. Raises ServerUnavailable.
     """
-    kept = first_found(where or servers_searched(), lambda server: _kept(server, token))
+    kept = first_found(where or all_servers(), lambda server: _kept(server, token))
     if kept is None:
         raise ForkqError(
             f"nothing is kept under {token!r}: the {UNDO_TIME} are over, or it was put back"

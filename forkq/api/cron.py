@@ -22,7 +22,7 @@ from ..wire.payload import Payload
 from .cron_entries import Periodic, load, load_all, running_among, unknown
 from .cron_runs import Run, merged
 from .door import server as default_server
-from .door import server_of
+from .door import servers
 
 __all__ = [
     "Periodic",
@@ -100,7 +100,7 @@ def add(
         enabled=enabled,
         origin=ORIGIN,
     )
-    server = server or server_of(entry.job["queue"])
+    server = server or servers().of_queue(entry.job["queue"])
     server.bounds.dumps(entry.job)
     _change(server, name, entry)
     return load(server, name)

@@ -6,13 +6,9 @@ one. With ``[[redis.shards]]`` each shard has queues, sets, processes and counts
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from ..default_client import default
 from ..errors import ConfigError
 from ..servers import Server, Servers
-from ..sharded_client import chosen, on
 
 
 def servers() -> Servers:
@@ -25,7 +21,6 @@ def server(name: str = "") -> Server:
     """The shard of that name; without a name the default one, or the only Redis. Raises ConfigError
     if there is none of that name."""
     found = servers()
-    name = name or _chosen()
     return found[name] if name else found.default
 
 
@@ -48,29 +43,6 @@ def refuse_other_shard(here: Server, queue: str) -> None:
             f'the queue "{queue}" is on the shard {there}, the jobs are on {here.name}: jobs move '
             "within one Redis only; push them again"
         )
-
-
-def servers_searched() -> Server | Servers:
-    """Where to look for a job of which only the jid is known."""
-    return server(_chosen()) if _chosen() else servers()
-
-
-def server_of(queue: str) -> Server:
-    """That of the shard that has the queue, unless a block has chosen one."""
-    return server(_chosen()) if _chosen() else servers().of_queue(queue)
-
-
-@contextmanager
-def on_shard(name: str) -> Iterator[None]:
-    """Within the block, the API is about this shard, queues too. Jobs are pushed to the shard of
-    their queue all the same. Raises ConfigError if there is none of that name."""
-    servers()[name]
-    with on(name):
-        yield
-
-
-def _chosen() -> str:
-    return chosen() if chosen() in shards() else ""
 
 
 class OnServer:

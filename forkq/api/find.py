@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..servers import Server, Servers, first_found
 from ..store.find_job import ALIVE, ALL, Found, Location
 from ..store.find_job import find as find_job
-from .door import servers_searched
+from .door import servers as all_servers
 from .entry import JobEntry, found_entry
 from .running import in_sidekiq
 
@@ -29,7 +29,7 @@ def find(jid: str, where: Server | Servers | None = None) -> Found | None:
     is found from one of its heartbeats to another. Looks on one shard after the other, or ``where``
     it is told. Raises ServerUnavailable.
     """
-    return _find(where or servers_searched(), jid)
+    return _find(where or all_servers(), jid)
 
 
 def is_alive(jid: str, where: Server | Servers | None = None) -> bool:
@@ -40,7 +40,7 @@ def is_alive(jid: str, where: Server | Servers | None = None) -> bool:
     ServerUnavailable and does not answer False. A job that is nowhere costs a search through all
     queues, so ask only about jobs that you suspect.
     """
-    return _find(where or servers_searched(), jid, ALIVE) is not None
+    return _find(where or all_servers(), jid, ALIVE) is not None
 
 
 def ran_twice(jid: str, where: Server | Servers | None = None) -> RanTwice | None:
@@ -49,7 +49,7 @@ def ran_twice(jid: str, where: Server | Servers | None = None) -> RanTwice | Non
     That happens if its host was cut off from Redis while it ran, so that another host got it. The
     job may be running, or done, or anywhere else. Raises ServerUnavailable.
     """
-    return first_found(where or servers_searched(), lambda server: _ran_twice(server, jid))
+    return first_found(where or all_servers(), lambda server: _ran_twice(server, jid))
 
 
 def _ran_twice(server: Server, jid: str) -> RanTwice | None:
@@ -71,7 +71,7 @@ def entry(jid: str, where: Server | Servers | None = None) -> JobEntry | None:
         found = _find(server, jid)
         return None if found is None else found_entry(server, found)
 
-    return first_found(where or servers_searched(), look)
+    return first_found(where or all_servers(), look)
 
 
 def find_among(

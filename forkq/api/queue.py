@@ -15,7 +15,7 @@ from ..servers import Server
 from ..store.scripts import RULES_CHANGE, SET_ADD
 from ..wire.keys import Keys
 from .changes import checked_queue
-from .door import server_of
+from .door import servers
 from .entry import JobEntry
 from .filters import EVERY, Filter
 from .job_holder import JobHolder
@@ -216,7 +216,7 @@ class Queue(JobHolder):
         return (self.name,)
 
     def _usual_server(self) -> Server:
-        return server_of(self.name)
+        return servers().of_queue(self.name)
 
     def _pages(self, where: Filter) -> Pages:
         if where.keys is None or where.near is None:

@@ -41,7 +41,7 @@ def show_(queues: tuple[str, ...], wants_json: bool, **flags: Any) -> int:
     config = configuration(**flags)
     server = connected(config)
     for name in queues:
-        api.Queue(name)  # raises on a pattern
+        api.Queue(name, server)  # raises on a pattern
     warn_of_unknown_queues(server, queues, config)
     states = api.queues(*queues, server=server)
     if wants_json:

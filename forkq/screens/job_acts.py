@@ -124,7 +124,7 @@ def loss_of_dead_jobs(server: api.Server, more: int = 0) -> str:
 
 
 def move(chosen: Chosen, to: str) -> Plan:
-    queue = api.Queue(to).name
+    queue = api.Queue(to, chosen.server).name
     warning = unserved(chosen.server, queue)
     details = (f"They go to the queue {shown(queue)}.", *warning)
 

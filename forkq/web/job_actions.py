@@ -70,7 +70,7 @@ def queue_routes() -> list[Route]:
 def _on_queue(act: _Act) -> Callable[[Visit], Plan]:
     def plan(visit: Visit) -> Plan:
         """The form has the queue, and the number of the last job that its page shows."""
-        name = api.Queue(visit.form.get("name")).name
+        name = api.Queue(visit.form.get("name"), visit.server).name
         every = visit.form.get("scope") == "all"
         at = visit.form.number("at")
         if every:

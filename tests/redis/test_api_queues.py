@@ -68,6 +68,20 @@ def test_queued_jobs_come_the_next_one_first(redis: Redis) -> None:
     assert list(Queue("nothing")) == []
 
 
+def test_selected_jobs_are_acted_on_near_the_place_where_they_were_shown(redis: Redis) -> None:
+    """Those around them are read, not those that come long after them."""
+    push(redis, *range(3000))
+    queue = Queue("mail")
+    keys = {entry.jid: entry.key for entry in queue}
+    chosen = [keys["600"], keys["590"], keys["2900"]]
+    fetched(redis, 500)
+    assert jids(queue.scan(Filter(keys=chosen, near=600))) == ["590", "600"]
+    outcome = queue.delete_all(Filter(keys=chosen, near=600), undo=True)
+    assert (outcome.done, outcome.seen, queue.size) == (2, 2, 2498)
+    assert api.undo(outcome.undo).done == 2
+    assert queue.kill_all(Filter(keys=chosen)).done == 3  # without a place it reads the whole queue
+
+
 @pytest.mark.parametrize("between", ["fetched", "pushed", "returned", "deleted", "all fetched"])
 def test_a_scan_from_the_next_one_on_misses_no_job(redis: Redis, between: str) -> None:
     """While others fetch, push, return and delete, each job that stays comes once."""

@@ -93,9 +93,9 @@ def test_a_job_of_a_shard_is_found_again_by_its_key(
 ) -> None:
     """Each shard has a secret of its own."""
     client.push(job("mail", 1, jid="a", at=4_000_000_000))
-    with api.on_shard("mail"):
-        [entry] = api.ScheduledSet()
-        assert api.ScheduledSet().get(entry.key) == entry
+    mail = api.ScheduledSet(api.server("mail"))
+    [entry] = mail
+    assert mail.get(entry.key) == entry
     found = api.entry("a")
     assert found is not None
     assert found.key == entry.key
@@ -173,18 +173,34 @@ def test_a_queue_is_read_and_controlled_on_its_shard(
     assert sizes(both, "queue:mail") == [0, 0]
 
 
-def test_all_else_is_about_the_default_shard_or_the_chosen_one(client: ShardedClient) -> None:
+def test_all_else_is_about_the_default_shard_or_the_given_one(client: ShardedClient) -> None:
     client.push(job("mail", at=4_000_000_000))
     assert api.shards() == ["default", "mail"]
     assert (api.shard_of("mail.x"), api.shard_of("x")) == ("mail", "default")
     assert (api.stats().scheduled, api.ScheduledSet().size) == (0, 0)
-    with api.on_shard("mail"):
-        assert (api.stats().scheduled, api.ScheduledSet().size) == (1, 1)
-        client.push(job("default"))  # pushes go where their queue is, all the same
-        assert api.Queue("default").size == 0  # a queue of this shard, by that name
+    mail = api.server("mail")
+    assert (api.stats(mail).scheduled, api.ScheduledSet(mail).size) == (1, 1)
+    assert [api.stats(server).scheduled for server in api.servers()] == [0, 1]
+    client.push(job("default"))
+    assert api.Queue("default", mail).size == 0  # a queue of that shard, by that name
     assert api.Queue("default").size == 1
-    with pytest.raises(ConfigError, match="there is default, mail"), api.on_shard("x"):
-        pass
+    with pytest.raises(ConfigError, match="there is default, mail"):
+        api.server("x")
+
+
+def test_an_object_that_is_made_before_the_configuration_is_about_it(
+    client: ShardedClient, redis_server: Server
+) -> None:
+    """An app may make a queue where it defines its jobs, and configure forkq later."""
+    queue, dead = api.Queue("mail"), api.DeadSet()
+    assert (queue.server.name, dead.server.name) == ("mail", "default")
+    before = default_client.swap(forkq.Client(redis_server.url))
+    try:
+        assert (queue.server.name, dead.server.name) == ("", "")
+    finally:
+        last = default_client.swap(before)
+        assert last is not None
+        last.close()
 
 
 def test_a_jid_is_looked_for_on_all_shards(client: ShardedClient) -> None:
@@ -193,8 +209,8 @@ def test_a_jid_is_looked_for_on_all_shards(client: ShardedClient) -> None:
     for jid in map(str, jids):
         assert api.is_alive(jid)
         assert api.find(jid) is not None
-    with api.on_shard("mail"):
-        assert [api.is_alive(str(jid)) for jid in jids] == [True, False]
+    mail = api.server("mail")
+    assert [api.is_alive(str(jid), mail) for jid in jids] == [True, False]
     assert api.find("nowhere") is None
 
 
@@ -229,11 +245,9 @@ def test_deleted_jobs_are_put_back_on_their_shard(
 
 
 def test_an_entry_is_acted_on_where_it_was_read(client: ShardedClient, both: list[Redis]) -> None:
-    """Also outside of the block in which it was read."""
     jids = [str(client.push(job("mail", at=4_000_000_000))) for _ in range(2)]
     client.push(job("mail"))
-    with api.on_shard("mail"):
-        first, _ = api.ScheduledSet()
+    first, _ = api.ScheduledSet(api.server("mail"))
     assert first.delete()
     found = api.entry(jids[0]) or api.entry(jids[1])
     assert found is not None
@@ -257,8 +271,7 @@ def test_secrets_are_known_by_what_children_of_the_same_shard_publish(
     mail.zadd("dead", {json.dumps(job("mail", "a", "b", jid="c1")): 1})
     assert [entry.args for entry in api.Queue("mail")] == [["a", "***"]]
     assert [entry.args for entry in api.Queue("default")] == [["***", "b"]]
-    with api.on_shard("mail"):
-        [entry] = api.DeadSet()
+    [entry] = api.DeadSet(api.server("mail"))
     assert entry.args == ["a", "***"]
     assert json.loads(entry.masked)["args"] == ["a", "***"]
 
@@ -271,8 +284,7 @@ def test_in_a_child_of_another_shard_the_api_is_about_the_default_one_too(
     default_client.serve(load(None, {}, {}, tmp_path).of_shard("mail"))
     try:
         assert api.ScheduledSet().size == 0
-        with api.on_shard("mail"):
-            assert api.ScheduledSet().size == 1
+        assert api.ScheduledSet(api.server("mail")).size == 1
     finally:
         default_client.default().close()
 
@@ -297,9 +309,9 @@ def test_a_periodic_job_is_on_the_shard_of_its_queue(
     api.cron.add("letters", "@daily", "J", queue="mail")
     assert sizes(both, "forkq:cron", "hlen") == [0, 1]
     assert api.cron.list() == []
-    with api.on_shard("mail"):
-        assert api.cron.get("letters").entry.job["queue"] == "mail"
-        assert api.cron.run("letters")
+    mail = api.server("mail")
+    assert api.cron.get("letters", mail).entry.job["queue"] == "mail"
+    assert api.cron.run("letters", mail)
     assert sizes(both, "queue:mail") == [0, 1]
 
 
@@ -307,8 +319,9 @@ def test_without_shards_there_is_none(redis_server: Server) -> None:
     before = default_client.swap(forkq.Client(redis_server.url))
     try:
         assert (api.shards(), api.shard_of("mail")) == ([], "")
-        with pytest.raises(ConfigError, match="there is none"), api.on_shard("default"):
-            pass
+        assert [server.name for server in api.servers()] == [""]
+        with pytest.raises(ConfigError, match="there is none"):
+            api.server("default")
     finally:
         last = default_client.swap(before)
         assert last is not None
@@ -456,8 +469,7 @@ def test_any_other_command_asks_for_the_shard(client: ShardedClient, shell: Shel
     assert 'there is no shard "x"' in shell.err
     assert shell("scheduled clear -y --shard default") == 1
     assert shell("scheduled clear -y --shard mail") == 0
-    with api.on_shard("mail"):
-        assert api.ScheduledSet().size == 0
+    assert api.ScheduledSet(api.server("mail")).size == 0
 
 
 def test_without_shards_no_shard_can_be_named(

@@ -68,16 +68,14 @@ def test_an_action_acts_on_the_shard_of_its_page(
 ) -> None:
     """Both shards have a queue of that name."""
     for shard in NAMES:
-        with api.on_shard(shard):
-            api.Queue("mail").resume()
+        api.Queue("mail", api.server(shard)).resume()
     caplog.set_level("INFO", "forkq.web.audit")
     with client_of() as web:
         answer = act(web, "/shards/mail/queue/pause", name="mail")
         assert answer.headers["location"] == "/shards/mail/queue?name=mail"
         assert "paused" in web.get("/shards/mail/queue?name=mail").text  # with the message
     for shard in NAMES:
-        with api.on_shard(shard):
-            assert api.Queue("mail").paused is (shard == "mail")
+        assert api.Queue("mail", api.server(shard)).paused is (shard == "mail")
     [line] = [record.msg for record in caplog.records if record.name == "forkq.web.audit"]
     assert isinstance(line, dict)
     assert (line["action"], line["shard"]) == ("pause queue", "mail")
