@@ -242,6 +242,7 @@ class Leases:
     def _settle(self, ending: Ending) -> Outcome:
         unit, outcome = ending.unit, ending.judge()
         if unit.sequence not in self._in_flight:
+            self._moving.pop(unit.sequence, None)
             return "moved"  # by an earlier ending: an exception ended the wait for its outcome
         if outcome == "refused":
             self._parked.pop(unit.sequence, None)  # to the end: another one comes first then

@@ -208,34 +208,35 @@ def test_what_is_known_is_read_while_other_threads_change_it() -> None:
             thread.join()
 
 
-def settled(unit: UnitOfWork, endings: list[tuple[Ending, object]]) -> tuple[Leases, bool]:
-    """Redis gives these replies to the endings of a unit. Whether it was reported as lost."""
-    leases, lost = leases_of(1), list[UnitOfWork]()
-    leases.on_lost = lost.append
-    leases.add([unit])
-    take(leases, 1)
-    for ending, _ in endings:
-        leases.end(unit, ending)
-    assert leases.take_ended()[1] == [ending for ending, _ in endings]
-    for ending, reply in endings:
-        ending.call()
-        ending.reply = reply
-    leases.settle([ending for ending, _ in endings])
-    return leases, lost == [unit]
+def settle(leases: Leases, unit: UnitOfWork, ending: Ending, reply: object) -> None:
+    """The unit ends so, and Redis replies."""
+    leases.end(unit, ending)
+    assert leases.take_ended()[1] == [ending]
+    ending.call()
+    ending.reply = reply
+    leases.settle([ending])
 
 
 def test_a_lease_that_is_gone_is_lost() -> None:
-    [unit] = units(1)
-    _, is_lost = settled(unit, [(ENDS.retry(unit, Retry(5.5, b"again")), 0)])
-    assert is_lost
-    assert unit.lost
+    leases, [unit] = leases_of(1), units(1)
+    lost: list[UnitOfWork] = []
+    leases.on_lost = lost.append
+    leases.add([unit])
+    take(leases, 1)
+    settle(leases, unit, ENDS.retry(unit, Retry(5.5, b"again")), 0)
+    assert (lost, unit.lost) == ([unit], True)
 
 
 @pytest.mark.parametrize("reply", [0, ResponseError("no")])
-def test_a_second_ending_of_a_unit_finds_what_the_first_one_did(reply: object) -> None:
+def test_a_second_ending_of_a_unit_that_has_moved_changes_nothing(reply: object) -> None:
     """An exception of the app may end a processor's wait; the job is then settled once more."""
-    [unit] = units(1)
-    first, second = ENDS.retry(unit, Retry(5.5, b"again")), ENDS.put_back(unit)
-    leases, is_lost = settled(unit, [(first, 1), (second, reply)])
-    assert (is_lost, unit.lost) == (False, False)
-    assert (leases.count().parked, leases.count().free) == (0, 1)
+    leases, [unit] = leases_of(1), units(1)
+    lost: list[UnitOfWork] = []
+    leases.on_lost = lost.append
+    leases.add([unit])
+    take(leases, 1)
+    settle(leases, unit, ENDS.retry(unit, Retry(5.5, b"again")), 1)
+    settle(leases, unit, ENDS.put_back(unit), reply)
+    assert (lost, unit.lost) == ([], False)
+    count = leases.count()
+    assert (count.running, count.parked, count.occupying, count.free) == (0, 0, 0, 1)
