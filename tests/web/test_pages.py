@@ -101,7 +101,7 @@ class TestProblems:
     ) -> None:
         beat(redis, "mail", refused="redis gives no jobs: no permission")
         assert "redis gives no jobs: no permission (1 process)" in web.get("/queues").text
-        monkeypatch.setattr("forkq.screens.facts._replica_of", lambda: "10.0.0.7:6379")
+        monkeypatch.setattr("forkq.screens.facts._replica_of", lambda *_: "10.0.0.7:6379")
         wait_until(
             lambda: "a replica of 10.0.0.7:6379, which takes no" in web.get("/queues").text,
             what="the role of the server",
