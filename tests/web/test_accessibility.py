@@ -9,6 +9,7 @@ import pytest
 from redis import Redis
 
 import forkq
+from tests.support.waiting import wait_until
 from tests.web.browser import PHONE, WIDE, Browser
 from tests.web.scenario import shop
 
@@ -39,6 +40,8 @@ axe.run({ resultTypes: ["violations"] })
 def findings(browser: Browser, where: str) -> list[str]:
     """The serious and critical ones on the page that is open."""
     browser.find("main")
+    still = "return document.getAnimations().length === 0"  # a colour that fades in is pale
+    wait_until(lambda: browser.run(still), what=f"the end of the animations of {where}")
     # Not as a script of the page: its policy allows none but ours.
     browser.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": AXE.read_text()})
     return [f"{where}: {told}" for told in browser.driver.execute_async_script(CHECK)]
