@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from ..limits.patterns import matches_any
 from ..servers import Server
 from ..store.damage import is_damaged, remedy
 from ..wire.keys import Keys
+from ..wire.lease import SILENT
 from .door import server as default_server
 from .processes import Process, processes
 from .queues import QueueState, queues
@@ -18,8 +20,9 @@ from .stats import latency
 
 # Worst first; only "full" and "rate" are usual in a busy system.
 HoldKind: TypeAlias = Literal[
-    "damaged", "paused", "unserved", "quiet", "limit", "rate", "full", "alone"
-]
+    "damaged", "paused", "unserved", "quiet", "silent", "refused", "limit", "rate", "blocked",
+    "full", "alone",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +30,50 @@ class Hold:
     """A reason why no job of the queue starts now, with a sentence for people.
 
     "damaged": its key holds another type. "paused": by hand. "unserved": no living process serves
-    it. "quiet": those that serve it fetch no more. "limit": as many jobs are in progress as its
-    limit allows (or the process_limit of each process). "rate": its rate allows none now. "full":
-    every thread that serves it is busy. "alone": all its queued jobs are suspects, which a few solo
-    children run.
+    it. "quiet": those that serve it fetch no more. "silent": they have sent no heartbeat for 30 s.
+    "refused": Redis refuses something to them. "limit": as many jobs are in progress as its limit
+    allows (or the process_limit of each process). "rate": its rate allows none now. "blocked": a
+    blocking queue before it has jobs in progress. "full": every thread that serves it is busy.
+    "alone": all its queued jobs are suspects, which a few solo children of forkq run.
     """
 
     kind: HoldKind
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """The processes that serve a queue, counted: ``size``, of which some are ``quiet``, ``silent``,
+    or ``refused`` something by Redis; each counts once, in this order. The others have ``threads``,
+    of which some are ``free`` as of the last heartbeats. ``of_forkq``: those of forkq's own that
+    fetch. ``orders``: the lists of queues of those that fetch."""
+
+    size: int
+    quiet: int
+    silent: int
+    refused: int
+    threads: int
+    free: int
+    of_forkq: int
+    orders: frozenset[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, members: Iterable[Process]) -> Crew:
+        """Counts them."""
+        every = list(members)
+        fetching = [one for one in every if not one.quiet]
+        beating = [one for one in fetching if one.silent_for <= SILENT]
+        able = [one for one in beating if not one.refused]
+        return cls(
+            size=len(every),
+            quiet=len(every) - len(fetching),
+            silent=len(fetching) - len(beating),
+            refused=len(beating) - len(able),
+            threads=sum(one.concurrency for one in able),
+            free=sum(max(0, one.concurrency - one.busy) for one in able),
+            of_forkq=sum(bool(one.master) for one in fetching),
+            orders=frozenset(one.queues for one in fetching),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +104,24 @@ def queue_reports(*names: str, server: Server | None = None) -> list[QueueReport
     for all together. Raises ServerUnavailable."""
     server = server or default_server()
     states = queues(*names, server=server)
+    every = queues(server=server) if names and _some_block(server) else states
+    blocking = [state for state in every if state.blocking]
     asked = (command for state in states for command in _questions(server.keys, state.name))
     replies = server.ask_leniently(*asked)
     living, jobs = processes(server), running(server=server)
     found = zip(states, replies[::3], replies[1::3], replies[2::3], strict=True)
     key = server.keys.queue
     return [
-        _report(key(state.name), state, str(kind, "ascii"), max(map(latency, heads)), living, jobs)
-        for state, kind, *heads in found
+        _report(
+            key(one.name), one, str(kind, "ascii"), max(map(latency, heads)), living, jobs, blocking
+        )
+        for one, kind, *heads in found
     ]
+
+
+def _some_block(server: Server) -> bool:
+    """Whether a rule of this process's configuration says so: none is set at run time."""
+    return any(rules.blocking for rules in server.rules.entries.values())
 
 
 def _questions(keys: Keys, name: str) -> list[tuple[Any, ...]]:
@@ -88,59 +136,88 @@ def _report(
     waited: float,
     living: Sequence[Process],
     jobs: Sequence[RunningJob],
+    blocking: Sequence[QueueState],
 ) -> QueueReport:
     serving = tuple(process for process in living if process.serves(state.name))
     in_flight = tuple(job for job in jobs if job.queue == state.name)
-    holds = tuple(_holds(key, state, kind, serving, in_flight))
-    return QueueReport(state, waited, serving, in_flight, holds)
-
-
-def _holds(
-    key: str,
-    state: QueueState,
-    kind: str,
-    serving: Sequence[Process],
-    jobs: Sequence[RunningJob],
-) -> Iterator[Hold]:
     if is_damaged(key, kind):
-        yield Hold("damaged", f"its key holds a {kind}: move it away with `{remedy(key)}`")
-    elif state.size > 0:
-        yield from _held_by_hand(state)
-        yield from _held_by_processes(serving)
-        yield from _held_by_rules(state, serving, jobs)
-        yield from _held_by_suspicion(state)
+        text = f"its key holds a {kind}: move it away with `{remedy(key)}`"
+        return QueueReport(state, waited, serving, in_flight, (Hold("damaged", text),))
+    held = Counter(job.identity for job in in_flight)
+    most = state.process_limit
+    used_up = most is not None and all(held[one.identity] >= most for one in serving)
+    found = tuple(holds(state, Crew.of(serving), blocking, process_limit_reached=used_up))
+    return QueueReport(state, waited, serving, in_flight, found)
 
 
-def _held_by_hand(state: QueueState) -> Iterator[Hold]:
-    if state.paused:
-        yield Hold("paused", f"it is paused: `forkq resume {state.name}` ends that")
-
-
-def _held_by_processes(serving: Sequence[Process]) -> Iterator[Hold]:
-    active = [process for process in serving if not process.quiet]
-    if not serving:
-        yield Hold("unserved", "no living process serves it")
-    elif not active:
-        yield Hold("quiet", f"all {len(serving)} processes that serve it are quiet")
-    elif all(process.busy >= process.concurrency for process in active):
-        threads = sum(process.concurrency for process in active)
-        yield Hold("full", f"all {threads} threads that serve it are busy")
-
-
-def _held_by_rules(
-    state: QueueState, serving: Sequence[Process], jobs: Sequence[RunningJob]
+def holds(
+    state: QueueState,
+    crew: Crew,
+    blocking: Sequence[QueueState],
+    *,
+    process_limit_reached: bool,
 ) -> Iterator[Hold]:
+    """What holds a queue with jobs, the worst first; nothing of an empty one. ``blocking`` are the
+    queues that have this rule. Asks nothing."""
+    if state.size > 0:
+        if state.paused:
+            yield Hold("paused", f"it is paused: `forkq resume {state.name}` ends that")
+        yield from _held_by_processes(crew)
+        yield from _held_by_rules(state, process_limit_reached and crew.size > 0)
+        yield from _held_by_queues(state.name, crew, blocking)
+        yield from _held_by_suspicion(state, crew)
+
+
+def _held_by_processes(crew: Crew) -> Iterator[Hold]:
+    fetching = crew.size - crew.quiet
+    if not crew.size:
+        yield Hold("unserved", "no living process serves it")
+    elif not fetching:
+        yield Hold("quiet", f"all {crew.size} processes that serve it are quiet")
+    elif crew.silent == fetching:
+        who = "the only process" if fetching == 1 else f"all {fetching} processes"
+        yield Hold("silent", f"no heartbeat comes from {who} serving it")
+    elif crew.silent + crew.refused == fetching:
+        yield Hold("refused", "Redis refuses something to all processes that serve it: see Busy")
+    elif not crew.free:
+        yield Hold("full", f"all {crew.threads} threads that serve it are busy")
+
+
+def _held_by_rules(state: QueueState, process_limit_reached: bool) -> Iterator[Hold]:
     if state.limit is not None and state.busy >= state.limit:
         yield Hold("limit", f"{state.busy} jobs are in progress, and its limit is {state.limit}")
-    most, held = state.process_limit, Counter(job.identity for job in jobs)
-    if most is not None and serving and all(held[one.identity] >= most for one in serving):
+    if process_limit_reached:
+        most = state.process_limit
         yield Hold("limit", f"each process has as many jobs as its process_limit allows: {most}")
     if state.tokens is not None and state.tokens < 1:
         yield Hold("rate", f"its rate of {state.rate} allows no job now")
 
 
-def _held_by_suspicion(state: QueueState) -> Iterator[Hold]:
+def _held_by_queues(name: str, crew: Crew, blocking: Sequence[QueueState]) -> Iterator[Hold]:
+    for other in blocking:
+        named = other.blocking is True or matches_any(name, other.blocking or ())
+        if (
+            other.busy
+            and named
+            and crew.orders
+            and all(_comes_before(other.name, name, order) for order in crew.orders)
+        ):
+            running_ones = "1 job" if other.busy == 1 else f"{other.busy} jobs"
+            yield Hold("blocked", f"the queue {other.name} blocks it: {running_ones} in progress")
+
+
+def _comes_before(first: str, second: str, order: Sequence[str]) -> bool:
+    """Whether a process with these queues and patterns serves both, in that order."""
+    at = [
+        next((at for at, entry in enumerate(order) if matches_any(name, (entry,))), None)
+        for name in (first, second)
+    ]
+    return at[0] is not None and at[1] is not None and at[0] < at[1]
+
+
+def _held_by_suspicion(state: QueueState, crew: Crew) -> Iterator[Hold]:
     """Other jobs do not wait for the suspects of their queue."""
     if state.suspects == state.size:
         many = "1 suspect waits" if state.suspects == 1 else f"{state.suspects:,} suspects wait"
-        yield Hold("alone", f"{many} to run alone, in a solo child")
+        none = "" if crew.of_forkq or not crew.size else ", which no process that serves it has"
+        yield Hold("alone", f"{many} to run alone, in a solo child{none}")

@@ -8,6 +8,8 @@ from typing import Final
 
 # Seconds for which a child's record lasts after a heartbeat: without one, its leases may be taken.
 RECORD_TTL: Final = 60
+# Seconds without a heartbeat, of which there is one every ten, after which a process is silent.
+SILENT: Final = 30.0
 # How the nonce of a solo child begins, instead of with four of its hex digits.
 _SOLO: Final = "solo"
 
