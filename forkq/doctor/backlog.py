@@ -1,5 +1,4 @@
-"""Checks of the waiting jobs: whether a capsule serves their queue, whether the app knows their
-class, and whether that is held.
+"""Check of the waiting jobs: whether the app knows their class.
 
 Each command reads a bounded number of names or jobs, but the set of queues is read at once, as by
 every child with a pattern.
@@ -15,8 +14,6 @@ from typing import Any, Final, TypeAlias
 from ..config.config import Config
 from ..errors import MalformedPayload
 from ..limits.patterns import matches_any
-from ..store.held_classes import DEADLY_DEATHS, WITHIN, held_in
-from ..store.process_info import live_queues
 from ..wire.keys import keys_of
 from ..wire.payload import loads_head
 from ..wire.printable import shown_name
@@ -36,26 +33,6 @@ _MOST_SECONDS: Final = 5.0
 _Waiting: TypeAlias = dict[str, dict[bytes, int]]
 
 
-def queues(server: ExaminedServer, config: Config) -> Finding:
-    """Which queues have waiting jobs, and neither a capsule of the configuration nor any living
-    process that fetches from them. A tree that is about to start serves its capsules' queues, so a
-    queue that only has a capsule is told, and is no warning."""
-    waiting = _totals(_waiting(server))
-    if not waiting:
-        return Finding("ok", "queues", "no job waits in a queue")
-    living = live_queues(server.connection, server.keys, quiet=False)
-    idle = {name: size for name, size in waiting.items() if not matches_any(name, living)}
-    lost = {name: size for name, size in idle.items() if not matches_any(name, config.queue_names)}
-    if not idle:
-        return Finding("ok", "queues", f"all queues with waiting jobs are served: {len(waiting)}")
-    if not lost:
-        what = f"no living process fetches from {listed(_sizes(idle))}"
-        return Finding("ok", "queues", f"{what}, but a capsule of this configuration has each")
-    what = f"nothing serves {listed(_sizes(lost))}"
-    remedy = "add them to a capsule, start the service that has them, or delete them"
-    return Finding("warn", "queues", what, "their jobs wait for ever", remedy)
-
-
 def classes(server: ExaminedServer, config: Config, report: AppReport | None) -> Finding:
     """Which classes wait in a queue of this configuration, and are not registered by its app."""
     if report is None or report.error:
@@ -72,17 +49,6 @@ def classes(server: ExaminedServer, config: Config, report: AppReport | None) ->
     what = f"the app does not register {listed(_sizes(unknown))} ({seen})"
     remedy = "import their modules in the app that -r names, or delete the jobs"
     return Finding("fail", "classes", what, "these jobs fail until they are dead", remedy)
-
-
-def held(server: ExaminedServer) -> Finding:
-    """Which classes run alone because their jobs have killed process after process."""
-    found = held_in(server.connection.call("HGETALL", server.keys.held_classes))
-    if not found:
-        return Finding("ok", "held", "no class is held")
-    names = listed(shown_name(each.name) for each in found)
-    why = f"each has killed {DEADLY_DEATHS} processes within {WITHIN} s; its jobs run alone"
-    remedy = "mend the class; `forkq classes release NAME` runs its jobs beside others again"
-    return Finding("warn", "held", f"held: {names}", why, remedy)
 
 
 def _sizes(counts: Mapping[str, int]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from ..store.refusals import failure
 from ..store.server_check import check_files, check_usable
 from ..wire.redis_url import EMBEDDED
 from .app import app, preload
-from .backlog import classes, held, queues
+from .backlog import classes
 from .finding import Finding, examine, unchecked
 from .host import max_memory, memory, oom_group, open_files, processes
 from .journal import journal
@@ -128,18 +128,21 @@ def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> It
         **_OF_SERVER,
         "clients": partial(clients, config=config),
         "buffers": partial(output_buffers, config=config),
-        "queues": partial(queues, config=config),
         "classes": partial(classes, config=config, report=report),
-        "held": held,
         "versions": versions,
     }
+    # `forkq start` imports this module, and needs none of what the screens need.
+    from .service import SERVICE, service  # noqa: PLC0415
+
     found, server = _connected(config)
     yield found
     if server is None:
-        yield from (unchecked(name, "there is no connection to Redis") for name in checks)
+        names = [*checks, *(check.name for check in SERVICE)]
+        yield from (unchecked(name, "there is no connection to Redis") for name in names)
         return
     try:
         yield from (examine(name, partial(check, server)) for name, check in checks.items())
+        yield from service(config)
     finally:
         server.connection.close()
         default().close()

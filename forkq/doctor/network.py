@@ -6,6 +6,7 @@ import time
 from statistics import median
 from typing import Final
 
+from ..screens.checks import LATENCY
 from ..store.connection import RedisConnection
 from ..store.refusals import RIGHTS
 from ..store.rights import missing_rights
@@ -16,11 +17,9 @@ from .server import ExaminedServer
 _PINGS: Final = 20
 # Seconds after which no further PING is sent.
 _ENOUGH: Final = 0.5
-# Seconds of a round trip. In one host it takes 0.1 ms, in one data centre about 1 ms.
-_SLOW: Final = 0.005
 
 
-def latency(server: ExaminedServer, slow: float = _SLOW) -> Finding:
+def latency(server: ExaminedServer, slow: float = LATENCY.limit) -> Finding:
     """The round trip of PING. An acknowledgement and each fetch wait for one."""
     end = time.monotonic() + _ENOUGH
     trips = [_round_trip(server.connection)]
@@ -31,8 +30,7 @@ def latency(server: ExaminedServer, slow: float = _SLOW) -> Finding:
     what += f"{max(trips) * 1000:.2f} ms)"
     if middle < slow:
         return Finding("ok", "latency", what)
-    why = "each fetch waits for one, and short jobs wait for fetches"
-    return Finding("warn", "latency", what, why, "run forkq closer to Redis, or see its SLOWLOG")
+    return Finding("warn", LATENCY.name, what, LATENCY.why, LATENCY.remedy)
 
 
 def clock(server: ExaminedServer) -> Finding:

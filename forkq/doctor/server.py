@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 from ..config.config import Config
 from ..config.shards import place_of_url
 from ..errors import ServerUnavailable
+from ..screens.checks import NO_ROOM, REDIS_MEMORY
 from ..store.connection import RedisConnection
 from ..store.server_check import check_usable, server_info
 from ..units import format_share, format_size
@@ -16,12 +17,8 @@ from ..wire.keys import Keys
 from ..wire.redis_url import database_of, redacted_url
 from .finding import Finding, Level, unchecked
 
-# Shares of the memory that Redis may use.
-_LITTLE_ROOM: Final = 0.75
-_NO_ROOM: Final = 0.95
 # What a policy that deletes only expiring keys (volatile-*) costs: docs/wire.md has these keys.
 _EXPIRING: Final = "what says which processes live: their jobs could run a second time"
-_RAISE: Final = "raise maxmemory, let jobs run, or delete dead ones"
 
 # The shard that was found first on each server, by the server's ``run_id`` and the database.
 SeenServers: TypeAlias = "dict[tuple[str, int], str]"
@@ -118,7 +115,7 @@ def redis_memory(server: ExaminedServer) -> Finding:
     used = int(server.info["used_memory"])
     share = format_share(used / limit)
     what = f"Redis uses {format_size(used)} of {format_size(limit)} ({share} {of})"
-    if used < _LITTLE_ROOM * limit:
-        return Finding("ok", "redis-memory", what)
-    level: Level = "fail" if used >= _NO_ROOM * limit else "warn"
-    return Finding(level, "redis-memory", what, "a full Redis refuses every push", _RAISE)
+    if used < REDIS_MEMORY.limit * limit:
+        return Finding("ok", REDIS_MEMORY.name, what)
+    level: Level = "fail" if used >= NO_ROOM * limit else "warn"
+    return Finding(level, REDIS_MEMORY.name, what, REDIS_MEMORY.why, REDIS_MEMORY.remedy)

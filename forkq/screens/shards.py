@@ -10,7 +10,7 @@ from typing import Final
 
 from ..errors import ForkqError
 from .facts import Observer
-from .problems import MOST, Problem, problems
+from .problems import MOST, Problem, problems, well, worst_first
 
 _SOON: Final = 0.2  # seconds that a page gives a shard which it asks
 _SLOW: Final = 2.0  # seconds after which a shard does not answer
@@ -30,8 +30,11 @@ class Shards:
         """The worst of ``shard``, and what is urgent on the others of ``names``; the urgent ones
         first. Raises ServerUnavailable if ``shard`` does not answer."""
         worst = problems(self._observers[shard].facts(), most)
-        elsewhere = self.elsewhere(shard, names)
-        return sorted([*worst, *elsewhere], key=lambda problem: not problem.urgent)
+        return worst_first([*worst, *self.elsewhere(shard, names)])
+
+    def well(self, shard: str) -> str:
+        """What is known of ``shard`` if nothing is wrong. Raises ServerUnavailable."""
+        return well(self._observers[shard].facts())
 
     def elsewhere(self, shard: str, names: Iterable[str]) -> list[Problem]:
         """What is urgent on those of ``names`` other than ``shard`` that have answered by now."""
@@ -68,8 +71,9 @@ class Shards:
 
 
 def _on_shard(name: str, problem: Problem) -> Problem:
-    return replace(problem, says=f"shard {name}: {problem.says}", shard=name)
+    key = f"{name} {problem.key}"
+    return replace(problem, says=f"shard {name}: {problem.says}", shard=name, key=key)
 
 
 def _away(name: str, why: str) -> Problem:
-    return Problem(f"shard {name} is down: {why}", shard=name)
+    return Problem(f"shard {name} is down: {why}", shard=name, key=f"{name} down")

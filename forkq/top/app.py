@@ -268,8 +268,8 @@ class Top(App[None]):
             self._tabs.show(self.page.number)
             self._tabs.show_live(away, self.watcher.shard)
             if self._seen is not None or away is not None:
-                found = self._seen.problems if self._seen else ()
-                self._problems.show(found, away, most=4 if self.page.path == "/" else 1)
+                found, well = (self._seen.problems, self._seen.well) if self._seen else ((), "")
+                self._problems.show(found, well, away, most=4 if self.page.path == "/" else 1)
 
     def say(self, text: Text) -> None:
         """What was done, or was not, in the line above the keys, for a while."""

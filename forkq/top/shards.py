@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..screens.facts import Observer, ShardObservers
+from ..screens.problems import Problem
 from ..screens.shards import Shards
 from .content import Look, Page
 from .watcher import Away, Refused, Seen, Watcher
@@ -46,7 +47,10 @@ class ShardWatchers:
         self._watchers[self.shard].look(page, look)
 
     def _watcher(self, shard: str) -> Watcher:
-        return Watcher(lambda: self._shards.problems(shard, self.names), self._show)
+        def overview() -> tuple[Sequence[Problem], str]:
+            return self._shards.problems(shard, self.names), self._shards.well(shard)
+
+        return Watcher(overview, self._show)
 
     def end(self) -> None:
         """Without waiting for Redis."""

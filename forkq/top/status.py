@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Final
 from urllib.parse import urlsplit
 
 from rich.text import Text
@@ -20,6 +21,11 @@ from .content import Page
 from .keys import NEXT_SHARD
 from .line import Line
 from .watcher import Away
+
+_NUMBERS: Final = {
+    "/busy": "3", "/queue": "2", "/queues": "2", "/retries": "4", "/failures": "4", "/dead": "4",
+    "/scheduled": "6", "/cron": "6",
+}  # fmt: skip
 
 
 class Chosen(Message):
@@ -75,8 +81,9 @@ class Problems(Vertical):
     def __init__(self) -> None:
         super().__init__(id="problems")
 
-    def show(self, found: Sequence[Problem], away: Away | None, most: int) -> None:
-        lines = _lines(found, away, most)
+    def show(self, found: Sequence[Problem], well: str, away: Away | None, most: int) -> None:
+        """``well`` stands there if nothing is wrong."""
+        lines = _lines(found, well, away, most)
         links = list(self.query(Link))
         if len(links) != len(lines):
             self.remove_children()
@@ -87,14 +94,16 @@ class Problems(Vertical):
             link.show(text)
 
 
-def _lines(found: Sequence[Problem], away: Away | None, most: int) -> list[tuple[Text, str]]:
+def _lines(
+    found: Sequence[Problem], well: str, away: Away | None, most: int
+) -> list[tuple[Text, str]]:
     if away is not None:
         since = time.strftime("%H:%M:%S", time.localtime(away.since))
         gone = format_duration(max(0.0, round(time.time() - away.since)))
         says = f"Redis has not answered since {since} ({gone}). "
         return [(words((says, BAD), cell(away.says)), "1")]
     if not found:
-        return [(words(("All well.", GOOD)), "1")]
+        return [(words((well, GOOD)), "1")]
     shown = found if len(found) <= most else found[:most]
     lines = [_line(one) for one in shown]
     rest = len(found) - len(shown)
@@ -112,4 +121,4 @@ def _line(problem: Problem) -> tuple[Text, str]:
 
 def number_of(path: str) -> str:
     """The page that shows what the web UI has under ``path``."""
-    return {"/busy": "3", "/queue": "2", "/retries": "4"}.get(urlsplit(path).path, "1")
+    return _NUMBERS.get(urlsplit(path).path, "1")

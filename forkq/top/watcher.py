@@ -20,11 +20,12 @@ _SLOW: Final = 3.0  # seconds without a reply, after which the screen says so
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The content of a page as of now."""
+    """The content of a page as of now, what is wrong, and what is known if nothing is."""
 
     page: Page
     content: Content
     problems: Sequence[Problem]
+    well: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,15 @@ class Away:
 
 class Watcher:
     """A daemon thread for one shard, or for the only Redis (""): the program may end while it waits
-    for it. ``problems`` and ``show`` are called in it."""
+    for it. ``overview`` and ``show`` are called in it: what is wrong, and what is known
+    if nothing is."""
 
     def __init__(
         self,
-        problems: Callable[[], Sequence[Problem]],
+        overview: Callable[[], tuple[Sequence[Problem], str]],
         show: Callable[[Seen | Refused | Exception], None],
     ) -> None:
-        self._problems = problems
+        self._overview = overview
         self._show = show
         self._wake = threading.Event()
         self._look: tuple[Page, Look] | None = None
@@ -111,7 +113,7 @@ class Watcher:
 
     def _ask(self, page: Page, look: Look) -> None:
         try:
-            worst = self._problems()
+            worst, well = self._overview()
         except ForkqError as error:
             self._error = str(error)
             return
@@ -121,4 +123,4 @@ class Watcher:
         except ForkqError as error:
             self._show(Refused(page, str(error)))
             return
-        self._show(Seen(page, content, worst))
+        self._show(Seen(page, content, worst, well))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,4 +66,5 @@ def _values(visit: Visit, view: View) -> dict[str, Any]:
         "navigation": visit.request.app.state.navigation,
         **view.values,
         "problems": visit.problems() if found is None else found,
+        "well": partial(visit.request.app.state.shards.well, visit.shard),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import shutil
@@ -17,7 +16,9 @@ import yaml
 from tests.support.documents import ROOT
 
 pytest.importorskip("prometheus_client", reason="missing: pip install -e '.[test]'")
+from forkq.doctor.service import SERVICE
 from forkq.metrics.families import FAMILIES, SHARD
+from forkq.screens.checks import CHECKS, REDIS_MEMORY
 
 DEPLOY = ROOT / "deploy"
 RULES = DEPLOY / "prometheus-rules.yaml"
@@ -86,22 +87,40 @@ def test_every_metric_and_label_of_a_query_exists() -> None:
         assert asked | grouped <= labels, query
 
 
-def test_an_alert_about_a_check_has_the_words_of_forkq_doctor() -> None:
-    said = " ".join(_texts())
-    named = [rule for rule in rules() if rule["labels"].get("check", "redis") != "redis"]
-    assert len(named) == 4
-    for rule in named:
-        assert rule["labels"]["check"] in said
-        assert rule["annotations"]["why"] in said
-        assert rule["annotations"]["remedy"] in said
+def test_alerts_and_checks_are_one_list() -> None:
+    """With the same limits, severities and words. Two are about what only Prometheus sees."""
+    found = {rule["alert"]: rule for rule in rules()}
+    known = {alert.name: (check, alert) for check in CHECKS for alert in check.alerts}
+    assert found.keys() - known.keys() == {"ForkqIsNotScraped", "ForkqRedisIsOut"}
+    for name, (check, alert) in known.items():
+        rule = found[name]
+        assert f"{alert.limit:g}" in re.findall(r"[0-9.]+", rule["expr"]), name
+        assert rule["labels"]["severity"] == ("critical" if alert.critical else "warning"), name
+        assert check.words in rule["annotations"]["summary"], name
+        assert (rule["annotations"]["why"], rule["annotations"]["remedy"]) == (
+            check.why, check.remedy
+        ), name  # fmt: skip
+        assert check.critical or not alert.critical or check is REDIS_MEMORY, name
 
 
-def _texts() -> Iterator[str]:
-    """Every literal of the checks."""
-    for path in sorted((ROOT / "forkq" / "doctor").glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield node.value
+def test_an_alert_names_the_check_of_the_doctor() -> None:
+    by_name = {alert.name: check.name for check in CHECKS for alert in check.alerts}
+    told = {check.name for check in SERVICE} | {"redis-memory", "latency"}
+    labels = {rule["alert"]: rule["labels"].get("check") for rule in rules()}
+    assert labels.pop("ForkqRedisIsOut") == "redis"
+    assert {one: check for one, check in labels.items() if check} == {
+        one: check for one, check in by_name.items() if check in told
+    }
+
+
+def test_the_doctor_s_page_has_the_list() -> None:
+    page = (ROOT / "docs" / "doctor.md").read_text()
+    table = page.partition("## The running service")[2].partition("|---|---|---|---|---|\n")[2]
+    assert table.partition("\n\n")[0].splitlines() == [
+        f"| `{each.name}` | {each.measures} | {each.limit:g} | {'yes' if each.critical else ''} | "
+        f"{', '.join(f'`{alert.name}`' for alert in each.alerts)} |"
+        for each in CHECKS
+    ]
 
 
 def test_the_page_has_every_metric_as_it_is() -> None:

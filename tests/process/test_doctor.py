@@ -23,8 +23,9 @@ CHECKS = [
     "open-files", "processes", "memory", "max-memory", "oom-group", "systemd", "kubernetes",
     "journal", "app", "preload", "redis", "version", "eviction", "persistence", "redis-memory",
     "latency", "clock",
-    "rights", "timeout", "huge-pages", "overcommit", "clients", "buffers", "queues", "classes",
-    "held", "versions",
+    "rights", "timeout", "huge-pages", "overcommit", "clients", "buffers", "classes", "versions",
+    "damaged", "fleet", "silent", "refused", "leader", "due", "queues", "idle", "behind", "paused",
+    "suspects", "held", "surge", "failing", "dead", "periodic", "asleep",
 ]  # fmt: skip
 APP = """
 import forkq

@@ -52,7 +52,7 @@ def test_a_queue_that_no_process_serves(forkq: ForkqTree, redis_server: Server) 
     redis_server.cli("SADD", "queues", "mial")
     redis_server.cli("LPUSH", "queue:mial", "{}")
     done = forkq.run("doctor", "--redis", redis_server.url)
-    assert_shown(printed("nothing serves mial"), done.stdout)
+    assert_shown(printed("no process serves queue mial"), done.stdout)
     (forkq.cwd / "jobs.py").write_text(APP.replace("QUEUE", "mial"))
     checked = forkq.run("config", "check")
     assert checked.returncode == 1

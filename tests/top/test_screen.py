@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from redis import Redis
 from rich.cells import cell_len
 
@@ -34,7 +35,7 @@ def test_the_six_questions_are_answered(client: Redis) -> None:
         await screen.shows("Is anything wrong?", "queue mail is 1", "v12", "to retry")
         assert "All well." not in screen.text()
         await screen.press("2")
-        await screen.shows("mail  It drains", "1 process on web-1, 1 of 5 threads busy")
+        await screen.shows("mail  Nothing is known", "1 process on web-1, 1 of 5 threads busy")
         await screen.press("g", "b")
         await screen.shows("web-1", "1 of 5", "42%", "84MB", "Report", "40 of 120 rows")
         await screen.press("4")
@@ -228,3 +229,41 @@ def test_it_ends_while_its_cursor_still_moves(client: Redis) -> None:
             listing.call_later(listing.action_cursor_up)
 
     drive(scenario)
+
+
+def test_a_queue_that_moves_drains_and_one_beside_free_threads_does_not(
+    client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forkq.screens.drain._LOOK", 2.0)
+    stamp = int(time.time() * 1000) - 900_000
+    queued(client, "mail", *(job(f"m{number}", enqueued_at=stamp) for number in range(3)))
+    process(client)
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("2")
+        await screen.shows(
+            "mail  It does not drain", "5 threads are free for it, but none has taken"
+        )
+        client.rpop("queue:mail")
+        await screen.shows("mail  It drains", "Jobs have left it in the last")
+        forkq.api.Queue("mail").pause()
+        await screen.shows("mail  Why it does not drain", "it is paused")
+
+    drive(scenario, size=(120, 30))
+
+
+def test_a_dead_fleet_is_told_and_a_sound_one_says_what_it_is(client: Redis) -> None:
+    client.zadd("retry", {str(number): time.time() - 3600 for number in range(50)})
+
+    async def scenario(screen: Screen) -> None:
+        await screen.shows(
+            "no process runs jobs: 50 jobs waiting, start forkq",
+            "no clock leads",
+            "50 retries, due for up to 60 min, have not been moved to their queues",
+        )
+        assert "All well" not in screen.text()
+        client.delete("retry")
+        process(client)
+        await screen.shows("All well: 1 process, 0 queues, clock on web-1.")
+
+    drive(scenario, size=(120, 30))

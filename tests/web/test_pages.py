@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from datetime import datetime, timedelta, timezone
+from html import unescape
 from typing import Any
 
 import pytest
@@ -14,6 +16,9 @@ from starlette.testclient import TestClient
 
 import forkq
 from forkq import default_client
+from forkq.screens.facts import Observer
+from forkq.screens.problems import problems
+from forkq.store.connection import RedisConnection
 from tests.support.waiting import wait_until
 from tests.web.shared import act, client_of, confirm
 
@@ -24,12 +29,15 @@ def push(queue: str = "mail", job: str = "Mail", *args: Any) -> str:
     return jid
 
 
-def beat(redis: Redis, *queues: str, **fields: Any) -> str:
+def beat(
+    redis: Redis, *queues: str, identity: str = "web-1:77:abc", master: int = 0, **fields: Any
+) -> str:
     """The record of a process that serves these queues, as its heartbeat writes it."""
-    identity, now = "web-1:77:abc", time.time()
+    now, (host, pid, _) = time.time(), identity.split(":")
     info = {
-        "hostname": "web-1", "pid": 77, "tag": "shop", "queues": list(queues), "concurrency": 5,
+        "hostname": host, "pid": int(pid), "tag": "shop", "queues": list(queues), "concurrency": 5,
         "started_at": now - 60, "labels": [], "identity": identity, "version": "1.0",
+        "master": master,
     }  # fmt: skip
     record: Any = {
         "info": json.dumps(info),
@@ -58,8 +66,34 @@ def run_job(redis: Redis, identity: str, **progress: Any) -> None:
 
 
 class TestProblems:
-    def test_all_is_well(self, web: TestClient) -> None:
-        assert "All well." in web.get("/queues").text
+    def test_all_is_well_says_what_it_knows(self, web: TestClient, redis: Redis) -> None:
+        beat(redis, "mail", master=76)
+        redis.set("forkq:leader", "web-1:76:abc 12345")
+        redis.sadd("queues", "mail", "low")
+        assert "All well: 1 process, 2 queues, clock on web-1." in web.get("/queues").text
+
+    def test_nothing_is_well_without_a_process(self, web: TestClient) -> None:
+        html = web.get("/queues").text
+        assert "All well" not in html
+        assert "no process runs jobs: start forkq" in html
+
+    def test_a_dead_fleet_with_retries_that_are_due(self, web: TestClient, redis: Redis) -> None:
+        """As three alerts say, with the limits and words of these."""
+        an_hour_ago = time.time() - 3600
+        redis.zadd("retry", {f'{{"jid": "{n}"}}': an_hour_ago + n for n in range(50)})
+        html = web.get("/queues").text
+        assert "All well" not in html
+        assert "no process runs jobs: 50 jobs waiting, start forkq" in html
+        assert "no clock leads: nothing scheduled or retried becomes due" in html
+        assert "50 retries, due for up to 60 min, have not been moved to their queues" in html
+
+    def test_a_due_job_is_late_after_a_minute_only(self, web: TestClient, redis: Redis) -> None:
+        beat(redis, "mail")
+        redis.zadd("schedule", {"{}": time.time() - 30})
+        assert "All well: 1 process, 0 queues." in web.get("/queues").text
+        redis.zadd("schedule", {"{}": time.time() - 90})
+        late = r"1 scheduled job, due for up to 9\d s, has not been moved to its queue"
+        wait_until(lambda: re.search(late, web.get("/queues").text), what="the late job")
 
     def test_jobs_without_any_process(self, web: TestClient) -> None:
         push()
@@ -101,7 +135,7 @@ class TestProblems:
     ) -> None:
         beat(redis, "mail", refused="redis gives no jobs: no permission")
         assert "redis gives no jobs: no permission (1 process)" in web.get("/queues").text
-        monkeypatch.setattr("forkq.screens.facts._replica_of", lambda *_: "10.0.0.7:6379")
+        monkeypatch.setattr("forkq.screens.facts._replica_of", lambda info: "10.0.0.7:6379")
         wait_until(
             lambda: "a replica of 10.0.0.7:6379, which takes no" in web.get("/queues").text,
             what="the role of the server",
@@ -122,13 +156,154 @@ class TestProblems:
         assert "30 runs of Bad failed in 10 min, 9 in the 50 min before" in html
         assert "runs of Fine" not in html
 
-    def test_only_the_worst_three_are_named(self, web: TestClient, redis: Redis) -> None:
+    def test_queues_of_one_problem_are_one_sentence(self, web: TestClient, redis: Redis) -> None:
         beat(redis, "mail")
         for number in range(6):
             push(f"lost-{number}")
+        html = web.get("/").text
+        says = "no process serves 6 queues (lost-0, lost-1, lost-2 and 3 more): 6 jobs waiting"
+        assert html.count("no process serves") == 1
+        assert says.replace("lost-0, lost-1, lost-2", "") in re.sub(
+            r"lost-\d, lost-\d, lost-\d", "", html
+        )
+
+    def test_silent_processes_of_some_hosts_are_one_sentence(
+        self, web: TestClient, redis: Redis
+    ) -> None:
+        beat(redis, "mail", identity="web-9:77:abc")
+        for number in range(12):
+            silent_since = time.time() - 40 - number / 12
+            beat(redis, "mail", identity=f"web-{number % 3}:{number}:abc", beat=silent_since)
         html = web.get("/queues").text
-        assert html.count("no process serves queue") == 3
-        assert "and 3 problems more" in html
+        assert "12 processes of 3 hosts are silent, the longest for 4" in html
+        assert html.count(" silent") == 1
+
+    def test_only_the_worst_three_are_named(
+        self, web: TestClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The urgent ones first, then by jobs and lateness."""
+        monkeypatch.setattr("forkq.screens.facts._SLOW_FOR", 0.0)
+        beat(redis, "late", "paused", rtt_us=8000)
+        push("lost")
+        late = {"class": "A", "args": [], "jid": "b" * 24, "queue": "late"}
+        for number in range(2):
+            stamp = int((time.time() - 900) * 1000)
+            redis.lpush("queue:late", json.dumps({**late, "jid": number, "enqueued_at": stamp}))
+        redis.sadd("queues", "late")
+        push("paused")
+        forkq.api.Queue("paused").pause()
+        told = problem_lines(web.get("/queues").text)
+        assert told[0].startswith("no process serves queue lost")
+        assert told[1].startswith("queue late is 15 min behind: 2 jobs waiting")
+        assert told[2].startswith("queue paused is paused")
+        assert told[3:] == ["and 1 problem more"]
+        every = problem_lines(web.get("/").text)
+        assert every[3] == "a round trip takes 8 ms from process 77 on web-1"
+
+    def test_children_that_take_nothing(
+        self, web: TestClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Jobs have waited for minutes, threads are free, and no job leaves its queue."""
+        monkeypatch.setattr("forkq.screens.drain._LOOK", 2.0)
+        monkeypatch.setattr("forkq.screens.problems.found_by.__defaults__", (2.0,))
+        beat(redis, "mail", busy=0)
+        stamp = int((time.time() - 200) * 1000)
+        for number in range(3):
+            job = {"class": "A", "args": [], "jid": number, "queue": "mail", "enqueued_at": stamp}
+            redis.lpush("queue:mail", json.dumps(job))
+        redis.sadd("queues", "mail")
+        assert "Nothing is known to hold it" in web.get("/queue?name=mail").text
+        says = "5 threads free for queue mail, but take none of its 3 jobs for "
+        wait_until(lambda: says in web.get("/queues").text, what="the problem")
+
+        def page() -> str:
+            return web.get("/queue?name=mail").text
+
+        wait_until(lambda: "It does not drain" in page(), what="the sentence")
+        assert "5 threads are free for it, but none has taken a job for" in page()
+        redis.rpop("queue:mail")
+        wait_until(lambda: '<h2 id="why">It drains</h2>' in page(), what="the first job to leave")
+        assert says not in web.get("/queues").text
+
+    def test_suspects_that_only_sidekiq_serves(self, web: TestClient, redis: Redis) -> None:
+        beat(redis, "mail")
+        redis.lpush("{queue:mail}:suspects", "{}", "{}")
+        redis.sadd("forkq:suspects", "mail")
+        says = "no process of forkq runs the suspects of queue mail: 2 jobs waiting"
+        assert says in web.get("/queues").text
+
+    def test_jobs_that_died_lately(self, web: TestClient, redis: Redis) -> None:
+        beat(redis, "mail")
+        redis.zadd("dead", {"a": time.time() - 60, "b": time.time() - 7200})
+        assert "1 job died in the last hour" in web.get("/queues").text
+
+    def test_children_that_crash(self, web: TestClient, redis: Redis) -> None:
+        beat(redis, "mail")
+        web.get("/queues")
+        redis.hset("forkq:totals:children", "crash|SIGSEGV|n", 4)
+        says = "children die (SIGSEGV: 4 in 15 min)"
+        wait_until(lambda: says in web.get("/queues").text, what="the crashes")
+
+    def test_periodic_jobs_that_do_not_tick(self, web: TestClient, redis: Redis) -> None:
+        beat(redis, "mail")
+        forkq.api.cron.add("cleanup", "* * * * *", "Cleanup")
+        redis.hset("forkq:cron:last", "cleanup", int(time.time()) - 600)
+        entry = json.loads(redis.hget("forkq:cron", "cleanup") or b"")
+        asleep = {**entry, "name": "report", "origin": "code:shop"}
+        redis.hset("forkq:cron", "report", json.dumps(asleep))
+        html = web.get("/queues").text
+        assert "periodic job cleanup has not been enqueued, due for " in html
+        assert "periodic job report is asleep: no process runs the app" in html
+
+    def test_a_class_of_which_most_runs_fail(self, web: TestClient, redis: Redis) -> None:
+        beat(redis, "mail")
+        now = datetime.now(timezone.utc)
+        for back in (2, 20):
+            minute = now - timedelta(minutes=back)
+            key = f"j|{minute:%y%m%d}|{minute.hour}:{minute:%M}"
+            redis.hset(key, mapping={"Bad|p": 10, "Bad|f": 7})
+        assert "70% of the runs of Bad fail" in web.get("/queues").text
+
+    def test_it_costs_as_many_round_trips_for_a_thousand(
+        self, web: TestClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        trips = counted_trips(monkeypatch)
+        beat(redis, "mail")
+        push("mail")
+        Observer(forkq.api.server).facts()
+        few = len(trips)
+        for number in range(1000):
+            beat(redis, f"mail-{number}", identity=f"h{number % 50}:{number}:abc")
+        job = json.dumps({"class": "A", "enqueued_at": int(time.time() * 1000)})
+        for number in range(1000):
+            redis.lpush(f"queue:mail-{number}", job)
+            redis.sadd("queues", f"mail-{number}")
+        trips.clear()
+        began = time.process_time()
+        found = problems(Observer(forkq.api.server).facts())
+        took = time.process_time() - began
+        assert len(trips) <= few <= 25
+        assert len(found) <= 4
+        assert took < 3, "it must not look at each pair of queue and process"
+
+
+def problem_lines(html: str) -> list[str]:
+    """The sentences on top of a page."""
+    part = html.partition('id="problems"')[2].partition('id="news"')[0]
+    return [unescape(one) for one in re.findall(r"<li .*?><a .*?>(.*?)</a>", part)]
+
+
+def counted_trips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many commands each round trip has, from now on."""
+    trips: list[int] = []
+    pipeline = RedisConnection.pipeline
+
+    def counting(self: RedisConnection, commands: Any, *args: Any, **options: Any) -> Any:
+        trips.append(len(commands))
+        return pipeline(self, commands, *args, **options)
+
+    monkeypatch.setattr(RedisConnection, "pipeline", counting)
+    return trips
 
 
 class TestDashboard:

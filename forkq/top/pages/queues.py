@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ... import api
 from ...screens import queue_acts
+from ...screens.drain import drain
 from ...screens.facts import Facts, drains_in
 from ...screens.problems import BEHIND
 from ...screens.texts import name
@@ -102,25 +103,28 @@ def _why(queue: str, look: Look) -> Iterator[Text]:
     """The answer to the question of this page."""
     [report] = api.queue_reports(queue, server=look.server)
     state = report.state
-    says = "Why it does not drain" if report.holds else "It drains" if state.size else "It is empty"
-    yield words((name(queue), STRONG), f"  {says}", _ends(look.observer.sizes(queue), state))
+    flow = look.observer.flow(queue)
+    told = drain(report, flow)
+    ends = _ends(look.observer.sizes(queue), state, moves=flow is not None and flow.moves)
+    yield words((name(queue), STRONG), f"  {told.title}", ends)
     for hold in report.holds:
         usual = hold.kind in {"rate", "full", "limit", "paused", "alone"}
         yield words((f"  {hold.kind:9} ", WARN if usual else BAD), cell(hold.text))
-    if state.size and not report.holds:
-        yield words(("  Nothing holds it: its next job starts as soon as a thread is free.", QUIET))
+    if told.says:
+        yield words((f"  {told.says}", BAD if told.stands_still else QUIET))
     if suspects := queue_acts.suspects_beside_others(state):
         yield words((f"  {suspects}", QUIET))
     yield words(("  served by ", QUIET), cell(_served(report)))
 
 
-def _ends(sizes: list[tuple[float, int]], state: api.QueueState) -> str:
+def _ends(sizes: list[tuple[float, int]], state: api.QueueState, *, moves: bool) -> str:
     trend = drains_in(sizes)
     if trend is None or not state.size:
         return ""
     if trend[1]:
         return f": empty in {format_duration(trend[1])} at this rate"
-    return ": it grows" if trend[0] > _STEADY else ": as many come as go"
+    steady = ": as many come as go" if moves else ": none is taken, none comes"
+    return ": it grows" if trend[0] > _STEADY else steady
 
 
 def _served(report: api.QueueReport) -> str:

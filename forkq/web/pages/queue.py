@@ -9,6 +9,7 @@ from ... import api
 from ...errors import InvalidRule
 from ...limits.overrides import Fields, limit_to, process_limit_to, rate_to
 from ...screens import queue_acts
+from ...screens.drain import drain
 from ...screens.facts import drains_in
 from ...screens.plans import Done, Plan
 from ...screens.queue_acts import path_of, suspects_beside_others
@@ -18,15 +19,13 @@ from ..paging import paging
 from ..routing import action, page
 from ..visit import View, Visit
 
-_NONE_IS_TAKEN: Final = frozenset({"damaged", "paused", "unserved", "quiet"})
-
 
 def queue(visit: Visit) -> View:
     name = visit.query("name")
     one = api.Queue(name, visit.server)
     [report] = api.queue_reports(name, server=visit.server)
     listed = paging(visit, report.state.size, 25)
-    sizes = visit.observer.sizes(name)
+    sizes, flow = visit.observer.sizes(name), visit.observer.flow(name)
     return View(
         "queue.html",
         {
@@ -38,7 +37,8 @@ def queue(visit: Visit) -> View:
             "queues": visit.queues,
             "sizes": [size for _, size in sizes],
             "trend": drains_in(sizes),
-            "held": any(hold.kind in _NONE_IS_TAKEN for hold in report.holds),
+            "moves": flow is not None and flow.moves,
+            "drain": drain(report, flow),
             "shared": any(process.queues != (name,) for process in report.served_by),
         },
     )

@@ -1,0 +1,79 @@
+"""Whether a queue moves: what was seen of it, again and again, for some minutes."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+_WINDOW: Final = 60.0  # seconds
+_SAME: Final = 1.0  # seconds: the age of a job is measured with the time of the question
+
+
+class Sample(NamedTuple):
+    """A queue ``at`` that moment (monotonic seconds). ``began``: how many of its jobs forkq's
+    children have begun since the first one. ``next_at``: when its next job was queued (epoch
+    seconds). ``ready``: it has jobs, threads are free for it, and nothing holds it."""
+
+    at: float
+    size: int
+    began: int
+    next_at: float
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What was seen of a queue in the last minute, or in the ``seconds`` since the first look.
+
+    ``moves``: at least one job has left it. ``began``: how many of its jobs forkq's children have
+    begun, which they tell every ten seconds; Sidekiq's do not tell. ``still``: for how many seconds
+    threads have been free for it, nothing has held it, and no job has left it.
+    """
+
+    seconds: float
+    moves: bool
+    began: int
+    still: float
+
+    @property
+    def a_minute(self) -> float:
+        """How many jobs of it begin in a minute; 0 if that is not known."""
+        return self.began * 60 / self.seconds if self.seconds else 0.0
+
+
+class QueueFlow:
+    """The samples of one queue."""
+
+    def __init__(self) -> None:
+        self._samples = deque[Sample]()
+        self._still_since = 0.0
+
+    def add(self, sample: Sample) -> None:
+        """The next look."""
+        last = self._samples[-1] if self._samples else None
+        if last is None or not (last.ready and sample.ready) or _moved(last, sample):
+            self._still_since = sample.at
+        self._samples.append(sample)
+        while sample.at - self._samples[0].at > _WINDOW:
+            self._samples.popleft()
+
+    def flow(self) -> Flow:
+        """What was seen so far."""
+        first, last = self._samples[0], self._samples[-1]
+        return Flow(
+            seconds=last.at - first.at,
+            moves=any(_moved(before, after) for before, after in pairwise(self._samples)),
+            began=max(0, last.began - first.began),
+            still=last.at - self._still_since,
+        )
+
+
+def _moved(before: Sample, after: Sample) -> bool:
+    """Whether a job has left the queue in between. Jobs that were pushed together have one age."""
+    return (
+        after.size < before.size
+        or after.began > before.began
+        or (before.size > 0 and after.next_at > before.next_at + _SAME)
+    )
