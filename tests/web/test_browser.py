@@ -90,6 +90,29 @@ def test_what_changes_is_shown_without_a_reload(browser: Browser) -> None:
     assert browser.run("return window.same")
 
 
+def test_problems_are_read_aloud_when_their_list_changes_only(
+    browser: Browser, redis: Redis
+) -> None:
+    """Their figures change each second."""
+    push("lost")
+    browser.open("/queues")
+    browser.wait_text("no process runs jobs: 1 job waiting", "#problems")
+    browser.run(
+        "window.said = [];"
+        "const regions = document.querySelectorAll('[aria-live], [role=status], [role=alert]');"
+        "for (const one of regions) new MutationObserver(() => said.push(one.textContent))"
+        ".observe(one, {childList: true, characterData: true, subtree: true});"
+    )
+    push("lost")
+    browser.wait_text("no process runs jobs: 2 jobs waiting", "#problems")
+    assert browser.run("return said") == []
+    redis.hset("forkq:classes:held", "shop.Boom", "1700000000 12")
+    wait_until(lambda: browser.run("return said"), what="the new problem to be said")
+    [said] = browser.run("return said")
+    assert said.startswith("no process runs jobs: 2 jobs waiting")
+    assert "class shop.Boom has killed" in said
+
+
 def test_the_focus_stays_where_it_is(browser: Browser) -> None:
     push()
     browser.open("/queues")

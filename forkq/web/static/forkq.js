@@ -14,7 +14,9 @@ function connect() {
   listen();
   source.onmessage = (event) => {
     listen();
+    const known = problems();
     for (const [id, html] of Object.entries(JSON.parse(event.data))) replace(id, html);
+    if (problems() !== known) announce();
   };
   source.onerror = () => {
     lost.textContent = "The connection is lost: these figures no longer change. Trying again …";
@@ -41,6 +43,16 @@ function disconnect() {
   clearTimeout(watch);
   if (source) source.close();
   source = null;
+}
+
+// A screen reader says the problems when the list of them changes, not when a figure in it does.
+function problems() {
+  return [...document.querySelectorAll("[data-problem]")].map((item) => item.dataset.problem).sort().join("\n");
+}
+
+function announce() {
+  const items = [...document.querySelectorAll("#problems li, #problems p")];
+  document.getElementById("news").textContent = items.map((item) => item.textContent).join(". ");
 }
 
 function replace(id, html) {
