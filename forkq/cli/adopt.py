@@ -10,7 +10,7 @@ import click
 from ..adopt.scan import Place, places
 from ..adopt.source import Skipped, Source, read
 from .options import json_option
-from .output import as_json, echo
+from .output import echo, echo_objects
 
 
 @click.command()
@@ -34,7 +34,7 @@ def adopt(paths: Sequence[Path], wants_json: bool) -> int:
             echo(f"{file.path}: skipped: {file.why}", err=True)
     found = places([file for file in files if isinstance(file, Source)])
     if wants_json:
-        echo(as_json([place.as_dict() for place in found]))
+        echo_objects(place.as_dict() for place in found)
     else:
         echo(_text(found, len(files)))
     return int(bool(found))

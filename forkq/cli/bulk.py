@@ -1,30 +1,122 @@
-"""One action on many jobs: counted, asked for, watched, reported, and interrupted."""
+"""Actions on many jobs: asked before, counted, watched, reported, and interrupted."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from importlib.util import find_spec
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
 from ..api import Filter, Outcome
-from ..api.changes import UNDO_TIME
+from ..api.changes import MOST_UNDONE, UNDO_TIME
+from ..api.filters import EVERY
 from ..errors import ServerUnavailable
 from ..runtime.exit_codes import INTERRUPTED
 from ..units import plural
-from .output import as_json_line, echo
-from .progress import ActionProgress
-from .question import agreed, need_terminal
+from .options import finds_redis, json_option
+from .output import as_json, echo
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _OPTIONS = (
     click.option("--all", "everything", is_flag=True, help="All of them."),
     click.option("--dry-run", is_flag=True, help="Only count them."),
     click.option("-y", "--yes", is_flag=True, help="Do not ask."),
 )
+_CLEARS: Final = (
+    click.option("--dry-run", is_flag=True, help="Only count them."),
+    click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+    click.option("--no-undo", is_flag=True, help="Keep none, which frees Redis at once."),
+    json_option,
+    finds_redis,
+)
+
+
+def need_terminal(what: str) -> None:
+    """Raises UsageError if there is no person to ask."""
+    if not (sys.stdin and sys.stdin.isatty()):
+        options = click.get_current_context().params
+        count = ", or --dry-run to count the jobs" if "dry_run" in options else ""
+        raise click.UsageError(
+            f"{what} asks first, and standard input is no terminal: add --yes to do it{count}"
+        )
+
+
+def confirmed(verb: str, question: str) -> bool:
+    """Whether the person at the terminal says yes. Raises UsageError if there is none."""
+    need_terminal(f"`{verb}`")
+    return agreed(question)
+
+
+def agreed(question: str) -> bool:
+    """Whether the person at the terminal says yes."""
+    if click.confirm(question, err=True):
+        return True
+    click.echo("nothing was changed", err=True)
+    return False
+
+
+class ActionProgress:
+    """Called with the outcome so far after each batch. It keeps the latest in ``outcome``, and
+    shows it unless the first batch was all. Nothing of it stays on the screen."""
+
+    def __init__(self, title: str) -> None:
+        self.outcome = Outcome()
+        self._title = title
+        self._bar: Progress | None = None
+        self._width = 0
+
+    def __enter__(self) -> ActionProgress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        elif self._width:
+            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
+
+    def __call__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        if outcome.seen >= outcome.total or not sys.stderr.isatty():
+            return
+        if find_spec("rich") is None:
+            self._show_counts()
+        else:
+            self._show_bar()
+
+    def _show_counts(self) -> None:
+        text = f"{self._title}: {self.outcome.seen:,} of {self.outcome.total:,}"
+        self._width = max(self._width, len(text))
+        click.echo(f"\r{text}", nl=False, err=True)
+
+    def _show_bar(self) -> None:
+        if self._bar is None:
+            self._bar = _bar()
+            self._bar.add_task(self._title)
+            self._bar.start()
+        [task] = self._bar.task_ids
+        self._bar.update(task, completed=self.outcome.seen, total=self.outcome.total)
+
+
+def _bar() -> Any:
+    from rich.console import Console  # noqa: PLC0415 - only for a long action at a terminal
+    from rich.progress import Progress  # noqa: PLC0415
+
+    return Progress(console=Console(stderr=True), transient=True)
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def acts(command: Command) -> Command:
@@ -113,7 +205,7 @@ def _print_so_far(what: str, action: Action, outcome: Outcome) -> None:
 
 def _report_dry_run(action: Action, outcome: Outcome, how: How) -> int:
     if how.wants_json:
-        click.echo(as_json_line(asdict(outcome)))
+        click.echo(as_json(asdict(outcome)))
     elif not outcome.matched:
         return _nothing(action)
     else:
@@ -124,7 +216,7 @@ def _report_dry_run(action: Action, outcome: Outcome, how: How) -> int:
 
 def _report(action: Action, outcome: Outcome, how: How) -> int:
     if how.wants_json:
-        click.echo(as_json_line(asdict(outcome)))
+        click.echo(as_json(asdict(outcome)))
     elif not outcome.matched:
         return _nothing(action)
     else:
@@ -150,3 +242,46 @@ def _summary(action: Action, outcome: Outcome) -> str:
     if outcome.refused:
         parts.append(f"{outcome.refused:,} left as they are: their payloads are no jobs")
     return "; ".join(parts)
+
+
+class Clearable(Protocol):
+    """A JobSet or a Queue."""
+
+    @property
+    def size(self) -> int:
+        """How many jobs it has."""
+
+    def clear(self) -> int:
+        """Deletes them at once, for good."""
+
+    def delete_all(self, where: Filter = ..., *, undo: bool = ...) -> Outcome:
+        """Deletes them in batches."""
+
+
+def clears(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of a command that clears."""
+    for option in reversed(_CLEARS):
+        command = option(command)
+    return command
+
+
+def cleared(one: str, jobs: Clearable, how: How, *, undo: bool, empty: str = "") -> int:
+    """Clears after a question. Returns the exit code. Redis keeps what can be put back, so many
+    jobs are deleted for good, and at once; fewer ones without ``undo``. ``empty`` says that there
+    is no job, in better words than ``one``."""
+    count = jobs.size
+    action = Action("clear", "deleted", one, partial(jobs.delete_all, undo=True))
+    if not count:
+        echo(f"{empty or f'there is no {one}'}: nothing to do", err=True)
+        return 1
+    keeps = undo and count <= MOST_UNDONE
+    if how.dry_run or (keeps and how.yes):
+        return perform(action, EVERY, how)
+    warning = "?" if keeps else "? This cannot be undone"
+    if not (how.yes or confirmed("clear", f"Delete {action.counted(count)}{warning}")):
+        return 1
+    if keeps:
+        return perform(action, EVERY, replace(how, yes=True))
+    done = jobs.clear()
+    echo(as_json({"done": done}) if how.wants_json else f"{action.counted(done)} deleted")
+    return 0

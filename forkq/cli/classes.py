@@ -10,9 +10,8 @@ import click
 from ..api import HeldClass, held_classes, release_class
 from ..units import format_moment
 from ..wire.printable import shown_name
-from .job_group import ListFirst
-from .options import configuration, connected, finds_redis, json_option
-from .output import as_json_line, echo, echo_table
+from .options import ListFirst, configuration, connected, finds_redis, json_option
+from .output import echo, echo_objects, echo_table
 
 _TITLES: Final = ("CLASS", "DEATHS", "HELD", "WAITING")
 _NONE: Final = "no class is held"
@@ -35,8 +34,7 @@ def list_(wants_json: bool, **flags: Any) -> int:
     server = connected(configuration(**flags))
     found = held_classes(server)
     if wants_json:
-        for held in found:
-            click.echo(as_json_line(asdict(held)))
+        echo_objects(map(asdict, found))
     else:
         echo_table([_row(held) for held in found], _TITLES, _NONE)
     return 0

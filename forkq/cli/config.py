@@ -20,12 +20,12 @@ from ..cron.zones import zone_of
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import rate_text
 from ..limits.rules import Rules
-from ..runtime.unserved import queue_of, unserved
+from ..runtime.unserved import Unserved, queue_of, unserved
+from ..wire.printable import shown_name
 from ..wire.redis_url import redacted_url
 from .app import import_app
 from .options import app_options, configuration, flag_of, json_option, runs_tree
-from .output import as_json, echo, facts, table
-from .queues import report_unserved_queue
+from .output import echo, echo_objects, facts, table
 
 _TIME = "%a %Y-%m-%d %H:%M:%S %Z"
 
@@ -78,7 +78,7 @@ def show(wants_json: bool, **flags: Any) -> int:
     """
     values = list(effective(configuration(**flags)))
     if wants_json:
-        echo(as_json([_facts(value) for value in values]))
+        echo_objects(map(_facts, values))
         return 0
     rows = [(value.key, _text(value.value), _origin(value)) for value in values]
     echo(table(("KEY", "VALUE", "FROM"), rows))
@@ -155,3 +155,12 @@ def _shown_entry(entry: Entry) -> str:
     what = f"{entry.job['class']}, " if entry.job["class"] != entry.name else ""
     off = "" if entry.enabled else " (enabled = false)"
     return f"{entry.name}: {what}{schedule.expression} {schedule.tz}, next {following}{off}"
+
+
+def report_unserved_queue(found: Unserved, config: Config) -> None:
+    """Says that no capsule serves a queue, where a job would wait for ever."""
+    served = ", ".join(map(shown_name, config.queue_names))
+    hint = f"did you mean {found.meant!r}?" if found.meant else f"they work on {served}"
+    place = config.source or "the configuration"
+    what = f"the queue {found.queue!r} of {found.whose}"
+    echo(f"forkq: no capsule in {place} works on {what}; {hint}", err=True)

@@ -31,33 +31,33 @@ _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO)
 # loaded when the command is run: `forkq status` needs neither redis-py nor the master's code.
 _COMMANDS = {
     "start": "start",
-    "quiet": "lifecycle",
-    "restart": "lifecycle",
-    "stop": "lifecycle",
-    "status": "lifecycle",
+    "quiet": "tree",
+    "restart": "tree",
+    "stop": "tree",
+    "status": "tree",
     "push": "push",
     "shell": "shell",
-    "find": "jobs",
-    "running": "jobs",
-    "stuck": "jobs",
+    "find": "find",
+    "running": "find",
+    "stuck": "find",
+    "retry": "find",
+    "undo": "find",
     "stats": "stats",
     "cron": "cron",
-    "limits": "limits",
     "metrics": "metrics",
-    "queues": "queues_group",
+    "mark-deploy": "metrics",
+    "queues": "queues",
+    "pause": "queues",
+    "resume": "queues",
+    "limits": "queues",
     "classes": "classes",
-    "jobs": "queued",
-    "retries": "job_sets",
-    "dead": "job_sets",
-    "scheduled": "job_sets",
+    "jobs": "jobs",
+    "retries": "jobs",
+    "dead": "jobs",
+    "scheduled": "jobs",
     "processes": "processes",
-    "retry": "retry",
-    "undo": "retry",
-    "pause": "pause",
-    "resume": "pause",
     "config": "config",
     "doctor": "doctor",
-    "mark-deploy": "deploy",
     "demo": "demo",
     "adopt": "adopt",
     "web": "web",
@@ -66,7 +66,7 @@ _COMMANDS = {
 
 
 # They start, signal or inspect processes as Unix has them. The others work on Windows too.
-_OF_UNIX = frozenset({"start", "lifecycle", "doctor", "demo", "web", "top"})
+_OF_UNIX = frozenset({"start", "tree", "doctor", "demo", "web", "top"})
 
 
 class _Commands(click.Group):

@@ -1,4 +1,5 @@
-"""Flags that several commands share, and how they become a configuration."""
+"""What several commands share: lengths of time, queues that the shell completes, and the flags
+that become a configuration."""
 
 from __future__ import annotations
 
@@ -13,8 +14,55 @@ from ..config.config import KEYS, TYPES, Config
 from ..config.load import load
 from ..config.schema import base_of
 from ..default_client import use
+from ..errors import ForkqError
 from ..servers import Server, Servers
+from ..units import parse_age, parse_duration
 from .shards import for_shards, shard_named
+
+
+def duration(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    """The seconds in ``value``: callback of an option. Raises BadParameter."""
+    return _read(parse_duration, value)
+
+
+def age(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    """The seconds in ``value``, or since that time: callback of an option. Raises BadParameter."""
+    return _read(parse_age, value)
+
+
+def delay(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    """As ``duration``; a number alone is seconds, as in ``perform_in``: callback of an option.
+    Raises BadParameter."""
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        return _read(parse_duration, value)
+
+
+def _read(parse: Callable[[str], float], value: str | None) -> float | None:
+    try:
+        return None if value is None else parse(value)
+    except ForkqError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def complete_queues(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """The queues that were ever pushed to. None if Redis cannot be asked."""
+    try:
+        return [name for name in _queue_names(context.params) if name.startswith(incomplete)]
+    except Exception:  # noqa: BLE001 - a message would stand in the line that is typed
+        return []
+
+
+def _queue_names(flags: dict[str, Any]) -> list[str]:
+    from .. import api  # noqa: PLC0415 - only when the shell asks
+
+    finding = ("config", "environment", "tag", "pidfile", "redis")
+    server = connected(configuration(**{name: flags.get(name) for name in finding}))
+    return [name for name in api.queue_names(server) if name.isprintable()]
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -56,7 +104,6 @@ _FINDING = (
     flag_of("forkq.pidfile", metavar="F", about="The file with the master's process id."),
 )
 _REDIS = flag_of("redis.url", metavar="URL", about="redis://..., unix://... or `embedded`.")
-_SHARD = click.option("--shard", metavar="NAME", help="One of [[redis.shards]], or `default`.")
 _RUNNING = (
     flag_of(
         "forkq.app", "--require", metavar="APP",
@@ -75,8 +122,10 @@ _RUNNING = (
     flag_of("log.level"),
 )  # fmt: skip
 
+_SHARD = click.option("--shard", metavar="NAME", help="One of [[redis.shards]], or `default`.")
 _REQUIRE = _RUNNING[0]
 _NO_IMPORT = click.option("--no-import", is_flag=True, help="Do not import the app.")
+
 
 json_option = click.option("--json", "wants_json", is_flag=True, help="As JSON, for programs.")
 
@@ -130,3 +179,13 @@ def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -
     for option in reversed(options):
         command = option(command)
     return command
+
+
+class ListFirst(click.Group):
+    """Without a command, it lists: ``forkq dead --class Mail`` is ``forkq dead list ...``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        bare = not args or (args[0].startswith("-") and args[0] not in ("-h", "--help"))
+        if bare and not ctx.resilient_parsing:  # which a shell's TAB asks for
+            args = ["list", *args]
+        return super().parse_args(ctx, args)

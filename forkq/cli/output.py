@@ -7,13 +7,15 @@ import math
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
-from ..cron.zones import zone_of
+from ..screens.table import Cell, Moment, Part, Phrase, Sheet
+from ..units import format_moment
 from ..wire.printable import printable, shown_name
+
+T = TypeVar("T")
 
 _GAP: Final = 2
 _WHOLE: Final = frozenset({"JID", "NAME", "KEY", "TICK", "NEXT"})
@@ -37,14 +39,18 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> str:
 
 
 def as_json(value: Any) -> str:
-    """For programs. An infinite number is null: JSON has none. What could control a terminal is
-    escaped as JSON has it."""
-    return _escaped(json.dumps(_finite(value), indent=2, ensure_ascii=False))
-
-
-def as_json_line(value: Any) -> str:
-    """As ``as_json``, on one line: one of many objects."""
+    """For programs: one object, on one line. An infinite number is null: JSON has none. What could
+    control a terminal is escaped as JSON has it."""
     return _escaped(json.dumps(_finite(value), ensure_ascii=False))
+
+
+def echo_objects(objects: Iterable[dict[str, Any]]) -> int:
+    """Prints each on a line of its own. Returns how many they are."""
+    count = 0
+    for each in objects:
+        click.echo(as_json(each))
+        count += 1
+    return count
 
 
 def echo(text: str, *, err: bool = False) -> None:
@@ -57,13 +63,38 @@ def echo_table(rows: Sequence[Any], titles: Sequence[str], if_empty: str) -> Non
     echo(table(titles, rows) if rows else if_empty)
 
 
-def timestamp(stamp: float, tz: str | None = None) -> str:
-    """An epoch second in its zone; without one, in this machine's."""
-    try:
-        at = datetime.fromtimestamp(stamp, None if tz is None else zone_of(tz).tz)
-    except (ValueError, OverflowError, OSError):  # what is in Redis may be any number
-        return "before the year 1" if stamp < 0 else "after the year 9999"
-    return f"{at.astimezone() if tz is None else at:%Y-%m-%d %H:%M:%S %Z}"
+def print_values(
+    sheet: Sheet[T], values: Iterable[T], *, wants_json: bool, if_empty: str = ""
+) -> None:
+    """Prints a table, or the sentence that says what is not there; for programs each as an object
+    on its own line."""
+    if wants_json:
+        echo_objects(map(sheet.as_object, values))
+        return
+    echo(printed(sheet, values, if_empty))
+
+
+def printed(sheet: Sheet[T], values: Iterable[T], if_empty: str = "") -> str:
+    """The table, or the sentence that says what is not there."""
+    found = sheet.table("cli", list(values))
+    rows = [[cell_text(row.cells[c.name]) for c in found.columns] for row in found.rows]
+    titles = [column.heading for column in found.columns]
+    return table(titles, rows) if rows else if_empty or found.empty.brief
+
+
+def cell_text(cell: Cell) -> str:
+    """A cell in words, without the notes beside them."""
+    if not cell:
+        return "-"
+    return " ".join(text for text in map(_text, cell) if text)
+
+
+def _text(part: Part) -> str:
+    if isinstance(part, Phrase):
+        return "" if part.kind in ("note", "tag", "copy") else part.text
+    if isinstance(part, Moment):
+        return part.text or ("-" if part.at is None else format_moment(part.at))
+    return ""
 
 
 def _escaped(text: str) -> str:

@@ -12,19 +12,17 @@ import click
 from ..api import Process, ProcessSet, WorkSet
 from ..api.process_set import untaken
 from ..doctor.finding import listed
-from ..units import format_duration, format_moment, format_size, plural
+from ..screens.processes import PROCESSES, ProcessLine, of_processes
+from ..units import format_duration, format_moment, plural
 from ..wire.printable import printable, shown_name
-from .job_group import ListFirst
-from .options import configuration, connected, finds_redis, json_option
-from .output import as_json, as_json_line, echo, echo_table, facts
-from .question import confirmed
+from .bulk import confirmed
+from .options import ListFirst, configuration, connected, finds_redis, json_option
+from .output import as_json, cell_text, echo, facts, print_values
 
-_TITLES: Final = ("HOST", "PID", "TREE", "BUSY", "RSS", "HEARTBEAT", "STATE", "QUEUES")
 # Seconds: three heartbeats of forkq and of Sidekiq, and less than an order lives.
 _ANSWER_LIMIT: Final = 30.0
 _POLL: Final = 0.1
 _NO_ANSWER: Final = "is it stopped, or cut off from Redis? The order is soon forgotten"
-_NONE: Final = "no process runs jobs on this Redis"
 _names = click.argument("names", nargs=-1, required=True, metavar="PROCESS...")
 
 
@@ -44,12 +42,7 @@ def processes() -> None:
 def list_(wants_json: bool, **flags: Any) -> int:
     """List the processes, as of their last heartbeats."""
     server = connected(configuration(**flags))
-    found = list(ProcessSet(server))
-    if wants_json:
-        for process in found:
-            click.echo(as_json_line(asdict(process)))
-    else:
-        echo_table([_row(process) for process in found], _TITLES, _NONE)
+    print_values(PROCESSES, of_processes(server, ProcessSet(server)), wants_json=wants_json)
     return 0
 
 
@@ -60,13 +53,15 @@ def list_(wants_json: bool, **flags: Any) -> int:
 def show(name: str, wants_json: bool, **flags: Any) -> int:
     """Show processes, and the jobs that they run."""
     server = connected(configuration(**flags))
-    for process in _chosen(ProcessSet(server), [name]):
+    for line in of_processes(server, _chosen(ProcessSet(server), [name])):
+        process = line.process
         jobs = WorkSet(server).of_process(process.identity)
         if wants_json:
-            click.echo(as_json({**asdict(process), "jobs": [asdict(job) for job in jobs]}))
+            known = PROCESSES.as_object(line)
+            click.echo(as_json({**known, "jobs": [asdict(job) for job in jobs]}))
             continue
         runs = (f"{job.jid} {job.job}, for {format_duration(job.elapsed)}" for job in jobs)
-        echo(facts([*_facts(process), *(("runs", shown_name(run)) for run in runs)]))
+        echo(facts([*_facts(line), *(("runs", shown_name(run)) for run in runs)]))
     return 0
 
 
@@ -139,28 +134,11 @@ def _names_of(process: Process) -> tuple[str, str, str]:
     return process.identity, f"{process.hostname}:{process.pid}", process.hostname
 
 
-def _row(process: Process) -> tuple[str, ...]:
-    return (
-        process.hostname,
-        str(process.pid),
-        _tree(process),
-        f"{process.busy} of {process.concurrency}",
-        format_size(process.rss * 1024),
-        f"{format_duration(process.silent_for)} ago",
-        "quiet" if process.quiet else "running",
-        " ".join(process.queues),
-    )
-
-
-def _tree(process: Process) -> str:
-    """The tag and the pid of its master. A process of Sidekiq has none."""
-    return f"{process.tag} {process.master or ''}".strip() or "-"
-
-
-def _facts(process: Process) -> Iterator[tuple[str, str]]:
+def _facts(line: ProcessLine) -> Iterator[tuple[str, str]]:
+    process = line.process
     yield "identity", shown_name(process.identity)
-    for title, value in zip(_TITLES[2:], _row(process)[2:], strict=True):
-        yield title.lower(), shown_name(value)
+    for column in PROCESSES.columns_on("cli")[2:]:
+        yield column.heading.lower(), shown_name(cell_text(column.cell(line)))
     yield "started", format_moment(process.started_at)
     yield "round trip", f"{process.rtt_us / 1000:.1f} ms"
     yield "version", shown_name(process.version)

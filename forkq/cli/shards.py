@@ -22,7 +22,7 @@ from ..config.load import load
 from ..config.shards import shard_of
 from ..errors import ServerUnavailable
 from ..limits.patterns import is_pattern
-from .output import as_json, as_json_line, echo
+from .output import echo, echo_objects
 
 Callback: TypeAlias = Callable[..., Any]
 Command = TypeVar("Command", bound=Callback)
@@ -143,24 +143,8 @@ def _run_on_each(
 
 
 def _print_json(shard: str, callback: Callback, args: Iterable[Any], given: dict[str, Any]) -> int:
-    """Prints the documents of one shard, each object with the shard's name."""
+    """Prints the objects of one shard, each object with the shard's name."""
     with redirect_stdout(io.StringIO()) as printed:
         code = _run_on(shard, callback, args, given) or 0
-    for document, is_line in _documents(printed.getvalue()):
-        click.echo((as_json_line if is_line else as_json)(_named(document, shard)))
+    echo_objects({"shard": shard, **json.loads(line)} for line in printed.getvalue().splitlines())
     return int(code)
-
-
-def _documents(text: str) -> Iterator[tuple[Any, bool]]:
-    """Each JSON document, and whether it is one line. A command prints one of several lines, or
-    any number of one line each."""
-    try:
-        yield json.loads(text), "\n" not in text.strip()
-    except ValueError:
-        yield from ((json.loads(line), True) for line in text.splitlines())
-
-
-def _named(document: Any, shard: str) -> Any:
-    if isinstance(document, dict):
-        return {"shard": shard, **document}
-    return [_named(one, shard) for one in document] if isinstance(document, list) else document

@@ -1,29 +1,53 @@
-"""``forkq start``: becomes the master."""
+"""``forkq start``: becomes the master.
+
+Before it come the flags for development and the import of the app with ``preload``. A running
+master starts this command, too: for a canary, and for its own next program (docs/decisions/013).
+"""
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterable
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 from setproctitle import setproctitle
 
-from ..config.config import Config, RedisSettings
+from ..config.config import Config, LogSettings, RedisSettings
 from ..config.limit_tables import warnings
+from ..config.recycling import Recycling
 from ..config.shards import Shard, place_of_url
 from ..doctor.examination import at_start_of_host, at_start_of_server
 from ..doctor.finding import Finding
+from ..doctor.opened import Opened
 from ..doctor.server import SeenServers
-from ..errors import ConfigError
+from ..errors import CannotBoot, CannotStartYet, ConfigError, ForkqError
+from ..master.code_watch import check_installed, watching
 from ..master.embedded_redis import EmbeddedRedis
-from ..master.handover import CanaryRecord, MasterRecord, fixed, take_record
+from ..master.handover import (
+    CanaryRecord,
+    MasterRecord,
+    check_fixed,
+    check_format,
+    fixed,
+    take_record,
+)
 from ..master.loop import Master
 from ..master.pidfile import TITLE, Pidfile
 from ..master.rescue import TIMEOUT, Rescue, ShardRescues
+from ..master.spawn import refuse_threads, run_canary
 from ..master.systemd import SystemdNotifier
-from ..runtime import log
+from ..runtime import log, prompt
+from ..runtime.app_loader import is_lasting, load_app
+from ..runtime.assignment import exit_process
+from ..runtime.exit_codes import CANNOT_BOOT
+from ..runtime.pipe import make_unbootable, send
 from ..runtime.standard_streams import open_standard_streams, print_line_by_line
 from ..store.connection import ConnectionLost, RedisConnection, RedisError
 from ..store.dead_set import DeadSet
@@ -31,15 +55,157 @@ from ..store.recovery import Recovery
 from ..store.refusals import failure, refuses
 from ..store.rights import check_rights
 from ..store.server_check import check_files
+from ..store.unserved_queues import finish
 from ..wire.keys import Keys
 from ..wire.redis_url import EMBEDDED, redacted_url
-from .development import code_watch, development_options, for_development
-from .fresh import await_configuration, start_canary
-from .options import configuration, runs_tree
-from .preload import preload_if_possible
+from .app import app_errors
+from .options import Command, configuration, runs_tree
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+_RELOAD = click.option(
+    "--reload", is_flag=True, help="For development: changed code is live after each save."
+)
+_FOREGROUND = click.option(
+    "--foreground", is_flag=True, help="For a debugger: the job (-c 1) may use the terminal."
+)
+_RETRY_PAUSE: Final = 1.0
+
+
+def preload(config: Config) -> tuple[str, ...]:
+    """Imports the app if the configuration says so, and freezes it: the garbage collector leaves
+    its objects alone, so that the children go on sharing their memory. Returns which sockets the
+    import has opened. Raises CannotBoot."""
+    if not config.preload:
+        return ()
+    opened = Opened()
+    with app_errors(config.app, "preloaded"), opened.watch():
+        load_app(config.app)
+    finish()  # a push of the app has started a thread of ours that ends by itself
+    refuse_threads(opened.threads())
+    gc.collect()
+    gc.freeze()
+    return tuple(opened.sockets())
+
+
+def preload_if_possible(
+    config: Config, logger: FilteringBoundLogger, *, must_run: bool
+) -> tuple[Config, tuple[str, ...]]:
+    """As ``preload``. If that fails, but a later try may not, each child imports the app itself, as
+    often as it takes: see ``is_lasting``. With ``must_run`` also if no try can help: the master has
+    children to keep. Raises CannotBoot, or CannotStartYet if the failed import has left threads."""
+    try:
+        return config, preload(config)
+    except CannotBoot as error:
+        if is_lasting(error) and not must_run:
+            raise
+        logger.error("the preload failed; each child imports the app itself", error=str(error))
+        if not must_run:
+            _refuse_threads_of(error)
+        return replace(config, preload=False), ()
+
+
+def _refuse_threads_of(error: CannotBoot) -> None:
+    try:
+        refuse_threads()
+    except CannotBoot:
+        raise CannotStartYet(str(error)) from None
+
+
+def development_options(command: Command) -> Command:
+    """Adds the flags."""
+    return _RELOAD(_FOREGROUND(command))
+
+
+def for_development(config: Config, *, reload: bool, foreground: bool) -> Config:
+    """``config`` with what these flags change. Raises ConfigError."""
+    if foreground:
+        config = _for_debugger(config)
+    if reload:
+        check_installed()
+        # Python would take the bytecode of an earlier save for that of one in the same second.
+        sys.dont_write_bytecode = True
+        config = replace(config, reload=True, preload=False)
+    return config
+
+
+def code_watch(config: Config) -> AbstractContextManager[None]:
+    """Watches the code while its block runs, with --reload."""
+    return watching(config.folder) if config.reload else nullcontext()
+
+
+def _for_debugger(config: Config) -> Config:
+    """With one processor, which no limit ends."""
+    count = sum(capsule.workers * capsule.concurrency for capsule in config.capsules)
+    if count != 1:
+        raise ConfigError(
+            f"--foreground is for one job at a time, and there would be {count} processors: give "
+            "-c 1, with one capsule and no more than one worker"
+        )
+    prompt.share()
+    capsules = (
+        replace(capsule, job_timeout=0.0, job_hard_timeout=0.0, recycling=Recycling())
+        for capsule in config.capsules
+    )
+    return replace(config, foreground=True, boot_timeout=0.0, capsules=tuple(capsules))
+
+
+def start_canary(record: CanaryRecord, flags: Mapping[str, Any]) -> NoReturn:
+    """Reads the configuration and imports the app as a new master would, then runs jobs. What is
+    wrong is reported to the master, which goes on as before."""
+    setproctitle(f"forkq child {record.name} [booting]")
+    try:
+        check_format(record)
+        config = _configuration(record, flags)
+        log.configure(config.log.level, config.log.format)
+        preload(config)
+    except ForkqError as error:
+        send(record.report, make_unbootable(str(error)))
+        exit_process(CANNOT_BOOT)
+    run_canary(record, _with_server(config))
+
+
+def await_configuration(record: MasterRecord, flags: Mapping[str, Any]) -> Config:
+    """The configuration of the master's next program. The canary has read the same file; if it was
+    made wrong since, or cannot be read just now, the children work on, and this waits. Raises its
+    error when the master is told to stop meanwhile: then each child stops by itself."""
+    said = False
+    while True:
+        try:
+            return _configuration(record, flags)
+        except (ConfigError, CannotStartYet) as error:
+            if signal.sigpending() & {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}:
+                raise
+            if not said:
+                said = True
+                _log_wrong_configuration(error)
+            time.sleep(_RETRY_PAUSE)
+
+
+def _log_wrong_configuration(error: ForkqError) -> None:
+    """With the default settings of the log: those of the file are wrong."""
+    default = LogSettings()
+    log.configure(default.level, default.format)
+    log.bind(pid=os.getpid())
+    log.logger().error("the configuration is wrong now; waiting", error=str(error))
+
+
+def _configuration(record: CanaryRecord | MasterRecord, flags: Mapping[str, Any]) -> Config:
+    config = configuration(**flags)
+    check_fixed(record.fixed, config)
+    return config
+
+
+def _with_server(config: Config) -> Config:
+    """With the address of the embedded server, which the master runs."""
+    if config.redis.url != EMBEDDED:
+        return config
+    server = EmbeddedRedis(config.state_dir, config.url_file, log.logger())
+    return replace(config, redis=replace(config.redis, url=server.url))
 
 
 @click.command()

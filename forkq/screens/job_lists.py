@@ -18,21 +18,6 @@ FIELDS: Final = ("job", "error", "jid", "queue", "match", "older")
 _SECONDS: Final = 0.3  # for the search of a page
 _BYTES: Final = 32 << 20  # of payloads that are read for it
 _LONGEST: Final = 200
-# What would stand in an empty list, and how it comes there.
-EMPTY: Final[dict[Location, tuple[str, str]]] = {
-    "dead": (
-        "No job is dead.",
-        "A job that has failed too often, or is killed, is kept here until you retry or delete it.",
-    ),
-    "retrying": (
-        "No job waits for a retry.",
-        "A job that fails stands here until its next try, with its error.",
-    ),
-    "scheduled": (
-        "No job is scheduled.",
-        "Jobs that are pushed for later stand here: Report.perform_in(3600, ...).",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)

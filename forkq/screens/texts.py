@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any, Final
 
+from ..cron.zones import zone_of
 from ..wire.printable import cut, printable
 
 _LONGEST_ARGS: Final = 200
@@ -22,3 +24,12 @@ def arguments(args: Any, longest: int = _LONGEST_ARGS) -> str:
 def name(text: object) -> str:
     """A job's class, a queue's name, or other text of Redis: printable, and not too long."""
     return printable(cut(str(text)))
+
+
+def timestamp(stamp: float, tz: str | None = None) -> str:
+    """An epoch second in its zone; without one, in this machine's."""
+    try:
+        at = datetime.fromtimestamp(stamp, None if tz is None else zone_of(tz).tz)
+    except (ValueError, OverflowError, OSError):  # what is in Redis may be any number
+        return "before the year 1" if stamp < 0 else "after the year 9999"
+    return f"{at.astimezone() if tz is None else at:%Y-%m-%d %H:%M:%S %Z}"

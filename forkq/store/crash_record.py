@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..errors import Crashed, ForkqError, InvalidJob, MalformedPayload
+from ..units import plural
 from ..wire.malformed import wrap_malformed
 from ..wire.marks import (
     COUNTED_FOR,
@@ -243,7 +244,7 @@ def _judge(job: Payload, options: Payload, queue: str, crash: Crash) -> str:
         return ISOLATE if is_suspect(marks) else REQUEUE
     if count < budget:
         return ISOLATE_LAST
-    times = f"{count} time{'s' * (count > 1)} within {COUNTED_FOR / 3600:.0f} hours"
+    times = f"{plural(count, 'time')} within {COUNTED_FOR / 3600:.0f} hours"
     error = Crashed(f"its process died {times} while this job ran alone, last by {crash.text}")
     if was_to_end:
         _write_error(job, options, queue, error)

@@ -11,12 +11,54 @@ from rich.text import Text
 from textual.color import Color
 from textual.filter import LineFilter
 
-from ..screens import texts
+from ..screens import table, texts
+from ..units import format_moment
 from ..wire.printable import printable
 
 _STEPS: Final = " ▁▂▃▄▅▆▇█"
 _ASCII: Final = dict(zip("▁▂▃▄▅▆▇█░●…▲·│─╭╮╰╯", "_.:-=+*#.*~^-|-++++", strict=True))
 GOOD, WARN, BAD, QUIET, STRONG = "green", "yellow", "red", "dim", "bold"
+
+_STYLES: Final[dict[table.Tone, str]] = {
+    "": "", "good": GOOD, "warn": WARN, "bad": BAD, "quiet": QUIET, "strong": STRONG, "name": "cyan"
+}  # fmt: skip
+_BAR: Final = 8
+_BARS: Final = {False: 12, True: 24}  # of a trend, on a narrow screen and on a wide one
+
+
+def drawn(shown: table.Cell | None, *, is_wide: bool = True) -> Text:
+    """A cell of a table. None: it has no place in this row."""
+    if shown is None:
+        return Text("")
+    if not shown:
+        return words(("-", QUIET))
+    parts = [_drawn(part, is_wide=is_wide) for part in shown if not _is_left_out(part)]
+    return Text(" ", end="", no_wrap=True).join(parts)
+
+
+def _is_left_out(part: table.Part) -> bool:
+    if isinstance(part, table.Share):
+        return part.is_said
+    return isinstance(part, table.Phrase) and part.kind == "copy"
+
+
+def _drawn(part: table.Part, *, is_wide: bool) -> Text:
+    if isinstance(part, table.Phrase):
+        quiet = QUIET if part.kind == "note" and not part.tone else ""
+        return cell(part.text, quiet or _STYLES[part.tone])
+    if isinstance(part, table.Moment):
+        unknown = "-" if part.at is None else format_moment(part.at)
+        return cell(part.text or unknown, _STYLES[part.tone])
+    if isinstance(part, table.Trend):
+        return words((spark(*_grouped(part.values, _BARS[is_wide])), "cyan"))
+    return words((bar(part.part, part.whole, _BAR), _STYLES[part.tone] or QUIET))
+
+
+def _grouped(values: Sequence[float], bars: int) -> tuple[Sequence[float], int]:
+    """As many values as there are bars: each is the sum of as many."""
+    size = max(1, -(-len(values) // bars))
+    first = len(values) % size
+    return [sum(values[at : at + size]) for at in range(first, len(values), size)], bars
 
 
 def cell(text: object, style: str = "") -> Text:

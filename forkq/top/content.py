@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from rich.text import Text
 
 from ..api import Server
 from ..screens.facts import Observer
 from ..screens.plans import Plan
+from ..screens.table import Column, Table, TableRow
+from .cells import drawn
 
 _WIDE: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """``least``: how many cells it keeps on a narrow screen; None: it is never cut."""
-
-    title: str
-    align: Literal["left", "right"] = "left"
-    least: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +33,7 @@ class Content:
     table without rows. ``after`` is the place of the next page of a long list, or ""."""
 
     head: Sequence[Text] = ()
-    columns: Sequence[Column] = ()
+    columns: Sequence[Column[Any]] = ()
     rows: Sequence[Row] = ()
     body: Text | None = None
     foot: Sequence[Text] = ()
@@ -80,6 +73,18 @@ class Look:
     def wants(self, *words: str) -> bool:
         """Whether one of these has the text of the filter in it."""
         return any(self.wanted.casefold() in word.casefold() for word in words)
+
+
+def grid(table: Table, look: Look) -> tuple[Sequence[Column[Any]], Sequence[Row]]:
+    """The columns for which there is room, and the rows."""
+    columns = [column for column in table.columns if look.is_wide or not column.wide]
+    return columns, [drawn_row(row, columns, look) for row in table.rows]
+
+
+def drawn_row(row: TableRow, columns: Sequence[Column[Any]], look: Look) -> Row:
+    """A row with a cell for each of these columns."""
+    cells = [drawn(row.cells.get(column.name), is_wide=look.is_wide) for column in columns]
+    return Row(row.key, cells, row.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 
-from .content import Column, Row
+from ..screens.table import Column
+from .content import Row
 
 _PADDING: Final = 2
 _LOOK_AGAIN: Final = 0.5  # seconds
-_MARK: Final = Column("", "left")
+_MARK: Final[Column[Any]] = Column("mark", "", lambda _: ())
 
 
 class Listing(DataTable[Text]):
@@ -45,7 +46,9 @@ class Listing(DataTable[Text]):
         """Whether the cursor has just lost its row: a person may mean that one."""
         return time.monotonic() - self._jumped_at < _LOOK_AGAIN
 
-    def show(self, columns: Sequence[Column], rows: Sequence[Row], marked: Collection[str]) -> None:
+    def show(
+        self, columns: Sequence[Column[Any]], rows: Sequence[Row], marked: Collection[str]
+    ) -> None:
         """Keeps the cursor on the row that it was on; if that is gone, on its place."""
         key, at, scroll = self._aim or self._key, self.cursor_row, self.scroll_y
         self._shown = tuple(rows)
@@ -80,26 +83,26 @@ class Listing(DataTable[Text]):
         row = self.current
         return "" if row is None else row.key
 
-    def _set_columns(self, columns: Sequence[Column], lines: Iterable[Sequence[Text]]) -> bool:
+    def _set_columns(self, columns: Sequence[Column[Any]], lines: Iterable[Sequence[Text]]) -> bool:
         """Returns whether they have changed."""
         room = self.app.size.width - 1 - _PADDING * len(columns)
         widths = tuple(fitted(columns, list(lines), room))
-        titles = tuple(column.title for column in columns)
+        titles = tuple(column.heading for column in columns)
         same = (widths, titles) == (self._widths, self._titles)
         if same:
             return False
         self.clear(columns=True)
         self._widths, self._titles = widths, titles
         for column, width in zip(columns, widths, strict=True):
-            self.add_column(_aligned(Text(column.title), width, column), width=width)
+            self.add_column(_aligned(Text(column.heading), width, column), width=width)
         return True
 
 
-def fitted(columns: Sequence[Column], lines: Sequence[Sequence[Text]], room: int) -> list[int]:
+def fitted(columns: Sequence[Column[Any]], lines: Sequence[Sequence[Text]], room: int) -> list[int]:
     """Widths that fit into ``room``: the widest column that may be cut is cut first; what is left
     goes to the last one that may be cut."""
     widths = [
-        max([len(column.title), *(line[at].cell_len for line in lines)])
+        max([len(column.heading), *(line[at].cell_len for line in lines)])
         for at, column in enumerate(columns)
     ]
     free = [at for at, column in enumerate(columns) if column.least is not None]
@@ -112,11 +115,11 @@ def fitted(columns: Sequence[Column], lines: Sequence[Sequence[Text]], room: int
     return widths
 
 
-def _cut(line: Sequence[Text], widths: Sequence[int], columns: Sequence[Column]) -> list[Text]:
+def _cut(line: Sequence[Text], widths: Sequence[int], columns: Sequence[Column[Any]]) -> list[Text]:
     return [_aligned(*parts) for parts in zip(line, widths, columns, strict=True)]
 
 
-def _aligned(text: Text, width: int, column: Column) -> Text:
+def _aligned(text: Text, width: int, column: Column[Any]) -> Text:
     shown = text.copy()
     shown.truncate(width, overflow="ellipsis")
     if column.align == "right":

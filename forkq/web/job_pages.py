@@ -7,7 +7,7 @@ from collections.abc import Callable
 from starlette.routing import Route
 
 from .. import api
-from ..screens import job_acts, job_lists
+from ..screens import job_acts, job_lists, jobs
 from ..store.find_job import Location
 from . import job_actions
 from .routing import page
@@ -20,7 +20,7 @@ def routes(location: Location) -> list[Route]:
 
 
 def _shown(location: Location) -> Callable[[Visit], View]:
-    def jobs(visit: Visit) -> View:
+    def listed(visit: Visit) -> View:
         given = _given(visit)
         found = job_lists.read(visit.server, location, job_lists.asked(given), visit.query("after"))
         values = {
@@ -30,12 +30,12 @@ def _shown(location: Location) -> Callable[[Visit], View]:
             "given": given,
             "fields": job_lists.FIELDS,
             "list": found,
+            "table": jobs.JOBS[location].table("web", jobs.of_entries(found.jobs)),
             "queues": visit.queues,
-            "empty": job_lists.EMPTY[location],
         }
         return View("jobs.html", values)
 
-    return jobs
+    return listed
 
 
 def _given(visit: Visit) -> dict[str, str]:

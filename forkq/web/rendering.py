@@ -10,7 +10,7 @@ import jinja2
 from starlette.responses import HTMLResponse, Response
 
 from ..screens.problems import BEHIND
-from . import charts, texts
+from . import cells, charts, texts
 from .flash import Flash, end_flash
 from .visit import View, Visit
 
@@ -29,7 +29,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(texts.FILTERS)
+    made.filters.update(texts.FILTERS, drawn=cells.drawn)
     made.globals.update(sparkline=charts.sparkline, share=charts.share, BEHIND=BEHIND)
     made.globals["parts"] = made.get_template("parts.html").module
     return made

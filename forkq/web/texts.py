@@ -8,13 +8,11 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from ..screens import texts
 from ..screens.texts import name
 from ..units import (
     format_count,
     format_duration,
     format_moment,
-    format_share,
     format_size,
     plural,
 )
@@ -23,8 +21,8 @@ from ..wire.printable import printable
 _SHORT_ID: Final = 10
 
 
-def when(epoch: float | None) -> Markup:
-    """A moment relative to now, with the exact one on hover and for machines."""
+def when(epoch: float | None, text: str = "") -> Markup:
+    """A moment relative to now, or as ``text``, with the exact one on hover and for machines."""
     if not epoch:
         return Markup('<span class="quiet">never</span>')
     try:
@@ -34,7 +32,7 @@ def when(epoch: float | None) -> Markup:
     return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
         exact.isoformat(timespec="seconds"),
         exact.strftime("%Y-%m-%d %H:%M:%S"),
-        format_moment(epoch),
+        text or format_moment(epoch),
     )
 
 
@@ -46,23 +44,16 @@ def short_id(text: str) -> Markup:
     ).format(printable(text), printable(shown))
 
 
-def arguments(args: Any) -> Markup:
-    """Arguments as JSON in a box of their own."""
-    return Markup('<code class="args">{}</code>').format(texts.arguments(args))
-
-
 def memory(kib: float) -> str:
     """What a process has in memory, from KiB."""
     return format_size(kib * 1024)
 
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    "args": arguments,
     "count": format_count,
     "duration": format_duration,
     "memory": memory,
     "name": name,
-    "percent": format_share,
     "plural": plural,
     "short_id": short_id,
     "when": when,

@@ -19,6 +19,7 @@ from forkq.api import cron
 from forkq.cron.entry import Entry
 from forkq.cron.history import line
 from tests.process.shared import push, wait_events, wait_settled
+from tests.support.printed import objects
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT, ForkqTree, StartTree
 from tests.support.waiting import wait_until
@@ -68,6 +69,13 @@ def output_json(shell: ForkqTree, *arguments: str, code: int = 0) -> Any:
     return json.loads(result.stdout)
 
 
+def output_objects(shell: ForkqTree, *arguments: str) -> list[dict[str, Any]]:
+    result = shell.run(*arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    assert SECRET not in result.stdout
+    return objects(result.stdout)
+
+
 def add(server: Server, **more: Any) -> None:
     """A periodic job, added as an app does it."""
     entry = {"name": "nightly", "cron": "30 3 * * *", "job": "Report", "args": [SECRET], **more}
@@ -89,9 +97,9 @@ def test_an_empty_server_is_reported_in_words(shell: ForkqTree) -> None:
     assert output(shell, "cron", "next").startswith("no periodic job is known")
     assert "no job has been pushed to any queue" in output(shell, "stats")
     assert "is nowhere" in output(shell, "find", "f" * 24, code=1)
-    assert output_json(shell, "running") == output_json(shell, "stuck") == []
-    assert output_json(shell, "cron", "list") == output_json(shell, "cron", "next") == []
-    assert output_json(shell, "find", "f" * 24, code=1) is None
+    assert output_objects(shell, "running") == output_objects(shell, "stuck") == []
+    assert output_objects(shell, "cron", "list") == output_objects(shell, "cron", "next") == []
+    assert output_json(shell, "find", "f" * 24, code=1)["location"] is None
 
 
 def test_running_and_stuck_show_a_real_job(
@@ -101,7 +109,7 @@ def test_running_and_stuck_show_a_real_job(
     forkq = tree(redis_server, app=APP, args=["-q", "slow"], env={"FORKQ_REDIS": redis_server.url})
     jid = push(redis_server, "Crawl", SECRET, queue="slow")
     [job] = wait_until(
-        lambda: [job for job in output_json(forkq, "running") if job["progress"]],
+        lambda: [job for job in output_objects(forkq, "running") if job["progress"]],
         deadline=60,
         every=0.2,
         what="a heartbeat that tells of progress",
@@ -117,7 +125,7 @@ def test_running_and_stuck_show_a_real_job(
     shown = output(forkq, "find", jid)
     assert re.search(r"location +running", shown)
     assert re.search(r"running_since +\d{4}-.* (ago\)|\(just now\))", shown)
-    assert re.search(r"progress +\d+/1e\+06 \d+% pages \((.* ago|just now)\)", shown)
+    assert re.search(r"progress +[\d,]+ of 1,000,000 pages \((.* ago|just now)\)", shown)
     assert output_json(forkq, "find", jid)["progress"]["done"] > 0
     assert re.search(r"^busy +1$", output(forkq, "stats"), re.MULTILINE)
     assert forkq.stop() == 0
@@ -165,9 +173,9 @@ def test_cron_list_and_next_show_ticks_in_their_own_zone(
     asleep = shell.run("cron", "next", "often", "-n", "2")
     assert "disabled" in asleep.stderr
     assert len(asleep.stdout.splitlines()) == 4
-    coming = output_json(shell, "cron", "next", "-n", "4")
+    coming = output_objects(shell, "cron", "next", "-n", "4")
     assert [tick["tick"] for tick in coming] == sorted(tick["tick"] for tick in coming)
-    [nightly, often] = output_json(shell, "cron", "list")
+    [nightly, often] = output_objects(shell, "cron", "list")
     assert (nightly["tz"], nightly["next"]) == ("America/New_York", coming[0]["tick"])
     assert (often["next"], often["enabled"]) == (None, False)
 
@@ -196,7 +204,7 @@ def test_cron_list_tells_of_the_latest_run_and_cuts_no_name(
     assert re.search(rf"^{long} .*  -  +-$", listed, re.MULTILINE)
     dead = r"^shop.jobs.refresh .*  dead (\d.* s ago|just now)  +-$"
     assert re.search(dead, listed, re.MULTILINE)
-    [_, latest] = output_json(shell, "cron", "list")
+    [_, latest] = output_objects(shell, "cron", "list")
     assert (latest["last"]["event"], latest["last"]["jid"]) == ("dead", "a")
 
 
@@ -329,7 +337,7 @@ def test_cron_run_and_history(shell: ForkqTree, redis: Redis, redis_server: Serv
     jid = output(shell, "cron", "run", "nightly")
     assert redis.llen("queue:low") == 1
     assert re.search(rf"run by hand .*{jid}", output(shell, "cron", "history", "nightly"))
-    [run] = output_json(shell, "cron", "history", "nightly")
+    [run] = output_objects(shell, "cron", "history", "nightly")
     assert (run["jid"], run["by_hand"], run["event"]) == (jid, True, "run by hand")
     assert output(shell, "cron", "remove", "nightly") == "nightly is removed"
     assert redis.exists("forkq:cron", "forkq:cron:runs:nightly") == 0

@@ -3,7 +3,6 @@ and a new master goes on at once."""
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.process.shared import (
     waiting,
     workers,
 )
+from tests.support.printed import objects
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until, within
@@ -108,7 +108,7 @@ def test_a_whole_tree_killed_at_once_is_recovered_by_the_next_start(
     wait_until(lambda: len(journal.jids("begin")) == 4, what="four running jobs")
     kill_tree(forkq)
     assert len(leased(redis)) == 4
-    shown = json.loads(forkq.run("running", "--json", "--redis", redis_server.url).stdout)
+    shown = objects(forkq.run("running", "--json", "--redis", redis_server.url).stdout)
     assert {job["jid"] for job in shown} == set(leased(redis))  # no heartbeat tells of some
     door.touch()
     started = time.monotonic()

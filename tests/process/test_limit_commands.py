@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from tests.support.printed import objects
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
 
@@ -54,7 +54,7 @@ def refused(shell: ForkqTree, *arguments: str, code: int = 2) -> str:
 def shown(shell: ForkqTree) -> dict[str, dict[str, Any]]:
     result = shell.run("limits", "show", "--json")
     assert result.returncode == 0, result.stderr
-    return {one["name"]: one for one in json.loads(result.stdout)}
+    return {one["name"]: one for one in objects(result.stdout)}
 
 
 def test_show_tells_what_is_in_force_and_what_was_changed(shell: ForkqTree, redis: Redis) -> None:

@@ -26,6 +26,7 @@ from tests.process.shared import (
     wait_events,
     workers,
 )
+from tests.support.printed import objects
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT, ForkqTree, StartTree
 from tests.support.waiting import wait_until, within
@@ -115,7 +116,7 @@ def test_the_jobs_of_a_stopped_child_are_stuck(
     shown = forkq.run("stuck", *ask)
     assert shown.returncode == 1
     assert all(re.search(rf"{jid} .* no heartbeat ", shown.stdout) for jid in jids)
-    found = json.loads(forkq.run("running", "--json", *ask).stdout)
+    found = objects(forkq.run("running", "--json", *ask).stdout)
     assert {(job["jid"], job["heartbeat"]) for job in found} == {(jid, False) for jid in jids}
     workers(forkq)[0].resume()
     wait_until(

@@ -13,7 +13,7 @@ from redis import Redis
 import forkq
 from forkq import api
 from forkq.api import DeadSet, Filter, JobSet, Queue, RetrySet, ScheduledSet
-from forkq.cli import bulk, progress
+from forkq.cli import bulk
 from forkq.errors import ForkqError, ServerUnavailable
 from forkq.wire.payload import dumps
 from tests.redis.proxy import Proxy
@@ -138,7 +138,7 @@ def test_a_command_that_loses_redis_says_what_it_did_and_how_to_undo_it(
     redis.lpush("queue:pay", *map(job, range(900)))
     seen = [0]
 
-    class Cutting(progress.ActionProgress):
+    class Cutting(bulk.ActionProgress):
         def __call__(self, outcome: api.Outcome) -> None:
             super().__call__(outcome)
             if outcome.done >= 300:

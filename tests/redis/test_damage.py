@@ -324,7 +324,7 @@ def test_stats_list_what_is_damaged(redis: Redis, capsys: pytest.CaptureFixture[
         assert ended.value.code == 0
     shown = capsys.readouterr().out
     assert "RENAME dead damaged:dead" in shown
-    assert json.loads(shown[shown.index("{\n") :])["damaged"] == [
+    assert json.loads(shown[shown.index('{"processed') :])["damaged"] == [
         "dead", "processes", "{queue:x}:inflight",
     ]  # fmt: skip
 

@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from forkq import api
-from forkq.cli import bulk, job_group, progress
+from forkq.cli import bulk
 from tests.redis.shell import Shell
 from tests.support.server import Server
 
@@ -274,7 +274,7 @@ def test_clear(redis: Redis, shell: Shell) -> None:
 def test_more_than_redis_should_keep_is_cleared_for_good(
     command: str, redis: Redis, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_group, "MOST_UNDONE", 2)
+    monkeypatch.setattr(bulk, "MOST_UNDONE", 2)
     fill(redis, "a", "b", "c")
     push(redis, "mail", "a", "b", "c")
     assert (shell(f"{command} --yes"), "undo" in shell.out) == (0, False)
@@ -472,7 +472,7 @@ def test_ctrl_c_says_what_was_done_and_how_to_put_it_back(
     fill(redis, *map(str, range(300)))
     seen = []
 
-    class Interrupting(progress.ActionProgress):
+    class Interrupting(bulk.ActionProgress):
         def __call__(self, outcome: api.Outcome) -> None:
             super().__call__(outcome)
             seen.append(outcome.done)

@@ -30,7 +30,7 @@ LIBRARIES: Final = ("click", "msgspec", "psutil", "redis", "setproctitle", "stru
 MASTER: Final = ("forkq.cli.start", "forkq.child.main", "forkq.clock.main")
 COMMAND: Final = tuple(
     f"forkq.cli.{name}"
-    for name in ("config", "cron", "jobs", "lifecycle", "limits", "pause", "push", "stats")
+    for name in ("config", "cron", "find", "jobs", "push", "queues", "stats", "tree")
 )
 # They fork or execute processes themselves, or have children that outlive them.
 OWN_PROCESS: Final = {"demo", "doctor"}

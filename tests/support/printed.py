@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
+from typing import Any
 
 # In this order: an owner contains a number, a jid may be one.
 _CHANGES = (
@@ -14,6 +16,13 @@ _CHANGES = (
     (re.compile(r"\d[\d.,:-]*"), "N"),
     (re.compile(r"\s+"), " "),
 )
+
+
+def objects(printed: str) -> list[dict[str, Any]]:
+    """What ``--json`` has printed: an object on each line."""
+    found = [json.loads(line) for line in printed.splitlines()]
+    assert all(type(one) is dict for one in found), printed
+    return found
 
 
 def same_shape(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from rich.text import Text
@@ -12,37 +12,21 @@ from rich.text import Text
 from ... import api
 from ...errors import ForkqError
 from ...screens import process_acts
-from ...screens.busy import Host, hosts, usual
 from ...screens.plans import Plan
+from ...screens.processes import HOSTS, PROCESSES, Host, ProcessLine, by_host, of_processes
+from ...screens.running import RUNNING, RunLine, compared
+from ...screens.table import Column, Phrase, TableRow
 from ...screens.texts import name
-from ...units import format_count, format_duration, format_moment, format_share, format_size, plural
-from ..cells import BAD, QUIET, STRONG, WARN, bar, cell, words
-from ..content import Act, Column, Content, Look, Page, Row, Selection
+from ...units import format_duration, format_moment, plural
+from ..cells import QUIET, STRONG, cell, words
+from ..content import Act, Content, Look, Page, Row, Selection, drawn_row
 from .job import Job
 
 _MOST: Final = 200  # processes, and jobs
-_SILENT: Final = 30.0  # seconds without a heartbeat
-_NO_PROGRESS: Final = 60.0
-_BAR: Final = 8
-_COLUMNS: Final = (
-    Column("HOST, CHILD, JOB", least=18), Column("BUSY", "right"), Column("CPU", "right"),
-    Column("MEMORY", "right"), Column("FOR", "right"), Column("PROGRESS", least=12),
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A job that runs. ``process`` is None if it sends no heartbeat. ``usual``: the time in which
-    95 of 100 runs end; 0: unknown."""
-
-    job: api.RunningJob
-    process: api.Process | None
-    usual: float = 0.0
-
-    @property
-    def is_late(self) -> bool:
-        known = bool(self.usual and self.job.thread)
-        return known and self.job.elapsed > max(1.0, 2 * self.usual)
+_FIRST: Final[Column[Any]] = Column("first", "Host, child, job", lambda _: (), least=18)
+_OF_PROCESSES: Final = PROCESSES.columns_on("top")
+_OF_JOBS: Final = RUNNING.columns_on("top")
+_COLUMNS: Final = (_FIRST, *_OF_PROCESSES[1:], *_OF_JOBS[1:])
 
 
 class Busy(Page):
@@ -56,16 +40,15 @@ class Busy(Page):
     question: ClassVar[str] = "What is running, and is it moving?"
 
     def content(self, look: Look) -> Content:
-        facts = look.observer.facts()
-        runs = _by_process(look.server, facts.processes)
-        rows = [
-            row
-            for host in hosts(facts.processes[:_MOST])
-            for row in _host(host, runs, look)
-        ]  # fmt: skip
-        rows += [_job(run) for run in runs.get(None, ()) if _wanted(run, look)]
-        empty = "No process runs jobs. Start one: forkq start -r your.app"
-        return Content((), _COLUMNS, rows, foot=_foot(look), empty=empty)
+        facts, jobs = look.observer.facts(), api.running(server=look.server)
+        shown = facts.processes[:_MOST]
+        runs = _by_process(compared(look.server, jobs[:_MOST], facts.processes))
+        lines = by_host(of_processes(look.server, shown))
+        rows = [row for one in lines for row in _host(*one, runs, look)]
+        rows += [_job(run, look) for run in RUNNING.chosen(runs.get(None, ()), look.wanted)]
+        head = [_left_out(len(facts.processes) - len(shown), len(jobs) - _MOST)]
+        empty = " ".join(PROCESSES.empty[:2])
+        return Content([*filter(None, head)], _COLUMNS, rows, foot=_foot(look), empty=empty)
 
     def acts(self) -> Mapping[str, Act]:
         return {
@@ -75,7 +58,7 @@ class Busy(Page):
         }
 
     def open(self, target: Any) -> Page | None:
-        return Job(jid=target.job.jid) if isinstance(target, Run) else None
+        return Job(jid=target.job.jid) if isinstance(target, RunLine) else None
 
 
 def _order(
@@ -83,8 +66,8 @@ def _order(
 ) -> Plan:
     """On a job, it is for its child."""
     [target] = chosen.targets
-    process = target.process if isinstance(target, Run) else target
-    if not isinstance(process, api.Process):
+    process = None if isinstance(target, Host) else target.process
+    if process is None:
         raise ForkqError("Choose a child, or a job of one: they take orders, hosts do not.")
     living = api.ProcessSet(server).get(process.identity)
     if living is None:
@@ -92,94 +75,55 @@ def _order(
     return act(server, living)
 
 
-def _by_process(
-    server: api.Server, processes: Iterable[api.Process]
-) -> dict[str | None, list[Run]]:
+def _left_out(processes: int, jobs: int) -> Text | None:
+    """What is not shown."""
+    counted = ((processes, "process", "processes"), (jobs, "running job", ""))
+    parts = [plural(count, *nouns) for count, *nouns in counted if count > 0]
+    return words((f"Not shown: {' and '.join(parts)}.", QUIET)) if parts else None
+
+
+def _by_process(runs: Iterable[RunLine]) -> dict[str | None, list[RunLine]]:
     """The runs by the identity of their process; None: those of processes that say nothing."""
-    jobs = api.running(server=server)[:_MOST]
-    known, times = {process.identity: process for process in processes}, usual(server, jobs)
-    found: dict[str | None, list[Run]] = defaultdict(list)
-    for job in jobs:
-        process = known.get(job.identity)
-        run = Run(job, process, times.get(job.job, 0.0))
-        found[None if process is None else process.identity].append(run)
+    found: dict[str | None, list[RunLine]] = defaultdict(list)
+    for run in runs:
+        found[None if run.process is None else run.process.identity].append(run)
     return found
 
 
-def _host(host: Host, runs: Mapping[str | None, list[Run]], look: Look) -> Iterator[Row]:
+def _host(
+    host: Host,
+    processes: Iterable[ProcessLine],
+    runs: Mapping[str | None, list[RunLine]],
+    look: Look,
+) -> Iterator[Row]:
     """Its line, and those of its children with their jobs; by the search, only what it finds."""
     lines = []
-    for process in host.processes:
-        jobs = [run for run in runs.get(process.identity, ()) if _wanted(run, look)]
-        if jobs or look.wants(host.name, process.tag, f"{process.pid}"):
-            lines += [_child(process), *map(_job, jobs)]
-    if not lines:
-        return
-    used = [process.cpu for process in host.processes if process.cpu is not None]
-    cells = (
-        words((name(host.name), STRONG)), cell(f"{host.busy} of {host.threads}"),
-        cell(_cpu(sum(used) if used else None)), cell(format_size(host.rss * 1024)),
-        cell(""), cell(""),
-    )  # fmt: skip
-    yield Row(f"host {host.name}", cells, host)
-    yield from lines
+    for line in processes:
+        jobs = RUNNING.chosen(runs.get(line.process.identity, ()), look.wanted)
+        if jobs or PROCESSES.chosen([line], look.wanted):
+            row = PROCESSES.row(_OF_PROCESSES, line)
+            lines += [_below(row, 1, look), *(_job(run, look) for run in jobs)]
+    if lines:
+        yield _below(HOSTS.row(HOSTS.columns, host), 0, look)
+        yield from lines
 
 
-def _wanted(run: Run, look: Look) -> bool:
-    return look.wants(run.job.job, run.job.jid, run.job.queue)
+def _job(run: RunLine, look: Look) -> Row:
+    return _below(RUNNING.row(_OF_JOBS, run), 2, look)
 
 
-def _child(process: api.Process) -> Row:
-    capsules = ", ".join(process.capsules) or process.tag
-    silent = process.silent_for > _SILENT
-    state = f"silent for {format_duration(process.silent_for)}" if silent else ""
-    state = state or ("quiet" if process.quiet else "")
-    cells = (
-        words("  ", cell(f"{capsules} {process.pid}")),
-        cell(f"{process.busy} of {process.concurrency}"),
-        cell(_cpu(process.cpu)), cell(format_size(process.rss * 1024)),
-        cell(""), cell(state, BAD if silent else WARN),
-    )  # fmt: skip
-    return Row(process.identity, cells, process)
-
-
-def _job(run: Run) -> Row:
-    job = run.job
-    lost = "" if job.heartbeat else " (no heartbeat)"
-    called = words("    ", cell(job.job, "cyan"), (lost, BAD))
-    late = WARN if run.is_late else ""
-    cells = (
-        called,
-        cell(""),
-        cell(""),
-        cell(""),
-        cell(f"{'' if job.thread else '< '}{format_duration(job.elapsed)}", late),
-        _progress(run),
-    )
-    return Row(f"{job.identity} {job.thread} {job.jid}", cells, run)
-
-
-def _progress(run: Run) -> Text:
-    """What the job reports; else its time against the usual one."""
-    job, reported = run.job, run.job.progress
-    if reported is None:
-        if not run.usual or not job.thread:
-            return cell("")
-        share = bar(job.elapsed, run.usual, _BAR)
-        return words((f"{share} ", QUIET), (f"usual {format_duration(run.usual)}", QUIET))
-    still = f" none for {format_duration(job.silent_for)}" if job.silent_for > _NO_PROGRESS else ""
-    if not reported.total:
-        return words(f"{format_count(reported.done)} done ", cell(reported.note), (still, WARN))
-    share = bar(reported.done, reported.total, _BAR)
-    parts = f" {format_count(reported.done)} of {format_count(reported.total)} "
-    return words((share, "cyan"), parts, cell(reported.note), (still, WARN))
+def _below(row: TableRow, depth: int, look: Look) -> Row:
+    """A line of the tree: what it is called stands in the first column, by its depth."""
+    called, *others = row.cells.items()
+    cells = {"first": (Phrase("  " * depth), *called[1]) if depth else called[1], **dict(others)}
+    return drawn_row(replace(row, cells=cells), _COLUMNS, look)
 
 
 def _foot(look: Look) -> list[Text]:
     target = look.cursor.target if look.cursor else None
-    if isinstance(target, api.Process):
-        return _of_process(target)
-    if not isinstance(target, Run):
+    if isinstance(target, ProcessLine):
+        return _of_process(target.process)
+    if not isinstance(target, RunLine):
         return []
     times = f", 95 of 100 end within {format_duration(target.usual)}" if target.usual else ""
     return [words((name(target.job.jid), STRONG), f"  queue {name(target.job.queue)}{times}")]
@@ -193,7 +137,3 @@ def _of_process(process: api.Process) -> list[Text]:
     serves = f"serves {plural(len(process.queues), 'queue')}: {', '.join(process.queues)}"
     began = format_moment(process.started_at)
     return [first, words((f"{beat}, started {began}", QUIET)), cell(serves)]
-
-
-def _cpu(percent: float | None) -> str:
-    return "-" if percent is None else format_share(percent / 100)

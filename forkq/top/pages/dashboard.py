@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from rich.text import Text
 
 from ... import api
+from ...screens import queues as screen
 from ...screens.facts import Facts
-from ...screens.problems import BEHIND
-from ...units import format_count, format_duration, format_moment, plural
+from ...units import format_count, format_moment, plural
 from ..cells import BAD, GOOD, QUIET, STRONG, WARN, cell, spark, words
-from ..content import Column, Content, Look, Page, Row
+from ..content import Content, Look, Page, grid
 from .queue_jobs import QueueJobs
 
-_COLUMNS: Final = (
-    Column("QUEUE", least=12), Column("JOBS", "right"), Column("THE NEXT WAITS FOR", "right")
-)  # fmt: skip
 _MINUTES: Final = 60
 _DEPLOYS: Final = 3
 
@@ -35,22 +32,12 @@ class Dashboard(Page):
     def content(self, look: Look) -> Content:
         facts = look.observer.facts()
         head = [*_figures(facts), words(""), *_hour(facts, look.width), words("")]
-        waiting = sorted((one for one in facts.stats.queues if one.size), key=_longest_wait)
-        rows = [_row(one) for one in waiting if look.wants(one.name)]
-        return Content(head, _COLUMNS, rows, empty="No job waits.")
+        chosen = screen.WAITING.chosen(screen.waiting(facts), look.wanted)
+        table = screen.WAITING.table("top", chosen)
+        return Content(head, *grid(table, look), empty=table.empty.says)
 
-    def open(self, target: str) -> Page | None:
-        return QueueJobs(target)
-
-
-def _longest_wait(queue: api.QueueFigures) -> float:
-    return -queue.latency
-
-
-def _row(queue: api.QueueFigures) -> Row:
-    late = WARN if queue.latency > BEHIND else ""
-    wait = cell(format_duration(queue.latency), late)
-    return Row(queue.name, (cell(queue.name), cell(format_count(queue.size)), wait), queue.name)
+    def open(self, target: Any) -> Page | None:
+        return QueueJobs(target.name)
 
 
 def _figures(facts: Facts) -> tuple[Text, Text]:

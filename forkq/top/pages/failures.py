@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, Final, NamedTuple
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
 from rich.text import Text
 
 from ... import api
 from ...screens import job_acts
+from ...screens.failures import PARTS, FailureLine, parts
 from ...screens.plans import Plan
 from ...screens.texts import name
-from ...store.find_job import Location
 from ...units import format_count, format_moment
-from ..cells import BAD, QUIET, STRONG, WARN, cell, spark, words
-from ..content import Act, Column, Content, Look, Page, Row, Selection
+from ..cells import BAD, QUIET, STRONG, cell, words
+from ..content import Act, Content, Look, Page, Selection, grid
 from .jobs import Dead, Retries
 
 _MOST_READ: Final = 2000  # jobs of each set, the latest: a page reads no more
 _MOST: Final = 100
-_COLUMNS: Final = (
-    Column("JOBS", "right"), Column("WHERE"), Column("JOB", least=12), Column("24 HOURS"),
-    Column("LAST", "right"), Column("ERROR", least=12),
-)  # fmt: skip
-
-
-class Part(NamedTuple):
-    """The jobs of a group in one set."""
-
-    group: api.FailureGroup
-    location: Location
 
 
 class Failures(Page):
@@ -46,11 +35,10 @@ class Failures(Page):
     def content(self, look: Look) -> Content:
         found = api.failures(most=_MOST_READ, server=look.server)
         groups = [one for one in found.groups if look.wants(one.job, one.error, one.message)]
-        rows = [_row(part, look.is_wide) for group in groups[:_MOST] for part in _parts(group)]
+        table = PARTS.table("top", [line for group in groups[:_MOST] for line in parts(group)])
         seen = f"Of the latest {format_count(found.seen)}; {format_count(found.total)} in all."
         head = [words((seen, QUIET))] if found.seen < found.total else ()
-        empty = "No job waits for a retry, and none is dead."
-        return Content(head, _COLUMNS, rows, foot=_foot(look), empty=empty)
+        return Content(head, *grid(table, look), foot=_foot(look), empty=table.empty.says)
 
     def acts(self) -> Mapping[str, Act]:
         return {
@@ -59,7 +47,7 @@ class Failures(Page):
             "kill": _kill,
         }
 
-    def open(self, target: Part) -> Page | None:
+    def open(self, target: FailureLine) -> Page | None:
         return (Dead if target.location == "dead" else Retries)(target.group.where)
 
 
@@ -72,35 +60,10 @@ def _kill(server: api.Server, chosen: Selection) -> Plan:
     return job_acts.kill(_chosen(server, chosen))
 
 
-def _parts(group: api.FailureGroup) -> Iterator[Part]:
-    if group.retrying:
-        yield Part(group, "retrying")
-    if group.dead:
-        yield Part(group, "dead")
-
-
-def _row(part: Part, is_wide: bool) -> Row:
-    group, dead = part.group, part.location == "dead"
-    last = format_moment(group.last_seen) if group.last_seen else "-"
-    cells = (
-        cell(format_count(group.dead if dead else group.retrying)),
-        words(("dead", BAD) if dead else ("retrying", WARN)), cell(group.job or "no job"),
-        words((_spark(group.hourly, is_wide), "cyan")), cell(last),
-        cell(group.error or "no error", BAD),
-    )  # fmt: skip
-    return Row(f"{part.location} {(group.job, group.error)}", cells, part)
-
-
-def _spark(hourly: Sequence[int], is_wide: bool) -> str:
-    """Of hours, or of two hours each."""
-    shown = hourly if is_wide else [sum(hourly[at : at + 2]) for at in range(0, len(hourly), 2)]
-    return spark(shown, len(shown))
-
-
 def _foot(look: Look) -> list[Text]:
     """When it began, and what the latest one says."""
     part = look.cursor.target if look.cursor else None
-    if not isinstance(part, Part):
+    if not isinstance(part, FailureLine):
         return []
     group = part.group
     first = format_moment(group.first_seen) if group.first_seen else "unknown"

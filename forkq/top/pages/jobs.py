@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from rich.text import Text
 
 from ... import api
 from ...screens import job_acts, job_lists
+from ...screens.jobs import JOBS, JobLine, of_entries
 from ...screens.texts import arguments, name
 from ...store.find_job import Location
-from ...units import format_count, format_moment
-from ..cells import BAD, QUIET, STRONG, cell, words
-from ..content import Act, Column, Content, Look, Page, Row, Selection
+from ...units import format_count
+from ..cells import QUIET, STRONG, cell, words
+from ..content import Act, Content, Look, Page, Selection, grid
 from .job import Job, still_there
-
-_FAILED: Final = (Column("JOB", least=12), Column("ERROR", least=20))
-_COLUMNS: Final[dict[Location, tuple[Column, ...]]] = {
-    "retrying": (Column("NEXT TRY", "right"), Column("TRIES", "right"), *_FAILED),
-    "dead": (Column("DIED", "right"), *_FAILED),
-    "scheduled": (
-        Column("DUE", "right"), Column("JOB", least=12), Column("QUEUE", least=8),
-        Column("ARGUMENTS", least=16),
-    ),
-}  # fmt: skip
 
 
 class Jobs(Page):
@@ -36,10 +27,10 @@ class Jobs(Page):
 
     def content(self, look: Look) -> Content:
         found = job_lists.read(look.server, self.location, self._where(look.wanted), look.place)
-        rows = [Row(job.key, _cells(job), job) for job in found.jobs]
+        table = JOBS[self.location].table("top", of_entries(found.jobs))
         return Content(
-            [self._counted(len(rows), look)], _COLUMNS[self.location], rows, foot=_foot(look),
-            empty=" ".join(job_lists.EMPTY[self.location]), after=found.after,
+            [self._counted(len(table.rows), look)], *grid(table, look), foot=_foot(look),
+            empty=" ".join(table.empty[:2]), after=found.after,
         )  # fmt: skip
 
     def acts(self) -> Mapping[str, Act]:
@@ -111,22 +102,11 @@ class Scheduled(Jobs):
     location: ClassVar[Location] = "scheduled"
 
 
-def _cells(job: api.JobEntry) -> tuple[Text, ...]:
-    called, moment = cell(job.name or "no job"), cell(format_moment(job.score))
-    if job.location == "scheduled":
-        return moment, called, cell(job.queue), cell(arguments(job.args))
-    error = words((name(job.error_class or "no error"), BAD), " ", cell(job.error_message))
-    if job.location == "dead":
-        return moment, called, error
-    most = "" if job.retries is None else f" of {job.retries}"
-    tries = "-" if job.retry_count is None else f"{job.retry_count + 1}{most}"
-    return moment, cell(tries), called, error
-
-
 def _foot(look: Look) -> list[Text]:
     """More of the job under the cursor."""
-    job = look.cursor.target if look.cursor else None
-    if not isinstance(job, api.JobEntry):
+    line = look.cursor.target if look.cursor else None
+    if not isinstance(line, JobLine):
         return []
+    job = line.entry
     lines = [words((name(job.jid), STRONG), (f"  queue {name(job.queue)}", QUIET))]
     return [*lines, words(("args ", QUIET), cell(arguments(job.args)))]

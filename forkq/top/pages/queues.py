@@ -9,22 +9,17 @@ from rich.text import Text
 
 from ... import api
 from ...screens import queue_acts
+from ...screens import queues as screen
 from ...screens.drain import drain
-from ...screens.facts import Facts, drains_in
-from ...screens.problems import BEHIND
+from ...screens.facts import drains_in
 from ...screens.texts import name
-from ...units import format_count, format_duration, plural
-from ..cells import BAD, QUIET, STRONG, WARN, cell, spark, words
-from ..content import Act, Column, Content, Look, Page, Row, Selection
+from ...units import format_duration, plural
+from ..cells import BAD, QUIET, STRONG, WARN, cell, words
+from ..content import Act, Content, Look, Page, Selection, grid
 from .queue_jobs import QueueJobs
 
 _MOST: Final = 200
-_SPARK: Final = 14
 _STEADY: Final = 0.02  # jobs a second
-_COLUMNS: Final = (
-    Column("QUEUE", least=10), Column("JOBS", "right"), Column("TREND", "right"), Column(""),
-    Column("NEXT WAITS", "right"), Column("RUNNING", "right"), Column("RULES", least=6),
-)  # fmt: skip
 
 
 class Queues(Page):
@@ -38,65 +33,34 @@ class Queues(Page):
     question: ClassVar[str] = "Why does this queue not drain?"
 
     def content(self, look: Look) -> Content:
-        facts = look.observer.facts()
-        states = sorted(facts.states, key=lambda one: (-facts.latency(one.name), one.name))
-        chosen = [one for one in states if look.wants(one.name)][:_MOST]
-        rows = [_row(one, facts, look) for one in chosen]
+        lines = screen.observed(look.observer.facts(), look.observer)
+        chosen = screen.QUEUES.chosen(lines, look.wanted)[:_MOST]
         names = [one.name for one in chosen]
         known = look.cursor.key if look.cursor else ""
         named = known if known in names else next(iter(names), None)
         foot = [] if named is None else list(_why(named, look))
-        empty = "No queue yet. A queue stands here from its first job on."
-        return Content((), _COLUMNS, rows, foot=foot, empty=empty)
+        table = screen.QUEUES.table("top", chosen)
+        return Content((), *grid(table, look), foot=foot, empty=" ".join(table.empty[:2]))
 
     def acts(self) -> Mapping[str, Act]:
         return {
             "pause": _pause,
-            "clear": lambda server, chosen: queue_acts.clear(server, _only(chosen).name),
+            "clear": lambda server, chosen: queue_acts.clear(server, _only(chosen)),
         }
 
     def open(self, target: Any) -> Page | None:
         return QueueJobs(target.name)
 
 
-def _only(chosen: Selection) -> api.QueueState:
-    [state] = chosen.targets
-    found: api.QueueState = state
-    return found
+def _only(chosen: Selection) -> str:
+    [line] = chosen.targets
+    return str(line.name)
 
 
 def _pause(server: api.Server, chosen: Selection) -> Any:
-    state = _only(chosen)
-    paused = api.Queue(state.name, server).paused  # not as it was a second ago
-    return (queue_acts.resume if paused else queue_acts.pause)(server, state.name)
-
-
-def _row(state: api.QueueState, facts: Facts, look: Look) -> Row:
-    sizes = look.observer.sizes(state.name)
-    wait = facts.latency(state.name)
-    limit = "" if state.limit is None else f" of {state.limit}"
-    cells = (
-        cell(state.name), cell(format_count(state.size)), cell(_rate(sizes)),
-        words((spark([size for _, size in sizes], _SPARK), "cyan")),
-        cell(format_duration(wait) if state.size else "-", WARN if wait > BEHIND else ""),
-        cell(f"{format_count(state.busy)}{limit}"), _rules(state),
-    )  # fmt: skip
-    return Row(state.name, cells, state)
-
-
-def _rate(sizes: list[tuple[float, int]]) -> str:
-    """By how many jobs a minute it grows or shrinks."""
-    trend = drains_in(sizes)
-    if trend is None or abs(trend[0]) < _STEADY:
-        return ""
-    return f"{'+' if trend[0] > 0 else '-'}{format_count(abs(trend[0]) * 60)}/min"
-
-
-def _rules(state: api.QueueState) -> Text:
-    rules = [f"{state.process_limit} per child"] if state.process_limit is not None else []
-    rules += [state.rate] if state.rate else []
-    rules += ["blocking"] if state.blocking else []
-    return words(("paused " if state.paused else "", WARN), cell(", ".join(rules)))
+    name = _only(chosen)
+    paused = api.Queue(name, server).paused  # not as it was a second ago
+    return (queue_acts.resume if paused else queue_acts.pause)(server, name)
 
 
 def _why(queue: str, look: Look) -> Iterator[Text]:

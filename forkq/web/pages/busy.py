@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ... import api
-from ...screens import process_acts
-from ...screens.busy import hosts, usual
+from ...screens import process_acts, processes, running
 from ...screens.plans import Plan
 from ..refused import Refused
 from ..routing import NavItem, action, page
@@ -21,15 +20,17 @@ _MOST_JOBS: Final = 200
 
 
 def busy(visit: Visit) -> View:
-    facts = visit.observer.facts()
-    jobs = api.running(server=visit.server)[:_MOST_JOBS]
+    facts, jobs = visit.observer.facts(), api.running(server=visit.server)
+    runs = running.compared(visit.server, jobs[:_MOST_JOBS], facts.processes)
+    shown = facts.processes[:_MOST_PROCESSES]
+    by_host = processes.by_host(processes.of_processes(visit.server, shown))
     values = {
         "facts": facts,
-        "hosts": hosts(facts.processes[:_MOST_PROCESSES]),
-        "left_out": max(0, len(facts.processes) - _MOST_PROCESSES),
-        "jobs": jobs,
-        "usual": usual(visit.server, jobs),
-        "by_identity": {process.identity: process for process in facts.processes},
+        "all_hosts": processes.hosts(facts.processes),
+        "hosts": [(host, processes.PROCESSES.table("web", lines)) for host, lines in by_host],
+        "left_out": len(facts.processes) - len(shown),
+        "jobs": running.RUNNING.table("web", runs, len(jobs) - len(runs)),
+        "no_process": processes.PROCESSES.empty,
     }
     return View("busy.html", values)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from ...api import Server, cron
 from ...screens import cron_acts
+from ...screens.periodic import NO_LEADER, PERIODIC, RUNS, RunOfTick, of_jobs
 from ...screens.plans import Plan
 from ..plots.day_strip import DAY, MOST_TICKS, Ticks, day_strip
 from ..routing import NavItem, action, page
@@ -19,29 +19,27 @@ NAV: Final = NavItem("Periodic", "/cron", "p")
 _MOST: Final = 100  # rows of a page, and lines of its strip
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A periodic job and its ticks of the next 24 hours."""
-
-    job: cron.Periodic
-    ticks: tuple[int, ...]
-
-
 def periodic(visit: Visit) -> View:
     jobs, now = cron.list(visit.server), time.time()
-    rows = [_row(one, now) for one in jobs[:_MOST]]
-    strip = [Ticks(row.job.name, row.ticks, row.job.resting) for row in rows]
-    values = {"rows": rows, "total": len(jobs), "leader": cron.has_leader(visit.server)}
+    shown = jobs[:_MOST]
+    strip = [Ticks(one.name, _ticks(one, now), one.resting) for one in shown]
+    values = {
+        "table": PERIODIC.table("web", of_jobs(shown), len(jobs) - len(shown)),
+        "no_leader": "" if cron.has_leader(visit.server) else NO_LEADER,
+    }
     return View("cron.html", {**values, "strip": day_strip(strip, now)})
 
 
-def _row(one: cron.Periodic, now: float) -> Row:
-    return Row(one, tuple(one.entry.schedule.ticks(now, now + DAY, MOST_TICKS + 1)))
+def _ticks(one: cron.Periodic, now: float) -> tuple[int, ...]:
+    return tuple(one.entry.schedule.ticks(now, now + DAY, MOST_TICKS + 1))
 
 
 def history(visit: Visit) -> View:
     one = cron.get(visit.query("name"), visit.server)
-    values = {"job": one, "runs": cron.history(one.name, 100, visit.server), "next": one.ticks(5)}
+    runs = [
+        RunOfTick(run, one.entry.schedule.tz) for run in cron.history(one.name, 100, visit.server)
+    ]
+    values = {"job": one, "table": RUNS.table("web", runs), "next": one.ticks(5)}
     return View("periodic.html", values)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from markupsafe import Markup
 
 from ... import api
-from ...screens.facts import Facts
+from ...screens import queues as screen
 from ...units import plural
 from ..plots.axes import TimeAxis
 from ..plots.day_strip import DAY
@@ -31,6 +31,7 @@ def dashboard(visit: Visit) -> View:
     report = facts.slow.hour
     points = report.total.points
     days = visit.number("days", 30, 365) or 30
+    waiting = screen.waiting(facts)
     return View(
         "dashboard.html",
         {
@@ -41,18 +42,13 @@ def dashboard(visit: Visit) -> View:
             "points": points,
             "hour": _hour(report),
             "deploys": report.deploys[::-1][:3],
-            "queues": _waiting(facts),
+            "waiting": screen.WAITING.table("web", waiting[:_MOST_QUEUES]),
+            "behind_most": max((one.latency for one in waiting), default=0.0),
             "days": days,
             "ranges": _RANGES,
             "history": _history(api.history(days, visit.server)),
         },
     )
-
-
-def _waiting(facts: Facts) -> list[api.QueueFigures]:
-    """The queues with jobs, that with the longest wait first."""
-    waiting = [queue for queue in facts.stats.queues if queue.size]
-    return sorted(waiting, key=lambda queue: -queue.latency)[:_MOST_QUEUES]
 
 
 def _hour(report: api.MetricsReport) -> Markup:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ... import api
+from ...screens.failures import GROUPS, FailureLine
 from ...wire.printable import cut
 from ...wire.times import now
 from ..routing import NavItem, page
@@ -24,8 +25,10 @@ def failures(visit: Visit) -> View:
         -_MOST_MARKS:
     ]
     marks = [((one.at - begin) / _DAY, f"deployed {cut(one.label)}") for one in deploys]
-    values = {"found": found, "groups": found.groups[:_MOST], "marks": marks}
-    return View("failures.html", {**values, "deploys": deploys[::-1][:3]})
+    lines = [FailureLine(group, marks=marks) for group in found.groups[:_MOST]]
+    table = GROUPS.table("web", lines, len(found.groups) - len(lines))
+    values = {"found": found, "table": table, "deploys": deploys[::-1][:3]}
+    return View("failures.html", values)
 
 
 ROUTES: Final = [page("/failures", failures)]

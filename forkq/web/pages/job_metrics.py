@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from ... import api
+from ...screens.classes import ClassLine, in_the_last
 from ...units import format_duration
 from ..paging import paging
 from ..plots.axes import TimeAxis
@@ -28,15 +29,6 @@ _PER_PAGE: Final = 10
 _PERCENTILES: Final = ("p50", "p95", "p99")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A class, its runs by slot, and the percentiles of its last hour."""
-
-    figures: api.ClassMetrics
-    trend: list[int]
-    percentiles: Sequence[float | None]
-
-
 def metrics(visit: Visit) -> View:
     minutes = visit.number("minutes", _HOUR, _KEPT * 9)
     minutes = minutes if minutes in _RANGES else _HOUR
@@ -53,13 +45,19 @@ def _all(visit: Visit, report: api.MetricsReport, minutes: int) -> dict[str, obj
     listed = paging(visit, len(report.classes), _PER_PAGE)
     shown = report.classes[listed.start : listed.stop]
     times = api.Metrics(visit.server).histograms([one.job for one in shown], _HOUR)
-    rows = [
-        Row(one, [slot.good + slot.failed for slot in _slots(one, minutes)],
-            times[one.job].percentiles())
+    deploy = report.deploys[-1] if report.deploys else None
+    lines = [
+        ClassLine(one, times[one.job].percentiles(), _trend(one, minutes), deploy, minutes)
         for one in shown
-    ]  # fmt: skip
+    ]
+    table = in_the_last(_NAMES[minutes]).table("web", lines)
     total = report.total
-    return {"rows": rows, "paging": listed, "total": total, "runs": _runs(total, report, minutes)}
+    runs = _runs(total, report, minutes)
+    return {"table": table, "paging": listed, "total": total, "runs": runs}
+
+
+def _trend(one: api.ClassMetrics, minutes: int) -> list[int]:
+    return [slot.good + slot.failed for slot in _slots(one, minutes)]
 
 
 def _one(visit: Visit, job: str, report: api.MetricsReport, minutes: int) -> dict[str, object]:

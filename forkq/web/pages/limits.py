@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ... import api
+from ...screens import queues as screen
 from ..routing import NavItem, page
 from ..visit import View, Visit
 
@@ -14,15 +15,10 @@ _MOST: Final = 200
 
 
 def limits(visit: Visit) -> View:
-    return View(
-        "limits.html",
-        {"states": [one for one in api.queues(server=visit.server) if _ruled(one)][:_MOST]},
-    )
-
-
-def _ruled(one: api.QueueState) -> bool:
-    rules = (one.limit, one.process_limit, one.rate)
-    return one.paused or bool(one.blocking) or any(rule is not None for rule in rules)
+    states = [one for one in api.queues(server=visit.server) if one.has_rules]
+    shown, left_out = states[:_MOST], max(0, len(states) - _MOST)
+    table = screen.LIMITS.table("web", screen.of_states(shown), left_out)
+    return View("limits.html", {"table": table})
 
 
 ROUTES: Final = [page("/limits", limits)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from ... import api
 from ...errors import InvalidRule
@@ -11,14 +11,21 @@ from ...limits.overrides import Fields, limit_to, process_limit_to, rate_to
 from ...screens import queue_acts
 from ...screens.drain import drain
 from ...screens.facts import drains_in
+from ...screens.jobs import IN_QUEUE, of_entries
 from ...screens.plans import Done, Plan
+from ...screens.processes import SERVING, of_processes
 from ...screens.queue_acts import path_of, suspects_beside_others
+from ...screens.running import IN_FLIGHT, of_jobs
+from ...screens.table import Sheet, Table
 from ...screens.texts import name as shown
 from .. import job_actions
 from ..paging import paging
 from ..routing import action, page
 from ..visit import View, Visit
 
+T = TypeVar("T")
+
+_FEW: Final = 25  # rows of a table beside others
 
 def queue(visit: Visit) -> View:
     name = visit.query("name")
@@ -26,13 +33,16 @@ def queue(visit: Visit) -> View:
     [report] = api.queue_reports(name, server=visit.server)
     listed = paging(visit, report.state.size, 25)
     sizes, flow = visit.observer.sizes(name), visit.observer.flow(name)
+    entries = one.page(listed.start, listed.per_page)
     return View(
         "queue.html",
         {
             "report": report,
             "state": report.state,
             "suspects": suspects_beside_others(report.state),
-            "jobs": one.page(listed.start, listed.per_page),
+            "serving": _few(SERVING, of_processes(visit.server, report.served_by)),
+            "running": _few(IN_FLIGHT, of_jobs(report.in_flight)),
+            "table": IN_QUEUE.table("web", of_entries(entries, listed.start + 1)),
             "paging": listed,
             "queues": visit.queues,
             "sizes": [size for _, size in sizes],
@@ -42,6 +52,11 @@ def queue(visit: Visit) -> View:
             "shared": any(process.queues != (name,) for process in report.served_by),
         },
     )
+
+
+def _few(sheet: Sheet[T], values: Sequence[T]) -> Table:
+    shown = values[:_FEW]
+    return sheet.table("web", shown, len(values) - len(shown))
 
 
 def _of_queue(act: Callable[[api.Server, str], Plan]) -> Callable[[Visit], Plan]:

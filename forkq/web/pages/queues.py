@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...screens.facts import Facts, drains_in
+from ...screens import queues as screen
 from ..paging import paging
 from ..routing import NavItem, page
 from ..visit import View, Visit
@@ -14,21 +14,11 @@ NAV: Final = NavItem("Queues", "/queues", "q")
 
 
 def queues(visit: Visit) -> View:
-    facts = visit.observer.facts()
-    states = sorted(facts.states, key=lambda state: (-_weight(facts, state.name), state.name))
-    wanted = visit.query("match").lower()
-    chosen = [state for state in states if wanted in state.name.lower()]
+    lines = screen.observed(visit.observer.facts(), visit.observer)
+    chosen = screen.QUEUES.chosen(lines, visit.query("match"))
     shown = paging(visit, len(chosen))
-    rows = chosen[shown.start : shown.stop]
-    sizes = {state.name: visit.observer.sizes(state.name) for state in rows}
-    trends = {name: drains_in(samples) for name, samples in sizes.items()}
-    values = {"facts": facts, "rows": rows, "paging": shown, "sizes": sizes, "trends": trends}
-    return View("queues.html", values)
-
-
-def _weight(facts: Facts, name: str) -> float:
-    """Queues with jobs that wait come first."""
-    return facts.latency(name)
+    table = screen.QUEUES.table("web", chosen[shown.start : shown.stop])
+    return View("queues.html", {"table": table, "paging": shown})
 
 
 ROUTES: Final = [page("/queues", queues)]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from ... import api
 from ...screens import search as screen
+from ...screens.jobs import JOBS, of_entries
+from ...screens.running import RUNNING, of_jobs
+from ...screens.table import Table
 from ..routing import page
 from ..visit import View, Visit
 
@@ -14,20 +18,22 @@ _MOST_SEARCHED: Final = 10**15
 
 def search(visit: Visit) -> View:
     wanted, place = visit.query("q").strip()[:_LONGEST], visit.query("in")
-    values = {"wanted": wanted, "running": [], "found": [], "alone": place in screen.PLACES}
-    if not wanted:
-        return View("search.html", values)
-    if place in screen.PLACES:
+    values = {"wanted": wanted, "running": _running([]), "alone": place in screen.PLACES}
+    found: list[screen.Found] = []
+    if wanted and place in screen.PLACES:
         before = visit.number("searched", 0, _MOST_SEARCHED)
-        values["found"] = [
-            screen.search_on(visit.server, wanted, place, visit.query("after"), before)
-        ]
-    else:
-        values |= {
-            "found": screen.search(visit.server, wanted),
-            "running": screen.running(visit.server, wanted),
-        }
-    return View("search.html", values)
+        found = [screen.search_on(visit.server, wanted, place, visit.query("after"), before)]
+    elif wanted:
+        found, values["running"] = (
+            screen.search(visit.server, wanted),
+            _running(screen.running(visit.server, wanted)),
+        )
+    tables = {one.place: JOBS[one.place].table("web", of_entries(one.jobs)) for one in found}
+    return View("search.html", {**values, "found": found, "tables": tables})
+
+
+def _running(jobs: list[api.RunningJob]) -> Table:
+    return RUNNING.table("web", of_jobs(jobs))
 
 
 ROUTES: Final = [page("/search", search)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from forkq.cli.adopt import adopt
+from tests.support.printed import objects
 
 CELERY = {
     "shop/tasks.py": """\
@@ -107,7 +107,7 @@ def found(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
     result = run(folder, files, "--json")
     assert result.return_value == 1
     lines: dict[str, str] = {}
-    for place in json.loads(result.stdout):
+    for place in objects(result.stdout):
         where = f"{Path(place['file']).relative_to(folder)}:{place['line']}"
         words = [sentence.split(":")[0] for sentence in place["instead"]]
         lines[where] = " | ".join(filter(None, [lines.get(where), *words]))

@@ -7,9 +7,9 @@ import sys
 
 COMMAND = """
 import gc, sys
-from forkq.cli import lifecycle
+from forkq.cli import tree
 from forkq.__main__ import main
-lifecycle.status.callback = lambda **_: print(gc.isenabled(), gc.get_freeze_count() > 10_000)
+tree.status.callback = lambda **_: print(gc.isenabled(), gc.get_freeze_count() > 10_000)
 sys.argv = ["forkq", "status"]
 main()
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from click.testing import CliRunner
 from forkq.cli.config import config as config_command
 from forkq.config.config import KEYS
 from forkq.errors import ConfigError
+from tests.support.printed import objects
 
 TEXT = """
 [forkq]
@@ -62,7 +62,7 @@ def show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def origins(text: str) -> dict[str, tuple[object, str, str | None]]:
-    return {row["key"]: (row["value"], row["from"], row["name"]) for row in json.loads(text)}
+    return {row["key"]: (row["value"], row["from"], row["name"]) for row in objects(text)}
 
 
 def test_each_value_has_its_origin(show: Any) -> None:

@@ -1,12 +1,11 @@
-"""A job as the commands show it: a row of a table, an object for programs, all that is known."""
+"""``forkq running``, ``stuck`` and ``find``: where jobs are; ``retry`` and ``undo``."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
 from typing import Any, Final
 
 import click
@@ -14,44 +13,152 @@ import click
 from .. import api
 from ..api import JobEntry, WorkSet
 from ..api.life import crash_of
+from ..errors import ForkqError, MalformedPayload, ServerUnavailable
+from ..screens.jobs import TIMES, as_object
+from ..screens.running import RUNNING, of_jobs, progress_text
+from ..screens.texts import timestamp
 from ..servers import Server, Servers
-from ..units import format_duration, format_moment, format_share, format_size, plural
+from ..units import format_duration, format_moment, format_size, plural
 from ..wire.lease import Progress
 from ..wire.marks import KEY
 from ..wire.printable import cut, printable, shown_name, signal_name
 from ..wire.times import seconds
-from .output import as_json, as_json_line, echo, echo_table, facts, timestamp
+from .bulk import ActionProgress
+from .options import Number, configuration, connected, duration, finds_redis, json_option, searched
+from .output import as_json, echo, facts, print_values
 
-# How many jobs a table has, unless --limit says another number.
-_ROWS: Final = 50
 _LONGEST: Final = 300
 # How many lines of a backtrace or a stack, which begin with where it happened.
 _MOST_LINES: Final = 12
 _PART_OF_JID: Final = re.compile(r"[0-9a-f]{6,23}")
-_STAMPS: Final = ("at", "since", "created_at", "enqueued_at", "failed_at", "last_failed_at")
-_TIMES: Final = (*_STAMPS, "running_since")
-_WHEN: Final = {"scheduled": "DUE", "retrying": "NEXT TRY", "dead": "DIED", "queued": "QUEUED"}
 
 
-def print_jobs(
-    entries: Iterable[JobEntry],
-    location: str,
-    if_empty: str,
-    *,
-    limit: int | None,
-    wants_json: bool,
-) -> int:
-    """A table of the first jobs, or each as an object on its own line. Returns how many."""
+@click.command()
+@click.option("--longer-than", callback=duration, metavar="T", help="Only those: 90s, 5m, 1h, 2d.")
+@json_option
+@finds_redis
+def running(longer_than: float | None, wants_json: bool, **flags: Any) -> int:
+    """List the jobs that run now, the longest first; their progress as of the last heartbeats.
+
+    `< 8 s`: no heartbeat has told of the job yet. It runs for a shorter time than that.
+    """
+    server = connected(configuration(**flags))
+    bound = "" if longer_than is None else f" for more than {format_duration(longer_than)}"
+    lines = of_jobs(api.running(longer_than, server))
+    print_values(RUNNING, lines, wants_json=wants_json, if_empty=f"{RUNNING.empty.brief}{bound}")
+    return 0
+
+
+@click.command()
+@click.option(
+    "--minutes", type=Number(min=0), default=10, show_default=True, metavar="N",
+    help="How long a job may be silent.",
+)  # fmt: skip
+@json_option
+@finds_redis
+def stuck(minutes: float, wants_json: bool, **flags: Any) -> int:
+    """List running jobs without progress for N minutes, and those without a heartbeat. Exit code 0
+    if there are none, 1 if any.
+
+    A job that never reports progress counts from its beginning. One in a process without a
+    heartbeat, which hangs or is gone, counts at once.
+    """
+    server = connected(configuration(**flags))
+    jobs = api.stuck(minutes, server)
+    silence = format_duration(minutes * 60)
+    none = f"no job has been silent for more than {silence}"
+    print_values(RUNNING, of_jobs(jobs), wants_json=wants_json, if_empty=none)
+    return 1 if jobs else 0
+
+
+def _jid(_context: click.Context, _argument: click.Parameter, jid: str) -> str:
+    if not jid:
+        raise click.BadParameter("pass the jid that a push has returned")
+    return jid
+
+
+@click.command()
+@click.argument("jid", callback=_jid)
+@json_option
+@finds_redis
+def find(jid: str, wants_json: bool, **flags: Any) -> int:
+    """Show where a job is. Exit code 0 if it is somewhere, 1 if it is nowhere.
+
+    It shows what `show` does of `forkq dead` and the like, but the arguments.
+    """
+    where = searched(configuration(**flags))
+    entry = api.entry(jid, where)
+    if entry is not None:
+        print_job(entry, wants_json=wants_json, with_args=False)
+        return 0
+    again = ran_twice(jid, where)
     if wants_json:
-        return _print_lines(islice(entries, limit))
-    shown = limit or _ROWS
-    found = list(islice(entries, shown + 1))
-    rows = [_row(entry) for entry in found[:shown]]
-    titles = ("JID", "JOB", "QUEUE", _WHEN[location], "FAILED", "ERROR")
-    echo_table(rows, titles, if_empty)
-    if len(found) > shown:
-        echo(f"and more: these are the first {shown:,}; --limit N shows N")
-    return len(rows)
+        click.echo(as_json({"jid": jid, "location": None, **again}))
+        return 1
+    what = shown_name(jid)
+    echo(f"{what} is nowhere: {why_nowhere(jid)}")
+    for found in again.values():
+        echo(f"it ran twice: {ran_twice_text(found)}")
+    return 1
+
+
+@click.command()
+@click.argument("jids", nargs=-1, required=True, metavar="JID...")
+@click.option("--fresh", is_flag=True, help="Forget its failures: it has all retries again.")
+@finds_redis
+def retry(jids: tuple[str, ...], fresh: bool, **flags: Any) -> int:
+    """Run jobs now that are dead, wait for a retry, or are scheduled. Exit code 1 if one is none of
+    these."""
+    where = searched(configuration(**flags))
+    return max([_retried(where, jid, fresh=fresh) for jid in jids])
+
+
+def _retried(where: Server | Servers, jid: str, *, fresh: bool) -> int:
+    entry, what = api.entry(jid, where), shown_name(jid)
+    if entry is None:
+        return _not_retried(f"{what} is nowhere: {why_nowhere(jid)}")
+    if entry.location == "running":
+        return _not_retried(f"{what} runs now, in {shown_name(entry.owner)}")
+    if entry.location == "queued":
+        return _not_retried(f"{what} waits in the queue {shown_name(entry.queue)} already")
+    return _retry(entry, what, fresh=fresh)
+
+
+def _retry(entry: JobEntry, what: str, *, fresh: bool) -> int:
+    try:
+        if not entry.retry(fresh=fresh):
+            return _not_retried(f"{what} has just left: look again with `forkq find {what}`")
+    except MalformedPayload as error:
+        return _not_retried(f"{what} cannot run: {shown_name(error)}")
+    echo(f"{what} ({shown_name(entry.name)}) was {entry.location}, is in {shown_name(entry.queue)}")
+    return 0
+
+
+def _not_retried(reason: str) -> int:
+    echo(reason, err=True)
+    return 1
+
+
+@click.command()
+@click.argument("tokens", nargs=-1, required=True, metavar="TOKEN...")
+@finds_redis
+def undo(tokens: tuple[str, ...], **flags: Any) -> int:
+    """Put deleted jobs back, within ten minutes. A deletion has printed the token."""
+    where = searched(configuration(**flags))
+    return max([_undone(where, token) for token in tokens])
+
+
+def _undone(where: Server | Servers, token: str) -> int:
+    try:
+        with ActionProgress("putting back") as progress:
+            outcome = api.undo(token, progress=progress, where=where)
+    except ServerUnavailable:
+        raise
+    except ForkqError as error:
+        echo(f"forkq: {error}", err=True)
+        return 1
+    echo(f"{plural(outcome.done, 'job')} put back")
+    return 0
 
 
 def print_job(entry: JobEntry, *, wants_json: bool, with_args: bool) -> None:
@@ -89,72 +196,6 @@ def why_nowhere(jid: str) -> str:
         options = "`--match` of `forkq jobs`, `retries`, `dead` and `scheduled`"
         return f"a jid has 24 digits, this is a part of one; {options} finds a job by it"
     return "it is done, was discarded or deleted, or was never pushed"
-
-
-def as_object(entry: JobEntry) -> dict[str, Any]:
-    """For programs. Without its arguments, which may be secrets."""
-    known = {
-        "shard": entry.server.name,
-        "jid": entry.jid,
-        "job": entry.name,
-        "location": entry.location,
-        "queue": entry.queue,
-        "owner": entry.owner,
-        **{name: getattr(entry, name) for name in _STAMPS},
-        "at": entry.score or None,
-        "attempts": _attempts(entry),
-        "retry_count": entry.retry_count,
-        "error_class": entry.error_class,
-        "error_message": entry.error_message,
-        "tags": list(entry.tags),
-        "malformed": entry.malformed,
-        "runs_alone": entry.suspect or None,
-        "key": entry.key,
-    }
-    return {name: value for name, value in known.items() if value not in (None, "")}
-
-
-def _print_lines(entries: Iterable[JobEntry]) -> int:
-    count = 0
-    for entry in entries:
-        click.echo(as_json_line(as_object(entry)))
-        count += 1
-    return count
-
-
-def _row(entry: JobEntry) -> Sequence[str]:
-    moment = entry.at if entry.at is not None else entry.since
-    when = "?" if moment is None else format_moment(moment)
-    failed = f"{_attempts(entry)}x" if _attempts(entry) else "-"
-    name = entry.name or f"(no job: {entry.malformed})"
-    return entry.jid or "-", name, entry.queue or "-", when, failed, _note(entry)
-
-
-def _attempts(entry: JobEntry) -> int:
-    """How many times it has failed."""
-    return 0 if entry.retry_count is None else entry.retry_count + 1
-
-
-def _note(entry: JobEntry) -> str:
-    """Its error, and whether it runs alone."""
-    return "; ".join(filter(None, ("suspect" if entry.suspect else "", _error(entry)))) or "-"
-
-
-def _error(entry: JobEntry) -> str:
-    if not entry.error_class:
-        return ""
-    message = " ".join(entry.error_message.split())
-    return cut(f"{entry.error_class}: {message}" if message else entry.error_class, 80)
-
-
-def progress_text(progress: Progress | None) -> str:
-    """Such as "120/1000 12% pages"."""
-    if progress is None:
-        return "-"
-    if not progress.total:
-        return f"{progress.done:g} {progress.note}".strip()
-    share = f"{format_share(progress.done / progress.total)}"
-    return f"{progress.done:g}/{progress.total:g} {share} {progress.note}".strip()
 
 
 def _crashes(marks: Any) -> dict[str, Any]:
@@ -207,7 +248,7 @@ def _first_lines(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
     for line in lines[:_MOST_LINES]:
         yield "", shown_name(line)
     if more := len(lines[_MOST_LINES:]):
-        yield "", f"and {more:,} more line{'s' * (more > 1)}: --json has all of them"
+        yield "", f"and {plural(more, 'more line')}: --json has all of them"
 
 
 def _crash(crash: Mapping[str, Any]) -> str:
@@ -233,6 +274,6 @@ def _shown(name: str, value: Any) -> str:
     if name == "progress":
         progress = Progress(**value)
         return f"{shown_name(progress_text(progress))} ({format_moment(progress.at)})"
-    if name in _TIMES:
+    if name in TIMES:
         return f"{timestamp(value)} ({format_moment(value)})"
     return shown_name(value)

@@ -12,9 +12,8 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from forkq.cli import lifecycle
-from forkq.cli.lifecycle import quiet, status, stop
-from forkq.cli.tree_status import beat_age, read_status
+from forkq.cli import tree as commands
+from forkq.cli.tree import beat_age, quiet, read_status, status, stop
 from forkq.config.load import load
 from forkq.config.private_files import show_life
 from forkq.errors import ConfigError, ForkqError, NotRunning
@@ -38,7 +37,7 @@ def found(**more: Any) -> dict[str, Any]:
 
 
 def test_the_children_are_a_table() -> None:
-    head, empty, titles, row = lifecycle._shown(found()).splitlines()
+    head, empty, titles, row = commands._shown(found()).splitlines()
     assert (head, empty) == ("master 11 [shop]: running", "")
     assert titles.split() == [
         "CHILD", "PID", "STATE", "BUSY", "PROCESSED", "FAILED", "RSS", "PSS", "QUEUES"
@@ -48,7 +47,7 @@ def test_the_children_are_a_table() -> None:
     ]  # fmt: skip
     child = found()["children"][0]
     unmeasured = found(children=[{**child, "memory": None}])
-    assert lifecycle._shown(unmeasured).splitlines()[-1].split()[-4:-2] == ["-", "-"]
+    assert commands._shown(unmeasured).splitlines()[-1].split()[-4:-2] == ["-", "-"]
 
 
 def test_a_status_that_could_not_be_written_is_called_outdated(
@@ -69,20 +68,20 @@ def test_a_status_that_could_not_be_written_is_called_outdated(
     status = read_status(settings, this)
     assert status is not None
     assert status["state"] == "running"
-    assert lifecycle._checked(status, ready=False) == 0
-    assert "outdated: the status is 60 s old" in lifecycle._shown(status)
+    assert commands._checked(status, ready=False) == 0
+    assert "outdated: the status is 60 s old" in commands._shown(status)
     with pytest.raises(ForkqError, match="cannot follow it: the status is 60 s old"):
-        lifecycle._all_idle(settings, this)
+        commands._all_idle(settings, this)
 
 
 def test_lost_redis_is_said() -> None:
     [child] = found()["children"]
     clock = {**child, "name": "clock", "concurrency": 0}
     both = [{**child, "redis_lost": True}, {**child, "redis_lost": False}, clock]
-    _, redis, *_ = lifecycle._shown(found(children=both)).splitlines()
+    _, redis, *_ = commands._shown(found(children=both)).splitlines()
     assert redis == "redis: lost by 1 of 2 children (default.0); they try again"
     both[0]["redis_lost_because"] = "invalid password"
-    _, redis, *_ = lifecycle._shown(found(children=both)).splitlines()
+    _, redis, *_ = commands._shown(found(children=both)).splitlines()
     assert redis.endswith("(default.0); they try again (invalid password)")
 
 
@@ -90,8 +89,8 @@ def test_a_degraded_tree_shows_which_child_is_missing_and_why(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     degraded = found(state="degraded", ready=False, missing=[MISSING])
-    assert lifecycle._shown(degraded).splitlines()[1] == f"missing: {MISSING}"
-    assert lifecycle._checked(degraded, ready=True) == 1
+    assert commands._shown(degraded).splitlines()[1] == f"missing: {MISSING}"
+    assert commands._checked(degraded, ready=True) == 1
     assert f"degraded (default.0 running, {MISSING})" in capsys.readouterr().err
 
 
@@ -144,13 +143,13 @@ class TestATreeOfAUnit:
         pidfile = self.unit(runtime, "forkq", ours)
         mail = self.unit(runtime, "forkq-mail", ours, tag="mail")
         self.unit(runtime, "other", theirs)
-        assert lifecycle._configuration().pidfile == pidfile  # found from the working directory
-        assert lifecycle._configuration(config="./forkq.toml").pidfile == pidfile
-        assert lifecycle._configuration(tag="mail").pidfile == mail
-        assert lifecycle._configuration(tag="x").pidfile.parent == runtime / "forkq"
-        assert lifecycle._configuration(tag="x").pidfile != pidfile
+        assert commands._configuration().pidfile == pidfile  # found from the working directory
+        assert commands._configuration(config="./forkq.toml").pidfile == pidfile
+        assert commands._configuration(tag="mail").pidfile == mail
+        assert commands._configuration(tag="x").pidfile.parent == runtime / "forkq"
+        assert commands._configuration(tag="x").pidfile != pidfile
         self.unit(runtime, "twin", ours)
-        assert lifecycle._configuration().pidfile not in (pidfile, runtime / "twin/forkq.pid")
+        assert commands._configuration().pidfile not in (pidfile, runtime / "twin/forkq.pid")
 
     def test_a_file_that_only_the_unit_can_read_in_full_finds_it(
         self, runtime: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -160,11 +159,11 @@ class TestATreeOfAUnit:
         file.write_text("")
         pidfile = self.unit(runtime, "forkq", file)
         file.write_text('[redis]\nurl = "${OF_THE_UNIT}"')
-        assert lifecycle._configuration().pidfile == pidfile
+        assert commands._configuration().pidfile == pidfile
         assert f"going by the pidfile {pidfile} alone" in capsys.readouterr().err
 
     def test_a_folder_of_another_user_is_no_obstacle(self, runtime: Path, tmp_path: Path) -> None:
         (tmp_path / "forkq.toml").write_text("")
         pidfile = self.unit(runtime, "forkq", tmp_path / "forkq.toml")
         pidfile.with_suffix(".status.json").chmod(0o666)
-        assert lifecycle._configuration().pidfile != pidfile
+        assert commands._configuration().pidfile != pidfile

@@ -1,0 +1,158 @@
+"""Running jobs as tables: for how long, against what is usual, and how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Final
+
+from .. import api
+from ..units import format_count, format_duration
+from ..wire.lease import Progress
+from .table import (
+    BROWSER,
+    COMMAND,
+    Cell,
+    Column,
+    Empty,
+    Front,
+    PageLink,
+    Phrase,
+    Share,
+    Sheet,
+    Tone,
+    note,
+    tag,
+)
+
+_MINUTES: Final = 60
+_NO_PROGRESS: Final = 60.0  # seconds
+_NOT_TERMINAL: Final[frozenset[Front]] = COMMAND | BROWSER
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """A job that runs. ``process`` is None if it sends no heartbeat, or is not looked at.
+    ``usual``: the time in which 95 of 100 runs end; 0: unknown."""
+
+    job: api.RunningJob
+    process: api.Process | None = None
+    usual: float = 0.0
+
+    @property
+    def is_late(self) -> bool:
+        known = bool(self.usual and self.job.thread)
+        return known and self.job.elapsed > max(1.0, 2 * self.usual)
+
+
+def of_jobs(jobs: Iterable[api.RunningJob]) -> list[RunLine]:
+    """By what the jobs say of themselves."""
+    return [RunLine(job) for job in jobs]
+
+
+def compared(
+    server: api.Server, jobs: Sequence[api.RunningJob], processes: Iterable[api.Process]
+) -> list[RunLine]:  # fmt: skip
+    """Beside their processes and what is usual for their classes."""
+    known, times = {process.identity: process for process in processes}, usual(server, jobs)
+    return [RunLine(job, known.get(job.identity), times.get(job.job, 0.0)) for job in jobs]
+
+
+def usual(server: api.Server, jobs: Iterable[api.RunningJob]) -> dict[str, float]:
+    """For each class the time that 95 of 100 runs did not exceed, if that is known."""
+    names = sorted({job.job for job in jobs})
+    found = api.Metrics(server).histograms(names, _MINUTES) if names else {}
+    known = {name: histogram.percentile(95) for name, histogram in found.items()}
+    return {name: seconds for name, seconds in known.items() if seconds}
+
+
+def _job(line: RunLine) -> Cell:
+    job = line.job
+    link = PageLink("/job", {"queue": job.queue, "jid": job.jid})
+    lost = () if job.heartbeat else (tag("no heartbeat", "bad"),)
+    return Phrase(job.job, "name", link=link), *lost
+
+
+def _queue(line: RunLine) -> Cell:
+    return (Phrase(line.job.queue, link=PageLink("/queue", {"name": line.job.queue})),)
+
+
+def elapsed(job: api.RunningJob) -> str:
+    """For how long it runs: ``< 8 s`` if no heartbeat has told of it yet."""
+    return _at_most(job, job.elapsed)
+
+
+def _elapsed(line: RunLine) -> Cell:
+    late: Tone = "warn" if line.is_late else ""
+    return (Phrase(elapsed(line.job), late),)
+
+
+def _silence(line: RunLine) -> Cell:
+    job = line.job
+    return (Phrase(_at_most(job, job.silent_for) if job.heartbeat else "no heartbeat"),)
+
+
+def _at_most(job: api.RunningJob, time: float) -> str:
+    return format_duration(time) if job.thread else f"< {format_duration(time)}"
+
+
+def progress_text(progress: Progress) -> str:
+    """Such as "120 of 1,000 pages"."""
+    whole = f" of {format_count(progress.total)}" if progress.total else " done"
+    return f"{format_count(progress.done)}{whole} {progress.note}".strip()
+
+
+def _progress(line: RunLine) -> Cell:
+    """What the job reports; else, on a screen, its time against the usual one."""
+    job, reported = line.job, line.job.progress
+    if reported is None:
+        if not line.usual or not job.thread:
+            return ()
+        late: Tone = "warn" if line.is_late else ""
+        share = Share(job.elapsed, line.usual, "its time against the 95th percentile", late)
+        more = "longer than the usual" if job.elapsed > line.usual else "usual"
+        return share, note(f"{more} {format_duration(line.usual)}")
+    silent = job.silent_for > _NO_PROGRESS
+    still = (note(f"none for {format_duration(job.silent_for)}", "warn"),) if silent else ()
+    shares = (Share(reported.done, reported.total, "progress"),) if reported.total else ()
+    return *shares, Phrase(progress_text(reported)), *still
+
+
+def _process(line: RunLine) -> Cell:
+    """Host and pid, a name that ``forkq processes stacks`` takes."""
+    host, _, rest = line.job.identity.partition(":")
+    return (Phrase(f"{host}:{rest.partition(':')[0]}"),)
+
+
+RUNNING: Final[Sheet[RunLine]] = Sheet(
+    "Running jobs",
+    (
+        Column(
+            "jid", "Id", lambda line: (Phrase(line.job.jid, kind="id"),), whole=True,
+            on=_NOT_TERMINAL, brief="JID",
+        ),
+        Column("job", "Job", _job, least=18),
+        Column("queue", "Queue", _queue, on=_NOT_TERMINAL),
+        Column("elapsed", "For", _elapsed, "right", brief="RUNS"),
+        Column("silent_for", "Silent", _silence, on=COMMAND, fact=lambda line: line.job.silent_for),
+        Column("progress", "Progress", _progress, least=12),
+        Column("process", "Process", _process, whole=True, on=_NOT_TERMINAL),
+    ),
+    lambda line: f"{line.job.identity} {line.job.thread} {line.job.jid}",
+    Empty(
+        "No job runs.",
+        "A running job stands here with its time and its progress: "
+        "current_job().progress(done, total)",
+        "no job is running",
+    ),
+    facts=lambda line: asdict(line.job),
+    words=lambda line: (line.job.job, line.job.jid, line.job.queue),
+    heading="job",
+)  # fmt: skip
+
+# Those of one queue.
+IN_FLIGHT: Final[Sheet[RunLine]] = replace(
+    RUNNING,
+    columns=tuple(one for one in RUNNING.columns if one.name in ("job", "jid", "elapsed")),
+    empty=Empty("None of its jobs runs."),
+)
