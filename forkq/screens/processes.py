@@ -145,6 +145,15 @@ def _heartbeat(line: ProcessLine) -> Cell:
     return (Moment(process.beat, f"{format_duration(process.silent_for)} ago", late),)
 
 
+def _deploy(line: ProcessLine) -> Cell:
+    """What runs there, if ``forkq mark-deploy`` was called before it started."""
+    return () if line.deploy is None else (Phrase(line.deploy.label),)
+
+
+def _deploy_label(line: ProcessLine) -> str | None:
+    return None if line.deploy is None else line.deploy.label
+
+
 def _text(told: Callable[[api.Process], str]) -> Callable[[ProcessLine], Cell]:
     return lambda line: (Phrase(told(line.process)),)
 
@@ -177,6 +186,7 @@ PROCESSES: Final[Sheet[ProcessLine]] = Sheet(
             on=BROWSER,
         ),
         Column("started", "Started", lambda line: (Moment(line.process.started_at),), on=BROWSER),
+        Column("deploy", "Deploy", _deploy, least=6, fact=_deploy_label),
         Column("heartbeat", "Heartbeat", _heartbeat, on=_NOT_TERMINAL),
         Column(
             "state", "State", _text(lambda process: "quiet" if process.quiet else "running"),
