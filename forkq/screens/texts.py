@@ -1,4 +1,4 @@
-"""Arguments and names in the words of every screen."""
+"""Names, times, arguments and payloads as text to read, in the words of every screen."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import json
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
+from .. import api
 from ..cron.zones import zone_of
 from ..wire.printable import cut, printable
 
+LONGEST: Final = 20_000  # characters of a payload
 _LONGEST_ARGS: Final = 200
 
 
@@ -33,3 +37,21 @@ def timestamp(stamp: float, tz: str | None = None) -> str:
     except (ValueError, OverflowError, OSError):  # what is in Redis may be any number
         return "before the year 1" if stamp < 0 else "after the year 9999"
     return f"{at.astimezone() if tz is None else at:%Y-%m-%d %H:%M:%S %Z}"
+
+
+def pretty(value: Any) -> str:
+    """JSON in lines."""
+    try:
+        return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return repr(value)
+
+
+def payload_text(entry: api.JobEntry) -> str:
+    """The masked payload; bytes that are no JSON as they are."""
+    raw = entry.masked
+    try:
+        text = msgspec.json.format(raw, indent=2).decode()
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        text = raw.decode("utf-8", "replace")
+    return printable(cut(text, LONGEST), keep="\n")

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from starlette.routing import Route
 
 from .. import api
-from ..screens import job_acts, queue_jobs
+from ..screens import job_acts
 from ..screens.job_acts import PATHS, Chosen
 from ..screens.job_lists import FIELDS, asked
 from ..screens.plans import Plan
@@ -74,9 +74,9 @@ def _on_queue(act: _Act) -> Callable[[Visit], Plan]:
         every = visit.form.get("scope") == "all"
         at = visit.form.number("at")
         if every:
-            chosen = queue_jobs.every(visit.server, name)
+            chosen = job_acts.all_in_queue(visit.server, name)
         else:
-            chosen = queue_jobs.selected(visit.server, name, _keys(visit), at)
+            chosen = job_acts.selected_in_queue(visit.server, name, _keys(visit), at)
         return replace(act(visit, chosen), back=path_of(name))
 
     return plan

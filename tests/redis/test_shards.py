@@ -22,7 +22,7 @@ from forkq.cli.start import _check_servers
 from forkq.client import Client
 from forkq.config.load import load
 from forkq.errors import ConfigError, ForkqError, ServerUnavailable
-from forkq.screens import job_acts, queue_jobs
+from forkq.screens import job_acts
 from forkq.sharded_client import ShardedClient
 from forkq.store import unserved_queues
 from tests.support.server import Server
@@ -82,7 +82,7 @@ def test_a_kill_tells_what_the_dead_set_of_that_shard_loses(
     default.zadd("forkq:dead:bounds", {"100 180": 1.0})
     mail.zadd("forkq:dead:bounds", {"1 180": 1.0})
     client.push_bulk({**job("mail"), "args": [[1], [2]]})
-    plan = job_acts.kill(queue_jobs.every(api.server("mail"), "mail"))
+    plan = job_acts.kill(job_acts.all_in_queue(api.server("mail"), "mail"))
     assert "of 2, forkq deletes the oldest 1 for good" in plan.details[-1]
     plan.do()
     assert sizes(both, "dead", "zcard") == [0, 2]

@@ -234,7 +234,7 @@ def test_it_ends_while_its_cursor_still_moves(client: Redis) -> None:
 def test_a_queue_that_moves_drains_and_one_beside_free_threads_does_not(
     client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forkq.screens.drain._LOOK", 2.0)
+    monkeypatch.setattr("forkq.screens.flow._LOOK", 2.0)
     stamp = int(time.time() * 1000) - 900_000
     queued(client, "mail", *(job(f"m{number}", enqueued_at=stamp) for number in range(3)))
     process(client)

@@ -204,7 +204,7 @@ class TestProblems:
         self, web: TestClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Jobs have waited for minutes, threads are free, and no job leaves its queue."""
-        monkeypatch.setattr("forkq.screens.drain._LOOK", 2.0)
+        monkeypatch.setattr("forkq.screens.flow._LOOK", 2.0)
         monkeypatch.setattr("forkq.screens.problems.found_by.__defaults__", (2.0,))
         beat(redis, "mail", busy=0)
         stamp = int((time.time() - 200) * 1000)

@@ -11,9 +11,8 @@ from ... import api
 from ...errors import ForkqError
 from ...screens import job_acts
 from ...screens.frames import split
-from ...screens.payloads import payload_text, pretty
 from ...screens.plans import Plan
-from ...screens.texts import name
+from ...screens.texts import name, payload_text, pretty
 from ...store.find_job import Location
 from ...units import format_duration, format_moment, format_size, plural
 from ...wire.printable import cut

@@ -10,8 +10,8 @@ from rich.text import Text
 from ... import api
 from ...screens import queue_acts
 from ...screens import queues as screen
-from ...screens.drain import drain
 from ...screens.facts import drains_in
+from ...screens.flow import drain
 from ...screens.texts import name
 from ...units import format_duration, plural
 from ..cells import BAD, QUIET, STRONG, WARN, cell, words

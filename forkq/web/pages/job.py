@@ -10,11 +10,11 @@ from ... import api
 from ...api.masks import MASK
 from ...api.readable_job import args_of
 from ...errors import ForkqError
-from ...screens import queue_jobs
+from ...screens import job_acts
 from ...screens.frames import split
 from ...screens.job_acts import PATHS
-from ...screens.payloads import LONGEST, payload_text, pretty
 from ...screens.plans import Done, Plan
+from ...screens.texts import LONGEST, payload_text, pretty
 from ...screens.texts import name as shown
 from ...wire.printable import cut
 from ..refused import Refused
@@ -53,10 +53,12 @@ def _queued(visit: Visit, queue: str) -> api.JobEntry | None:
     if (
         key
         and place
-        and (found := queue_jobs.find(visit.server, queue, [key], visit.number("at", 0, _FAR)))
+        and (
+            found := job_acts.find_in_queue(visit.server, queue, [key], visit.number("at", 0, _FAR))
+        )
     ):
         return found[0]
-    entry = queue_jobs.find_jid(visit.server, queue, jid) if jid else None
+    entry = job_acts.find_jid(visit.server, queue, jid) if jid else None
     stats = visit.observer.facts().stats
     if entry is None and stats.enqueued + stats.retry + stats.dead + stats.scheduled > _FEW:
         raise Refused(404, f"This job has left the queue {shown(queue)}.", _LEFT)

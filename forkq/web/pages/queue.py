@@ -9,8 +9,8 @@ from ... import api
 from ...errors import InvalidRule
 from ...limits.overrides import Fields, limit_to, process_limit_to, rate_to
 from ...screens import queue_acts
-from ...screens.drain import drain
 from ...screens.facts import drains_in
+from ...screens.flow import drain
 from ...screens.jobs import IN_QUEUE, of_entries
 from ...screens.plans import Done, Plan
 from ...screens.processes import SERVING, of_processes
@@ -26,6 +26,7 @@ from ..visit import View, Visit
 T = TypeVar("T")
 
 _FEW: Final = 25  # rows of a table beside others
+
 
 def queue(visit: Visit) -> View:
     name = visit.query("name")
