@@ -31,7 +31,7 @@ from .recorded_job import RecordedJob
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from ..child.failure.settle import Settler
+    from ..child.failure.settle import Settler, Until
     from ..child.fetch_turn import FetchParts
     from ..child.time_limits import TimeLimits
     from .recorder import Recorder
@@ -63,7 +63,7 @@ class _Run(JobObserver):
         log, ends = JobLog(child_log()), _Ends(self._jobs)
         return Processor(
             "forkq.testing",
-            cast("FetchParts", SimpleNamespace(fetcher=ends, turn=None)),
+            cast("FetchParts", SimpleNamespace(fetcher=ends, leases=ends, turn=None)),
             cast("Settler", ends),
             [log, self],
             log.complain,
@@ -81,7 +81,8 @@ class _Run(JobObserver):
 
 
 class _Ends:
-    """What the processor has instead of a Fetcher and a Settler: the jobs go to the recorder."""
+    """What the processor has instead of a Fetcher, Leases and a Settler: the jobs go to the
+    recorder at once, so nothing is waited for."""
 
     def __init__(self, jobs: Recorder) -> None:
         self._jobs = jobs
@@ -90,12 +91,15 @@ class _Ends:
         """The job is done, or dropped."""
         return monotonic() - unit.taken
 
-    def retry(self, unit: UnitOfWork, decision: Retry) -> None:
+    def occupy(self, consumer: object, *, on: bool) -> None:
+        """No job is fetched."""
+
+    def retry(self, unit: UnitOfWork, decision: Retry, *, until: Until) -> None:
         """The job waits for its retry, or for a newer forkq."""
         retrying = not isinstance(decision, Postpone)
         self._jobs.add(RecordedJob.of(decision.payload, decision.at, retrying=retrying))
 
-    def bury(self, unit: UnitOfWork, decision: Bury) -> None:
+    def bury(self, unit: UnitOfWork, decision: Bury, *, until: Until) -> None:
         """The dead set would have the job."""
         self._jobs.dead.append(RecordedJob.of(decision.payload))
 
