@@ -155,7 +155,7 @@ class StopSequence:
         if self._children.by_pid:
             jobs = self._children.running
             problem = "jobs ignore the stop" if jobs else "children do not end"
-            states = [f"{child.name} ({child.state})" for child in self._children]
+            states = {child.name: child.state for child in self._children}
             self._log.warning(f"{problem}; freezing", children=states, jobs=jobs)
         self._rescue.limit_waits(self._deadline + _KILL_AFTER)
         for child in self._children:
