@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -92,12 +92,14 @@ _Held: TypeAlias = "tuple[_Lease, _Owner]"
 
 
 class _Work(msgspec.Struct):
-    """The value of IDENTITY:work for one thread. Sidekiq 6 writes the payload as an object."""
+    """The value of IDENTITY:work for one thread. Sidekiq 6 writes the payload as an object.
+    ``lease`` is the sequence number of the job's lease; only forkq's children write it."""
 
     queue: str
     payload: str | dict[str, Any]
     run_at: float
     progress: Progress | None = None
+    lease: int | None = None
 
 
 def running(
@@ -106,17 +108,19 @@ def running(
     """The jobs that run now, the longest first; with ``longer_than`` (seconds or a timedelta) only
     those that have run for longer.
 
-    These are the jobs in each process's last heartbeat, and what it has begun since: of its leases
-    those that stand in two looks (0.2 s apart), the oldest first, as many as it has threads. What
-    it has leased ahead waits behind these, and is not running. Of a process without a heartbeat
-    every lease counts, since it may have begun any. A job that has just begun, with a payload above
-    256 KiB or beside 1,000 others, is listed from the next heartbeat on. Raises ServerUnavailable.
+    These are the jobs in each process's last heartbeat that still have their leases, and what it
+    has begun since: of its leases those that stand in two looks (0.2 s apart), the oldest first, as
+    many as it has threads. What it has leased ahead waits behind these, and is not running. A
+    process of Sidekiq has no leases: its jobs are those of its last heartbeat. Of a process without
+    a heartbeat every lease counts, since it may have begun any. A job that has just begun, with a
+    payload above 256 KiB or beside 1,000 others, is listed from the next heartbeat on. Raises
+    ServerUnavailable.
     """
     server = server or default_server()
     leases = _leases(server)
     owners = {lease.owner for lease in leases}
     at = server.now()
-    jobs = _reported(server, sorted({*identities(server), *owners}), at)
+    jobs = _reported(server, sorted({*identities(server), *owners}), leases, at)
     jobs = _with_leased(server, jobs, leases, at)
     floor = _in_seconds(longer_than)
     return sorted((job for job in jobs if job.elapsed > floor), key=lambda job: -job.elapsed)
@@ -172,9 +176,13 @@ def in_sidekiq(server: Server, jid: str) -> Found | None:
     return None
 
 
-def _reported(server: Server, names: list[str], at: float) -> list[RunningJob]:
-    """The jobs in the last heartbeats of the processes with these identities."""
-    jobs = (_running_job(*place, raw, at) for place, raw in _threads(server, names).items())
+def _reported(
+    server: Server, names: list[str], leases: list[_Lease], at: float
+) -> list[RunningJob]:
+    """The jobs in the last heartbeats of the processes with these identities, but those that have
+    ended since: their leases are gone."""
+    held = {(lease.queue, lease.owner, lease.sequence) for lease in leases}
+    jobs = (_running_job(*place, raw, at, held) for place, raw in _threads(server, names).items())
     return [job for job in jobs if job is not None]
 
 
@@ -191,9 +199,11 @@ def _threads(server: Server, names: list[str]) -> dict[tuple[str, bytes], bytes]
 
 
 def _leases(server: Server) -> list[_Lease]:
-    """Every lease in flight, in all queues."""
-    [names] = server.ask(("SMEMBERS", server.keys.queues))
-    queues = texts(names)
+    """Every lease in flight, in all queues; also in those that were deleted meanwhile."""
+    pushed, fetched = server.ask_leniently(
+        ("SMEMBERS", server.keys.queues), ("ZRANGE", server.keys.fetched, 0, -1), strict=1
+    )
+    queues = texts({*pushed, *(fetched or ())})
     found = server.ask_leniently(*(("HKEYS", server.keys.inflight(queue)) for queue in queues))
     return [
         _Lease(queue, lease, lease.decode("utf-8", "replace").rpartition("/")[0])
@@ -302,12 +312,17 @@ def _leased_job(lease: _Lease, owner: _Owner, payload: bytes, at: float) -> Runn
     )
 
 
-def _running_job(identity: str, thread: bytes, raw: bytes, at: float) -> RunningJob | None:
-    """The job in one field of IDENTITY:work; None if it cannot be read."""
+def _running_job(
+    identity: str, thread: bytes, raw: bytes, at: float, held: Collection[tuple[str, str, int]]
+) -> RunningJob | None:
+    """The job in one field of IDENTITY:work; None if it cannot be read, or if its lease is not
+    among those that are ``held`` (queue, owner and sequence number)."""
     found = _decoded(raw)
     if found is None:
         return None
     work, job = found
+    if work.lease is not None and (work.queue, identity, work.lease) not in held:
+        return None
     started = seconds(work.run_at)
     return RunningJob(
         jid=str(job.get("jid", "")),

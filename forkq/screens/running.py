@@ -27,6 +27,8 @@ from .table import (
 
 _MINUTES: Final = 60
 _NO_PROGRESS: Final = 60.0  # seconds
+# A heartbeat says in whole seconds when a job has begun.
+_WHOLE: Final = 1.0  # seconds
 _NOT_TERMINAL: Final[frozenset[Front]] = COMMAND | BROWSER
 
 
@@ -41,8 +43,12 @@ class RunLine:
 
     @property
     def is_late(self) -> bool:
-        known = bool(self.usual and self.job.thread)
-        return known and self.job.elapsed > max(1.0, 2 * self.usual)
+        """Whether it runs for twice as long as usual, and a person should look."""
+        return bool(self.usual) and self.exceeds(2 * self.usual)
+
+    def exceeds(self, seconds: float) -> bool:
+        """Whether it surely runs for longer than that: a heartbeat has told when it began."""
+        return bool(self.job.thread) and self.job.elapsed - _WHOLE > seconds
 
 
 def of_jobs(jobs: Iterable[api.RunningJob]) -> list[RunLine]:
@@ -110,7 +116,7 @@ def _progress(line: RunLine) -> Cell:
             return ()
         late: Tone = "warn" if line.is_late else ""
         share = Share(job.elapsed, line.usual, "its time against the 95th percentile", late)
-        more = "longer than the usual" if job.elapsed > line.usual else "usual"
+        more = "longer than the usual" if line.exceeds(line.usual) else "usual"
         return share, note(f"{more} {format_duration(line.usual)}")
     silent = job.silent_for > _NO_PROGRESS
     still = (note(f"none for {format_duration(job.silent_for)}", "warn"),) if silent else ()

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -232,6 +232,27 @@ def test_what_has_begun_since_the_last_heartbeat_is_running(redis: Redis) -> Non
     assert all(job.heartbeat and job.queue == "mail" for job in found)
     assert all(job.elapsed == pytest.approx(4, abs=3) for job in found[1:])
     assert api.stuck(5) == []
+
+
+def test_a_job_that_has_ended_since_the_last_heartbeat_is_not_running(redis: Redis) -> None:
+    """Its lease is gone, and so is that of a job that runs again under another one. Also in a queue
+    that was deleted while its jobs run."""
+    begun = int((time.time() - 30) * 1000)
+    leases(redis, WHO, payload("ended"), payload("runs"), payload("again", enqueued_at=begun))
+    beat(redis, beat=time.time() - 8)
+    redis.expire(WHO, 50)
+    for lease, jid in enumerate(("ended", "runs", "again")):
+        runs_since(redis, f"t{lease}", 600, payload=payload(jid), lease=lease)
+    inflight = "{queue:mail}:inflight"
+    redis.hdel(inflight, f"{WHO}/0")
+    redis.hset(inflight, f"{WHO}/7", cast("bytes", redis.hget(inflight, f"{WHO}/2")))
+    redis.hdel(inflight, f"{WHO}/2")
+    redis.srem("queues", "mail")
+    redis.zadd("forkq:fetched", {"mail": time.time()})
+    runs, again = api.running()
+    assert (runs.jid, runs.thread, again.jid, again.thread) == ("runs", "t1", "again", "")
+    assert again.elapsed == pytest.approx(8, abs=3)
+    assert [job.jid for job in api.stuck(1)] == ["runs"]
 
 
 def test_a_job_that_ends_or_goes_back_between_two_looks_is_not_running(

@@ -54,7 +54,7 @@ DUMPED_INFO = {
     "capsules": dict, "queues": list, "weights": list, "labels": list, "identity": str,
     "version": str, "embedded": bool,
 }  # fmt: skip
-DUMPED_WORK = {"queue": str, "payload": str, "run_at": int}
+DUMPED_WORK = {"queue": str, "payload": str, "run_at": int, "lease": int}
 
 
 class FakeChild:
@@ -181,6 +181,7 @@ def test_work_names_each_running_job_and_nothing_else(child: FakeChild, redis: R
     assert int(thread, 36) == unit.thread
     assert {name: type(value) for name, value in entry.items()} == DUMPED_WORK
     assert json.loads(entry["payload"]) == json.loads(PAYLOAD)
+    assert entry["lease"] == unit.sequence
     assert redis.hgetall(WORK_OF_6) == redis.hgetall(WORK)
     child.units.clear()
     child.beat()

@@ -69,7 +69,7 @@ JSON_PIECES: Final = [
     b'{"class":"A","args":[1],"jid":"j","queue":"q","retry":true,"created_at":1.5}',
     b'{"class":"A","args":[],"forkq":{"crashes":[{"at":1.5,"signal":9},{"at":9e9},{"at":9e9}]}}',
     b'{"class":"A","args":[],"jid":"j","retry":3,"retry_count":2,"failed_at":1700000000000}',
-    b'{"queue":"q","payload":"{}","run_at":1,"progress":{"done":1,"total":2,"note":"","at":1}}',
+    b'{"queue":"q","payload":"{}","run_at":1,"lease":1,"progress":{"done":1,"total":2,"note":"","at":1}}',
     b'{"hostname":"h","pid":1,"started_at":1.5,"queues":["q"],"capsules":{"d":{"weights":{"q":1}}}}',
     b'{"event":"missed","at":1.5,"tick":1,"count":3,"why":"x"}',
     b'{"name":"n","cron":"0 4 * * *","job":{"class":"A","args":[],"queue":"q"},"missed":1}',
@@ -78,8 +78,8 @@ KEY_NAMES: Final = (
     "class args jid queue retry retry_count retry_for retry_queue failed_at retried_at created_at "
     "enqueued_at at forkq crashes signal exit rss wrapped error_class error_message dead backtrace "
     "error_backtrace tags name cron tz job overlap missed jitter enabled origin payload run_at "
-    "progress done total note hostname pid started_at queues capsules weights labels version event "
-    "tick elapsed count why"
+    "progress lease done total note hostname pid started_at queues capsules weights labels version "
+    "event tick elapsed count why"
 )
 KEYS: Final = KEY_NAMES.split()
 VALUES: Final[list[object]] = [
@@ -334,7 +334,7 @@ PAYLOADS: Final[dict[str, tuple[Callable[[bytes], object], tuple[type[Exception]
     "periodic job": (Entry.decode, (InvalidSchedule,)),
     "history": (_read, ()),
     "process": (lambda raw: _process("i", [raw, raw, raw, raw, raw, raw, raw]), ()),
-    "running": (lambda raw: _running_job("i", b"\xff", raw, 1.5), ()),
+    "running": (lambda raw: _running_job("i", b"\xff", raw, 1.5, ()), ()),
 }
 
 

@@ -53,12 +53,14 @@ def beat(
     return identity
 
 
-def run_job(redis: Redis, identity: str, **progress: Any) -> None:
+def run_job(redis: Redis, identity: str, lease: int | None = None, **progress: Any) -> None:
     """A job that the process runs, as its heartbeat writes it."""
     job = {"class": "Export", "args": ["secret argument"], "jid": "a" * 24, "queue": "mail"}
     work: dict[str, Any] = {
         "queue": "mail", "payload": json.dumps(job), "run_at": int(time.time()) - 3665
     }  # fmt: skip
+    if lease is not None:
+        work["lease"] = lease
     if progress:
         work["progress"] = {"at": time.time(), "note": "", "total": None, **progress}
     redis.hset(f"{identity}:work", "t1", json.dumps(work))
@@ -406,6 +408,16 @@ class TestBusy:
         assert "61 min" in html
         assert "secret argument" not in html
         assert "web-1" in html
+
+    def test_a_job_that_has_ended_since_the_heartbeat_is_not_shown(
+        self, web: TestClient, redis: Redis
+    ) -> None:
+        identity = beat(redis, "mail")
+        run_job(redis, identity, lease=4)
+        redis.sadd("queues", "mail")
+        assert "No job runs" in web.get("/busy").text
+        redis.hset("{queue:mail}:inflight", f"{identity}/4", "{}")
+        assert "Export" in web.get("/busy").text
 
     def test_a_process_is_told_to_be_quiet_and_to_stop(
         self, web: TestClient, redis: Redis, caplog: pytest.LogCaptureFixture

@@ -169,11 +169,13 @@ class Record:
         return commands
 
     def _work_of(self, unit: UnitOfWork) -> bytes:
-        """What a processor runs, in Sidekiq's format; Sidekiq ignores forkq's ``progress``."""
+        """What a processor runs, in Sidekiq's format; Sidekiq ignores forkq's ``lease`` and
+        ``progress``."""
         running = {
             "queue": unit.queue_name,
             "payload": self._payload(unit),
             "run_at": int(unit.started),
+            "lease": unit.sequence,
         }
         if unit.progress is not None:
             running["progress"] = unit.progress

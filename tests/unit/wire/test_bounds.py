@@ -72,7 +72,7 @@ for raw in jobs():
     _digest(raw)
     assert _read(raw) is None
     _process("i", [raw, None, None, None, None, None, None])
-    _running_job("i", b"t", b'{{"queue":"q","run_at":1,"payload":' + raw + b"}}", 1.5)
+    _running_job("i", b"t", b'{{"queue":"q","run_at":1,"payload":' + raw + b"}}", 1.5, ())
     _leased_job(_Lease("q", b"l", "o"), _Owner(False, 0.0, 0), raw, 1.5)
     try:
         Entry.decode(raw)
