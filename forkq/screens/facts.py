@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from .. import api
 from ..api import cron
@@ -44,14 +44,23 @@ class Memory:
         return self.used / self.most if self.most else 0.0
 
 
+class LastMinute(NamedTuple):
+    """How many runs ended in the last 60 seconds, failed ones included, and how many failed."""
+
+    processed: int
+    failed: int
+
+
 @dataclass(frozen=True, slots=True)
 class SlowFacts:
-    """What is asked less often: damaged keys, the figures of the last hour by minute, how many
-    children have ``ended`` badly (since the first one, by the reason), and the periodic jobs whose
-    app does not run (``asleep``), or whose tick has been due for some seconds (``late_ticks``)."""
+    """What is asked less often: damaged keys, the figures of the last hour by minute and those of
+    the last 60 seconds, how many children have ``ended`` badly (since the first one, by the
+    reason), and the periodic jobs whose app does not run (``asleep``), or whose tick has been due
+    for some seconds (``late_ticks``)."""
 
     damaged: tuple[str, ...]
     hour: api.MetricsReport
+    minute: LastMinute
     ended: Mapping[str, int] = field(default_factory=dict)
     asleep: tuple[str, ...] = ()
     late_ticks: Mapping[str, float] = field(default_factory=dict)
@@ -279,12 +288,14 @@ def _host(leader: bytes | None) -> str:
 def _ask_slow(server: api.Server) -> SlowFacts:
     [totals] = server.ask_leniently(("HGETALL", server.keys.totals("children")))
     counted = {name.partition("|"): row.get("n", 0) for name, row in rows(totals or {}).items()}
+    hour = api.Metrics(server).over(_MINUTES)
     now, periodic = time.time(), cron.list(server)
     active = [one for one in periodic if one.entry.enabled and not one.paused]
     late = {one.name: now - _due(one, now) for one in active if not one.asleep}
     return SlowFacts(
         damaged=tuple(api.damaged_keys(server=server)),
-        hour=api.Metrics(server).over(_MINUTES),
+        hour=hour,
+        minute=last_minute(hour.total.points, now),
         ended={why: count for (kind, _, why), count in counted.items() if kind == "crash"},
         asleep=tuple(one.name for one in active if one.asleep),
         late_ticks={name: seconds for name, seconds in late.items() if seconds > 0},
@@ -322,6 +333,18 @@ def _info(server: api.Server) -> dict[str, str]:
     )
     lines = (line for text in texts for line in text.splitlines() if ":" in line)
     return dict(line.split(":", 1) for line in lines)
+
+
+def last_minute(points: Sequence[api.Point], at: float) -> LastMinute:
+    """The 60 seconds before ``at``, from counts by whole minutes: the minute that has begun, and of
+    the one before it the share that is not yet 60 seconds ago, as if its runs were spread evenly
+    over it."""
+    before, latest = points[-2:]
+    share = min(1.0, max(0.0, 1 - (at - latest.at) / 60))
+    return LastMinute(
+        latest.processed + round(share * before.processed),
+        latest.failed + round(share * before.failed),
+    )
 
 
 def drains_in(samples: list[tuple[float, int]]) -> tuple[float, float | None] | None:

@@ -309,6 +309,12 @@ def counted_trips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 class TestDashboard:
+    def test_it_counts_the_jobs_of_the_last_60_seconds(self, web: TestClient, redis: Redis) -> None:
+        """Also those of the minute that has just begun."""
+        now = datetime.now(timezone.utc)
+        redis.hset(f"j|{now:%y%m%d}|{now.hour}:{now:%M}", mapping={"A|p": 7, "A|f": 0, "A|ms": 9})
+        assert "<strong>7</strong> <span>jobs a minute</span>" in web.get("/").text
+
     def test_it_has_the_counts_of_each_set(self, web: TestClient, redis: Redis) -> None:
         push()
         redis.zadd("dead", {"{}": 1})

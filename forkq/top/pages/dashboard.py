@@ -42,11 +42,9 @@ class Dashboard(Page):
 
 def _figures(facts: Facts) -> tuple[Text, Text]:
     """Values over their words, each as wide as the widest of them."""
-    stats, points = facts.stats, facts.slow.hour.total.points
-    minute = points[-2] if len(points) > 1 else None  # the last whole one
-    failed = minute.failed if minute else 0
+    stats, (processed, failed) = facts.stats, facts.slow.minute
     shown = (
-        (format_count(minute.processed if minute else 0), "jobs a minute", ""),
+        (format_count(processed), "jobs a minute", ""),
         (format_count(failed), "failed", BAD if failed else ""),
         (format_count(stats.busy), f"of {facts.threads} busy", ""),
         (format_count(stats.enqueued), "queued", ""),

@@ -38,7 +38,6 @@ def dashboard(visit: Visit) -> View:
             "facts": facts,
             "problems": visit.problems(_MOST_PROBLEMS),
             "stats": facts.stats,
-            "last": points[-2:-1] or points[-1:],  # the last whole minute
             "points": points,
             "hour": _hour(report),
             "deploys": report.deploys[::-1][:3],
