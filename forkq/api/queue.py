@@ -22,7 +22,7 @@ from .job_holder import JobHolder
 from .pages import BEHIND, ListPages, Pages, SelectedPages, scan, selected_in_queue
 from .processes import Process, processes
 from .queue_report import QueueReport, queue_reports
-from .running import RunningJob, running
+from .running import RunningJob, busy_in_sidekiq, running
 from .stats import latency
 
 
@@ -63,8 +63,10 @@ class Queue(JobHolder):
 
     @property
     def busy(self) -> int:
-        """How many of its jobs are in progress, on all hosts."""
-        return int(self._ask("HLEN", self._keys.inflight(self.name)))
+        """How many of its jobs are in progress, on all hosts; of Sidekiq's processes as of their
+        last heartbeats."""
+        leases = int(self._ask("HLEN", self._keys.inflight(self.name)))
+        return leases + busy_in_sidekiq(self.server)[self.name]
 
     @property
     def latency(self) -> float:

@@ -184,8 +184,8 @@ def _held_by_processes(crew: Crew) -> Iterator[Hold]:
 
 
 def _held_by_rules(state: QueueState, process_limit_reached: bool) -> Iterator[Hold]:
-    if state.limit is not None and state.busy >= state.limit:
-        yield Hold("limit", f"{state.busy} jobs are in progress, and its limit is {state.limit}")
+    if state.limit is not None and state.leased >= state.limit:
+        yield Hold("limit", f"{state.leased} jobs are in progress, and its limit is {state.limit}")
     if process_limit_reached:
         most = state.process_limit
         yield Hold("limit", f"each process has as many jobs as its process_limit allows: {most}")
@@ -197,12 +197,12 @@ def _held_by_queues(name: str, crew: Crew, blocking: Sequence[QueueState]) -> It
     for other in blocking:
         named = other.blocking is True or matches_any(name, other.blocking or ())
         if (
-            other.busy
+            other.leased
             and named
             and crew.orders
             and all(_comes_before(other.name, name, order) for order in crew.orders)
         ):
-            running_ones = "1 job" if other.busy == 1 else f"{other.busy} jobs"
+            running_ones = "1 job" if other.leased == 1 else f"{other.leased} jobs"
             yield Hold("blocked", f"the queue {other.name} blocks it: {running_ones} in progress")
 
 

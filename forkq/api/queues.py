@@ -15,7 +15,7 @@ from ..wire.keys import Keys
 from .door import OnServer
 from .door import server as default_server
 from .names import suspects_among, texts
-from .running import RunningJob, WorkSet
+from .running import RunningJob, WorkSet, busy_in_sidekiq
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,12 @@ class QueueState:
     """One queue and its rules.
 
     ``size`` jobs are queued, of which ``suspects`` wait in a list of their own until solo children
-    run them, each alone. ``busy`` jobs are in progress on all hosts. ``tokens`` is how many
-    jobs may start now by the rate. A rule that is not set is None (``blocking``: False). ``rate``
-    is text such as "100/minute". ``blocking`` is True if all later queues wait while this one has
-    jobs in progress, or the names of those that wait. ``changed`` names the rules that were set at
-    run time; the others are those of this process's configuration.
+    run them, each alone. ``busy`` jobs are in progress on all hosts, of which ``in_sidekiq`` run in
+    processes of Sidekiq (as of their last heartbeats), where no rule counts them. ``tokens`` is how
+    many jobs may start now by the rate. A rule that is not set is None (``blocking``: False).
+    ``rate`` is text such as "100/minute". ``blocking`` is True if all later queues wait while this
+    one has jobs in progress, or the names of those that wait. ``changed`` names the rules that were
+    set at run time; the others are those of this process's configuration.
     """
 
     name: str
@@ -42,6 +43,12 @@ class QueueState:
     blocking: bool | tuple[str, ...]
     changed: tuple[str, ...]
     suspects: int = 0
+    in_sidekiq: int = 0
+
+    @property
+    def leased(self) -> int:
+        """How many of the jobs in progress its rules count: those in forkq's children."""
+        return self.busy - self.in_sidekiq
 
     @property
     def has_rules(self) -> bool:
@@ -71,7 +78,7 @@ def queues(*names: str, server: Server | None = None) -> list[QueueState]:
     replies = server.ask_leniently(*commands, *(("LLEN", keys.suspects(name)) for name in alone))
     counts = dict(zip(alone, replies[4 * len(chosen) :], strict=True))
     now = int(time[0]) * 1_000_000 + int(time[1])
-    stopped = set(texts(paused))
+    stopped, in_sidekiq = set(texts(paused)), busy_in_sidekiq(server)
     return [
         _state(
             name,
@@ -80,6 +87,7 @@ def queues(*names: str, server: Server | None = None) -> list[QueueState]:
             now,
             paused=name in stopped,
             suspects=counts.get(name) or 0,
+            in_sidekiq=in_sidekiq[name],
         )
         for at, name in enumerate(chosen)
     ]
@@ -129,6 +137,7 @@ def _state(
     *,
     paused: bool,
     suspects: int,
+    in_sidekiq: int,
 ) -> QueueState:
     size, busy, control, bucket = replies
     found: Mapping[bytes, bytes] = control or {}
@@ -137,7 +146,7 @@ def _state(
     return QueueState(
         name=name,
         size=(size or 0) + suspects,
-        busy=busy or 0,
+        busy=(busy or 0) + in_sidekiq,
         paused=paused,
         limit=rules.limit,
         process_limit=rules.process_limit,
@@ -149,6 +158,7 @@ def _state(
             rule for rule in ("limit", "process_limit", "rate", "burst") if rule.encode() in found
         ),
         suspects=suspects,
+        in_sidekiq=in_sidekiq,
     )
 
 

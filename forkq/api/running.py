@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -168,12 +168,24 @@ class WorkSet(OnServer):
 def in_sidekiq(server: Server, jid: str) -> Found | None:
     """The job, if it runs in a process of Sidekiq as of its last heartbeat: Sidekiq takes a job out
     of Redis when it begins, so it stands nowhere else. Raises ServerUnavailable."""
-    owners = [process.identity for process in processes(server) if not process.master]
-    for (owner, _), raw in _threads(server, owners).items():
-        if (found := _decoded(raw)) is not None and found[1].get("jid") == jid:
-            work, job = found
+    for owner, work, job in _in_sidekiq(server):
+        if job.get("jid") == jid:
             return Found("running", work.queue, msgspec.json.encode(job), owner=owner)
     return None
+
+
+def busy_in_sidekiq(server: Server) -> Counter[str]:
+    """How many jobs of each queue run in processes of Sidekiq, as of their last heartbeats: they
+    have no leases. Raises ServerUnavailable."""
+    return Counter(work.queue for _, work, _ in _in_sidekiq(server))
+
+
+def _in_sidekiq(server: Server) -> Iterator[tuple[str, _Work, dict[str, Any]]]:
+    """The identity of its process, the record and the payload of each job that runs there."""
+    owners = [one.identity for one in processes(server) if one.busy and not one.master]
+    for (owner, _), raw in _threads(server, owners).items():
+        if (found := _decoded(raw)) is not None:
+            yield owner, *found
 
 
 def _reported(

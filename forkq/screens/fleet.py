@@ -41,5 +41,5 @@ class Fleet:
         """What holds a queue, the worst first. A ``process_limit`` counts as used up if as many of
         its jobs are in progress as all processes together may run."""
         crew, most = self.crew(state.name), state.process_limit
-        used_up = most is not None and state.busy >= most * max(1, crew.size - crew.quiet)
+        used_up = most is not None and state.leased >= most * max(1, crew.size - crew.quiet)
         return list(holds(state, crew, self._blocking, process_limit_reached=used_up))

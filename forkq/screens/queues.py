@@ -105,11 +105,13 @@ def _latency(line: QueueLine) -> Cell:
 
 
 def _busy(line: QueueLine) -> Cell:
+    """Those that run in Sidekiq are not counted by its limit."""
     state = _state(line)
     busy = Phrase(format_count(state.busy))
     if state.limit is None:
         return (busy,)
-    return busy, note(f"of {format_count(state.limit)}")
+    counted = f"in all, {format_count(state.leased)} " if state.in_sidekiq else ""
+    return busy, note(f"{counted}of {format_count(state.limit)}")
 
 
 def _used(line: QueueLine) -> Cell:
@@ -117,7 +119,8 @@ def _used(line: QueueLine) -> Cell:
     state, shown = _state(line), _busy(line)
     if state.limit is None:
         return shown
-    return *shown, Share(state.busy, state.limit, f"{state.busy} of {state.limit}", is_said=True)
+    used = state.leased
+    return *shown, Share(used, state.limit, f"{used} of {state.limit}", is_said=True)
 
 
 def _rules(line: QueueLine) -> Cell:

@@ -71,7 +71,8 @@ def test_show_tells_what_is_in_force_and_what_was_changed(shell: ForkqTree, redi
     assert "* changed at run time; `forkq limits reset QUEUE`" in table
     assert "webhooks" not in output(shell, "limits", "show", "tenant-a")
     assert shown(shell)["webhooks"] == {
-        "name": "webhooks", "size": 1, "suspects": 0, "busy": 0, "paused": False, "limit": 2,
+        "name": "webhooks", "size": 1, "suspects": 0, "busy": 0, "in_sidekiq": 0, "limit": 2,
+        "paused": False,
         "process_limit": 1, "rate": "5/second", "burst": 9.0, "tokens": 9.0, "blocking": False,
         "changed": ["limit", "process_limit", "rate", "burst"],
     }  # fmt: skip

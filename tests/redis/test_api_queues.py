@@ -260,6 +260,24 @@ def test_a_limit_names_the_jobs_that_hold_it(redis: Redis) -> None:
     assert jids(queue.in_flight) == jids(api.Limits().holders("mail")) == ["r"]
 
 
+def test_the_jobs_that_run_in_sidekiq_are_busy_and_count_for_no_limit(redis: Redis) -> None:
+    """A process of Sidekiq takes a job out of Redis when it begins."""
+    push(redis, "a")
+    info = {"hostname": "ruby", "pid": 5, "started_at": 1.5, "concurrency": 2, "queues": ["mail"]}
+    beat(redis, "ruby:5:0123456789ab", busy=2, info=json.dumps(info))
+    for number in range(2):
+        work = {"queue": "mail", "payload": job(f"r{number}").decode(), "run_at": int(time.time())}
+        redis.hset("ruby:5:0123456789ab:work", f"t{number}", json.dumps(work))
+    redis.hset("{queue:mail}:inflight", f"{WHO}/1", job("mine"))
+    queue = Queue("mail")
+    queue.limit = 2
+    assert queue.busy == 3
+    assert [(state.busy, state.in_sidekiq) for state in api.queues()] == [(3, 2)]
+    assert "limit" not in holds(redis)
+    queue.limit = 1
+    assert "limit" in holds(redis)
+
+
 # Processes
 
 

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from forkq.api import RunningJob
+from forkq.api import QueueState, RunningJob
 from forkq.cli.output import cell_text, printed
+from forkq.screens.queues import LIMITS, of_states
 from forkq.screens.running import RUNNING, of_jobs
 from forkq.screens.table import (
     COMMAND,
@@ -93,3 +94,14 @@ def test_the_process_of_a_running_job_is_a_name_that_commands_take() -> None:
     [line] = of_jobs([job])
     row = RUNNING.row(RUNNING.columns, line)
     assert cell_text(row.cells["process"]) == "web-1.example.org:4711"
+
+
+def test_the_jobs_of_a_queue_that_run_in_sidekiq_count_for_no_limit() -> None:
+    [line] = of_states([
+        QueueState(
+            "mail", 0, 3, False, limit=2, process_limit=None, rate=None, burst=None, tokens=None,
+            blocking=False, changed=(), in_sidekiq=2,
+        )
+    ])  # fmt: skip
+    cell = LIMITS.row(LIMITS.columns, line).cells["busy"]
+    assert drawn(cell).plain == "3 in all, 1 of 2"
