@@ -36,7 +36,7 @@ def list_(wants_json: bool, **flags: Any) -> int:
     if wants_json:
         echo_objects(map(asdict, found))
     else:
-        echo_table([_row(held) for held in found], _TITLES, _NONE)
+        echo_table([_row(held) for held in found], _TITLES, _NONE, whole=("CLASS",))
     return 0
 
 

@@ -81,7 +81,7 @@ def show(wants_json: bool, **flags: Any) -> int:
         echo_objects(map(_facts, values))
         return 0
     rows = [(value.key, _text(value.value), _origin(value)) for value in values]
-    echo(table(("KEY", "VALUE", "FROM"), rows))
+    echo(table(("KEY", "VALUE", "FROM"), rows, whole=("KEY",)))
     return 0
 
 

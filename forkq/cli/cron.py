@@ -60,7 +60,8 @@ def next_(name: str | None, count: int, wants_json: bool, **flags: Any) -> int:
         (timestamp(tick, one.entry.schedule.tz), format_moment(tick), one.name)
         for tick, one in ticks
     ]
-    echo_table(rows, ("TICK", "", "NAME"), "no tick is coming" if chosen else PERIODIC.empty.brief)
+    none = "no tick is coming" if chosen else PERIODIC.empty.brief
+    echo_table(rows, ("TICK", "", "NAME"), none, whole=("TICK", "NAME"))
     _warn_without_leader(server, chosen)
     return 0
 

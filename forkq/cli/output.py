@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import click
@@ -18,17 +18,17 @@ from ..wire.printable import printable, shown_name
 T = TypeVar("T")
 
 _GAP: Final = 2
-_WHOLE: Final = frozenset({"JID", "NAME", "KEY", "TICK", "NEXT"})
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def table(titles: Sequence[str], rows: Iterable[Sequence[Any]], whole: Collection[str] = ()) -> str:
     """``rows`` under ``titles``, numbers to the right.
 
-    On a terminal that is too narrow the widest columns are cut, but not those with names and ids
-    that people copy. For a file or another program only names of absurd length are cut.
+    On a terminal that is too narrow the widest columns are cut, but not those whose titles are in
+    ``whole``: names and ids that people copy. For a file or another program only names of absurd
+    length are cut.
     """
     lines = [list(titles), *([shown_name(cell) for cell in row] for row in rows)]
-    widths = _fitted(_widths(lines), [title in _WHOLE for title in titles])
+    widths = _fitted(_widths(lines), [title in whole for title in titles])
     return _aligned(lines, widths, _numeric(lines[1:]) or [False] * len(titles))
 
 
@@ -58,9 +58,11 @@ def echo(text: str, *, err: bool = False) -> None:
     click.echo(printable(text, keep="\n"), err=err)
 
 
-def echo_table(rows: Sequence[Any], titles: Sequence[str], if_empty: str) -> None:
+def echo_table(
+    rows: Sequence[Any], titles: Sequence[str], if_empty: str, whole: Collection[str] = ()
+) -> None:
     """Prints a table, or the sentence that says what is not there."""
-    echo(table(titles, rows) if rows else if_empty)
+    echo(table(titles, rows, whole) if rows else if_empty)
 
 
 def print_values(
@@ -79,7 +81,8 @@ def printed(sheet: Sheet[T], values: Iterable[T], if_empty: str = "") -> str:
     found = sheet.table("cli", list(values))
     rows = [[cell_text(row.cells[c.name]) for c in found.columns] for row in found.rows]
     titles = [column.heading for column in found.columns]
-    return table(titles, rows) if rows else if_empty or found.empty.brief
+    whole = [column.heading for column in found.columns if column.whole]
+    return table(titles, rows, whole) if rows else if_empty or found.empty.brief
 
 
 def cell_text(cell: Cell) -> str:

@@ -172,7 +172,9 @@ def _buttons(line: ProcessLine) -> tuple[Button, ...]:
 PROCESSES: Final[Sheet[ProcessLine]] = Sheet(
     "Processes",
     (
-        Column("host", "Host", _text(lambda process: process.hostname), on=COMMAND),
+        Column(
+            "host", "Host", _text(lambda process: process.hostname), whole=True, on=COMMAND
+        ),
         Column("pid", "PID", _text(lambda process: str(process.pid)), on=COMMAND),
         Column("process", "Process", _process, least=18, on=LIVE),
         Column("tree", "Tree", _tree, on=_NOT_TERMINAL),

@@ -275,7 +275,12 @@ def test_forkq_shows_a_ruby_process_and_its_job(
     jid = push("RubyHold", "é <b>")
     place = f"{HOST}:{house.ruby.pid}"
     wait_until(lambda: jid in shell("running"), deadline=60, what="the running job")
-    assert re.search(rf"{jid} +RubyHold +ruby .* {place.partition('.')[0]}", shell("running"))
+    assert re.search(rf"{jid} +RubyHold +ruby .* {re.escape(place)}", shell("running"))
+    wait_until(
+        lambda: re.search(r"^ruby +0 +1 ", shell("queues"), re.MULTILINE),
+        deadline=60,
+        what="the busy queue",
+    )
     row = rf"{HOST} +{house.ruby.pid} .* 1 of 2 .* running +ruby"
     wait_until(lambda: re.search(row, shell("processes")), deadline=60, what="its busy thread")
     shown = shell(f"processes show {place}")

@@ -17,7 +17,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, columns: int | None) -> list[str]:
     """The table on a terminal of so many columns; None: on none."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: columns is not None, raising=False)
     monkeypatch.setenv("COLUMNS", str(columns or 80))
-    return table(TITLES, ROWS).splitlines()
+    return table(TITLES, ROWS, whole=("NAME", "JID")).splitlines()
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100])

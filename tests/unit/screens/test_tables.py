@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -60,6 +62,14 @@ def test_a_command_prints_its_columns_in_the_order_given() -> None:
         ["FRUIT", "N", "GRADE"], ["pear", "2", "-"], ["apple", "7", "-"]
     ]  # fmt: skip
     assert printed(SHEET, []) == "there is no fruit"
+
+
+def test_a_command_cuts_no_column_that_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "12")
+    notes: Column[Fruit] = Column("note", "Note", lambda _: (Phrase("n" * 40),))
+    sheet = replace(SHEET, columns=(SHEET.columns[0], notes))
+    assert printed(sheet, FRUIT[2:]).splitlines() == ["FRUIT      …", "Pineapple  …"]
 
 
 def test_a_program_gets_one_object_with_the_facts_of_columns() -> None:
