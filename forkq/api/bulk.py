@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -16,6 +16,7 @@ from .changes import (
     DELETED,
     DONE,
     GONE,
+    NOT_NEAR,
     REFUSED,
     UNDO_TIME,
     Change,
@@ -29,12 +30,15 @@ from .entry import JobEntry
 from .filters import Filter
 from .pages import ListPages, Pages
 
-# Removing from the middle of a list, Redis reads all entries from the end on: so many at most in
-# one step. Entries whose places are known are removed together: Redis reads once, and walks from
-# the end to each, over many entries at a time.
+# To remove entries from the middle of a list, Redis reads it from its nearer end on, and walks to
+# each of them, over many entries at a time. From this depth on that reading is what costs, so the
+# jobs of many pages are removed together: so many, of so many bytes, among so many entries.
+_DEEP: Final = 5_000
+_MOST_AT_ONCE: Final = 1_000
+_BYTES_AT_ONCE: Final = 256 << 10
+_MOST_AMONG: Final = 20_000
+# An entry that is looked for everywhere is removed by itself: so many entries are read in one step.
 _MOST_READ: Final = 20_000
-_MOST_WALKED: Final = 2_000_000
-_FEWEST: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,10 @@ OnProgress: TypeAlias = "Callable[[Outcome], object]"
 Decide: TypeAlias = "Callable[[JobEntry, float], Change]"
 
 
+# Payloads, and where they go.
+_Made: TypeAlias = "list[tuple[bytes, Change]]"
+
+
 @dataclass(frozen=True, slots=True)
 class Orders:
     """How an action is to be done; the arguments are those of ``JobSet.delete_all``."""
@@ -87,6 +95,7 @@ def act(pages: Pages, decide: Decide, orders: Orders) -> Outcome:
     try:
         while not action.is_over and (page := pages.next()):
             action.take(page)
+        action.finish()
     except ServerUnavailable as error:
         error.outcome = action.outcome
         raise
@@ -102,6 +111,9 @@ class _Action:
         self._token = secrets.token_hex(8) if orders.undo else ""
         self._steps = 0
         self._moments: set[float] = set()
+        # Jobs deep in a list that are removed together, their bytes, and among how many they are.
+        self._waiting: list[JobEntry] = []
+        self._waiting_bytes = self._among = 0
         self.outcome = Outcome(total=pages.end_at_last())
 
     @property
@@ -111,14 +123,43 @@ class _Action:
 
     def take(self, page: list[JobEntry]) -> None:
         """Acts on those of a page that are meant."""
+        if isinstance(self._pages, ListPages) and self._pages.near[1] < self._among + len(page):
+            self._forget_waiting()
         left = None if self._orders.most is None else self._orders.most - self.outcome.matched
         meant = [entry for entry in page if self._means(entry)][:left]
         self._add(seen=len(page), matched=len(meant))
         if not self._orders.dry_run:
-            for part in _parts(self._pages, meant):
-                self._change(part)
+            self._waiting += meant
+            self._waiting_bytes += sum(len(entry.raw) for entry in meant)
+        self._among += len(page)
+        if self._is_enough(page[-1]):
+            self.finish()
         if self._orders.progress is not None:
             self._orders.progress(self.outcome)
+
+    def finish(self) -> None:
+        """Acts on those that wait for others to be acted on together."""
+        done = set[bytes]()
+        for alone, entries in groupby(self._waiting, key=lambda entry: entry.among_suspects):
+            done |= self._change(list(entries), alone=alone)
+        self._pages.removed(done)
+        self._waiting, self._waiting_bytes, self._among = [], 0, 0
+
+    def _forget_waiting(self) -> None:
+        """The reading has begun again at the end of the list: those that are still there come
+        again."""
+        self._add(matched=-len(self._waiting))
+        self._waiting, self._waiting_bytes, self._among = [], 0, 0
+
+    def _is_enough(self, last: JobEntry) -> bool:
+        """Whether those that wait are acted on now: at once where that costs little."""
+        return (
+            self._pages.depth < _DEEP
+            or last.among_suspects
+            or len(self._waiting) >= _MOST_AT_ONCE
+            or self._waiting_bytes >= _BYTES_AT_ONCE
+            or self._among >= _MOST_AMONG
+        )
 
     def _means(self, entry: JobEntry) -> bool:
         """Not a job that this action has sent to its queue, and that has failed meanwhile."""
@@ -128,26 +169,41 @@ class _Action:
             and self._orders.where.matches(entry, self._begun)
         )
 
-    def _change(self, entries: list[JobEntry]) -> None:
-        """One step. What is deleted can be put back from before the step is sent on: its reply may
-        be lost."""
+    def _change(self, entries: list[JobEntry], *, alone: bool) -> set[bytes]:
+        """Acts on them: all in one step, and those that stand elsewhere in a list in some more.
+        They are among the suspects of a queue if they run ``alone``. Returns what is no longer
+        where it was."""
         moment = now()
         self._moments.add(moment)
         made = [(e.raw, change) for e in entries if (change := self._decided(e, moment))]
         self._add(refused=len(entries) - len(made))
         if not made:
-            return
+            return set()
+        pages, done, depth = self._pages, set[bytes](), self._pages.depth
+        if isinstance(pages, ListPages):
+            done, made = self._step(made, pages.near, alone=alone)
+            depth = self.outcome.total
+        size = max(1, _MOST_READ // (depth + 1))
+        for start in range(0, len(made), size):
+            done |= self._step(made[start : start + size], (0, 0), alone=alone)[0]
+        return done
+
+    def _step(self, made: _Made, near: tuple[int, int], *, alone: bool) -> tuple[set[bytes], _Made]:
+        """One step. Returns the payloads with which it was done, and the changes of those that are
+        not ``near``. What is deleted can be put back from before the step is sent on: its reply may
+        be lost."""
         self.outcome = replace(self.outcome, undo=self._token)
         kept = Kept(self._token, self._steps) if self._token else None
         self._steps += 1
         pages = self._pages
-        near = pages.near if isinstance(pages, ListPages) else (0, 0)
-        alone = entries[0].among_suspects
-        place = (pages.server, pages.location, pages.queue)
-        results = apply(*place, made, kept, near, among_suspects=alone)
+        results = apply(
+            pages.server, pages.location, pages.queue, made, kept, near,
+            only_near=near != (0, 0), among_suspects=alone,
+        )  # fmt: skip
         self._count(results)
-        pairs = zip(made, results, strict=True)
-        pages.removed({raw for (raw, _), result in pairs if result == DONE})
+        pairs = list(zip(made, results, strict=True))
+        done = {raw for (raw, _), result in pairs if result == DONE}
+        return done, [change for change, result in pairs if result == NOT_NEAR]
 
     def _decided(self, entry: JobEntry, moment: float) -> Change | None:
         try:
@@ -162,19 +218,6 @@ class _Action:
     def _add(self, **more: int) -> None:
         sums = {name: getattr(self.outcome, name) + count for name, count in more.items()}
         self.outcome = replace(self.outcome, **sums)
-
-
-def _parts(pages: Pages, entries: list[JobEntry]) -> Iterator[list[JobEntry]]:
-    """The entries in steps that do not delay the server's other clients; each step is about one
-    list."""
-    if isinstance(pages, ListPages):
-        size = max(_FEWEST, _MOST_WALKED // (pages.depth + 1))
-    else:
-        size = max(1, _MOST_READ // (pages.depth + 1))
-    for _, group in groupby(entries, key=lambda entry: entry.among_suspects):
-        of_one = list(group)
-        for start in range(0, len(of_one), size):
-            yield of_one[start : start + size]
 
 
 def delete(entry: JobEntry, moment: float) -> Change:

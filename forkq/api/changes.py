@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 DONE: Final = 1
 GONE: Final = 0
 REFUSED: Final = -1
+NOT_NEAR: Final = -2
 # Seconds for which deleted jobs can be put back; the same in words; and so many jobs at most, where
 # all of a queue or of a set are deleted.
 UNDO_FOR: Final = 600
@@ -135,12 +136,14 @@ def apply(
     kept: Kept | None = None,
     near: tuple[int, int] = (0, 0),
     *,
+    only_near: bool = False,
     among_suspects: bool = False,
 ) -> list[int]:
     """Makes the changes to these members of a set, or of ``queue``, in one step: of its own list,
     or of its suspects. Returns DONE, GONE or REFUSED for each. With ``kept``, what is deleted is
     kept there. ``near``: where the members of a list were seen last: how many jobs came before
-    them, and among how many they are."""
+    them, and among how many they are; with ``only_near`` they are looked for nowhere else, which
+    returns NOT_NEAR for those that are not there."""
     names = server.keys
     numbers: dict[str, int] = {}
     arguments: list[Any] = []
@@ -155,7 +158,8 @@ def apply(
     kept_for, batches = (UNDO_FOR, kept.number + 1) if kept else (0, 0)
     kind = "list" if location == "queued" else "set"
     place = f"{location} {queue}".strip()
-    fixed = (kind, kept_for, place, batches, *near, queue if among_suspects else "")
+    alone = queue if among_suspects else ""
+    fixed = (kind, kept_for, place, batches, *near, alone, int(only_near))
     all_keys = [source, *_fixed_keys(names, kept), *lists]
     return list(server.run(JOBS_MOVE, all_keys, (*fixed, *arguments)))
 

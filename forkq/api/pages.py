@@ -48,7 +48,7 @@ class Pages(Protocol):
         """The next entries; none at the end."""
 
     def removed(self, members: Collection[bytes]) -> None:
-        """The reader has removed these entries of the last page."""
+        """The reader has removed these entries of what it has read since the last call."""
 
 
 class SetPages:
@@ -144,8 +144,8 @@ class ListPages:
     the suspects stands before the queue's own; each page is of one list."""
 
     __slots__ = (
-        *("_again", "_before", "_direction", "_last", "_left", "_line", "_number", "_page"),
-        *("_read", "goes_on", "location", "queue", "server"),
+        *("_again", "_before", "_direction", "_last", "_left", "_line", "_number", "_read"),
+        *("_window", "goes_on", "location", "queue", "server"),
     )
 
     def __init__(
@@ -166,9 +166,9 @@ class ListPages:
         # number.
         self._left: list[int] | None = None
         self._again: list[int] = []
-        # The last page, and what stood in its place before it was read.
-        self._page: list[bytes] = []
-        self._before: tuple[int, bytes] = (offset, b"")
+        # What was read since the reader has last said what it has removed, and the entry before it.
+        self._window: list[bytes] = []
+        self._before = b""
 
     @property
     def depth(self) -> int:
@@ -177,9 +177,9 @@ class ListPages:
 
     @property
     def near(self) -> tuple[int, int]:
-        """How many entries are between the end of the list and the last page, and how many of that
-        page are left."""
-        return self._before[0], len(self._page)
+        """How many entries are between the end of the list and what was read since ``removed`` was
+        called, and how many of these are left."""
+        return max(0, self._read - len(self._window)), len(self._window)
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
@@ -198,7 +198,10 @@ class ListPages:
             entry_of(self.server, e, "queued", self.queue, among_suspects=alone) for e in found
         ]
         self._bound(len(found), is_lost=before == 0)
-        self._before, self._page = (before, self._last), found
+        if not before:
+            self._window, self._before = [], b""
+        if self._left is not None:  # of an action
+            self._window += found
         self._read = before + len(found)
         self._last = found[-1] if found else self._last
         return entries
@@ -218,6 +221,7 @@ class ListPages:
     def _begin(self, number: int) -> None:
         """The next page is the first one of that list."""
         self._number, self._read, self._last = number, 0, b""
+        self._window, self._before = [], b""
 
     def _allowed(self, count: int) -> int:
         """How many entries may be read of the list that is next; 0 at the end of the last one."""
@@ -241,10 +245,10 @@ class ListPages:
 
     def removed(self, members: Collection[bytes]) -> None:
         """The next page begins so many entries nearer to the end."""
-        self._page = [member for member in self._page if member not in members]
-        before, last = self._before
-        self._read = before + len(self._page)
-        self._last = self._page[-1] if self._page else last
+        left = [member for member in self._window if member not in members]
+        self._read -= len(self._window) - len(left)
+        self._before = self._last = left[-1] if left else self._before
+        self._window = []
 
 
 def scan(pages: Pages, where: Filter) -> Iterator[JobEntry]:
