@@ -30,8 +30,8 @@ from ..runtime.assignment import exit_job_fork, exit_process, is_job_fork
 from ..runtime.exit_codes import OUT_OF_MEMORY
 from ..store.held_classes import name_in
 from ..wire.lease import UnitOfWork
-from ..wire.marks import failure_in, is_suspect, needs_newer, needs_sole
-from ..wire.payload import Payload, loads
+from ..wire.marks import failure_in, is_suspect, needs_newer, needs_sole, ran_until_failure
+from ..wire.payload import Payload, json_kind, loads
 from ..wire.printable import keep_texts
 from ..wire.times import now
 from .failure.retry import (
@@ -228,8 +228,10 @@ class Processor:
         error = failure_in(run.marks)
         if error is None and self._role == "solo" and needs_sole(run.marks):
             return MustRunSole()
-        if error is not None and (spec := registry.find(job["class"])) is not None:
-            run.performing, run.counted_as = spec, spec.name
+        if error is not None:
+            run.elapsed = ran_until_failure(run.marks)
+            if (spec := registry.find(job["class"])) is not None:
+                run.performing, run.counted_as = spec, spec.name
         return error
 
     def _run_in_region(self, run: JobRun, job: Payload) -> BaseException | None:
@@ -365,9 +367,8 @@ def _arguments(spec: JobSpec, job: Payload) -> list[Any]:
     if args is None:
         return []
     if type(args) is not list:
-        raise InvalidJob(f"`args` is a JSON {type(args).__name__}, not an array")
+        raise InvalidJob(f"`args` is {json_kind(args)}, not an array")
     fewest, most = spec.arity
     if not fewest <= len(args) <= most:
-        takes = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        raise InvalidJob(f"{spec.name} takes {takes} arguments, the payload has {len(args)}")
+        raise InvalidJob(f"{spec.name} takes {spec.takes}, the payload has {len(args)}")
     return args

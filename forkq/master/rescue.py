@@ -257,7 +257,9 @@ class Rescue:
             )
             return (yield from recovering)
         if child.errors:
-            failed = mark_failed(self._recovery, child.queues, child.identity, child.errors)
+            failed = mark_failed(
+                self._recovery, child.queues, child.identity, child.errors, child.ran
+            )
             for job in (yield from failed):
                 self._log.error("job failed: its child was removed because of it", job=job)
         return (yield from self._recovery.requeue(child.queues, child.identity))

@@ -249,7 +249,7 @@ def _judge(job: Payload, options: Payload, queue: str, crash: Crash) -> str:
     if was_to_end:
         _write_error(job, options, queue, error)
         return BURY
-    mark_failed(marks, error)
+    mark_failed(marks, error, crash.ran)
     return ISOLATE_LAST
 
 

@@ -19,21 +19,32 @@ from .steps import Steps, checked
 
 
 def mark_failed(
-    recovery: Recovery, queues: Sequence[str], identity: str, errors: Mapping[int, BaseException]
+    recovery: Recovery,
+    queues: Sequence[str],
+    identity: str,
+    errors: Mapping[int, BaseException],
+    ran: Mapping[int, float],
 ) -> Steps[list[str]]:
-    """Marks the leases of ``identity`` with these sequence numbers. Returns which jobs they are.
-    May be done again."""
-    names = {lease(identity, number).encode(): error for number, error in errors.items()}
+    """Marks the leases of ``identity`` with these sequence numbers; ``ran`` says for how many
+    seconds their jobs had run. Returns which jobs they are. May be done again."""
+    names = {
+        lease(identity, number).encode(): (error, ran.get(number))
+        for number, error in errors.items()
+    }
     marked = []
     for part, leases in (yield from recovery.list_all(queues, identity)):
         for each in leases:
             if each.name in names:
-                marked += yield from _mark(recovery, part, each, names[each.name])
+                marked += yield from _mark(recovery, part, each, *names[each.name])
     return marked
 
 
 def _mark(
-    recovery: Recovery, queues: Sequence[str], each: Lease, error: BaseException
+    recovery: Recovery,
+    queues: Sequence[str],
+    each: Lease,
+    error: BaseException,
+    ran: float | None,
 ) -> Steps[list[str]]:
     payload = yield from recovery.payload(queues, each)
     if payload is None:
@@ -42,7 +53,7 @@ def _mark(
         job = loads_head(payload)
     except MalformedPayload:
         return []
-    add_mark(marks_of(job), error)
+    add_mark(marks_of(job), error, ran)
     inflight = recovery.dead_set.keys.inflight(queues[each.queue - 1])
     [moved] = checked((yield [Call(MARK_FAILED, (inflight,), (each.name, dumps(job)))]))
     return [class_and_jid(payload)] if moved else []

@@ -107,10 +107,13 @@ def retried_alone(job: Payload, *, fresh: bool) -> Payload:
     return {**job, KEY: {**job[KEY], "crashes": crashes, SUSPECT: True}}
 
 
-def mark_failed(marks: dict[str, Any], error: BaseException) -> None:
-    """The next child that fetches the job settles it as failed with ``error``."""
+def mark_failed(marks: dict[str, Any], error: BaseException, ran: float | None) -> None:
+    """The next child that fetches the job settles it as failed with ``error``, after it has run for
+    ``ran`` seconds (None: unknown)."""
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     marks[FAILED] = {"class": name, "message": str(error)}
+    if ran is not None:
+        marks[FAILED]["ran"] = round(ran, 3)
 
 
 def failure_in(marks: object) -> BaseException | None:
@@ -119,6 +122,14 @@ def failure_in(marks: object) -> BaseException | None:
     if type(found) is not dict:
         return None
     return _ERRORS.get(str(found.get("class")), Unsettled)(str(found.get("message")))
+
+
+def ran_until_failure(marks: object) -> float:
+    """For how many seconds a job had run that has failed in another process; 0 if that is
+    unknown."""
+    found = marks.get(FAILED) if type(marks) is dict else None
+    ran = found.get("ran") if type(found) is dict else None
+    return float(ran) if type(ran) is float or type(ran) is int else 0.0
 
 
 def clear(job: Payload) -> None:

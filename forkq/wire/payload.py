@@ -65,6 +65,17 @@ _REMEDY_OF_OBJECTS: Final = "pass an id and load the object inside the job"
 remedies: dict[type, str] = {}
 
 
+_KINDS: Final = {
+    dict: "a JSON object", list: "a JSON array", str: "a JSON string", bool: "a JSON boolean",
+    type(None): "null",
+}  # fmt: skip
+
+
+def json_kind(value: object) -> str:
+    """What a value that was read from JSON is there: "a JSON array", "null"."""
+    return _KINDS.get(type(value), "a JSON number")
+
+
 def loads(raw: bytes) -> Payload:
     """The job in ``raw``. Raises MalformedPayload if no job in it can run."""
     if len(raw) > DEEPEST:  # a shorter text cannot be nested more deeply than that
@@ -74,7 +85,7 @@ def loads(raw: bytes) -> Payload:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedPayload(f"not JSON that forkq can read: {error}") from None
     if type(job) is not dict:
-        raise MalformedPayload(f"a JSON {type(job).__name__}, not an object")
+        raise MalformedPayload(f"{json_kind(job)}, not an object")
     if type(job.get("class")) is not str:
         raise MalformedPayload("no job name: the key `class` is missing or is not a string")
     return job

@@ -122,6 +122,8 @@ def test_a_job_that_holds_the_interpreter_is_ended_and_its_neighbour_goes_back(
     assert [line.pid for line in journal.runs()[neighbour]][-1] == workers(forkq)[0].pid
     assert neighbour in journal.jids("end")
     assert "most recent call first" in forkq.log_text()
+    [failed] = [line for line in events(forkq, "failed") if line["jid"] == stuck]
+    assert 1 <= failed["elapsed"] < 60
     assert not events(forkq, "job buried: its process died too often under it")
 
 

@@ -515,7 +515,7 @@ def test_an_added_entry_may_be_replaced_and_keeps_its_last_tick(redis: Redis) ->
         (("a", "* * * * *", "Report"), {"args": [(1, 2)]}, InvalidJob, "tuple"),
         (("a", "* * * * *", "Report"), {"retry": "3"}, InvalidJob, "retry"),
         (("a", "* * * * *", "Report"), {"args": ["x" * 2**24]}, InvalidJob, "max_payload_size"),
-        (("a", "* * * * *", "Known"), {"args": [1, 2]}, InvalidJob, "takes 1 arguments"),
+        (("a", "* * * * *", "Known"), {"args": [1, 2]}, InvalidJob, "takes 1 argument, but"),
         (("a", "* * * * *", "Known"), {"jittr": 4}, InvalidJob, "'jittr'; the nearest is 'jitter'"),
         (("a", "* * * * *", "Ruby"), {"quue": "a"}, InvalidJob, "'quue'; the nearest is 'queue'"),
         (("a", "* * * * *", lambda: None), {}, InvalidJob, "lambda> is no job: pass a function"),

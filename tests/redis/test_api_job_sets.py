@@ -238,8 +238,8 @@ def test_of_two_who_act_at_once_one_wins(redis: Redis, action: str) -> None:
 
 HOSTILE = {
     b"no JSON \xff\x1b[31m": "not JSON",
-    b"[1, 2]": "a JSON list",
-    b"42": "a JSON int",
+    b"[1, 2]": "a JSON array",
+    b"42": "a JSON number",
     b'{"args": []}': "no job name",
     b"[" * 100_000: "not decoded|not JSON",
 }

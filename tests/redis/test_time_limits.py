@@ -369,14 +369,16 @@ def test_the_lease_of_an_overdue_job_is_marked_and_all_go_back_in_their_order(
     error = {8: forkq.TimeLimit("too long"), 99: forkq.TimeLimit("gone")}
     try:
         for _ in range(2):  # as after a lost reply
-            found = carry_out(connection, mark_failed(recovery, ["default"], IDENTITY, error))
+            found = carry_out(
+                connection, mark_failed(recovery, ["default"], IDENTITY, error, {8: 2.5})
+            )
             assert found == ["J j8"]
         carry_out(connection, recovery.requeue(["default"], IDENTITY))
     finally:
         connection.close()
     jobs = [json.loads(text) for text in redis.lrange(LIST, 0, -1)][::-1]
     assert [job["jid"] for job in jobs] == ["j7", "j8", "j9"]
-    mark = {"class": "forkq.errors.TimeLimit", "message": "too long"}
+    mark = {"class": "forkq.errors.TimeLimit", "message": "too long", "ran": 2.5}
     assert [job["forkq"].get("failed") for job in jobs] == [None, mark, None]
     assert jobs[1]["args"] == [long]
     assert jobs[1]["forkq"]["crashes"] == [1]

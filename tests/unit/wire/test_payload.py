@@ -88,8 +88,10 @@ def test_random_bytes_raise_only_malformed_payload(raw: bytes) -> None:
 
 
 def test_a_malformed_payload_says_why_without_showing_it() -> None:
-    with pytest.raises(MalformedPayload, match="a JSON list, not an object"):
+    with pytest.raises(MalformedPayload, match="a JSON array, not an object"):
         loads(b'["secret"]')
+    with pytest.raises(MalformedPayload, match=r"^null, not an object"):
+        loads(b"null")
     with pytest.raises(MalformedPayload, match="`class` is missing") as caught:
         loads(b'{"args":["secret"]}')
     assert "secret" not in str(caught.value)
