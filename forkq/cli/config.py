@@ -24,13 +24,13 @@ from ..runtime.unserved import Unserved, queue_of, unserved
 from ..wire.printable import shown_name
 from ..wire.redis_url import redacted_url
 from .app import import_app
-from .options import app_options, configuration, flag_of, json_option, runs_tree
+from .options import VerbAnywhere, app_options, configuration, flag_of, json_option, runs_tree
 from .output import echo, echo_objects, facts, table
 
 _TIME = "%a %Y-%m-%d %H:%M:%S %Z"
 
 
-@click.group()
+@click.group(cls=VerbAnywhere)
 def config() -> None:
     """Look at the configuration."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,6 +40,7 @@ from .queues import warn_of_unknown_queues
 Command = TypeVar("Command", bound=Callable[..., Any])
 _NAMES = ("job", "error", "queue", "jid", "match", "older_than")
 CAN_BE_UNDONE: Final = f"Up to {MOST_UNDONE:,} can be put back with `forkq undo` for a while."
+_WEIGHTED: Final = re.compile(r"(.+)[,:][0-9]+")
 _WHICH: Final = "which jobs? Give jids, a filter such as --class or --older-than, or --all"
 # How many jobs a table has, unless --limit says another number.
 _ROWS: Final = 50
@@ -88,6 +90,17 @@ def filters(command: Command) -> Command:
 def take_filter(flags: dict[str, Any]) -> Filter:
     """The filter that those of ``flags`` make, which are removed."""
     return Filter(**{name: flags.pop(name) for name in _NAMES})
+
+
+def _refuse_weight(server: Server, queue: str | None) -> None:
+    """Raises UsageError for a queue with a weight, as ``forkq start -q`` takes it: no job is in a
+    queue of such a name."""
+    match = _WEIGHTED.fullmatch(queue or "")
+    if match is not None and queue not in api.queue_names(server):
+        raise click.UsageError(
+            f"there is no queue {shown_name(queue or '')!r}; weights (NAME,WEIGHT) are for "
+            f"`forkq start` and forkq.toml: write -q {shown_name(match[1])}"
+        )
 
 
 class Jobs(Protocol):
@@ -164,6 +177,7 @@ def _list_command(place: Place) -> click.Command:
     def list_(limit: int | None, wants_json: bool, **flags: Any) -> int:
         where = take_filter(flags)
         server = connected(configuration(**flags))
+        _refuse_weight(server, where.queue)
         entries = place.jobs(server).scan(where, newest_first=place.newest_first)
         text = place.empty(where)
         found = print_jobs(entries, place.location, text, limit=limit, wants_json=wants_json)
@@ -204,6 +218,7 @@ def _act_command(place: Place, verb: Verb) -> click.Command:
             raise click.UsageError("--limit bounds a filter or --all, not jids")
         config = configuration(**flags)
         server = connected(config)
+        _refuse_weight(server, where.queue)
         if "to" in more:
             warn_of_unknown_queues(server, [more["to"]], config)
         return _act(server, place, verb, jids, where, how, _arguments(more))

@@ -7,15 +7,17 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 import click
 
 from .. import __version__
 from ..errors import ForkqError, nearest
-from ..runtime.exit_codes import INTERRUPTED
+from ..runtime.exit_codes import INTERRUPTED, NO_READER
 from .output import echo
 
 _FAILURE = 1
@@ -90,10 +92,20 @@ class _Commands(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if error.possibilities:
+            if not any(arg in _COMMANDS for arg in args):
                 raise
             where = f"Options follow the command: forkq COMMAND {error.option_name}"
             ctx.fail(f"{error.format_message()} {where}")
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Also ``--help`` is printed here."""
+        with _quiet_without_reader():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command."""
+        with _quiet_without_reader():
+            return super().invoke(ctx)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -106,6 +118,16 @@ class _Commands(click.Group):
             hint = f" Did you mean {near!r}?" if near else " `forkq --help` lists them."
             ctx.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)
+
+
+@contextmanager
+def _quiet_without_reader() -> Iterator[None]:
+    """As Unix tools, if the reader of standard output has gone: click would exit with 1, which
+    means that nothing was found or done."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise click.exceptions.Exit(NO_READER) from None
 
 
 def _collect_garbage() -> None:
@@ -133,7 +155,7 @@ def _refused(name: str) -> click.Command:
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": None},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 the children cannot "
     "boot, 4 no master is running, 5 one is running already, 6 Redis cannot be used, 7 Redis is a "
-    "replica, 8 start again later, 130 interrupted by Ctrl-C.",
+    "replica, 8 start again later, 130 interrupted by Ctrl-C, 141 nobody reads the output.",
 )
 @click.version_option(__version__, message="forkq %(version)s")
 def cli() -> None:
@@ -175,8 +197,6 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _fail(f"Redis: {error}", _REDIS_UNUSABLE)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
-        return _FAILURE
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
@@ -214,7 +234,7 @@ def _cannot_write(error: OSError) -> int:
     with Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), _STDOUT)
     if isinstance(error, BrokenPipeError):
-        return _FAILURE
+        return NO_READER
     return _fail(f"cannot write to standard output: {error.strerror}", _FAILURE)
 
 

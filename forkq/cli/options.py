@@ -181,11 +181,41 @@ def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -
     return command
 
 
-class ListFirst(click.Group):
+class VerbAnywhere(click.Group):
+    """Options may stand before the command, too: ``forkq queues --json list``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_early = bool(args) and args[0].startswith("-") and args[0] not in ("-h", "--help")
+        if is_early and not ctx.resilient_parsing:  # which a shell's TAB asks for
+            at = self._verb_in(args)
+            args = args if at is None else [args[at], *args[:at], *args[at + 1 :]]
+        return super().parse_args(ctx, args)
+
+    def _verb_in(self, args: list[str]) -> int | None:
+        """Where the command is: the first that is neither an option nor the value of one."""
+        options = [param for each in self.commands.values() for param in each.params]
+        take_values = {
+            name
+            for option in options
+            if isinstance(option, click.Option) and not (option.is_flag or option.count)
+            for name in option.opts
+        }
+        skips = False
+        for at, arg in enumerate(args):
+            if skips:
+                skips = False
+            elif arg.startswith("-"):
+                skips = arg in take_values
+            else:
+                return at if arg in self.commands else None
+        return None
+
+
+class ListFirst(VerbAnywhere):
     """Without a command, it lists: ``forkq dead --class Mail`` is ``forkq dead list ...``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         bare = not args or (args[0].startswith("-") and args[0] not in ("-h", "--help"))
-        if bare and not ctx.resilient_parsing:  # which a shell's TAB asks for
+        if bare and self._verb_in(args) is None and not ctx.resilient_parsing:
             args = ["list", *args]
         return super().parse_args(ctx, args)

@@ -21,6 +21,7 @@ from ..wire.printable import shown_name
 from .bulk import How, cleared, clears
 from .options import (
     ListFirst,
+    VerbAnywhere,
     WholeNumber,
     complete_queues,
     configuration,
@@ -139,7 +140,7 @@ def resume(queues: tuple[str, ...], **flags: Any) -> int:
     return 0
 
 
-@click.group()
+@click.group(cls=VerbAnywhere)
 def limits() -> None:
     """Limit how many jobs of a queue run, and how fast they start.
 

@@ -15,5 +15,7 @@ LEASES_LEFT: Final = 75
 OUT_OF_MEMORY: Final = 71
 # Ctrl-C ended a command, or the third one the jobs of a tree: what a shell shows for SIGINT.
 INTERRUPTED: Final = 130
+# The reader of standard output has gone, as `head` does: what a shell shows for SIGPIPE.
+NO_READER: Final = 141
 # An error in forkq itself; its traceback is on standard error.
 INTERNAL_ERROR: Final = 70

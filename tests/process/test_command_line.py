@@ -77,6 +77,20 @@ def test_a_full_disk_under_the_output_is_an_error(tmp_path: Path, arguments: lis
     assert result.returncode == 1
 
 
+@pytest.mark.parametrize("arguments", [["stats"], ["--help"], ["config", "show"]])
+def test_a_reader_that_has_gone_ends_a_command_quietly(
+    tmp_path: Path, redis_server: Server, arguments: list[str]
+) -> None:
+    """As `head` does; the exit code is that of other Unix tools."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        result = forkq(*arguments, cwd=tmp_path, stdout=writer, FORKQ_REDIS=redis_server.url)
+    finally:
+        os.close(writer)
+    assert (result.returncode, result.stderr) == (141, "")
+
+
 @pytest.mark.parametrize(
     ("words", "closed"),
     [("version", ">&-"), ("version", ">&- 2>&-"), ("stats", ">&-"), ("stats", ">&- 2>&- <&-")],

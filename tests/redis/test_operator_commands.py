@@ -105,3 +105,33 @@ def test_a_job_that_no_heartbeat_tells_of_runs_for_a_shorter_time_than_that(
     assert shell("find a") == 0
     assert "location" in shell.out
     assert "running_since" not in shell.out
+
+
+def test_options_may_stand_before_the_command(redis: Redis, shell: Shell) -> None:
+    """In each group; the value of an option is no command."""
+    redis.sadd("queues", "list", "mail")
+    redis.lpush("queue:mail", job("a"))
+    for line in (
+        "queues --json list", "dead --limit 3 list", "jobs -q mail list", "processes --json list",
+        "classes --json list", "cron --json list", "limits --json show", "config --json show",
+        "jobs --json show a", "queues --json", "jobs -q list",
+    ):  # fmt: skip
+        assert shell(line) in ((1,) if line == "jobs -q list" else (0,)), shell.err
+    assert shell("jobs -q mail --yes delete") == 0
+    assert redis.llen("queue:mail") == 0
+    assert shell("--json queues") == 2
+    assert "Options follow the command: forkq COMMAND --json" in shell.err
+    assert shell("queues --json lst") == 2
+
+
+@pytest.mark.parametrize("queue", ["mail:2", "mail,2"])
+def test_a_weight_is_refused_where_no_weights_are_taken(
+    redis: Redis, shell: Shell, queue: str
+) -> None:
+    for line in (f"jobs list -q {queue}", f"dead -q {queue}", f"jobs delete -y -q {queue}"):
+        assert shell(line) == 2
+        assert f"there is no queue '{queue}'" in shell.err
+        assert "write -q mail" in shell.err
+    redis.sadd("queues", queue)
+    assert shell(f"dead -q {queue}") == 1
+    assert "no dead job matches" in shell.out
