@@ -53,6 +53,11 @@ class FailureGroups:
     seen: int
     total: int
 
+    @property
+    def is_sample(self) -> bool:
+        """Whether some were not looked at, so that a group may have more jobs than it counts."""
+        return self.seen < self.total
+
     def __iter__(self) -> Iterator[FailureGroup]:
         return iter(self.groups)
 

@@ -29,19 +29,28 @@ _LONGEST: Final = 200  # letters of a name: the filter of an address holds no lo
 
 class FailureLine(NamedTuple):
     """A group of failed jobs; ``location`` if it is about those of one set. ``marks`` are the
-    deploys of the last 24 hours: where, from 0 to 1, and what was deployed."""
+    deploys of the last 24 hours: where, from 0 to 1, and what was deployed. ``is_sample``: not all
+    failed jobs were looked at, so it may have more."""
 
     group: api.FailureGroup
     location: Location | None = None
     marks: Sequence[tuple[float, str]] = ()
+    is_sample: bool = False
 
 
-def parts(group: api.FailureGroup) -> Iterator[FailureLine]:
+def parts(group: api.FailureGroup, *, is_sample: bool) -> Iterator[FailureLine]:
     """A line for those that wait for a retry, and one for the dead ones."""
     if group.retrying:
-        yield FailureLine(group, "retrying")
+        yield FailureLine(group, "retrying", is_sample=is_sample)
     if group.dead:
-        yield FailureLine(group, "dead")
+        yield FailureLine(group, "dead", is_sample=is_sample)
+
+
+def looked_at(found: api.FailureGroups) -> str:
+    """What is said if not all failed jobs were looked at; else ""."""
+    if not found.is_sample:
+        return ""
+    return f"Of the latest {format_count(found.seen)}; {format_count(found.total)} in all."
 
 
 def _both(line: FailureLine) -> Cell:
@@ -64,13 +73,18 @@ def _count(line: FailureLine, location: Location) -> int:
     return line.group.dead if location == "dead" else line.group.retrying
 
 
+def _counted(line: FailureLine, location: Location) -> str:
+    at_least = "at least " if line.is_sample else ""
+    return f"{at_least}{format_count(_count(line, location))}"
+
+
 def _jobs_of(line: FailureLine, location: Location) -> Cell:
     """How many there are in a set; they lead there."""
-    count, where = _count(line, location), line.group.where
-    if not count:
+    where = line.group.where
+    if not _count(line, location):
         return ()
     link = PageLink(PATHS[location], {"job": where.job, "error": where.error})
-    return (Phrase(format_count(count), link=link if _fits(where) else None),)
+    return (Phrase(_counted(line, location), link=link if _fits(where) else None),)
 
 
 def _fits(where: api.Filter) -> bool:
@@ -78,7 +92,7 @@ def _fits(where: api.Filter) -> bool:
 
 
 def _part_count(line: FailureLine) -> Cell:
-    return (Phrase(format_count(_count(line, line.location or "retrying"))),)
+    return (Phrase(_counted(line, line.location or "retrying")),)
 
 
 def _where(line: FailureLine) -> Cell:

@@ -158,6 +158,7 @@ PERIODIC: Final[Sheet[PeriodicLine]] = Sheet(
     words=lambda line: (line.job.name,),
     order=lambda line: (math.inf if line.tick is None else line.tick, line.job.name),
     buttons=_buttons,
+    command="forkq cron list",
 )
 
 

@@ -207,6 +207,7 @@ PROCESSES: Final[Sheet[ProcessLine]] = Sheet(
     facts=lambda line: asdict(line.process),
     words=lambda line: (line.process.hostname, line.process.tag, f"{line.process.pid}"),
     buttons=_buttons,
+    command="forkq processes",
 )  # fmt: skip
 
 # The line above the processes of a host, in a terminal that shows them as a tree.

@@ -261,6 +261,7 @@ QUEUES: Final[Sheet[QueueLine]] = Sheet(
     words=lambda line: (line.name,),
     order=_need,
     buttons=_buttons,
+    command="forkq queues",
 )
 
 # The queues with jobs; a command lists the empty ones, too.
@@ -275,6 +276,7 @@ WAITING: Final[Sheet[QueueLine]] = Sheet(
     ),
     words=lambda line: (line.name,),
     order=_need,
+    command="forkq queues",
 )
 
 LIMITS: Final[Sheet[QueueLine]] = Sheet(
@@ -298,4 +300,5 @@ LIMITS: Final[Sheet[QueueLine]] = Sheet(
         "no job has been pushed to any queue, and no queue has a rule",
     ),
     facts=_facts,
+    command="forkq limits show",
 )  # fmt: skip

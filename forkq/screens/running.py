@@ -154,6 +154,7 @@ RUNNING: Final[Sheet[RunLine]] = Sheet(
     facts=lambda line: asdict(line.job),
     words=lambda line: (line.job.job, line.job.jid, line.job.queue),
     heading="job",
+    command="forkq running",
 )  # fmt: skip
 
 # Those of one queue.

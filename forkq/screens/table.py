@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+from ..units import format_count
+
 T = TypeVar("T")
 
 Front: TypeAlias = Literal["cli", "top", "web"]
@@ -145,7 +147,7 @@ class Empty(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Table:
     """What is shown. ``name`` says to those who do not see it what it lists, ``heading`` is the
-    column that names a row. ``left_out`` rows are not among ``rows``."""
+    column that names a row. ``left_out`` rows are not among ``rows``; ``command`` lists them."""
 
     name: str
     columns: Sequence[Column[Any]]
@@ -153,6 +155,20 @@ class Table:
     empty: Empty
     left_out: int = 0
     heading: str = ""
+    command: str = ""
+
+    @property
+    def cut(self) -> str:
+        """What is said if some rows are left out; else ""."""
+        return shown_of(len(self.rows), len(self.rows) + self.left_out, self.command)
+
+
+def shown_of(shown: int, total: int, command: str = "") -> str:
+    """That a list is cut, and which command lists all; "" of one that is whole."""
+    if shown >= total:
+        return ""
+    rest = f"; `{command}` lists all" if command else ""
+    return f"{format_count(shown)} of {format_count(total)} shown{rest}."
 
 
 def no_buttons(_value: Any) -> tuple[Button, ...]:
@@ -164,7 +180,8 @@ def no_buttons(_value: Any) -> tuple[Button, ...]:
 class Sheet(Generic[T]):
     """How the values of one kind become a table. ``key`` names a value, a person searches in
     ``words``, ``order`` puts first what a person should see first. ``facts`` are for programs.
-    ``heading`` is the column that names a row, the first one if it is empty."""
+    ``heading`` is the column that names a row, the first one if it is empty. ``command`` lists all
+    where a page does not."""
 
     name: str
     columns: tuple[Column[T], ...]
@@ -176,6 +193,7 @@ class Sheet(Generic[T]):
     buttons: Callable[[T], tuple[Button, ...]] = no_buttons
     label: Callable[[T], str] | None = None
     heading: str = ""
+    command: str = ""
 
     def chosen(self, values: Iterable[T], wanted: str = "") -> list[T]:
         """Those that have ``wanted`` in their words, in order."""
@@ -188,7 +206,7 @@ class Sheet(Generic[T]):
         columns = self.columns_on(front)
         rows = [self.row(columns, value) for value in values]
         heading = self.heading or columns[0].name
-        return Table(self.name, columns, rows, self.empty, left_out, heading)
+        return Table(self.name, columns, rows, self.empty, left_out, heading, self.command)
 
     def columns_on(self, front: Front) -> tuple[Column[T], ...]:
         """Those that are seen there."""

@@ -12,7 +12,7 @@ from ..api import Server
 from ..screens.facts import Observer
 from ..screens.plans import Plan
 from ..screens.table import Column, Table, TableRow
-from .cells import drawn
+from .cells import WARN, drawn, words
 
 _WIDE: Final = 100
 
@@ -79,6 +79,11 @@ def grid(table: Table, look: Look) -> tuple[Sequence[Column[Any]], Sequence[Row]
     """The columns for which there is room, and the rows."""
     columns = [column for column in table.columns if look.is_wide or not column.wide]
     return columns, [drawn_row(row, columns, look) for row in table.rows]
+
+
+def cut(table: Table) -> list[Text]:
+    """What is said above a table that is cut."""
+    return [words((table.cut, WARN))] if table.cut else []
 
 
 def drawn_row(row: TableRow, columns: Sequence[Column[Any]], look: Look) -> Row:

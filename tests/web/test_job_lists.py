@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from forkq import api, default_client
 from forkq.store.deploys import mark
 from forkq.web import routing
+from forkq.web.pages import failures as failures_page
 from tests.support.waiting import wait_until
 from tests.web.browser import Browser
 from tests.web.shared import act, confirm
@@ -192,6 +193,18 @@ def test_a_payload_that_is_no_job_is_found_and_has_its_page(web: TestClient, red
     link = re.search(r'href="(/job\?[^"]+)"', web.get("/search?q=needle").text)
     assert link is not None
     assert "no job that can run" in web.get(link[1].replace("&amp;", "&")).text
+
+
+def test_a_count_of_a_part_of_the_failures_says_so(
+    web: TestClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        redis.zadd("dead", {json.dumps({"class": "Mail", "args": [], "jid": f"{number}"}): number})
+    assert "at least" not in web.get("/failures").text
+    monkeypatch.setattr(failures_page, "_MOST_READ", 2)
+    text = web.get("/failures").text
+    assert ">at least 2</a>" in text
+    assert "Of the latest 2; 3 in all." in text
 
 
 def test_failures_are_grouped(web: TestClient, redis: Redis) -> None:

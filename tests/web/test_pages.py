@@ -425,6 +425,15 @@ class TestBusy:
         redis.hset("{queue:mail}:inflight", f"{identity}/4", "{}")
         assert "Export" in web.get("/busy").text
 
+    def test_a_list_that_is_cut_says_so(self, web: TestClient, redis: Redis) -> None:
+        redis.sadd("queues", "mail")
+        for number in range(201):
+            redis.hset("{queue:mail}:inflight", f"gone-1:7:aa/{number}", "{}")
+        said = "200 of 201 shown; `forkq running` lists all."
+        assert said in web.get("/busy").text
+        redis.hdel("{queue:mail}:inflight", "gone-1:7:aa/0")
+        assert "shown; " not in web.get("/busy").text
+
     def test_a_process_is_told_to_be_quiet_and_to_stop(
         self, web: TestClient, redis: Redis, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -15,10 +15,10 @@ from ...screens import process_acts
 from ...screens.plans import Plan
 from ...screens.processes import HOSTS, PROCESSES, Host, ProcessLine, by_host, of_processes
 from ...screens.running import RUNNING, RunLine, compared
-from ...screens.table import Column, Phrase, TableRow
+from ...screens.table import Column, Phrase, Sheet, TableRow, shown_of
 from ...screens.texts import name
 from ...units import format_duration, format_moment, plural
-from ..cells import QUIET, STRONG, cell, words
+from ..cells import QUIET, STRONG, WARN, cell, words
 from ..content import Act, Content, Look, Page, Row, Selection, drawn_row
 from .job import Job
 
@@ -46,9 +46,9 @@ class Busy(Page):
         lines = by_host(of_processes(look.server, shown))
         rows = [row for one in lines for row in _host(*one, runs, look)]
         rows += [_job(run, look) for run in RUNNING.chosen(runs.get(None, ()), look.wanted)]
-        head = [_left_out(len(facts.processes) - len(shown), len(jobs) - _MOST)]
+        head = _cut(PROCESSES, len(facts.processes)) + _cut(RUNNING, len(jobs))
         empty = " ".join(PROCESSES.empty[:2])
-        return Content([*filter(None, head)], _COLUMNS, rows, foot=_foot(look), empty=empty)
+        return Content(head, _COLUMNS, rows, foot=_foot(look), empty=empty)
 
     def acts(self) -> Mapping[str, Act]:
         return {
@@ -75,11 +75,10 @@ def _order(
     return act(server, living)
 
 
-def _left_out(processes: int, jobs: int) -> Text | None:
-    """What is not shown."""
-    counted = ((processes, "process", "processes"), (jobs, "running job", ""))
-    parts = [plural(count, *nouns) for count, *nouns in counted if count > 0]
-    return words((f"Not shown: {' and '.join(parts)}.", QUIET)) if parts else None
+def _cut(sheet: Sheet[Any], total: int) -> list[Text]:
+    """What is said if not all are shown."""
+    cut = shown_of(min(total, _MOST), total, sheet.command)
+    return [words((f"{sheet.name}: {cut}", WARN))] if cut else []
 
 
 def _by_process(runs: Iterable[RunLine]) -> dict[str | None, list[RunLine]]:

@@ -10,7 +10,7 @@ from rich.text import Text
 from ... import api
 from ...screens import queues as screen
 from ...screens.facts import Facts
-from ...units import format_count, format_moment, plural
+from ...units import format_count, format_moment
 from ..cells import BAD, GOOD, QUIET, STRONG, WARN, cell, spark, words
 from ..content import Content, Look, Page, grid
 from .queue_jobs import QueueJobs
@@ -86,8 +86,3 @@ def _named(deploys: Sequence[api.Deploy]) -> Iterator[Text]:
     for number, one in enumerate(deploys):
         start = "        " if number == 0 else ", "
         yield words((start, QUIET), cell(one.label), (f" {format_moment(one.at)}", QUIET))
-
-
-def more(number: int, word: str) -> str:
-    """What a page has left out."""
-    return f"and {plural(number, word)} more"

@@ -9,12 +9,12 @@ from rich.text import Text
 
 from ... import api
 from ...screens import job_acts
-from ...screens.failures import PARTS, FailureLine, parts
+from ...screens.failures import PARTS, FailureLine, looked_at, parts
 from ...screens.plans import Plan
 from ...screens.texts import name
-from ...units import format_count, format_moment
+from ...units import format_moment
 from ..cells import BAD, QUIET, STRONG, cell, words
-from ..content import Act, Content, Look, Page, Selection, grid
+from ..content import Act, Content, Look, Page, Selection, cut, grid
 from .jobs import Dead, Retries
 
 _MOST_READ: Final = 2000  # jobs of each set, the latest: a page reads no more
@@ -35,9 +35,11 @@ class Failures(Page):
     def content(self, look: Look) -> Content:
         found = api.failures(most=_MOST_READ, server=look.server)
         groups = [one for one in found.groups if look.wants(one.job, one.error, one.message)]
-        table = PARTS.table("top", [line for group in groups[:_MOST] for line in parts(group)])
-        seen = f"Of the latest {format_count(found.seen)}; {format_count(found.total)} in all."
-        head = [words((seen, QUIET))] if found.seen < found.total else ()
+        sample = found.is_sample
+        lines = [line for group in groups for line in parts(group, is_sample=sample)]
+        table = PARTS.table("top", lines[:_MOST], max(0, len(lines) - _MOST))
+        head = [words((looked_at(found), QUIET))] if sample else []
+        head += cut(table)
         return Content(head, *grid(table, look), foot=_foot(look), empty=table.empty.says)
 
     def acts(self) -> Mapping[str, Act]:

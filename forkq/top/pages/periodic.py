@@ -14,7 +14,7 @@ from ...screens.periodic import NO_LEADER, PERIODIC, PeriodicLine, of_jobs
 from ...screens.plans import Plan
 from ...screens.texts import name
 from ..cells import BAD, QUIET, STRONG, words
-from ..content import Act, Content, Look, Page, Selection, grid
+from ..content import Act, Content, Look, Page, Selection, cut, grid
 
 _MOST: Final = 200
 
@@ -32,8 +32,9 @@ class Periodic(Page):
 
     def content(self, look: Look) -> Content:
         found = PERIODIC.chosen(of_jobs(cron.list(look.server)), look.wanted)
-        table = PERIODIC.table("top", found[:_MOST])
+        table = PERIODIC.table("top", found[:_MOST], max(0, len(found) - _MOST))
         head = [] if cron.has_leader(look.server) or not found else [words((NO_LEADER, BAD))]
+        head += cut(table)
         empty = " ".join(table.empty[:2])
         return Content(head, *grid(table, look), foot=_foot(look), empty=empty)
 

@@ -15,7 +15,7 @@ from ...screens.flow import drain
 from ...screens.texts import name
 from ...units import format_duration, plural
 from ..cells import BAD, QUIET, STRONG, WARN, cell, words
-from ..content import Act, Content, Look, Page, Selection, grid
+from ..content import Act, Content, Look, Page, Selection, cut, grid
 from .queue_jobs import QueueJobs
 
 _MOST: Final = 200
@@ -34,13 +34,14 @@ class Queues(Page):
 
     def content(self, look: Look) -> Content:
         lines = screen.observed(look.observer.facts(), look.observer)
-        chosen = screen.QUEUES.chosen(lines, look.wanted)[:_MOST]
+        found = screen.QUEUES.chosen(lines, look.wanted)
+        chosen = found[:_MOST]
         names = [one.name for one in chosen]
         known = look.cursor.key if look.cursor else ""
         named = known if known in names else next(iter(names), None)
         foot = [] if named is None else list(_why(named, look))
-        table = screen.QUEUES.table("top", chosen)
-        return Content((), *grid(table, look), foot=foot, empty=" ".join(table.empty[:2]))
+        table = screen.QUEUES.table("top", chosen, len(found) - len(chosen))
+        return Content(cut(table), *grid(table, look), foot=foot, empty=" ".join(table.empty[:2]))
 
     def acts(self) -> Mapping[str, Act]:
         return {

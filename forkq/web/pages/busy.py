@@ -8,6 +8,7 @@ from typing import Final
 from ... import api
 from ...screens import process_acts, processes, running
 from ...screens.plans import Plan
+from ...screens.table import shown_of
 from ..refused import Refused
 from ..routing import NavItem, action, page
 from ..visit import View, Visit
@@ -28,7 +29,7 @@ def busy(visit: Visit) -> View:
         "facts": facts,
         "all_hosts": processes.hosts(facts.processes),
         "hosts": [(host, processes.PROCESSES.table("web", lines)) for host, lines in by_host],
-        "left_out": len(facts.processes) - len(shown),
+        "cut": shown_of(len(shown), len(facts.processes), processes.PROCESSES.command),
         "jobs": running.RUNNING.table("web", runs, len(jobs) - len(runs)),
         "no_process": processes.PROCESSES.empty,
     }

@@ -41,7 +41,9 @@ def dashboard(visit: Visit) -> View:
             "points": points,
             "hour": _hour(report),
             "deploys": report.deploys[::-1][:3],
-            "waiting": screen.WAITING.table("web", waiting[:_MOST_QUEUES]),
+            "waiting": screen.WAITING.table(
+                "web", waiting[:_MOST_QUEUES], max(0, len(waiting) - _MOST_QUEUES)
+            ),
             "behind_most": max((one.latency for one in waiting), default=0.0),
             "days": days,
             "ranges": _RANGES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ... import api
-from ...screens.failures import GROUPS, FailureLine
+from ...screens.failures import GROUPS, FailureLine, looked_at
 from ...wire.printable import cut
 from ...wire.times import now
 from ..routing import NavItem, page
@@ -25,9 +25,11 @@ def failures(visit: Visit) -> View:
         -_MOST_MARKS:
     ]
     marks = [((one.at - begin) / _DAY, f"deployed {cut(one.label)}") for one in deploys]
-    lines = [FailureLine(group, marks=marks) for group in found.groups[:_MOST]]
+    lines = [
+        FailureLine(group, marks=marks, is_sample=found.is_sample) for group in found.groups[:_MOST]
+    ]
     table = GROUPS.table("web", lines, len(found.groups) - len(lines))
-    values = {"found": found, "table": table, "deploys": deploys[::-1][:3]}
+    values = {"looked_at": looked_at(found), "table": table, "deploys": deploys[::-1][:3]}
     return View("failures.html", values)
 
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from forkq.api import QueueState, RunningJob
+from forkq.api import FailureGroup, QueueState, RunningJob
 from forkq.cli.output import cell_text, printed
+from forkq.screens.failures import PARTS, parts
 from forkq.screens.queues import LIMITS, of_states
 from forkq.screens.running import RUNNING, of_jobs
 from forkq.screens.table import (
@@ -70,6 +71,20 @@ def test_a_command_cuts_no_column_that_is_whole(monkeypatch: pytest.MonkeyPatch)
     notes: Column[Fruit] = Column("note", "Note", lambda _: (Phrase("n" * 40),))
     sheet = replace(SHEET, columns=(SHEET.columns[0], notes))
     assert printed(sheet, FRUIT[2:]).splitlines() == ["FRUIT      …", "Pineapple  …"]
+
+
+def test_a_table_that_is_cut_says_so_and_which_command_lists_all() -> None:
+    assert SHEET.table("top", FRUIT).cut == ""
+    assert SHEET.table("top", FRUIT, 2000).cut == "3 of 2,003 shown."
+    sheet = replace(SHEET, command="forkq fruit")
+    assert sheet.table("web", FRUIT, 1).cut == "3 of 4 shown; `forkq fruit` lists all."
+
+
+def test_a_count_of_a_part_of_the_failures_says_so() -> None:
+    group = FailureGroup("Mail", "SMTPError", "", 14, 14, 0, None, None, ())
+    for is_sample, text in ((False, "14"), (True, "at least 14")):
+        [line] = parts(group, is_sample=is_sample)
+        assert drawn(PARTS.row(PARTS.columns, line).cells["count"]).plain == text
 
 
 def test_a_program_gets_one_object_with_the_facts_of_columns() -> None:
