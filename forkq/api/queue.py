@@ -14,6 +14,8 @@ from ..limits.rules import Rules
 from ..servers import Server
 from ..store.scripts import RULES_CHANGE, SET_ADD
 from ..wire.keys import Keys
+from ..wire.printable import cut
+from ..wire.times import now
 from .changes import checked_queue
 from .door import servers
 from .entry import JobEntry
@@ -79,14 +81,23 @@ class Queue(JobHolder):
         """Whether it is paused: no child fetches from it."""
         return bool(self._ask("SISMEMBER", self._keys.paused, self.name))
 
-    def pause(self) -> bool:
-        """Stops all children on all hosts from fetching from it; its running jobs go on. Returns
-        whether it was not paused before."""
-        return bool(self.server.run(SET_ADD, (self._keys.paused,), (self.name,)))
+    def pause(self, by: str = "") -> bool:
+        """Stops all children on all hosts from fetching from it; its running jobs go on. ``by`` is
+        who has it paused, for others to see. Returns whether it was not paused before."""
+        named = ("HSET", self._keys.paused_by, self.name, f"{now():.0f} {cut(by)}")
+        unnamed = ("HDEL", self._keys.paused_by, self.name)
+        with self.server.connection() as connection:
+            if not connection.script(SET_ADD, (self._keys.paused,), (self.name,)):
+                return False
+            connection.pipeline([named if by else unnamed])  # a refusal is no matter: it is paused
+        return True
 
     def resume(self) -> bool:
         """Ends the pause. Returns whether it was paused."""
-        return bool(self._ask("SREM", self._keys.paused, self.name))
+        keys = self._keys
+        asked = ("SREM", keys.paused, self.name), ("HDEL", keys.paused_by, self.name)
+        [was_paused, _] = self.server.ask_leniently(*asked, strict=1)
+        return bool(was_paused)
 
     @property
     def limit(self) -> int | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from ..limits.patterns import matches_any
 from ..servers import Server
 from ..store.damage import is_damaged, remedy
+from ..units import format_moment
 from ..wire.keys import Keys
 from ..wire.lease import SILENT
 from .door import server as default_server
@@ -161,11 +162,17 @@ def holds(
     queues that have this rule. Asks nothing."""
     if state.size > 0:
         if state.paused:
-            yield Hold("paused", f"it is paused: `forkq resume {state.name}` ends that")
+            yield Hold("paused", _paused(state))
         yield from _held_by_processes(crew)
         yield from _held_by_rules(state, process_limit_reached and crew.size > 0)
         yield from _held_by_queues(state.name, crew, blocking)
         yield from _held_by_suspicion(state, crew)
+
+
+def _paused(state: QueueState) -> str:
+    by = f" by {state.paused_by}" if state.paused_by else ""
+    since = f", {format_moment(state.paused_at)}" if state.paused_at is not None else ""
+    return f"it is paused{by}{since}: `forkq resume {state.name}` ends that"
 
 
 def _held_by_processes(crew: Crew) -> Iterator[Hold]:

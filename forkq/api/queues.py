@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..limits.overrides import in_force
@@ -28,7 +28,8 @@ class QueueState:
     many jobs may start now by the rate. A rule that is not set is None (``blocking``: False).
     ``rate`` is text such as "100/minute". ``blocking`` is True if all later queues wait while this
     one has jobs in progress, or the names of those that wait. ``changed`` names the rules that were
-    set at run time; the others are those of this process's configuration.
+    set at run time; the others are those of this process's configuration. ``paused_by`` is who has
+    paused it, and ``paused_at`` when (epoch seconds), if that is known.
     """
 
     name: str
@@ -44,6 +45,8 @@ class QueueState:
     changed: tuple[str, ...]
     suspects: int = 0
     in_sidekiq: int = 0
+    paused_by: str = ""
+    paused_at: float | None = None
 
     @property
     def leased(self) -> int:
@@ -62,12 +65,13 @@ def queues(*names: str, server: Server | None = None) -> list[QueueState]:
     suspects or a rule, or is paused, by name. Raises ServerUnavailable."""
     server = server or default_server()
     keys, rules = server.keys, server.rules
-    paused, controlled, pushed, time, suspected = server.ask_leniently(
+    paused, controlled, pushed, time, suspected, paused_by = server.ask_leniently(
         ("SMEMBERS", keys.paused),
         ("HKEYS", keys.controlled),
         ("SMEMBERS", keys.queues),
         ("TIME",),
         ("SMEMBERS", keys.suspected),
+        ("HGETALL", keys.paused_by),
         strict=4,
     )
     chosen = list(names) or _known(
@@ -79,7 +83,7 @@ def queues(*names: str, server: Server | None = None) -> list[QueueState]:
     counts = dict(zip(alone, replies[4 * len(chosen) :], strict=True))
     now = int(time[0]) * 1_000_000 + int(time[1])
     stopped, in_sidekiq = set(texts(paused)), busy_in_sidekiq(server)
-    return [
+    states = [
         _state(
             name,
             rules.of(name),
@@ -91,6 +95,7 @@ def queues(*names: str, server: Server | None = None) -> list[QueueState]:
         )
         for at, name in enumerate(chosen)
     ]
+    return [_with_pause(state, paused_by or {}) for state in states]
 
 
 class Limits(OnServer):
@@ -160,6 +165,12 @@ def _state(
         suspects=suspects,
         in_sidekiq=in_sidekiq,
     )
+
+
+def _with_pause(state: QueueState, notes: Mapping[bytes, bytes]) -> QueueState:
+    note = notes.get(state.name.encode(), b"") if state.paused else b""
+    at, _, who = note.decode("utf-8", "replace").partition(" ")
+    return replace(state, paused_by=who, paused_at=float(at)) if at.isdecimal() else state
 
 
 def _tokens(rate: Rate, bucket: bytes | None, now: int) -> float:

@@ -16,6 +16,7 @@ from ..limits.overrides import Fields, limit_to, process_limit_to, rate_to
 from ..limits.patterns import matches_any
 from ..limits.rules import HIGHEST_LIMIT
 from ..screens import queues as screen
+from ..screens.queue_acts import operator
 from ..units import format_duration
 from ..wire.printable import shown_name
 from .bulk import How, cleared, clears
@@ -122,7 +123,7 @@ def pause(queues: tuple[str, ...], **flags: Any) -> int:
     chosen = [api.Queue(name, server) for name in queues]
     warn_of_unknown_queues(server, queues, config)
     for queue in chosen:
-        changed = queue.pause()
+        changed = queue.pause(operator())
         state = "is paused" if changed else "was paused already"
         echo(f"{shown_name(queue.name)} {state}; busy {queue.busy}, size {queue.size}")
     return 0

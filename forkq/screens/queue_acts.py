@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from urllib.parse import urlencode
 
 from .. import api
@@ -25,11 +28,21 @@ def suspects_beside_others(state: api.QueueState) -> str:
     return f"{of} {'is a suspect: it' if state.suspects == 1 else 'are suspects: each'} runs alone."
 
 
-def pause(server: api.Server, name: str) -> Plan:
+def operator() -> str:
+    """Who acts on this machine: the user and the host."""
+    try:
+        user = os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in many containers
+        user = f"user {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+def pause(server: api.Server, name: str, by: str = "") -> Plan:
+    """``by``: who acts, if that is not the user of this process."""
     one = api.Queue(name, server)
 
     def do() -> Done:
-        one.pause()
+        one.pause(by or operator())
         undo = ("/queue/resume", {"name": one.name})
         return Done(f"Paused {shown(one.name)}: no process takes its jobs.", undo=undo)
 

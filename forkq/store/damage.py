@@ -24,7 +24,10 @@ _BELONGS: Final = tuple(
         (r"forkq:(flushed|lost|totals):", "hash"),
         (r"forkq:undo:[0-9a-f]+:\d+$", "list"),
         (r"forkq:undo:", "hash"),
-        (r"forkq:(controlled|cron|cron:last|cron:pending|parameters|classes:held)$", "hash"),
+        (
+            r"forkq:(controlled|paused:by|cron|cron:last|cron:pending|parameters|classes:held)$",
+            "hash",
+        ),
         (r"\{queue:.*\}:suspects$", "list"),
         (r"forkq:(cron:paused|classes:released|suspects)$", "set"),
         (r"forkq:(secret|leader|leader:left|stat:ran_twice)$", "string"),

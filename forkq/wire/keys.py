@@ -76,7 +76,7 @@ class Keys:
         sets += [self.suspected]
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
-        rest = [self.dead_bounds, self.secret, self.controlled, self.parameters]
+        rest = [self.dead_bounds, self.secret, self.controlled, self.parameters, self.paused_by]
         classes = [self.held_classes, self.released_classes]
         return [*sets, *counts, *cron, *rest, *classes, self.leader, self.leader_left]
 
@@ -125,6 +125,11 @@ class Keys:
     def paused(self) -> str:
         """Set: names of the paused queues; children do not fetch from them. Sidekiq Pro's."""
         return f"{self.prefix}paused"
+
+    @property
+    def paused_by(self) -> str:
+        """Hash: queue -> ``EPOCH WHO``: who has paused it, if it was paused by forkq."""
+        return f"{self.prefix}forkq:paused:by"
 
     @property
     def controlled(self) -> str:

@@ -72,6 +72,7 @@ def test_show_tells_what_is_in_force_and_what_was_changed(shell: ForkqTree, redi
     assert "webhooks" not in output(shell, "limits", "show", "tenant-a")
     assert shown(shell)["webhooks"] == {
         "name": "webhooks", "size": 1, "suspects": 0, "busy": 0, "in_sidekiq": 0, "limit": 2,
+        "paused_by": "", "paused_at": None,
         "paused": False,
         "process_limit": 1, "rate": "5/second", "burst": 9.0, "tokens": 9.0, "blocking": False,
         "changed": ["limit", "process_limit", "rate", "burst"],

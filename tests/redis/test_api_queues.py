@@ -278,6 +278,31 @@ def test_the_jobs_that_run_in_sidekiq_are_busy_and_count_for_no_limit(redis: Red
     assert "limit" in holds(redis)
 
 
+def test_a_pause_has_the_name_of_who_made_it(redis: Redis) -> None:
+    """Until it ends; Sidekiq, and a program that gives no name, leave none."""
+    push(redis, "a")
+    beat(redis)
+    queue = Queue("mail")
+    assert queue.pause("ann@web-1")
+    assert not queue.pause("bob")
+    [state] = api.queues()
+    assert state.paused_by == "ann@web-1"
+    assert state.paused_at == pytest.approx(time.time(), abs=5)
+    assert queue.report().holds[0].text.startswith("it is paused by ann@web-1, ")
+    assert queue.resume()
+    assert not queue.resume()
+    assert not redis.exists("forkq:paused:by")
+    queue.pause()
+    [state] = api.queues()
+    assert (state.paused, state.paused_by, state.paused_at) == (True, "", None)
+    redis.hset("forkq:paused:by", "mail", "odd")
+    assert api.queues()[0].paused_at is None
+    redis.set("forkq:paused:by", "no hash")
+    assert not queue.pause()
+    assert queue.resume()
+    assert queue.pause("ann@web-1")
+
+
 # Processes
 
 

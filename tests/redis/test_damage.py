@@ -31,7 +31,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "queues": (), "schedule": (), "retry": (), "dead": (), "processes": (), "paused": (),
     "controlled": (), "fetched": (), "ran_twice": (), "leader": (), "leader_left": (), "cron": (),
     "cron_paused": (), "cron_last": (), "cron_pending": (), "dead_bounds": (), "secret": (),
-    "parameters": (),
+    "parameters": (), "paused_by": (),
     "suspected": (),
     "held_classes": (), "released_classes": (), "deaths_of_class": ("Boom",),
     "totals": ("jobs",),

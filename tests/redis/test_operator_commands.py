@@ -135,3 +135,11 @@ def test_a_weight_is_refused_where_no_weights_are_taken(
     redis.sadd("queues", queue)
     assert shell(f"dead -q {queue}") == 1
     assert "no dead job matches" in shell.out
+
+
+def test_a_pause_of_the_shell_names_the_user_and_the_host(redis: Redis, shell: Shell) -> None:
+    redis.sadd("queues", "mail")
+    redis.lpush("queue:mail", job("a"))
+    assert shell("pause mail") == 0
+    assert shell("queues show mail") == 0
+    assert re.search(rf"it is paused by \S+@{re.escape(socket.gethostname())}, ", shell.out)

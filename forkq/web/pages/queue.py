@@ -65,6 +65,11 @@ def _of_queue(act: Callable[[api.Server, str], Plan]) -> Callable[[Visit], Plan]
     return lambda visit: act(visit.server, visit.form.get("name"))
 
 
+def pause(visit: Visit) -> Plan:
+    """In the name of the user, if the web UI knows one."""
+    return queue_acts.pause(visit.server, visit.form.get("name"), visit.user)
+
+
 def limits(visit: Visit) -> Plan:
     """Sets the rules that the form has. An empty field lifts its rule."""
     one = api.Queue(visit.form.get("name"), visit.server)
@@ -110,7 +115,7 @@ def reset(visit: Visit) -> Plan:
 
 ROUTES: Final = [
     page("/queue", queue),
-    action("/queue/pause", "pause queue", _of_queue(queue_acts.pause)),
+    action("/queue/pause", "pause queue", pause),
     action("/queue/resume", "resume queue", _of_queue(queue_acts.resume)),
     action("/queue/clear", "clear queue", _of_queue(queue_acts.clear)),
     action("/queue/limits", "change limits", limits),
