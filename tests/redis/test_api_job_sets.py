@@ -123,6 +123,14 @@ def test_add_to_queue_keeps_the_count(redis: Redis) -> None:
     assert pushed(redis)[0]["retry_count"] == 3
 
 
+def test_add_all_to_queue_keeps_the_counts_of_those_that_are_named(redis: Redis) -> None:
+    add(redis, "retry", "a", "b")
+    add(redis, "retry", "c", queue="other")
+    outcome = RetrySet().add_all_to_queue(Filter(queue="mail"))
+    assert (outcome.done, redis.zcard("retry")) == (2, 1)
+    assert [(job["jid"], job["retry_count"]) for job in pushed(redis)] == [("a", 3), ("b", 3)]
+
+
 def test_a_killed_job_is_dead_with_the_same_payload(redis: Redis) -> None:
     add(redis, "retry", "a")
     before = time.time()
